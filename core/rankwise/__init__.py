@@ -1,0 +1,246 @@
+"""The communication layer of `torch.distributed` without torch.
+
+Hand NumPy or CuPy arrays to collectives and point-to-point calls; the backends that move them are plugins::
+
+    import numpy as np
+    import rankwise as dist
+
+    dist.init_process_group("gloo")
+    array = np.full(4, dist.get_rank(), np.float32)
+    dist.all_reduce(array)
+    dist.destroy_process_group()
+
+The names are those of `torch.distributed`; where rankwise decides differently, the documentation says so on one page.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rankwise import group, reduce_op
+from rankwise.backend import (
+    Backend,
+    BackendConfig,
+    availability,
+    get_default_backend_for_device,
+    is_available,
+    is_backend_available,
+    is_gloo_available,
+    is_mpi_available,
+    is_nccl_available,
+    register_backend,
+)
+from rankwise.capability_table import capabilities, supports
+from rankwise.coalesced import all_gather_coalesced, all_reduce_coalesced, coalescing
+from rankwise.codec import register_dataclass
+from rankwise.collectives import (
+    all_gather,
+    all_gather_into_tensor,
+    all_gather_single,
+    all_reduce,
+    all_to_all,
+    all_to_all_single,
+    barrier,
+    broadcast,
+    gather,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_single,
+    reduce_scatter_tensor,
+    scatter,
+)
+from rankwise.contract import API_VERSION, Availability, BackendSpec, Communicator, Context
+from rankwise.debug import DebugLevel, get_debug_level, set_debug_level, set_debug_level_from_env
+from rankwise.errors import (
+    BackendNotFoundError,
+    BackendUnavailableError,
+    CodecError,
+    CollectiveMismatchError,
+    DistBackendError,
+    DistError,
+    DistNetworkError,
+    DistStoreError,
+    DistTimeoutError,
+    ForkedProcessError,
+    GroupAbortedError,
+    PeerDiedError,
+    PluginError,
+    ProtocolError,
+    QueueEmptyError,
+    RendezvousError,
+    UnsupportedOperationError,
+)
+from rankwise.group import GroupMember, ProcessGroup
+from rankwise.lifecycle import destroy_process_group, init_process_group, is_initialized
+from rankwise.monitored import monitored_barrier
+from rankwise.multigpu import (
+    all_gather_multigpu,
+    all_reduce_multigpu,
+    broadcast_multigpu,
+    reduce_multigpu,
+    reduce_scatter_multigpu,
+)
+from rankwise.objects import (
+    all_gather_object,
+    broadcast_object_list,
+    gather_object,
+    recv_object_list,
+    scatter_object_list,
+    send_object_list,
+)
+from rankwise.p2p import P2POp, batch_isend_irecv, irecv, isend, recv, send
+from rankwise.queries import (
+    get_backend,
+    get_backend_config,
+    get_global_rank,
+    get_group_rank,
+    get_node_local_rank,
+    get_pg_count,
+    get_process_group_ranks,
+    get_rank,
+    get_world_size,
+)
+from rankwise.reduce_op import ReduceOp
+from rankwise.rendezvous import register_rendezvous_handler, rendezvous
+from rankwise.store import FileStore, HashStore, PrefixStore, Store, TCPStore
+from rankwise.subgroups import (
+    SHRINK_ABORT,
+    SHRINK_DEFAULT,
+    abort_process_group,
+    new_group,
+    new_subgroups,
+    new_subgroups_by_enumeration,
+    shrink_group,
+    split_group,
+)
+from rankwise.version import __version__
+from rankwise.work import Work
+
+if TYPE_CHECKING:
+    from rankwise.launch import spawn
+
+__all__ = [
+    # backends and what they can do
+    "API_VERSION",
+    "Availability",
+    "Backend",
+    "BackendConfig",
+    "BackendSpec",
+    "Communicator",
+    "Context",
+    "availability",
+    "capabilities",
+    "get_default_backend_for_device",
+    "is_available",
+    "is_backend_available",
+    "is_gloo_available",
+    "is_mpi_available",
+    "is_nccl_available",
+    "register_backend",
+    "supports",
+    # groups
+    "GroupMember",
+    "ProcessGroup",
+    "SHRINK_ABORT",
+    "SHRINK_DEFAULT",
+    "abort_process_group",
+    "destroy_process_group",
+    "get_backend",
+    "get_backend_config",
+    "get_global_rank",
+    "get_group_rank",
+    "get_node_local_rank",
+    "get_pg_count",
+    "get_process_group_ranks",
+    "get_rank",
+    "get_world_size",
+    "group",
+    "init_process_group",
+    "is_initialized",
+    "new_group",
+    "new_subgroups",
+    "new_subgroups_by_enumeration",
+    "shrink_group",
+    "split_group",
+    # rendezvous and stores
+    "FileStore",
+    "HashStore",
+    "PrefixStore",
+    "Store",
+    "TCPStore",
+    "register_rendezvous_handler",
+    "rendezvous",
+    # point to point
+    "P2POp",
+    "batch_isend_irecv",
+    "irecv",
+    "isend",
+    "recv",
+    "send",
+    # collectives
+    "ReduceOp",
+    "Work",
+    "all_gather",
+    "all_gather_coalesced",
+    "all_gather_into_tensor",
+    "all_gather_multigpu",
+    "all_gather_object",
+    "all_gather_single",
+    "all_reduce",
+    "all_reduce_coalesced",
+    "all_reduce_multigpu",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "broadcast_multigpu",
+    "broadcast_object_list",
+    "coalescing",
+    "gather",
+    "gather_object",
+    "monitored_barrier",
+    "recv_object_list",
+    "reduce",
+    "reduce_multigpu",
+    "reduce_op",
+    "reduce_scatter",
+    "reduce_scatter_multigpu",
+    "reduce_scatter_single",
+    "reduce_scatter_tensor",
+    "register_dataclass",
+    "scatter",
+    "scatter_object_list",
+    "send_object_list",
+    # debugging and launching
+    "DebugLevel",
+    "get_debug_level",
+    "set_debug_level",
+    "set_debug_level_from_env",
+    "spawn",
+    # errors
+    "BackendNotFoundError",
+    "BackendUnavailableError",
+    "CodecError",
+    "CollectiveMismatchError",
+    "DistBackendError",
+    "DistError",
+    "DistNetworkError",
+    "DistStoreError",
+    "DistTimeoutError",
+    "ForkedProcessError",
+    "GroupAbortedError",
+    "PeerDiedError",
+    "PluginError",
+    "ProtocolError",
+    "QueueEmptyError",
+    "RendezvousError",
+    "UnsupportedOperationError",
+    "__version__",
+]
+
+def __getattr__(name: str) -> Any:
+    if name == "spawn":
+        from rankwise.launch import spawn
+
+        return spawn
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

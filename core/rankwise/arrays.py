@@ -1,0 +1,129 @@
+"""Arrays as backends see them: exactly `numpy.ndarray` or `cupy.ndarray`, sharing the caller's memory.
+
+Whatever shares its memory by a protocol is taken without a copy and without importing the library it is from:
+`__array_interface__`, DLPack, `__cuda_array_interface__`, the buffer protocol. CuPy is imported only for an object
+that says it lies on a CUDA device.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+__all__ = ["DTYPES", "Array", "as_array", "as_bytes", "device_of", "dtype_name"]
+
+#: A `numpy.ndarray` or a `cupy.ndarray`; CuPy has no types to import where it is not installed.
+Array: TypeAlias = Any
+
+#: The names of all dtypes that are plain memory, as the capability tables spell them. `longdouble` and
+#: `clongdouble` differ in width between platforms; the last six need the package `ml_dtypes`.
+DTYPES = (
+    "bool",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    *("float16", "float32", "float64", "longdouble", "complex64", "complex128", "clongdouble"),
+    *("datetime64", "timedelta64", "bytes", "str", "structured", "void"),
+    *("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e4m3b11fnuz"),
+)
+
+_DLPACK_CPU, _DLPACK_CUDA = 1, (2, 13)
+_LONG = {"g": "longdouble", "G": "clongdouble"}
+_BY_KIND = {"M": "datetime64", "m": "timedelta64", "S": "bytes", "U": "str"}
+
+
+def as_array(value: Any) -> Array:
+    """Return `value` as an array that shares its memory.
+
+    Raises:
+        TypeError: It is a Python or NumPy scalar, a list, or nothing that shares memory.
+    """
+    if type(value) is np.ndarray:
+        return value
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+        return value.view(np.ndarray)
+    _refuse_copies(value)
+    try:
+        array = _shared(value)
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+        raise TypeError(f"cannot share the memory of a {_type_name(value)}: {error}") from error
+    if array is None:
+        raise TypeError(f"a {_type_name(value)} is not an array and does not share its memory")
+    return array
+
+
+def device_of(array: Array) -> str:
+    """Return the kind of device that an array from `as_array` lies on: "cpu" or "cuda"."""
+    return "cpu" if type(array) is np.ndarray else "cuda"
+
+
+def as_bytes(array: Array) -> memoryview:
+    """Return the memory of a C-contiguous NumPy array as a flat view of bytes, whatever its dtype."""
+    # memoryview.cast knows neither datetime64 nor bfloat16; a view as uint8 knows all plain memory.
+    return memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(bytearray())
+
+
+@cache
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return the name under which the capability tables know `dtype`, one of `DTYPES` (or "object")."""
+    if dtype.hasobject:
+        return "object"
+    if dtype.names is not None or dtype.subdtype is not None:
+        return "structured"
+    if dtype.char in _LONG:
+        return _LONG[dtype.char]
+    if dtype.kind == "V" and dtype.type is np.void:
+        return "void"
+    return _BY_KIND.get(dtype.kind, str(dtype.name))
+
+
+def _refuse_copies(value: Any) -> None:
+    if isinstance(value, (list, tuple)):
+        raise TypeError("a list is not an array; make one with numpy.array(...)")
+    if isinstance(value, (bool, int, float, complex, str, np.generic)) or value is None:
+        raise TypeError(f"{_type_name(value)} is not an array; make one with numpy.array(...)")
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError("a masked array would lose its mask; pass .data and .mask, or .filled()")
+
+
+def _shared(value: Any) -> Array | None:
+    if type(value).__module__.partition(".")[0] == "cupy":
+        return value
+    if hasattr(value, "__cuda_array_interface__"):
+        return _cupy(value).asarray(value)
+    if hasattr(value, "__array_interface__"):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack_device__"):
+        return _from_dlpack(value)
+    try:
+        return np.asarray(memoryview(value))
+    except TypeError:
+        return None
+
+
+def _from_dlpack(value: Any) -> Array:
+    kind = int(value.__dlpack_device__()[0])
+    if kind in _DLPACK_CUDA:
+        return _cupy(value).from_dlpack(value)
+    if kind != _DLPACK_CPU:
+        raise TypeError(f"it lies on a device that is neither CPU nor CUDA (DLPack device type {kind})")
+    array = np.from_dlpack(value)
+    if not array.flags.writeable and hasattr(value, "__array__"):
+        # Old capsules cannot say whether they may be written, and NumPy then takes them as read-only.
+        other = np.asarray(value)
+        if other.flags.writeable and np.shares_memory(array, other):
+            return other
+    return array
+
+
+def _cupy(value: Any) -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise TypeError(f"it lies on a CUDA device, which needs CuPy: {error}") from error
+    return cupy
+
+
+def _type_name(value: Any) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

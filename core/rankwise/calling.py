@@ -1,0 +1,53 @@
+"""What the public calls have in common: the terms on which an operation is issued, and how its call ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rankwise.arrays import Array, device_of
+from rankwise.deadline import Timeout, seconds
+from rankwise.process_group import ProcessGroup
+from rankwise.work import BoundWork, Work
+
+__all__ = ["finish", "require_uneven", "terms"]
+
+
+def terms(
+    group: ProcessGroup, device: str | Array, op: str, async_op: bool, timeout: Timeout | None
+) -> tuple[float, bool]:
+    """Return the operation's time-out in seconds, and whether its call returns before it has ended."""
+    if timeout is None and not async_op and group.collected is None:
+        return group.timeout_s, False
+    device = device if isinstance(device, str) else device_of(device)
+    if async_op:
+        group.require_feature("async", device, op)
+    if timeout is None:
+        return group.timeout_s, True
+    group.require_feature("timeout", device, op)
+    return seconds(timeout), async_op or group.collected is not None
+
+
+def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work | None:
+    """End a public call: return the work if the caller asked for it, else wait.
+
+    Args:
+        group: The group.
+        work: What the communicator returned.
+        result: The caller's own buffers, which the operation fills.
+        async_op: Whether the caller asked for the work.
+    """
+    if group.collected is not None:
+        bound = BoundWork(work, result, group.ranks)
+        group.collected.append(bound)
+        return bound if async_op else None
+    if async_op:
+        return BoundWork(work, result, group.ranks)
+    work.wait()
+    return None
+
+
+def require_uneven(group: ProcessGroup, op: str, *lists: list[Array] | None) -> None:
+    """Raise if the parts differ in size and the backend takes only equal ones."""
+    for parts in lists:
+        if parts and any(part.size != parts[0].size for part in parts):
+            group.require_feature("uneven", device_of(parts[0]), op)

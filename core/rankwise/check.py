@@ -1,0 +1,155 @@
+"""The one validation of arguments: before anything is sent, with a message that names argument and rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from rankwise.arrays import Array, as_array
+from rankwise.process_group import ProcessGroup
+from rankwise.reduce_op import ReduceOp
+from rankwise.tags import MAX_TAG
+
+__all__ = [
+    "array_list",
+    "equal_parts",
+    "input_array",
+    "output_array",
+    "reduce_op",
+    "root_list",
+    "same_kind",
+    "same_size",
+    "split_parts",
+    "tag",
+]
+
+
+def output_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
+    """Return `value` as an array that can be written in place: C-contiguous and writable."""
+    array = value if type(value) is np.ndarray else _shared(group, op, name, value)
+    if array.flags.c_contiguous and getattr(array.flags, "writeable", True):
+        return array
+    wrong = "read-only" if array.flags.c_contiguous else "not C-contiguous"
+    raise ValueError(
+        f"{_where(group, op, name)} is {wrong}, but is written to; pass a writable array from numpy.ascontiguousarray"
+    )
+
+
+def input_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
+    """Return `value` as a C-contiguous array that is only read; one that is not contiguous is copied."""
+    array = value if type(value) is np.ndarray else _shared(group, op, name, value)
+    # ascontiguousarray would make a 0-d array 1-d, but a 0-d array is always contiguous.
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def array_list(group: ProcessGroup, op: str, name: str, values: Any, writable: bool) -> list[Array]:
+    """Return a list with one array for each rank of the group."""
+    if not isinstance(values, Iterable) or hasattr(values, "dtype"):
+        raise TypeError(f"{_where(group, op, name)} must be a list of {group.size()} arrays, not {values!r:.100}")
+    listed = list(values)
+    if len(listed) != group.size():
+        raise ValueError(f"{_where(group, op, name)} has {len(listed)} arrays, but the group has {group.size()} ranks")
+    check = output_array if writable else input_array
+    return [check(group, op, f"{name}[{i}]", value) for i, value in enumerate(listed)]
+
+
+def root_list(
+    group: ProcessGroup, op: str, name: str, values: Any, root: int, writable: bool
+) -> list[Array] | None:
+    """Return the list that the root must give, and None elsewhere, where giving one is a mistake."""
+    if group.rank() == root:
+        if values is None:
+            raise ValueError(f"{_where(group, op, name)} is missing: this rank is the root and must give it")
+        return array_list(group, op, name, values, writable)
+    if values is not None and (hasattr(values, "dtype") or len(values)):
+        raise ValueError(f"{_where(group, op, name)} must be None: the root is rank {group.ranks[root]}")
+    return None
+
+
+def same_kind(group: ProcessGroup, op: str, array: Array, name: str, others: Sequence[Array], others_name: str) -> None:
+    """Raise unless all arrays have one dtype and lie on one kind of device."""
+    for i, other in enumerate(others):
+        if type(other) is not type(array) or other.dtype != array.dtype:
+            raise ValueError(
+                f"{_where(group, op, f'{others_name}[{i}]')} is {_kind(other)}, but {name} is {_kind(array)}"
+            )
+
+
+def same_size(group: ProcessGroup, op: str, array: Array, name: str, other: Array, other_name: str) -> None:
+    """Raise unless two arrays have the same number of elements."""
+    if array.size != other.size:
+        raise ValueError(
+            f"{_where(group, op, name)} has shape {tuple(array.shape)}, {array.size} elements, "
+            f"but {other_name} has shape {tuple(other.shape)}, {other.size} elements"
+        )
+
+
+def equal_parts(group: ProcessGroup, op: str, name: str, array: Array, part: Array, part_name: str) -> list[Array]:
+    """Cut an array into one part of `part`'s size for each rank; the parts share its memory."""
+    size = group.size()
+    if array.size != size * part.size:
+        raise ValueError(
+            f"{_where(group, op, name)} has {array.size} elements, but must have {size} x {part.size}: "
+            f"{part_name}'s for each of {size} ranks"
+        )
+    return list(array.reshape(size, part.size))
+
+
+def split_parts(
+    group: ProcessGroup, op: str, name: str, array: Array, sizes: Sequence[int] | None
+) -> list[Array]:
+    """Cut an array along its first dimension into one part for each rank; the parts share its memory.
+
+    Args:
+        group: The group.
+        op: The operation.
+        name: The array's name as an argument.
+        array: The array.
+        sizes: Length of each part; None for equal parts.
+    """
+    size, rows = group.size(), array.shape[0] if array.ndim else 1
+    if not sizes:
+        if rows % size:
+            raise ValueError(f"{_where(group, op, name)} has {rows} rows, which {size} ranks do not divide evenly")
+        sizes = [rows // size] * size
+    if len(sizes) != size or any(n < 0 for n in sizes) or sum(sizes) != rows:
+        raise ValueError(
+            f"{_where(group, op, name)} has {rows} rows, but its split sizes {list(sizes)} are not {size} parts of that"
+        )
+    if not array.ndim:
+        array = array.reshape(1)
+    return [array[a:b] for a, b in pairwise(accumulate(sizes, initial=0))]
+
+
+def reduce_op(group: ProcessGroup, op: str, value: Any) -> ReduceOp:
+    """Return `value` if it is a reduce op."""
+    if not isinstance(value, ReduceOp):
+        raise TypeError(f"{_where(group, op, 'op')} must be a ReduceOp such as ReduceOp.SUM, not {value!r:.100}")
+    return value
+
+
+def tag(group: ProcessGroup, op: str, value: Any) -> int:
+    """Return `value` if it is a tag that users may use."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{_where(group, op, 'tag')} must be an integer, not {value!r:.100}")
+    if not 0 <= value <= MAX_TAG:
+        raise ValueError(f"{_where(group, op, 'tag')} is {value}, but must be from 0 to {MAX_TAG}")
+    return value
+
+
+def _shared(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
+    try:
+        return as_array(value)
+    except TypeError as error:
+        raise TypeError(f"{_where(group, op, name)}: {error}") from error
+
+
+def _kind(array: Array) -> str:
+    return f"{array.dtype} on {'cpu' if type(array) is np.ndarray else 'cuda'}"
+
+
+def _where(group: ProcessGroup, op: str, name: str) -> str:
+    return f"{op} on rank {group.global_rank}: {name}"

@@ -1,0 +1,47 @@
+"""Time-outs as users give them, and deadlines as waits need them."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from time import monotonic
+
+__all__ = ["Deadline", "Timeout", "seconds"]
+
+Timeout = float | timedelta
+
+
+def seconds(timeout: Timeout) -> float:
+    """Return a time-out in seconds.
+
+    Raises:
+        TypeError: It is neither a number nor a `timedelta`.
+        ValueError: It is negative, or not a number.
+    """
+    if isinstance(timeout, timedelta):
+        value = timeout.total_seconds()
+    elif isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout must be a datetime.timedelta or a number of seconds, not {timeout!r}")
+    else:
+        value = float(timeout)
+    if math.isnan(value) or value < 0:
+        raise ValueError(f"timeout must not be negative, got {timeout!r}")
+    return value
+
+
+class Deadline:
+    """A moment that one operation, with all its waits, must not outlast."""
+
+    __slots__ = ("_at", "timeout_s")
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._at = monotonic() + timeout_s
+
+    def remaining(self) -> float:
+        """Return the seconds that are left, never less than zero."""
+        return max(0.0, self._at - monotonic())
+
+    def expired(self) -> bool:
+        """Tell whether the moment has passed."""
+        return monotonic() >= self._at

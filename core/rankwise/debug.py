@@ -1,0 +1,45 @@
+"""How much is told and checked beyond what is always on."""
+
+from __future__ import annotations
+
+import os
+from enum import IntEnum
+
+__all__ = ["DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env"]
+
+
+class DebugLevel(IntEnum):
+    """`RANKWISE_DEBUG`: off, info (what is chosen and why), detail (costly checks too)."""
+
+    OFF = 0
+    INFO = 1
+    DETAIL = 2
+
+
+_level: DebugLevel | None = None
+
+
+def get_debug_level() -> DebugLevel:
+    """Return the level in force: the one that was set, else that of the environment."""
+    return _from_env() if _level is None else _level
+
+
+def set_debug_level(level: DebugLevel) -> None:
+    """Set the level for this process."""
+    global _level
+    _level = DebugLevel(level)
+
+
+def set_debug_level_from_env() -> None:
+    """Go back to the level that `RANKWISE_DEBUG` or else `TORCH_DISTRIBUTED_DEBUG` gives."""
+    global _level
+    _level = None
+    _from_env()
+
+
+def _from_env() -> DebugLevel:
+    name = "RANKWISE_DEBUG" if "RANKWISE_DEBUG" in os.environ else "TORCH_DISTRIBUTED_DEBUG"
+    text = os.environ.get(name, "off").strip().upper() or "OFF"
+    if text not in DebugLevel.__members__:
+        raise ValueError(f"{name} is {text!r}, but must be one of off, info, detail")
+    return DebugLevel[text]

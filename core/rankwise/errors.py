@@ -1,0 +1,141 @@
+"""Every error that rankwise raises on purpose, in one tree.
+
+::
+
+    RuntimeError
+    └── DistError                       base of all of them
+        ├── DistBackendError            a backend's library reported a failure
+        ├── DistNetworkError            a connection could not be made, or broke
+        │   └── ProtocolError           bytes from outside that are not what they claim to be
+        │       └── CodecError          ... inside an encoded object
+        ├── DistStoreError              a store refused or lost a request
+        │   └── QueueEmptyError         a queue had nothing to pop
+        ├── DistTimeoutError            a deadline passed (also a TimeoutError)
+        ├── RendezvousError             the ranks that met do not form one world
+        ├── PeerDiedError               another rank is gone: rank, host, cause
+        ├── CollectiveMismatchError     the ranks did not all make the same call
+        ├── GroupAbortedError           the group was given up; its calls fail at once
+        ├── BackendNotFoundError        no such backend is installed (also a ValueError)
+        ├── BackendUnavailableError     it is installed but cannot run here
+        ├── UnsupportedOperationError   the capability table says no (also a NotImplementedError)
+        ├── PluginError                 a plugin is broken, clashing, or written for another version
+        └── ForkedProcessError          a group was used in a child of the process that made it
+
+Mistakes in arguments stay `TypeError` and `ValueError`. This module imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BackendNotFoundError",
+    "BackendUnavailableError",
+    "CodecError",
+    "CollectiveMismatchError",
+    "DistBackendError",
+    "DistError",
+    "DistNetworkError",
+    "DistStoreError",
+    "DistTimeoutError",
+    "ForkedProcessError",
+    "GroupAbortedError",
+    "PeerDiedError",
+    "PluginError",
+    "ProtocolError",
+    "QueueEmptyError",
+    "RendezvousError",
+    "UnsupportedOperationError",
+]
+
+
+class DistError(RuntimeError):
+    """Base of every error that rankwise raises on purpose."""
+
+
+class DistBackendError(DistError):
+    """The library behind a backend reported a failure."""
+
+
+class DistNetworkError(DistError):
+    """A connection could not be made, or broke."""
+
+
+class ProtocolError(DistNetworkError):
+    """Bytes from outside are not what they claim to be."""
+
+
+class CodecError(ProtocolError):
+    """An encoded object is malformed, too large, too deep, or of a type that does not travel."""
+
+
+class DistStoreError(DistError):
+    """A store refused or lost a request."""
+
+
+class QueueEmptyError(DistStoreError):
+    """A queue in a store had nothing to pop."""
+
+
+class DistTimeoutError(DistError, TimeoutError):
+    """A deadline passed; the message says who was being waited for."""
+
+
+class RendezvousError(DistError):
+    """The processes that met do not form one world: duplicate ranks, or disagreement about its shape."""
+
+
+class PeerDiedError(DistError):
+    """Another rank of the group is gone.
+
+    Attributes:
+        rank: Its global rank.
+        host: Where it ran.
+        cause: What is known of its end, such as "killed by SIGKILL".
+    """
+
+    def __init__(self, rank: int, host: str, cause: str) -> None:
+        super().__init__(rank, host, cause)
+        self.rank = rank
+        self.host = host
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} on {self.host} is gone: {self.cause}"
+
+
+class CollectiveMismatchError(DistError):
+    """The ranks of a group did not all make the same call; every rank gets this same error.
+
+    Attributes:
+        odd_ranks: The global ranks that differ from the majority (all of them where there is none).
+    """
+
+    def __init__(self, message: str, odd_ranks: tuple[int, ...] = ()) -> None:
+        super().__init__(message, odd_ranks)
+        self.odd_ranks = odd_ranks
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class GroupAbortedError(DistError):
+    """The group was given up, by a call or after a failure; its operations fail at once."""
+
+
+class BackendNotFoundError(DistError, ValueError):
+    """No backend of that name is installed; the message lists those that are."""
+
+
+class BackendUnavailableError(DistError):
+    """The backend is installed but cannot run on this machine; the message says why."""
+
+
+class UnsupportedOperationError(DistError, NotImplementedError):
+    """The capability table says that this backend does not do this."""
+
+
+class PluginError(DistError):
+    """A plugin cannot be imported, clashes with another, or was written for another API version."""
+
+
+class ForkedProcessError(DistError):
+    """A group was used in a forked child of the process that made it."""

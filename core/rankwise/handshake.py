@@ -1,0 +1,104 @@
+"""How the members of a group find out, before anything else, that they mean the same group.
+
+Everything goes through a store. The first to come writes the configuration, the others compare theirs with it; each
+takes its seat, and whoever takes the last one writes the verdict that all wait for. Whoever finds a contradiction
+writes that as the verdict, so that all ranks raise the same error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rankwise.deadline import Deadline
+from rankwise.errors import DistTimeoutError, RendezvousError
+from rankwise.store import Store
+
+__all__ = ["meet", "wait_for"]
+
+_FINE = "ok"
+_LATE = "did not come within"
+_LINGER_S = 1.0
+
+
+def meet(
+    store: Store, rank: int, ranks: Sequence[int], config: Mapping[str, Any], what: str, deadline: Deadline
+) -> None:
+    """Return once all `ranks` have come with the same configuration.
+
+    Args:
+        store: A store whose keys nobody else uses.
+        rank: This process's rank, one of `ranks`.
+        ranks: All that must come.
+        config: What must be the same for all; JSON values.
+        what: What they come for, for messages.
+        deadline: When to give up.
+
+    Raises:
+        RendezvousError: Two processes claim one rank, or two configurations differ; the same text on all ranks.
+        DistTimeoutError: Some have not come; they are named, on all ranks that have.
+    """
+    card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "config": dict(config)}
+    mine = json.dumps(card, sort_keys=True)
+    problem = _differences(what, json.loads(store.compare_set("config", "", mine)), card)
+    if problem is None:
+        problem = _duplicate(what, json.loads(store.compare_set(f"rank/{rank}", "", mine)), card)
+    if store.add("come", 1) == len(ranks) and problem is None:
+        problem = _FINE
+    if problem is not None:
+        store.compare_set("verdict", "", problem)
+    verdict = _verdict(store, ranks, what, deadline)
+    told = store.add("told", 1)
+    if verdict == _FINE:
+        return
+    # If this rank hosts the store, the others that have come must hear the verdict before it goes.
+    wait_for(store, "told", max(told, store.add("come", 0)), Deadline(_LINGER_S))
+    raise (DistTimeoutError if _LATE in verdict else RendezvousError)(verdict)
+
+
+def wait_for(store: Store, counter: str, count: int, deadline: Deadline) -> bool:
+    """Wait until a counter has reached `count`; tell whether it has by the deadline."""
+    pause_s = 0.001
+    while store.add(counter, 0) < count:
+        if deadline.expired():
+            return False
+        time.sleep(min(pause_s, deadline.remaining()))
+        pause_s = min(2 * pause_s, 0.05)
+    return True
+
+
+def _verdict(store: Store, ranks: Sequence[int], what: str, deadline: Deadline) -> str:
+    try:
+        return store.get("verdict", timeout=deadline.remaining()).decode()
+    except DistTimeoutError:
+        missing = [rank for rank in ranks if not store.check([f"rank/{rank}"])]
+        if not missing:
+            raise
+        few = ", ".join(map(str, missing[:32])) + (" ..." if len(missing) > 32 else "")
+        text = (
+            f"{what}: rank{'s' * (len(missing) > 1)} {few} of {len(ranks)} {_LATE} {deadline.timeout_s:g} s"
+        )
+        return store.compare_set("verdict", "", text).decode()
+
+
+def _differences(what: str, theirs: dict[str, Any], mine: dict[str, Any]) -> str | None:
+    differ = [
+        f"{key} is {theirs['config'].get(key)!r} for {_name(theirs)} but {mine['config'].get(key)!r} for {_name(mine)}"
+        for key in sorted({*theirs["config"], *mine["config"]})
+        if theirs["config"].get(key) != mine["config"].get(key)
+    ]
+    return f"{what}: the ranks disagree: {'; '.join(differ)}" if differ else None
+
+
+def _duplicate(what: str, theirs: dict[str, Any], mine: dict[str, Any]) -> str | None:
+    if theirs == mine:
+        return None
+    return f"{what}: two processes claim rank {mine['rank']}: {_name(theirs)} and {_name(mine)}"
+
+
+def _name(card: dict[str, Any]) -> str:
+    return f"rank {card['rank']} (host {card['host']}, pid {card['pid']})"

@@ -1,0 +1,251 @@
+"""From no group to a world, and back."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rankwise.backend import BackendConfig
+from rankwise.contract import API_VERSION, Communicator, Context
+from rankwise.deadline import Deadline, Timeout, seconds
+from rankwise.errors import BackendUnavailableError, DistError
+from rankwise.handshake import meet, wait_for
+from rankwise.joining import join
+from rankwise.process_group import ProcessGroup
+from rankwise.registry import registry
+from rankwise.store import PrefixStore, Store
+from rankwise.version import __version__
+from rankwise.world import World, current
+
+__all__ = ["DEFAULT_TIMEOUT_S", "Plan", "destroy_process_group", "init_process_group", "is_initialized", "make_group"]
+
+#: Long, as in torch: a dead peer is noticed at once, and a slow one is no error.
+DEFAULT_TIMEOUT_S = 1800.0
+
+#: How long the host of the store stays for ranks that are still making a group. Only a rank that has failed there
+#: takes longer, and it needs no store any more.
+_STAY_S = 10.0
+
+
+@dataclass
+class Plan:
+    """A group to be made: what `make_group` needs beside the world."""
+
+    name: str
+    ranks: tuple[int, ...]
+    global_rank: int
+    config: BackendConfig
+    timeout_s: float
+    store: Store | None
+    description: str = ""
+    options: Any = None
+    device_index: int | None = None
+
+
+def is_initialized() -> bool:
+    """Tell whether there is a default group."""
+    return current().default is not None
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: Timeout | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: Store | None = None,
+    group_name: str = "",
+    pg_options: Any = None,
+    device_id: Any = None,
+) -> None:
+    """Make the default group, and return once all its ranks have come.
+
+    Args:
+        backend: A backend's name, or one for each kind of device ("cpu:gloo,cuda:nccl"); None takes the default
+            of each kind of device, as far as it can run here.
+        init_method: Where the ranks meet: "env://" (the default), "tcp://host:port", "file:///path", or a scheme
+            of `register_rendezvous_handler`.
+        timeout: Default time-out of the group's operations, and of this call: a `timedelta` or seconds; 30 minutes.
+        world_size: Number of ranks, where `init_method` does not tell.
+        rank: This process's rank, where `init_method` does not tell.
+        store: A store to meet in, instead of `init_method`.
+        group_name: A name for messages.
+        pg_options: Passed on to the backend.
+        device_id: The device that this rank uses, as an index or "cuda:1"; lets a backend connect at once.
+
+    Raises:
+        ValueError: There is a default group already, or the arguments contradict each other.
+        RendezvousError: The processes that met do not form one world.
+        DistTimeoutError: Not all ranks came; the missing ones are named.
+        BackendNotFoundError: The backend is not installed.
+        BackendUnavailableError: The backend cannot run on this machine.
+    """
+    world = current()
+    if world.forked:
+        world.reset()
+    if world.default is not None:
+        raise ValueError("init_process_group: the default process group is already there; destroy it first")
+    if store is not None and init_method is not None:
+        raise ValueError("init_process_group: give init_method or store, not both")
+    timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
+    deadline = Deadline(timeout_s)
+    config = _available(BackendConfig(backend))
+    index = _device_index(device_id)
+    try:
+        place = join(world, config, init_method, world_size, rank, store, deadline)
+        world.store, everyone = place.store, tuple(range(place.size))
+        plan = Plan(
+            "default", everyone, place.rank, config, timeout_s, place.store, group_name, pg_options, index
+        )
+        world.default = make_group(world, plan, deadline)
+    except BaseException:
+        _release(world)
+        raise
+    _close_at_exit()
+
+
+def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
+    """Finish what has been issued on a group, then give back all that it holds.
+
+    Args:
+        group: The group; None or the default group destroys all groups and leaves the world.
+
+    Raises:
+        ValueError: There is no such group (any more).
+    """
+    world = current()
+    if world.default is None:
+        raise ValueError("destroy_process_group: there is no process group; was it destroyed before?")
+    if isinstance(group, int):
+        return  # what a non-member has in place of a group
+    if world.forked:
+        world.reset()
+    elif group is None or group is world.default:
+        _leave(world)
+    elif world.groups.pop(group.name, None) is None:
+        raise ValueError(f"destroy_process_group: {group!r} was destroyed before")
+    else:
+        group.close(group.timeout_s)
+
+
+def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
+    """Meet the other members, make the communicators, and enter the group in the world."""
+    if plan.store is not None and len(plan.ranks) > 1:
+        what = "init_process_group" if world.default is None else f"making group {plan.name!r}"
+        meet(PrefixStore("meet", plan.store), plan.global_rank, plan.ranks, _terms(plan), what, deadline)
+    made: dict[str, Communicator] = {}
+    try:
+        for name in plan.config.backends():
+            made[name] = registry.get(name).create(_context(world, plan, name))
+    except BaseException:
+        for communicator in made.values():
+            communicator.shutdown()
+        raise
+    if plan.store is not None:
+        plan.store.add("made", 1)
+        world.being_made.append((plan.store, len(plan.ranks)))
+    serving = {device: made[name] for device, name in plan.config.device_backend_map.items()}
+    group = ProcessGroup(
+        plan.name,
+        plan.ranks,
+        plan.global_rank,
+        plan.config,
+        serving,
+        plan.timeout_s,
+        plan.store,
+        plan.description,
+    )
+    world.groups[plan.name] = group
+    return group
+
+
+def _terms(plan: Plan) -> dict[str, Any]:
+    """Return what all members must agree on."""
+    ranks = {"world_size": len(plan.ranks)} if plan.name == "default" else {"ranks": list(plan.ranks)}
+    return {
+        **ranks,
+        "backend": repr(plan.config),
+        "rankwise version": ".".join(__version__.split(".")[:2]),
+        "API version": API_VERSION,
+    }
+
+
+def _context(world: World, plan: Plan, name: str) -> Context:
+    return Context(
+        name=plan.name,
+        rank=plan.ranks.index(plan.global_rank),
+        size=len(plan.ranks),
+        global_ranks=plan.ranks,
+        timeout_s=plan.timeout_s,
+        devices=tuple(device for device, backend in plan.config.device_backend_map.items() if backend == name),
+        device_index=plan.device_index,
+        store=None if plan.store is None else PrefixStore(name, plan.store),
+        options=plan.options,
+        parent=None if world.default is None else world.default.communicator_of(name),
+    )
+
+
+def _available(config: BackendConfig) -> BackendConfig:
+    for name in config.backends():
+        answer = registry.availability(name)
+        if not answer:
+            remedy = f"; {answer.remedy}" if answer.remedy else ""
+            raise BackendUnavailableError(f"backend {name!r} cannot run here: {answer.reason}{remedy}")
+    return config
+
+
+def _device_index(device_id: Any) -> int | None:
+    if device_id is None or isinstance(device_id, int):
+        return device_id
+    index = device_id.partition(":")[2] if isinstance(device_id, str) else getattr(device_id, "id", "")
+    return int(index) if index != "" else None
+
+
+def _leave(world: World) -> None:
+    """Close all groups, the default group last; whatever fails, the world is left."""
+    errors: list[DistError] = []
+    for group in reversed(list(world.groups.values())):
+        try:
+            group.close(group.timeout_s)
+        except DistError as error:
+            errors.append(error)
+    _release(world)
+    if errors:
+        raise errors[0]
+
+
+def _release(world: World) -> None:
+    """Close the store that `init_process_group` has opened, and forget everything."""
+    if world.owned_store is not None:
+        if getattr(world.owned_store, "is_master", False):
+            _stay(world.being_made)
+        world.owned_store.close()
+    world.reset()
+
+
+def _stay(being_made: Sequence[tuple[Store, int]]) -> None:
+    deadline = Deadline(_STAY_S)
+    with contextlib.suppress(DistError):
+        for store, size in being_made:
+            wait_for(store, "made", size, deadline)
+
+
+def _close_at_exit() -> None:
+    # Registered anew each time, so that it runs before what the program has registered earlier, and only once.
+    atexit.unregister(_exit)
+    atexit.register(_exit)
+
+
+def _exit() -> None:
+    """Leave in haste: the process ends without having destroyed its groups."""
+    world = current()
+    if world.default is None or world.forked:
+        return
+    world.being_made.clear()
+    for group in world.groups.values():
+        group.abort("by the end of the process")
+    with contextlib.suppress(DistError):
+        _leave(world)

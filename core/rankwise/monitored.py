@@ -1,0 +1,64 @@
+"""`monitored_barrier`: a barrier that tells every rank which ranks are missing."""
+
+from __future__ import annotations
+
+from rankwise.deadline import Deadline, Timeout, seconds
+from rankwise.errors import DistTimeoutError
+from rankwise.process_group import ProcessGroup
+from rankwise.store import PrefixStore, Store
+from rankwise.world import resolve
+
+__all__ = ["monitored_barrier"]
+
+
+def monitored_barrier(
+    group: ProcessGroup | int | None = None, timeout: Timeout | None = None, wait_all_ranks: bool = False
+) -> None:
+    """Return once every rank has called; if some do not, tell every rank that did which ones are missing.
+
+    It goes through the group's store, so it works on every backend and moves nothing of what is queued there.
+
+    Args:
+        group: The group.
+        timeout: When to give up; None for the group's time-out.
+        wait_all_ranks: Name all missing ranks; otherwise the first suffices.
+
+    Raises:
+        DistTimeoutError: Some ranks have not come; they are named, alike on all ranks that have.
+    """
+    pg = resolve(group, "monitored_barrier")
+    if pg is None:
+        return
+    timeout_s = pg.timeout_s if timeout is None else seconds(timeout)
+    if pg.store is None:
+        lane, _ = pg.any_lane("barrier")
+        lane.barrier(timeout_s).wait()
+        return
+    pg.monitored += 1
+    store = PrefixStore(f"monitored/{pg.monitored}", pg.store)
+    store.set(f"rank/{pg.rank()}", b"")
+    if store.add("come", 1) == pg.size():
+        store.compare_set("verdict", "", "ok")
+    verdict = _verdict(store, pg, Deadline(timeout_s), wait_all_ranks)
+    if store.add("told", 1) == pg.size():
+        # The last one sweeps up: a loop over barriers must not fill the store.
+        for key in ("verdict", "come", "told", *(f"rank/{rank}" for rank in range(pg.size()))):
+            store.delete_key(key)
+    if verdict != "ok":
+        raise DistTimeoutError(verdict)
+
+
+def _verdict(store: Store, pg: ProcessGroup, deadline: Deadline, wait_all_ranks: bool) -> str:
+    try:
+        return store.get("verdict", timeout=deadline.remaining()).decode()
+    except DistTimeoutError:
+        missing = [pg.ranks[rank] for rank in range(pg.size()) if not store.check([f"rank/{rank}"])]
+        if not missing:
+            raise
+        named = missing if wait_all_ranks else missing[:1]
+        text = (
+            f"monitored_barrier on group {pg.group_desc!r}: rank{'s' * (len(named) > 1)} "
+            f"{', '.join(map(str, named))} of {pg.size()} did not come within {deadline.timeout_s:g} s"
+            + ("" if wait_all_ranks or len(missing) == 1 else " (perhaps others too: wait_all_ranks=True tells)")
+        )
+        return store.compare_set("verdict", "", text).decode()

@@ -1,0 +1,224 @@
+"""Collectives over several arrays per rank, usually one on each of the process's devices.
+
+Each is one collective of the group with a local step before and after it, so that it runs on every backend and on
+every kind of device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rankwise import check
+from rankwise.arrays import Array
+from rankwise.calling import finish, terms
+from rankwise.contract import Communicator
+from rankwise.process_group import GroupLike, ProcessGroup
+from rankwise.ranks import group_rank
+from rankwise.reduce_op import ReduceOp
+from rankwise.work import FutureWork, Work
+from rankwise.world import resolve
+
+__all__ = [
+    "all_gather_multigpu",
+    "all_reduce_multigpu",
+    "broadcast_multigpu",
+    "reduce_multigpu",
+    "reduce_scatter_multigpu",
+]
+
+
+def broadcast_multigpu(
+    tensor_list: Sequence[Any], src: int, group: GroupLike = None, async_op: bool = False, src_tensor: int = 0
+) -> Work | None:
+    """Copy `tensor_list[src_tensor]` of the source into every array of every rank."""
+    pg = resolve(group, "broadcast_multigpu")
+    if pg is None:
+        return None
+    arrays = _local(pg, "broadcast_multigpu", "tensor_list", tensor_list)
+    root = group_rank(pg, "src", src, None)
+    carrier = arrays[_index(pg, "broadcast_multigpu", "src_tensor", src_tensor, arrays) if root == pg.rank() else 0]
+    lane = pg.lane(carrier, "broadcast")
+
+    def after() -> None:
+        for array in arrays:
+            if array is not carrier:
+                _copy(array, carrier)
+
+    work = lane.broadcast(carrier, root, *terms(pg, carrier, "broadcast", async_op, None))
+    return finish(pg, _then(work, after), tensor_list, async_op)
+
+
+def all_reduce_multigpu(
+    tensor_list: Sequence[Any], op: ReduceOp = ReduceOp.SUM, group: GroupLike = None, async_op: bool = False
+) -> Work | None:
+    """Reduce all arrays of all ranks, and leave the result in every one of them."""
+    pg = resolve(group, "all_reduce_multigpu")
+    if pg is None:
+        return None
+    arrays = _local(pg, "all_reduce_multigpu", "tensor_list", tensor_list)
+    lane, total, inner = _reduced_here(pg, "all_reduce", arrays, op)
+
+    def after() -> None:
+        for array in arrays:
+            op.finish(_near(total, array), array, pg.size() * len(arrays))
+
+    work = lane.all_reduce(total, inner, *terms(pg, total, "all_reduce", async_op, None))
+    return finish(pg, _then(work, after), tensor_list, async_op)
+
+
+def reduce_multigpu(
+    tensor_list: Sequence[Any],
+    dst: int,
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+    dst_tensor: int = 0,
+) -> Work | None:
+    """Reduce all arrays of all ranks into `tensor_list[dst_tensor]` of the destination."""
+    pg = resolve(group, "reduce_multigpu")
+    if pg is None:
+        return None
+    arrays = _local(pg, "reduce_multigpu", "tensor_list", tensor_list)
+    root = group_rank(pg, "dst", dst, None)
+    index = _index(pg, "reduce_multigpu", "dst_tensor", dst_tensor, arrays) if root == pg.rank() else 0
+    lane, total, inner = _reduced_here(pg, "reduce", arrays, op)
+
+    def after() -> None:
+        if root == pg.rank():
+            op.finish(_near(total, arrays[index]), arrays[index], pg.size() * len(arrays))
+
+    work = lane.reduce(total, inner, root, *terms(pg, total, "reduce", async_op, None))
+    return finish(pg, _then(work, after), tensor_list, async_op)
+
+
+def all_gather_multigpu(
+    output_tensor_lists: Sequence[Sequence[Any]],
+    input_tensor_list: Sequence[Any],
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Copy all arrays of all ranks, by rank and then by position, into each `output_tensor_lists[i]` of every rank."""
+    pg = resolve(group, "all_gather_multigpu")
+    if pg is None:
+        return None
+    op = "all_gather_multigpu"
+    arrays = [check.input_array(pg, op, f"input_tensor_list[{i}]", a) for i, a in enumerate(input_tensor_list)]
+    outputs = [_local(pg, op, f"output_tensor_lists[{i}]", outs) for i, outs in enumerate(output_tensor_lists)]
+    each = arrays[0].size if arrays else 0
+    if not arrays or any(len(outs) != pg.size() * len(arrays) or outs[0].size != each for outs in outputs):
+        raise ValueError(
+            f"{op} on rank {pg.global_rank}: each output list must have {pg.size() * len(arrays)} arrays of {each} "
+            "elements, one for each input of each rank"
+        )
+    mine = _stacked(arrays)
+    whole = np.empty_like(mine, shape=(pg.size(), mine.size))
+    lane = pg.lane(mine, "all_gather")
+
+    def after() -> None:
+        for outs in outputs:
+            for out, row in zip(outs, whole.reshape(pg.size() * len(arrays), each), strict=True):
+                _copy(out, row)
+
+    work = lane.all_gather(list(whole), mine, *terms(pg, mine, "all_gather", async_op, None))
+    return finish(pg, _then(work, after), output_tensor_lists, async_op)
+
+
+def reduce_scatter_multigpu(
+    output_tensor_list: Sequence[Any],
+    input_tensor_lists: Sequence[Sequence[Any]],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Reduce the input lists of all ranks, and leave entry (rank, i) in that rank's `output_tensor_list[i]`."""
+    pg = resolve(group, "reduce_scatter_multigpu")
+    if pg is None:
+        return None
+    name = "reduce_scatter_multigpu"
+    outs = _local(pg, name, "output_tensor_list", output_tensor_list)
+    lists = [_local(pg, name, f"input_tensor_lists[{i}]", ins) for i, ins in enumerate(input_tensor_lists)]
+    entries = pg.size() * len(outs)
+    if len(lists) != len(outs) or any(len(ins) != entries or ins[0].size != outs[0].size for ins in lists):
+        raise ValueError(
+            f"{name} on rank {pg.global_rank}: there must be {len(outs)} input lists, one for each output, "
+            f"of {entries} arrays of {outs[0].size} elements"
+        )
+    lane, total, inner = _reduced_here(pg, "reduce_scatter", [_stacked(ins) for ins in lists], op)
+    mine = np.empty_like(total, shape=(len(outs), outs[0].size))
+
+    def after() -> None:
+        for out, row in zip(outs, mine, strict=True):
+            op.finish(_near(row, out), out, pg.size() * len(outs))
+
+    parts = list(total.reshape(pg.size(), mine.size))
+    work = lane.reduce_scatter(mine, parts, inner, *terms(pg, total, "reduce_scatter", async_op, None))
+    return finish(pg, _then(work, after), output_tensor_list, async_op)
+
+
+def _reduced_here(
+    pg: ProcessGroup, op: str, arrays: list[Array], reduce_op: ReduceOp
+) -> tuple[Communicator, Array, ReduceOp]:
+    """Reduce this rank's own arrays; return the communicator, the sum so far, and the op for the rest of the way."""
+    pg.lane(arrays[0], op, check.reduce_op(pg, op, reduce_op))  # refuses by the dtype that the caller gave
+    total = reduce_op.accumulator(arrays[0])
+    for array in arrays[1:]:
+        reduce_op.combine(total, _near(reduce_op.accumulator(array), total))
+    # Averages are divided at the very end, and factors are already in.
+    inner = ReduceOp.SUM if reduce_op.name in ("AVG", "PREMUL_SUM") else reduce_op
+    return pg.lane(total, op, inner), total, inner
+
+
+def _local(pg: ProcessGroup, op: str, name: str, values: Any) -> list[Array]:
+    arrays = [check.output_array(pg, op, f"{name}[{i}]", value) for i, value in enumerate(values)]
+    if not arrays:
+        raise ValueError(f"{op} on rank {pg.global_rank}: {name} is empty")
+    check.same_kind(pg, op, arrays[0], f"{name}[0]", arrays, name)
+    for i, array in enumerate(arrays):
+        check.same_size(pg, op, array, f"{name}[{i}]", arrays[0], f"{name}[0]")
+    return arrays
+
+
+def _index(pg: ProcessGroup, op: str, name: str, index: int, arrays: list[Array]) -> int:
+    if not 0 <= index < len(arrays):
+        raise ValueError(f"{op} on rank {pg.global_rank}: {name}={index}, but the list has {len(arrays)} arrays")
+    return index
+
+
+def _stacked(arrays: list[Array]) -> Array:
+    """Return the arrays one after the other, on the device of the first."""
+    return np.concatenate([_near(array.reshape(-1), arrays[0]) for array in arrays])
+
+
+def _near(array: Array, target: Array) -> Array:
+    """Return `array` on the device of `target`."""
+    if type(array) is np.ndarray or array.device == target.device:
+        return array
+    with target.device:
+        return array.copy()
+
+
+def _copy(out: Array, array: Array) -> None:
+    out[...] = _near(array, out).reshape(out.shape)
+
+
+def _then(work: Work, after: Callable[[], None]) -> Work:
+    """Return a work that ends when `work` has and `after` has run."""
+    whole = FutureWork()
+
+    def ended(first: Work) -> None:
+        error = first.exception()
+        if error is None:
+            try:
+                after()
+            except Exception as failure:  # it belongs to whoever waits
+                error = failure
+        if error is None:
+            whole.succeed()
+        else:
+            whole.fail(error)
+
+    work.add_done_callback(ended)
+    return whole

@@ -1,0 +1,172 @@
+"""Messages between two ranks. Ranks given as `src`, `dst` and `peer` are global."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rankwise import check
+from rankwise.arrays import Array, device_of
+from rankwise.calling import terms
+from rankwise.contract import Communicator
+from rankwise.deadline import Timeout
+from rankwise.process_group import GroupLike, ProcessGroup
+from rankwise.ranks import group_rank
+from rankwise.work import BoundWork, Work
+from rankwise.world import resolve
+
+__all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"]
+
+
+def send(
+    tensor: Any,
+    dst: int | None = None,
+    group: GroupLike = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+    *,
+    timeout: Timeout | None = None,
+) -> None:
+    """Send an array; return once it may be changed again, which may be before it is received.
+
+    Raises:
+        ValueError: The destination is this rank itself (use `isend` and `irecv` for that).
+    """
+    pg = resolve(group, "send")
+    if pg is None:
+        return
+    array, peer, lane = _outgoing(pg, "send", tensor, dst, group_dst, tag)
+    if peer == pg.rank():
+        raise ValueError(f"send on rank {pg.global_rank}: a blocking send to oneself would never return; use isend")
+    lane.send(array, peer, tag, terms(pg, array, "send", False, timeout)[0])
+
+
+def recv(
+    tensor: Any,
+    src: int | None = None,
+    group: GroupLike = None,
+    tag: int = 0,
+    group_src: int | None = None,
+    *,
+    timeout: Timeout | None = None,
+) -> int:
+    """Receive into an array, from anyone if no source is given, and return the sender's global rank (-1: no member).
+
+    A shorter message fills the beginning of the array; a longer one is an error that names both sizes.
+    """
+    pg = resolve(group, "recv")
+    if pg is None:
+        return -1
+    array, peer, lane = _incoming(pg, "recv", tensor, src, group_src, tag)
+    return pg.ranks[lane.recv(array, peer, tag, terms(pg, array, "recv", False, timeout)[0])]
+
+
+def isend(
+    tensor: Any, dst: int | None = None, group: GroupLike = None, tag: int = 0, group_dst: int | None = None
+) -> Work | None:
+    """Begin to send an array, and return a work; the array must not be changed until that has ended."""
+    pg = resolve(group, "isend")
+    if pg is None:
+        return None
+    array, peer, lane = _outgoing(pg, "isend", tensor, dst, group_dst, tag)
+    return BoundWork(lane.isend(array, peer, tag), (tensor, array), pg.ranks)
+
+
+def irecv(
+    tensor: Any, src: int | None = None, group: GroupLike = None, tag: int = 0, group_src: int | None = None
+) -> Work | None:
+    """Begin to receive into an array, and return a work whose `source_rank()` is the sender's global rank."""
+    pg = resolve(group, "irecv")
+    if pg is None:
+        return None
+    array, peer, lane = _incoming(pg, "irecv", tensor, src, group_src, tag)
+    return BoundWork(lane.irecv(array, peer, tag), tensor, pg.ranks)
+
+
+class P2POp:
+    """One message of a batch.
+
+    Args:
+        op: The function `isend` or `irecv`.
+        tensor: The array.
+        peer: The other rank.
+        group: The group.
+        tag: The tag.
+        group_peer: The other rank, as a rank in the group, instead of `peer`.
+    """
+
+    def __init__(
+        self,
+        op: Callable[..., Work | None],
+        tensor: Any,
+        peer: int | None = None,
+        group: GroupLike = None,
+        tag: int = 0,
+        group_peer: int | None = None,
+    ) -> None:
+        if op not in (isend, irecv):
+            raise ValueError("P2POp: op must be the function isend or irecv of this package")
+        if op is isend and peer is None and group_peer is None:
+            raise ValueError("P2POp: isend needs peer or group_peer")
+        self.op = op
+        self.tensor = tensor
+        self.peer = peer
+        self.group = group
+        self.tag = tag
+        self.group_peer = group_peer
+
+    def __repr__(self) -> str:
+        peer = f"peer={self.peer}" if self.group_peer is None else f"group_peer={self.group_peer}"
+        return f"P2POp({self.op.__name__}, {peer}, tag={self.tag})"
+
+
+def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
+    """Begin all messages of a list, in whatever order they stand, and return their works in the list's order.
+
+    Raises:
+        ValueError: The list is empty, or its messages belong to different groups.
+        TypeError: It holds something that is not a `P2POp`.
+    """
+    messages = list(p2p_op_list)
+    if not messages:
+        raise ValueError("batch_isend_irecv: the list is empty")
+    if not all(isinstance(message, P2POp) for message in messages):
+        raise TypeError("batch_isend_irecv takes a list of P2POp")
+    pg = resolve(messages[0].group, "batch_isend_irecv")
+    if pg is None:
+        return []
+    if any(resolve(message.group, "batch_isend_irecv") is not pg for message in messages):
+        raise ValueError("batch_isend_irecv: all messages of a batch must belong to one group")
+    # All arguments are checked before the first message leaves.
+    checked = [_checked(pg, message) for message in messages]
+    with checked[0][1].batch():
+        return [BoundWork(begin(array, peer, tag), array, pg.ranks) for begin, _, array, peer, tag in checked]
+
+
+def _checked(pg: ProcessGroup, message: P2POp) -> tuple[Callable[..., Work], Communicator, Array, int | None, int]:
+    side = _outgoing if message.op is isend else _incoming
+    name = message.op.__name__
+    array, peer, lane = side(pg, name, message.tensor, message.peer, message.group_peer, message.tag)
+    return (lane.isend if message.op is isend else lane.irecv), lane, array, peer, message.tag
+
+
+def _outgoing(
+    pg: ProcessGroup, op: str, tensor: Any, dst: int | None, group_dst: int | None, tag: int
+) -> tuple[Array, int, Communicator]:
+    peer = group_rank(pg, "dst", dst, group_dst)
+    array = check.input_array(pg, op, "tensor", tensor)
+    if check.tag(pg, op, tag):
+        pg.require_feature("tags", device_of(array), op)
+    return array, peer, pg.lane(array, "send")
+
+
+def _incoming(
+    pg: ProcessGroup, op: str, tensor: Any, src: int | None, group_src: int | None, tag: int
+) -> tuple[Array, int | None, Communicator]:
+    array = check.output_array(pg, op, "tensor", tensor)
+    peer = None if src is None and group_src is None else group_rank(pg, "src", src, group_src)
+    if peer is None:
+        pg.require_feature("any_source", device_of(array), op)
+    if check.tag(pg, op, tag):
+        pg.require_feature("tags", device_of(array), op)
+    return array, peer, pg.lane(array, "recv")

@@ -1,0 +1,138 @@
+"""`ReduceOp`: what a reduction does to two elements, and on which dtypes NumPy defines it.
+
+The module doubles as torch's deprecated `reduce_op`: `reduce_op.SUM` is `ReduceOp.SUM`, with a warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+__all__ = ["REDUCE_OPS", "ReduceOp"]
+
+_UFUNCS: dict[str, np.ufunc] = {
+    "SUM": np.add,
+    "AVG": np.add,
+    "PREMUL_SUM": np.add,
+    "PRODUCT": np.multiply,
+    "MIN": np.minimum,
+    "MAX": np.maximum,
+    "BAND": np.bitwise_and,
+    "BOR": np.bitwise_or,
+    "BXOR": np.bitwise_xor,
+}
+
+#: Names of all reduce ops, in the order of the tables.
+REDUCE_OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
+
+_SCALING = ("AVG", "PREMUL_SUM")
+_ROUNDING = ("SUM", "AVG", "PREMUL_SUM", "PRODUCT")
+
+
+class ReduceOp:
+    """An element-wise reduction, such as `ReduceOp.SUM`.
+
+    `ReduceOp.PREMUL_SUM(factor)` multiplies each rank's contribution by that rank's `factor` before the sum.
+    Sums and products of floats narrower than 32 bits accumulate in float32.
+    """
+
+    __slots__ = ("factor", "name")
+
+    SUM: ClassVar[ReduceOp]
+    AVG: ClassVar[ReduceOp]
+    PRODUCT: ClassVar[ReduceOp]
+    MIN: ClassVar[ReduceOp]
+    MAX: ClassVar[ReduceOp]
+    BAND: ClassVar[ReduceOp]
+    BOR: ClassVar[ReduceOp]
+    BXOR: ClassVar[ReduceOp]
+
+    def __init__(self, name: str, factor: Any = None) -> None:
+        self.name = name
+        self.factor = factor
+
+    @staticmethod
+    def PREMUL_SUM(factor: Any) -> ReduceOp:
+        """Return the op that sums contributions after each was multiplied by its rank's `factor`."""
+        return ReduceOp("PREMUL_SUM", factor)
+
+    def __repr__(self) -> str:
+        return f"ReduceOp.{self.name}" + ("" if self.factor is None else f"({self.factor!r})")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReduceOp) and (self.name, self.factor) == (other.name, other.factor)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ReduceOp, (self.name, self.factor)
+
+    def defined_for(self, dtype: np.dtype[Any]) -> bool:
+        """Tell whether NumPy defines this op on `dtype`, with a result of that same dtype."""
+        return _defined(self.name, dtype)
+
+    def accumulator(self, array: Any) -> Any:
+        """Return a new flat copy of `array` to reduce into, in the dtype that the reduction is done in."""
+        wide = accumulation_dtype(self.name, array.dtype)
+        copy = array.reshape(-1).astype(wide, copy=True)
+        if self.factor is not None:
+            np.multiply(copy, self.factor, out=copy, casting="same_kind")
+        return copy
+
+    def combine(self, accumulator: Any, incoming: Any, left: bool = False) -> None:
+        """Reduce `incoming` into `accumulator`, in place; it is the right operand unless `left` is true."""
+        first, second = (incoming, accumulator) if left else (accumulator, incoming)
+        _UFUNCS[self.name](first, second, out=accumulator)
+
+    def finish(self, accumulator: Any, out: Any, size: int) -> None:
+        """Write the reduced `accumulator` of `size` contributions into `out`, in its shape and dtype."""
+        if self.name == "AVG":
+            np.divide(accumulator, size, out=accumulator)
+        out[...] = accumulator.reshape(out.shape)
+
+
+for _name in REDUCE_OPS:
+    if _name != "PREMUL_SUM":
+        setattr(ReduceOp, _name, ReduceOp(_name))
+
+
+@cache
+def accumulation_dtype(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the native dtype in which the op called `name` reduces arrays of `dtype`."""
+    if name in _ROUNDING and _is_narrow_float(dtype):
+        return np.dtype(np.float32)
+    native: np.dtype[Any] = dtype.newbyteorder("=")
+    return native
+
+
+@cache
+def _defined(name: str, dtype: np.dtype[Any]) -> bool:
+    if dtype.hasobject or dtype.names is not None or dtype.itemsize == 0:
+        return False
+    if name in _SCALING and not (np.issubdtype(dtype, np.inexact) or _is_narrow_float(dtype)):
+        return False
+    one = np.zeros(1, accumulation_dtype(name, dtype))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = _UFUNCS[name](one, one)
+    except TypeError:
+        return False
+    return bool(result.dtype == one.dtype)
+
+
+def _is_narrow_float(dtype: np.dtype[Any]) -> bool:
+    # The types of ml_dtypes are not NumPy floats (bfloat16 is of kind "V"), but they are named like floats.
+    return dtype.itemsize < 4 and ("float" in dtype.name or dtype.name == "half")
+
+
+def __getattr__(name: str) -> ReduceOp:
+    if name in REDUCE_OPS and name != "PREMUL_SUM":
+        warnings.warn(f"reduce_op.{name} is deprecated; use ReduceOp.{name}", FutureWarning, stacklevel=2)
+        found: ReduceOp = getattr(ReduceOp, name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,169 @@
+"""Every algorithm, proved for every number of ranks and every root, and held to the costs that it states."""
+
+import math
+
+import pytest
+from rankwise.algorithms.proof import ProofError, prove
+from rankwise.algorithms.simulator import simulate
+from rankwise.algorithms.steps import Recv, Send
+from rankwise.algorithms.table import ALGORITHMS, CHOICES, choose, costs, rooted
+
+CASES = [(op, name) for op, family in ALGORITHMS.items() for name in family]
+SIZES = range(1, 65)
+
+
+def log2_up(size):
+    return math.ceil(math.log2(size))
+
+
+def fold_rounds(size):
+    return int(math.log2(size)) + 2 * (size & (size - 1) != 0)
+
+
+#: The most rounds that any rank takes: what the docstrings state.
+ROUNDS = {
+    ("all_reduce", "recursive_doubling"): fold_rounds,
+    ("all_reduce", "two_shot"): lambda p: 2 * (p > 1),
+    ("all_reduce", "halving_doubling"): lambda p: int(math.log2(p)) + fold_rounds(p),
+    ("all_reduce", "ring"): lambda p: 2 * (p - 1),
+    ("reduce_scatter", "direct"): lambda p: int(p > 1),
+    ("reduce_scatter", "ring"): lambda p: p - 1,
+    ("all_gather", "bruck"): log2_up,
+    ("all_gather", "direct"): lambda p: int(p > 1),
+    ("all_gather", "ring"): lambda p: p - 1,
+    ("broadcast", "flat"): lambda p: int(p > 1),
+    ("broadcast", "binomial"): log2_up,
+    ("broadcast", "scatter_ring"): lambda p: log2_up(p) + p - 1,
+    ("reduce", "binomial"): log2_up,
+    ("reduce", "scatter_gather"): lambda p: (p > 1) + log2_up(p),
+    ("gather", "flat"): lambda p: int(p > 1),
+    ("gather", "binomial"): log2_up,
+    ("scatter", "flat"): lambda p: int(p > 1),
+    ("scatter", "binomial"): log2_up,
+    ("all_to_all", "direct"): lambda p: int(p > 1),
+    ("all_to_all", "pairwise"): lambda p: p - 1,
+    ("barrier", "dissemination"): log2_up,
+}
+
+PARTS = {
+    "equal": lambda size: [8] * size,
+    "unequal": lambda size: [5 * i + 1 for i in range(size)],
+    "some zero": lambda size: [0 if i % 3 == 0 else 7 for i in range(size)],
+    "all zero": lambda size: [0] * size,
+}
+
+
+@pytest.mark.parametrize(("op", "name"), CASES)
+def test_is_proved_for_every_size_and_root(op, name):
+    for size in SIZES:
+        for root in range(size if rooted(op, 0) else 1):
+            prove(op, ALGORITHMS[op][name], size, root)
+
+
+@pytest.mark.parametrize(("op", "name"), CASES)
+def test_takes_the_rounds_that_it_states(op, name):
+    for size in SIZES:
+        assert max(cost.rounds for cost in costs(op, name, size, [1] * size)) == ROUNDS[op, name](size), size
+
+
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 64])
+def test_sends_the_bytes_that_it_states(size, parts):
+    sizes = PARTS[parts](size)
+    total = sum(sizes)
+
+    def sent(op, name, root=0):
+        return [cost.nbytes for cost in costs(op, name, size, sizes, root)]
+
+    less_own = [total - own for own in sizes]
+    assert sent("reduce_scatter", "direct") == less_own
+    assert sent("reduce_scatter", "ring") == less_own
+    assert sent("all_to_all", "direct") == less_own
+    assert sent("all_to_all", "pairwise") == less_own
+    assert sent("all_gather", "direct") == [(size - 1) * own for own in sizes]
+    assert sent("all_gather", "ring") == [total - sizes[(rank + 1) % size] for rank in range(size)]
+    assert sum(sent("all_gather", "bruck")) == (size - 1) * total
+    assert sum(sent("all_reduce", "ring")) == 2 * (size - 1) * total
+    assert sum(sent("all_reduce", "two_shot")) == 2 * (size - 1) * total
+    for root in {0, size // 2, size - 1}:
+        assert sum(sent("broadcast", "flat", root)) == (size - 1) * total
+        assert sum(sent("broadcast", "binomial", root)) == (size - 1) * total
+        assert sent("broadcast", "binomial", root)[root] == log2_up(size) * total
+        assert sum(sent("reduce", "binomial", root)) == (size - 1) * total
+        assert sum(sent("gather", "flat", root)) == total - sizes[root]
+        assert sent("scatter", "flat", root)[root] == total - sizes[root]
+        assert sent("scatter", "binomial", root)[root] == total - sizes[root]
+    power = size & (size - 1) == 0
+    if power:
+        assert max(sent("all_reduce", "recursive_doubling")) == int(math.log2(size)) * total
+        assert sum(sent("all_reduce", "halving_doubling")) == 2 * (size - 1) * total
+
+
+def test_every_choice_names_an_algorithm_and_every_table_ends_without_a_bound():
+    for op, choices in CHOICES.items():
+        assert all(choice.name in ALGORITHMS[op] for choice in choices)
+        assert choose(op, 1 << 60, 1 << 20) == choices[-1].name
+    assert choose("all_reduce", 8, 4) == "recursive_doubling"
+    assert choose("all_reduce", 64 << 20, 4) == "ring"
+
+
+def lost(rank, size):
+    """An all_gather that forgets the last block."""
+    others = [r for r in range(size) if r != rank]
+    yield (*(Send(o, range(rank, rank + 1)) for o in others if rank), *(Recv(o, range(o, o + 1)) for o in others if o))
+
+
+def doubled(rank, size):
+    """An all_reduce that adds the partner's data twice."""
+    for _ in range(2):
+        yield Send(1 - rank, range(2)), Recv(1 - rank, range(2), combine=True)
+
+
+def stuck(rank, size):
+    """Two ranks that both receive first."""
+    yield (Recv(1 - rank, range(2)),)
+    yield (Send(1 - rank, range(2)),)
+
+
+def chatty(rank, size):
+    """A broadcast in which the root sends once too often."""
+    if rank == 0:
+        yield (Send(1, range(2)), Send(1, range(2)))
+    else:
+        yield (Recv(0, range(2)),)
+
+
+def overwriting(rank, size):
+    """An exchange that overwrites what it is sending."""
+    yield Send(1 - rank, range(2)), Recv(1 - rank, range(2))
+
+
+@pytest.mark.parametrize(
+    ("op", "wrong", "complaint"),
+    [
+        ("all_gather", lost, "holds 0"),
+        ("all_reduce", doubled, "twice"),
+        ("all_reduce", stuck, "stands still"),
+        ("broadcast", lambda rank, size, root: chatty(rank, size), "nobody receives"),
+        ("all_reduce", overwriting, "in one round"),
+    ],
+)
+def test_the_proof_finds_what_is_wrong(op, wrong, complaint):
+    with pytest.raises(ProofError, match=complaint):
+        prove(op, wrong, 2)
+
+
+def test_virtual_time_follows_the_model():
+    """With one link a rank, a ring of p ranks takes 2(p-1) messages and 2(p-1)/p of the bytes, and combines (p-1)/p."""
+    size, nbytes, alpha, beta, gamma = 8, 1 << 20, 1e-5, 1e-9, 1e-10
+    parts = [nbytes / size] * size
+    took = simulate("all_reduce", ALGORITHMS["all_reduce"]["ring"], parts, alpha, beta, gamma)
+    steps = 2 * (size - 1)
+    expected = steps * (alpha + beta * nbytes / size) + (size - 1) * gamma * nbytes / size
+    assert took == pytest.approx(expected)
+
+
+def test_virtual_time_reaches_thousands_of_ranks():
+    size = 4096
+    took = simulate("all_reduce", ALGORITHMS["all_reduce"]["recursive_doubling"], [1.0] + [0.0] * (size - 1), 1.0, 0, 0)
+    assert took == pytest.approx(12.0)
