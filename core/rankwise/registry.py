@@ -117,8 +117,7 @@ class Registry:
         except Exception as error:  # whatever a plugin raises is the plugin's fault, and must be told as such
             cause = f"{type(error).__name__}: {error}"
             raise PluginError(f"backend {name!r} of {_distribution(points[0])} cannot be loaded: {cause}") from error
-        _check(name, spec, _distribution(points[0]))
-        return spec
+        return _checked(name, spec, _distribution(points[0]))
 
     def _not_found(self, name: str) -> str:
         names = self.names()
@@ -166,7 +165,7 @@ def _declaration(name: str) -> Any:
     return answers[0]
 
 
-def _check(name: str, spec: Any, distribution: str) -> None:
+def _checked(name: str, spec: Any, distribution: str) -> BackendSpec:
     version = getattr(spec, "api_version", None)
     if version != API_VERSION:
         raise PluginError(
@@ -177,6 +176,7 @@ def _check(name: str, spec: Any, distribution: str) -> None:
         raise PluginError(f"backend {name!r} of {distribution} declares a {type(spec).__name__}, not a BackendSpec")
     if spec.name != name:
         raise PluginError(f"the entry point {name!r} of {distribution} declares a backend called {spec.name!r}")
+    return spec
 
 
 #: The registry of this process.

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from rankwise.algorithms.proof import ProofError, prove
 from rankwise.algorithms.simulator import simulate
 from rankwise.algorithms.steps import Recv, Send

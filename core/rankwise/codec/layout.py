@@ -1,0 +1,62 @@
+"""The layout of an encoded object, and the limits that both ends keep.
+
+::
+
+    object    = MAGIC value
+    value     = tag body, where the body follows from the tag:
+    N T F       nothing: None, True, False
+    i d c       8, 8, 16 bytes: an int of 64 bits, a float, a complex
+    I s y Y     length, bytes: a wider int, a str in UTF-8, bytes, a bytearray
+    l t e f     count, values: a list, tuple, set, frozenset
+    m           count, keys and values in turn: a dict
+    p q P Q     count, 8 bytes each: a list of floats, of ints; a tuple of floats, of ints
+    A           number of dimensions (1 byte), dimensions, dtype (a value), memory in C order: an array
+    D           length, signature of a dataclass, a value for each field
+    X           code (1 byte), value: one of the types of `rankwise.codec.values`
+
+Lengths, counts and dimensions are unsigned and 8 bytes wide; all numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+__all__ = ["MAGIC", "MAX_DEPTH", "MAX_INT_BYTES", "MAX_ITEMS", "NUMBER_RUNS", "RUN_MIN", "Tag", "layout_of"]
+
+#: What each encoded object begins with: a mark that no pickle and no text begins with, and the layout's version.
+MAGIC = b"\xc1\x01"
+
+#: How deep containers may be nested.
+MAX_DEPTH = 64
+#: How many items all containers of one object may hold together; a dict's entry counts as two.
+MAX_ITEMS = 2**24
+#: The width of the widest int. Wider ones would make arithmetic on what was received a way to stall a rank.
+MAX_INT_BYTES = 8192
+
+#: From this length on, a list or tuple of floats alone, or of ints alone, travels as packed numbers.
+RUN_MIN = 16
+
+
+class Tag:
+    """The first byte of a value."""
+
+    NONE, TRUE, FALSE = b"NTF"
+    INT, FLOAT, COMPLEX = b"idc"
+    BIG_INT, STR, BYTES, BYTEARRAY = b"IsyY"
+    LIST, TUPLE, SET, FROZENSET = b"ltef"
+    DICT = b"m"[0]
+    ARRAY, DATACLASS, VALUE = b"ADX"
+
+
+#: (container, element) -> tag of packed numbers.
+NUMBER_RUNS: dict[tuple[type, type], int] = {
+    (list, float): b"p"[0],
+    (list, int): b"q"[0],
+    (tuple, float): b"P"[0],
+    (tuple, int): b"Q"[0],
+}
+
+
+def layout_of(fields: str) -> Struct:
+    """Return the little-endian, unpadded layout of `fields`, as the struct module spells them."""
+    return Struct("<" + fields)

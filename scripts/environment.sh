@@ -1,0 +1,29 @@
+# Sourced by the other scripts: makes a virtual environment with the core and all plugins, and keeps it up to date.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+python=${PYTHON:-python3}
+
+# environment DIR PIP-ARGUMENT...: after this call DIR is a virtual environment with what the arguments install.
+environment() {
+    local dir=$1 wanted stamp
+    shift
+    stamp="$dir/installed"
+    wanted=$(cat pyproject.toml plugins/*/pyproject.toml requirements/*.txt | cksum; echo "$root $*")
+    if [ -x "$dir/bin/python" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+        return
+    fi
+    [ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
+    # One call for everything: a plugin installed alone would look for the core in the package index.
+    "$dir/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+    echo "$wanted" >"$stamp"
+}
+
+# The distributions under test, as arguments for pip: the core and every plugin that is there.
+editable() {
+    local plugin
+    printf -- '-e\n.\n'
+    for plugin in plugins/*/pyproject.toml; do
+        [ -e "$plugin" ] && printf -- '-e\n./%s\n' "$(dirname "$plugin")"
+    done
+}
