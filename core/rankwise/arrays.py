@@ -28,7 +28,7 @@ DTYPES = (
 )
 
 _DLPACK_CPU, _DLPACK_CUDA = 1, (2, 13)
-_LONG = {"g": "longdouble", "G": "clongdouble"}
+_LONG = {np.longdouble: "longdouble", np.clongdouble: "clongdouble"}
 _BY_KIND = {"M": "datetime64", "m": "timedelta64", "S": "bytes", "U": "str"}
 
 
@@ -70,8 +70,8 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
         return "object"
     if dtype.names is not None or dtype.subdtype is not None:
         return "structured"
-    if dtype.char in _LONG:
-        return _LONG[dtype.char]
+    if dtype.type in _LONG:  # their own names tell the width, which differs between platforms
+        return _LONG[dtype.type]
     if dtype.kind == "V" and dtype.type is np.void:
         return "void"
     return _BY_KIND.get(dtype.kind, str(dtype.name))

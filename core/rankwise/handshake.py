@@ -13,6 +13,7 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
 from rankwise.deadline import Deadline
 from rankwise.errors import DistTimeoutError, RendezvousError
@@ -42,7 +43,7 @@ def meet(
         RendezvousError: Two processes claim one rank, or two configurations differ; the same text on all ranks.
         DistTimeoutError: Some have not come; they are named, on all ranks that have.
     """
-    card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "config": dict(config)}
+    card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "call": uuid4().hex, "config": dict(config)}
     mine = json.dumps(card, sort_keys=True)
     problem = _differences(what, json.loads(store.compare_set("config", "", mine)), card)
     if problem is None:

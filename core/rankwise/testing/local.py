@@ -1,0 +1,87 @@
+"""The backend `local`: the ranks are threads of one process, and a message is a copy in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from uuid import uuid4
+
+from rankwise.arrays import Array, as_bytes
+from rankwise.capability import COLLECTIVES, Capabilities, Device, derived, native
+from rankwise.contract import API_VERSION, BackendSpec, Communicator, Context
+from rankwise.errors import DistError
+from rankwise.mailbox import Mailbox
+from rankwise.registry import registry
+from rankwise.work import FutureWork, Work
+
+__all__ = ["CAPABILITIES", "LocalCommunicator", "register_local"]
+
+CAPABILITIES = Capabilities(
+    "local",
+    {
+        "cpu": Device(
+            ops={**native("send", "recv"), **derived(*COLLECTIVES)},
+            features={
+                **native("tags", "any_source", "abort"),
+                **derived("async", "uneven", "timeout", "mismatch", "shrink"),
+            },
+        )
+    },
+)
+
+#: The mailboxes of each group that is being made, by a name that its members have agreed on.
+_being_made: dict[str, list[Mailbox]] = {}
+_lock = threading.Lock()
+
+
+class LocalCommunicator(Communicator):
+    """One rank's end of a group of threads. A send ends when the message has been received."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._boxes = _shared_boxes(context)
+
+    def isend(self, array: Array, dst: int, tag: int) -> Work:
+        """Offer the array's memory itself; the receiver copies it."""
+        work = FutureWork()
+        self._boxes[dst].deliver(self.rank, tag, as_bytes(array), _ending(work))
+        return work
+
+    def irecv(self, array: Array, src: int | None, tag: int) -> Work:
+        """Wait for a message in this rank's mailbox."""
+        return self._boxes[self.rank].receive(array, src, tag)
+
+    def close(self) -> None:
+        """Leave; there is nothing to give back."""
+
+    def abort(self, error: DistError) -> None:
+        """Fail what is pending in everyone's mailbox."""
+        for box in self._boxes:
+            box.fail(error)
+
+
+def register_local() -> None:
+    """Let `init_process_group("local", ...)` work in this process."""
+    registry.register(BackendSpec("local", API_VERSION, CAPABILITIES, LocalCommunicator), replace=True)
+
+
+def _ending(work: FutureWork) -> Callable[[DistError | None], None]:
+    def end(error: DistError | None) -> None:
+        if error is None:
+            work.succeed()
+        else:
+            work.fail(error)
+
+    return end
+
+
+def _shared_boxes(context: Context) -> list[Mailbox]:
+    if context.store is None:
+        return [Mailbox() for _ in range(context.size)]
+    name = context.store.compare_set("boxes", "", uuid4().hex).decode()
+    with _lock:
+        boxes = _being_made.setdefault(name, [Mailbox() for _ in range(context.size)])
+    if context.store.add("have boxes", 1) == context.size:
+        with _lock:
+            del _being_made[name]
+    return boxes

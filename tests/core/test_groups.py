@@ -1,0 +1,430 @@
+"""Groups: made, asked, destroyed and made again, on threads."""
+
+import gc
+import os
+import threading
+import time
+from datetime import timedelta
+
+import numpy as np
+import pytest
+import rankwise as dist
+from rankwise import GroupMember, HashStore
+from rankwise.registry import registry
+from rankwise.testing import local_world
+from rankwise.testing.local import LocalCommunicator
+from rankwise.world import World, current, use
+
+
+def total(group=None, value=1.0):
+    array = np.array([value])
+    dist.all_reduce(array, group=group)
+    return array[0]
+
+
+def test_members_may_stand_in_any_order():
+    def program():
+        rank = dist.get_rank()
+        group = dist.new_group([3, 0, 2], sort_ranks=False)
+        if rank == 1:
+            assert group == GroupMember.NON_GROUP_MEMBER == -100
+            assert dist.get_rank(group) == dist.get_world_size(group) == -1
+            return None
+        assert dist.get_process_group_ranks(group) == [3, 0, 2]
+        assert dist.get_rank(group) == group.rank() == [3, 0, 2].index(rank)
+        assert dist.get_global_rank(group, 0) == 3
+        assert dist.get_group_rank(group, 3) == 0
+        array = np.array([rank])
+        dist.broadcast(array, src=3, group=group)
+        other = np.array([rank])
+        dist.broadcast(other, group_src=2, group=group)
+        return int(array[0]), int(other[0])
+
+    with local_world(4) as ranks:
+        assert ranks.run(program) == [(3, 2), None, (3, 2), (3, 2)]
+
+
+def test_a_non_member_warns_and_gets_none():
+    def program():
+        group = dist.new_group([0])
+        if dist.get_rank() == 1:
+            with pytest.warns(UserWarning, match="not a member"):
+                assert dist.all_reduce(np.ones(1), group=group) is None
+            with pytest.warns(UserWarning):
+                assert dist.recv(np.ones(1), group=group) == -1
+
+    with local_world(2) as ranks:
+        ranks.run(program)
+
+
+def test_sorted_unless_told_otherwise_and_named():
+    def program():
+        group = dist.new_group([1, 0], group_desc="pair", timeout=timedelta(seconds=7))
+        assert group.ranks == (0, 1)
+        assert (group.group_desc, group.timeout, group.backend) == ("pair", timedelta(seconds=7), "local")
+        assert "pair" in repr(group)
+        group.set_timeout(3)
+        assert group.timeout == timedelta(seconds=3)
+        return group.name
+
+    with local_world(2) as ranks:
+        names = ranks.run(program)
+    assert names[0] == names[1]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "error", "words"),
+    [
+        ([0, 0], ValueError, "twice"),
+        ([0, 5], ValueError, r"\[5\] are not in a world of 2"),
+        ([], ValueError, "at least one"),
+        ([0.5], TypeError, "integer"),
+        (3, TypeError, "sequence"),
+    ],
+)
+def test_wrong_members_are_refused_before_anything_is_made(ranks, error, words):
+    def program():
+        with pytest.raises(error, match=words):
+            dist.new_group(ranks)
+        return total()
+
+    with local_world(2) as world:
+        assert world.run(program) == [2.0, 2.0]
+
+
+def test_groups_of_different_backends_live_side_by_side():
+    dist.register_backend("other", LocalCommunicator, extended_api=True)
+
+    def program():
+        group = dist.new_group(backend="other")
+        assert dist.get_backend() == "local"
+        assert dist.get_backend(group) == "other"
+        assert dist.get_backend_config(group) == "cpu:other"
+        return total(), total(group)
+
+    try:
+        with local_world(2) as ranks:
+            assert ranks.run(program) == [(2.0, 2.0)] * 2
+    finally:
+        registry.unregister("other")
+
+
+def test_one_group_has_a_backend_for_each_device():
+    dist.register_backend("gpu", LocalCommunicator, extended_api=True, devices="cuda")
+
+    def program():
+        assert dist.get_backend() == "cpu:local,cuda:gpu"
+        served = [communicator.context.devices for communicator in dist.group.WORLD.communicators()]
+        assert served == [("cpu",), ("cuda",)]
+        return total()
+
+    try:
+        with local_world(2, backend="cpu:local,cuda:gpu") as ranks:
+            assert ranks.run(program) == [2.0, 2.0]
+    finally:
+        registry.unregister("gpu")
+
+
+def test_a_device_without_a_backend_is_refused():
+    class Remote:
+        __module__ = "cupy.fake"
+        dtype = np.dtype("f4")
+
+    def program():
+        with pytest.raises(ValueError, match="no backend for cuda arrays"):
+            dist.group.WORLD.lane(Remote(), "all_reduce")
+
+    with local_world(1) as ranks:
+        ranks.run(program)
+
+
+def test_only_members_call_with_local_synchronization():
+    def program():
+        if dist.get_rank() == 1:
+            return None
+        group = dist.new_group([0, 2], use_local_synchronization=True)
+        again = dist.new_group([0, 2], use_local_synchronization=True)
+        assert group.name != again.name
+        return total(group) + total(again)
+
+    with local_world(3) as ranks:
+        assert ranks.run(program) == [4.0, None, 4.0]
+
+
+def test_split_and_subgroups():
+    def program():
+        half = dist.split_group(split_ranks=[[0, 1], [3, 2]])
+        assert dist.get_process_group_ranks(half) == ([0, 1] if dist.get_rank() < 2 else [3, 2])
+        nothing = dist.split_group(half, split_ranks=[[0]])
+        assert (nothing is None) == (half.rank() == 1)
+        mine, everyone = dist.new_subgroups(2)
+        assert len(everyone) == 2
+        assert dist.get_process_group_ranks(mine) == ([0, 1] if dist.get_rank() < 2 else [2, 3])
+        odd, _ = dist.new_subgroups_by_enumeration([[0, 2], [1]])
+        return total(half), total(mine), None if odd is None else total(odd)
+
+    with local_world(4) as ranks:
+        assert ranks.run(program) == [(2, 2, 2), (2, 2, 1), (2, 2, 2), (2, 2, None)]
+
+
+def test_overlapping_subgroups_are_refused_before_anything_is_made():
+    def program():
+        made = dist.get_pg_count()
+        with pytest.raises(ValueError, match=r"\[1\] are in more than one"):
+            dist.new_subgroups_by_enumeration([[0, 1], [1]])
+        with pytest.raises(ValueError, match="more than one"):
+            dist.split_group(split_ranks=[[0], [0]])
+        with pytest.raises(ValueError, match="cannot be cut"):
+            dist.new_subgroups(3)
+        assert dist.get_pg_count() == made
+
+    with local_world(2) as ranks:
+        ranks.run(program)
+
+
+def test_members_that_disagree_about_a_group_are_told():
+    def program():
+        wanted = [[0, 1], [0, 1], [0, 2]][dist.get_rank()]
+        with pytest.raises((dist.RendezvousError, dist.DistTimeoutError)) as caught:
+            dist.new_group(wanted, timeout=2)
+        return str(caught.value)
+
+    with local_world(3) as ranks:
+        said = ranks.run(program)
+    assert all("ranks" in text and "[0, 2]" in text for text in said)
+
+
+def test_shrinking_leaves_the_survivors_a_working_group():
+    def program():
+        if dist.get_rank() == 1:
+            return None
+        group = dist.shrink_group([1])
+        assert group.ranks == (0, 2)
+        return total(group)
+
+    with local_world(3) as ranks:
+        assert ranks.run(program) == [2.0, None, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("excluded", "words"), [([9], "not in"), ([0], "excludes itself"), ([], "at least one"), ([1, 1], "twice")]
+)
+def test_shrinking_by_the_wrong_ranks_is_refused(excluded, words):
+    def program():
+        if dist.get_rank() == 0:
+            with pytest.raises(ValueError, match=words):
+                dist.shrink_group(excluded)
+
+    with local_world(2) as ranks:
+        ranks.run(program)
+
+
+def test_an_abort_ends_a_call_that_waits_in_another_thread():
+    def program():
+        pg = dist.group.WORLD
+        if dist.get_rank() == 1:
+            return None
+        timer = threading.Timer(0.05, dist.abort_process_group, [pg])
+        timer.start()
+        with pytest.raises(dist.GroupAbortedError, match="rank 0 by abort_process_group"):
+            dist.barrier()
+        with pytest.raises(dist.GroupAbortedError):
+            dist.all_reduce(np.ones(1))
+        with pytest.raises(dist.GroupAbortedError):
+            dist.isend(np.ones(1), dst=1)
+        timer.join()
+        return pg.rank()
+
+    with local_world(2) as ranks:
+        ranks.run(program)
+
+
+def test_destroying_one_group_leaves_the_others():
+    def program():
+        one, two = dist.new_group(), dist.new_group()
+        dist.destroy_process_group(one)
+        with pytest.raises(ValueError, match="destroyed"):
+            dist.all_reduce(np.ones(1), group=one)
+        with pytest.raises(ValueError, match="destroyed before"):
+            dist.destroy_process_group(one)
+        dist.destroy_process_group(GroupMember.NON_GROUP_MEMBER)
+        return total(two) + total()
+
+    with local_world(2) as ranks:
+        assert ranks.run(program) == [4.0, 4.0]
+
+
+def test_destroy_finishes_what_was_issued():
+    def program():
+        arrays = [np.ones(3) for _ in range(20)]
+        works = [dist.all_reduce(array, async_op=True) for array in arrays]
+        dist.destroy_process_group()
+        assert all(work.is_success() for work in works)
+        return all((array == 2).all() for array in arrays)
+
+    with local_world(2) as ranks:
+        assert ranks.run(program) == [True, True]
+
+
+def test_without_a_group_calls_say_what_to_do():
+    for call in (lambda: dist.all_reduce(np.ones(1)), dist.get_rank, dist.barrier, lambda: dist.new_group([0])):
+        with pytest.raises(ValueError, match="init_process_group"):
+            call()
+    with pytest.raises(ValueError, match="destroyed before"):
+        dist.destroy_process_group()
+    assert not dist.is_initialized()
+    assert dist.group.WORLD is GroupMember.WORLD is None
+
+
+def test_what_is_no_group_is_refused():
+    with pytest.raises(TypeError, match="must be a ProcessGroup"):
+        dist.barrier(group="world")
+
+
+def test_a_world_of_one_needs_no_store_and_no_environment():
+    dist.init_process_group("local", rank=0, world_size=1)
+    assert total() == 1.0
+    assert dist.group.WORLD is GroupMember.WORLD
+    with pytest.raises(ValueError, match="already there"):
+        dist.init_process_group("local", rank=0, world_size=1)
+    with pytest.raises(ValueError, match="not both"):
+        use_both = {"store": HashStore(), "init_method": "env://"}
+        dist.destroy_process_group()
+        dist.init_process_group("local", rank=0, world_size=1, **use_both)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "error"), [("5", TypeError), (-1, ValueError), (float("nan"), ValueError), (True, TypeError)]
+)
+def test_a_timeout_is_a_timedelta_or_seconds(timeout, error):
+    with pytest.raises(error, match="timeout"):
+        dist.init_process_group("local", rank=0, world_size=1, timeout=timeout)
+    assert not dist.is_initialized()
+
+
+def in_own_world(program, *args):
+    """Run a function on a thread with a world of its own, and return a thread that keeps its outcome."""
+    outcome = []
+
+    def body():
+        use(World())
+        try:
+            outcome.append(program(*args))
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=body, daemon=True)
+    thread.outcome = outcome
+    thread.start()
+    return thread
+
+
+def init_all(arguments, timeout=5.0):
+    """Call init_process_group with each of the arguments, all at once; return what came of each."""
+    store = HashStore()
+
+    def program(kwargs):
+        dist.init_process_group(**{"backend": "local", "store": store, "timeout": timeout, **kwargs})
+        dist.destroy_process_group()
+        return "ok"
+
+    threads = [in_own_world(program, kwargs) for kwargs in arguments]
+    for thread in threads:
+        thread.join(20)
+    return [thread.outcome[0] for thread in threads]
+
+
+def test_two_processes_that_claim_one_rank_are_both_named_to_all():
+    outcomes = init_all([{"rank": r, "world_size": 3} for r in (0, 1, 1)])
+    for error in outcomes:
+        assert isinstance(error, dist.RendezvousError)
+        assert str(error).count(f"rank 1 (host {os.uname().nodename}, pid {os.getpid()}") == 2
+
+
+def test_disagreeing_world_sizes_are_both_named_to_all():
+    outcomes = init_all([{"rank": 0, "world_size": 2}, {"rank": 1, "world_size": 3}])
+    for error in outcomes:
+        assert isinstance(error, dist.RendezvousError)
+        assert "world_size is 2 for rank 0" in str(error) or "world_size is 3 for rank 1" in str(error)
+
+
+def test_disagreeing_backends_are_named_to_all():
+    dist.register_backend("other", LocalCommunicator, extended_api=True)
+    try:
+        outcomes = init_all([{"rank": 0, "world_size": 2}, {"rank": 1, "world_size": 2, "backend": "other"}])
+    finally:
+        registry.unregister("other")
+    for error in outcomes:
+        assert isinstance(error, dist.RendezvousError)
+        assert "'cpu:local'" in str(error)
+        assert "'cpu:other'" in str(error)
+
+
+def test_missing_ranks_are_named_when_the_time_is_up():
+    began = time.monotonic()
+    outcomes = init_all([{"rank": r, "world_size": 5} for r in (0, 1, 4)], timeout=0.5)
+    assert time.monotonic() - began < 2.0
+    for error in outcomes:
+        assert isinstance(error, dist.DistTimeoutError)
+        assert "ranks 2, 3 of 5 did not come within 0.5 s" in str(error)
+
+
+def test_a_failed_init_leaves_nothing_behind():
+    store = HashStore()
+    with pytest.raises(dist.DistTimeoutError):
+        dist.init_process_group("local", store=store, rank=0, world_size=2, timeout=0.05)
+    before = World()
+    assert {k: v for k, v in vars(current()).items() if k != "lives"} == {
+        k: v for k, v in vars(before).items() if k != "lives"
+    }
+    dist.init_process_group("local", store=store, rank=0, world_size=1)
+
+
+def usage():
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        pages = int(file.read().split()[1])
+    return threading.active_count(), len(os.listdir("/proc/self/fd")), pages * 4096
+
+
+def test_hundreds_of_lives_leave_no_threads_descriptors_or_memory():
+    store = HashStore()
+
+    def lives(rank, count):
+        for _ in range(count):
+            dist.init_process_group("local", store=store, rank=rank, world_size=2, timeout=20)
+            dist.all_reduce(np.ones(100), async_op=True).wait()
+            dist.new_group([1, 0])
+            dist.destroy_process_group()
+
+    def both(count):
+        threads = [in_own_world(lives, rank, count) for rank in range(2)]
+        for thread in threads:
+            thread.join(60)
+            assert thread.outcome == [None]
+
+    both(50)
+    store._table.values.clear() if hasattr(store, "_table") else None
+    threads, descriptors, memory = usage()
+    both(300)
+    after = usage()
+    assert after[:2] == (threads, descriptors)
+    assert after[2] - memory < 4 << 20
+
+
+def test_a_forked_child_gets_an_error_and_may_begin_anew():
+    dist.init_process_group("local", rank=0, world_size=1)
+    pg = dist.group.WORLD
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            for call in (lambda: dist.all_reduce(np.ones(1)), lambda: dist.barrier(group=pg)):
+                with pytest.raises(dist.ForkedProcessError, match="fork"):
+                    call()
+            dist.init_process_group("local", rank=0, world_size=1)
+            code = 0 if total() == 1.0 else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert total() == 1.0
