@@ -20,7 +20,15 @@ from rankwise.store import PrefixStore, Store
 from rankwise.version import __version__
 from rankwise.world import World, current
 
-__all__ = ["DEFAULT_TIMEOUT_S", "Plan", "destroy_process_group", "init_process_group", "is_initialized", "make_group"]
+__all__ = [
+    "DEFAULT_TIMEOUT_S",
+    "Plan",
+    "come_together",
+    "destroy_process_group",
+    "init_process_group",
+    "is_initialized",
+    "make_group",
+]
 
 #: Long, as in torch: a dead peer is noticed at once, and a slow one is no error.
 DEFAULT_TIMEOUT_S = 1800.0
@@ -43,6 +51,8 @@ class Plan:
     description: str = ""
     options: Any = None
     device_index: int | None = None
+    #: All who must come before the group is made; its members, if empty.
+    participants: tuple[int, ...] = ()
 
 
 def is_initialized() -> bool:
@@ -132,10 +142,8 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
 
 
 def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
-    """Meet the other members, make the communicators, and enter the group in the world."""
-    if plan.store is not None and len(plan.ranks) > 1:
-        what = "init_process_group" if world.default is None else f"making group {plan.name!r}"
-        meet(PrefixStore("meet", plan.store), plan.global_rank, plan.ranks, _terms(plan), what, deadline)
+    """Meet the others, make the communicators, and enter the group in the world."""
+    come_together(plan, deadline)
     made: dict[str, Communicator] = {}
     try:
         for name in plan.config.backends():
@@ -160,6 +168,14 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     )
     world.groups[plan.name] = group
     return group
+
+
+def come_together(plan: Plan, deadline: Deadline) -> None:
+    """Return once all who take part in making a group, members or not, have come and agree about it."""
+    participants = plan.participants or plan.ranks
+    if plan.store is not None and len(participants) > 1:
+        what = "init_process_group" if plan.name == "default" else f"making group {plan.name!r}"
+        meet(PrefixStore("meet", plan.store), plan.global_rank, participants, _terms(plan), what, deadline)
 
 
 def _terms(plan: Plan) -> dict[str, Any]:

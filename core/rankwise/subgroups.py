@@ -7,7 +7,7 @@ from typing import Any
 
 from rankwise.backend import BackendConfig
 from rankwise.deadline import Deadline, Timeout, seconds
-from rankwise.lifecycle import DEFAULT_TIMEOUT_S, Plan, make_group
+from rankwise.lifecycle import DEFAULT_TIMEOUT_S, Plan, come_together, make_group
 from rankwise.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.ranks import members
 from rankwise.store import PrefixStore
@@ -66,13 +66,16 @@ def new_group(
     listed = members(default.ranks if ranks is None else ranks, default.size())
     listed = tuple(sorted(listed)) if sort_ranks else listed
     name = _local_name(world, listed) if use_local_synchronization else _shared_name(world)
-    if default.global_rank not in listed:
-        _note(world, name, len(listed))
-        return NON_GROUP_MEMBER
     timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
     config = default.config if backend is None else BackendConfig(backend)
     plan = _plan(world, default, name, listed, config, timeout_s, group_desc, pg_options)
-    return make_group(world, plan, Deadline(timeout_s))
+    plan.participants = listed if use_local_synchronization else default.ranks
+    if default.global_rank in listed:
+        return make_group(world, plan, Deadline(timeout_s))
+    if not use_local_synchronization:
+        come_together(plan, Deadline(timeout_s))
+        _note(world, name, len(listed))
+    return NON_GROUP_MEMBER
 
 
 def split_group(
