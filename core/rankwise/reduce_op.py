@@ -86,13 +86,16 @@ class ReduceOp:
     def combine(self, accumulator: Any, incoming: Any, left: bool = False) -> None:
         """Reduce `incoming` into `accumulator`, in place; it is the right operand unless `left` is true."""
         first, second = (incoming, accumulator) if left else (accumulator, incoming)
-        _UFUNCS[self.name](first, second, out=accumulator)
+        # Only some ranks do the arithmetic of a block; a warning must not fail those and not the others.
+        with np.errstate(all="ignore"):
+            _UFUNCS[self.name](first, second, out=accumulator)
 
     def finish(self, accumulator: Any, out: Any, size: int) -> None:
         """Write the reduced `accumulator` of `size` contributions into `out`, in its shape and dtype."""
-        if self.name == "AVG":
-            np.divide(accumulator, size, out=accumulator)
-        out[...] = accumulator.reshape(out.shape)
+        with np.errstate(all="ignore"):
+            if self.name == "AVG":
+                np.divide(accumulator, size, out=accumulator)
+            out[...] = accumulator.reshape(out.shape)
 
 
 for _name in REDUCE_OPS:

@@ -1,27 +1,27 @@
-"""A complete backend: one loopback socket for each pair of ranks; every collective is derived."""
+"""A complete backend: a loopback socket for each pair of ranks; every collective is derived."""
 
+import contextlib
 import socket
 import struct
 import threading
 
-from rankwise import BackendSpec, Communicator
+from rankwise import BackendSpec, Communicator, PeerDiedError
 from rankwise.arrays import as_bytes
 from rankwise.capability import COLLECTIVES, Capabilities, Device, derived, native
-from rankwise.errors import PeerDiedError
 from rankwise.hookspecs import hookimpl
 from rankwise.mailbox import Mailbox
 from rankwise.work import COMPLETED
 
 HEADER = struct.Struct("<qQ")  # tag, number of bytes
+OPS = {**native("send", "recv"), **derived(*COLLECTIVES)}
+FEATURES = {**native("tags", "any_source", "abort"), **derived("async", "uneven", "timeout", "mismatch")}
 
 
 class MeshCommunicator(Communicator):
     def __init__(self, context):
         super().__init__(context)
-        self.mailbox = Mailbox()
-        self.sockets = connect_all(context) if context.size > 1 else {}
-        self.locks = {peer: threading.Lock() for peer in self.sockets}
-        self.readers = [threading.Thread(target=self.read_from, args=(peer,), daemon=True) for peer in self.sockets]
+        self.mailbox, self.lock, self.sockets = Mailbox(), threading.Lock(), connect_all(context)
+        self.readers = [threading.Thread(target=self.read_from, args=(p,), daemon=True) for p in self.sockets]
         for reader in self.readers:
             reader.start()
 
@@ -31,7 +31,7 @@ class MeshCommunicator(Communicator):
             self.mailbox.deliver(dst, tag, bytes(payload))
             return COMPLETED
         try:
-            with self.locks[dst]:  # the peer's thread always reads, so this never waits for a receive
+            with self.lock:  # the peer's thread always reads, so this never waits for a receive
                 self.sockets[dst].sendall(HEADER.pack(tag, payload.nbytes))
                 self.sockets[dst].sendall(payload)
         except OSError as error:
@@ -41,30 +41,23 @@ class MeshCommunicator(Communicator):
     def irecv(self, array, src, tag):
         return self.mailbox.receive(array, src, tag)
 
+    def abort(self, error):
+        self.mailbox.fail(error)
+        for connection in self.sockets.values():
+            with contextlib.suppress(OSError):  # the peer may have been faster
+                connection.shutdown(socket.SHUT_RDWR)
+
     def close(self):
-        self.hang_up()
+        self.abort(self.lost(self.rank))
         for reader in self.readers:
             reader.join()
 
-    def abort(self, error):
-        self.mailbox.fail(error)
-        self.hang_up()
-
-    def hang_up(self):
-        for connection in self.sockets.values():
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # the peer was faster
-
     def read_from(self, peer):
-        with self.sockets[peer] as connection, connection.makefile("rb") as stream:
-            try:
-                while len(header := stream.read(HEADER.size)) == HEADER.size:
-                    tag, nbytes = HEADER.unpack(header)
-                    self.mailbox.deliver(peer, tag, stream.read(nbytes))
-            except OSError:
-                pass  # cut off: the same as the end
+        with self.sockets[peer], self.sockets[peer].makefile("rb") as stream, contextlib.suppress(OSError):
+            while len(header := stream.read(HEADER.size)) == HEADER.size:
+                tag, nbytes = HEADER.unpack(header)
+                if len(payload := stream.read(nbytes)) == nbytes:
+                    self.mailbox.deliver(peer, tag, payload)
         self.mailbox.fail(self.lost(peer), src=peer)
 
     def lost(self, peer):
@@ -72,34 +65,23 @@ class MeshCommunicator(Communicator):
 
 
 def connect_all(context):
-    """Return a socket to each other rank: each connects to the lower ones and is called by the higher ones."""
+    """Connect to the lower ranks, and be called by the higher ones."""
     with socket.create_server(("127.0.0.1", 0), backlog=context.size) as server:
         server.settimeout(context.timeout_s)
         context.store.set(f"port/{context.rank}", str(server.getsockname()[1]))
-        sockets = {}
-        for peer in range(context.rank):
-            port = int(context.store.get(f"port/{peer}"))
-            sockets[peer] = socket.create_connection(("127.0.0.1", port), context.timeout_s)
-            sockets[peer].sendall(HEADER.pack(context.rank, 0))
+        ports = [int(context.store.get(f"port/{peer}")) for peer in range(context.rank)]
+        sockets = {peer: socket.create_connection(("127.0.0.1", port)) for peer, port in enumerate(ports)}
+        for connection in sockets.values():
+            connection.sendall(HEADER.pack(context.rank, 0))
         while len(sockets) < context.size - 1:
             connection, _ = server.accept()
             sockets[HEADER.unpack(connection.recv(HEADER.size, socket.MSG_WAITALL))[0]] = connection
     for connection in sockets.values():
-        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # do not hold small messages back
     return sockets
-
-
-CAPABILITIES = Capabilities(
-    "mesh",
-    {
-        "cpu": Device(
-            ops={**native("send", "recv"), **derived(*COLLECTIVES)},
-            features={**native("tags", "any_source", "abort"), **derived("async", "uneven", "timeout", "mismatch")},
-        )
-    },
-)
 
 
 @hookimpl
 def rankwise_backend():
-    return BackendSpec("mesh", api_version=1, capabilities=CAPABILITIES, create=MeshCommunicator)
+    table = Capabilities("mesh", {"cpu": Device(OPS, FEATURES)})
+    return BackendSpec("mesh", api_version=1, capabilities=table, create=MeshCommunicator)

@@ -1,0 +1,562 @@
+"""The collectives that are derived from messages, on threads that share nothing but a strict mailbox."""
+
+import threading
+from collections import defaultdict, deque
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from rankwise import derived
+from rankwise.algorithms.table import ALGORITHMS
+from rankwise.deadline import Deadline
+from rankwise.errors import DistBackendError, DistTimeoutError
+from rankwise.reduce_op import ReduceOp
+from rankwise.work import FutureWork
+
+SIZES = [1, 2, 3, 4, 5]
+MOVED = ["?", "i1", "u2", "i8", "f2", "f4", "f8", "c8", "M8[s]", "S3", ">i4", [("x", "f4"), ("y", "i2")]]
+OPS = [ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR]
+TIMEOUT_S = 20
+
+
+class Wires:
+    """Messages between threads, under the loosest terms that a backend may offer.
+
+    A send is read only when its receive is there, and has not ended before: a sender that changes its buffer too
+    early, or that waits for a send before it has posted its receives, is found out.
+    """
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.sends = defaultdict(deque)
+        self.receives = defaultdict(deque)
+        self.messages = 0
+        self.nbytes = defaultdict(int)
+
+    def post(self, mine, theirs, key, array):
+        work = FutureWork()
+        with self.lock:
+            mine[key].append((array, work))
+            while self.sends[key] and self.receives[key]:
+                self.deliver(key, *self.sends[key].popleft(), *self.receives[key].popleft())
+        return work
+
+    def deliver(self, key, source, sent, target, received):
+        self.messages += 1
+        self.nbytes[key[0]] += source.nbytes
+        if source.nbytes != target.nbytes:
+            error = DistBackendError(f"{source.nbytes} bytes from {key[0]} do not fit {target.nbytes} of {key[1]}")
+            sent.fail(error)
+            received.fail(error)
+        else:
+            if source.nbytes:
+                target.reshape(-1).view(np.uint8)[...] = source.reshape(-1).view(np.uint8)
+            received.succeed(source=key[0])
+            sent.succeed()
+
+
+class Rank:
+    """One thread's view of the wires."""
+
+    def __init__(self, wires, rank, size):
+        self.wires, self.rank, self.size = wires, rank, size
+
+    def isend(self, array, dst, tag):
+        assert array.flags.c_contiguous
+        return self.wires.post(self.wires.sends, self.wires.receives, (self.rank, dst, tag), array)
+
+    def irecv(self, array, src, tag):
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+        return self.wires.post(self.wires.receives, self.wires.sends, (src, self.rank, tag), array)
+
+
+def on_ranks(size, function):
+    """Run `function(comm, deadline)` on `size` threads, and return the results and the wires."""
+    wires = Wires()
+    with ThreadPoolExecutor(size) as pool:
+        calls = [pool.submit(function, Rank(wires, rank, size), Deadline(TIMEOUT_S)) for rank in range(size)]
+        results = [call.result(TIMEOUT_S + 5) for call in calls]
+    assert not any(wires.sends.values())
+    assert not any(wires.receives.values())
+    return results, wires
+
+
+def counts_of(kind, size):
+    return {
+        "equal": [4] * size,
+        "unequal": [3 * i + 1 for i in range(size)],
+        "some zero": [0 if i % 2 == 0 else 5 for i in range(size)],
+        "all zero": [0] * size,
+    }[kind]
+
+
+KINDS = ["equal", "unequal", "some zero", "all zero"]
+
+
+def data(dtype, count, seed):
+    """Return `count` elements of any plain dtype."""
+    dtype = np.dtype(dtype)
+    random = np.random.default_rng(seed)
+    if dtype.names is None and dtype.kind in "?iufc":
+        return (random.integers(0, 5, count) + (1j if dtype.kind == "c" else 0)).astype(dtype)
+    return np.frombuffer(random.integers(1, 100, count * dtype.itemsize, np.uint8).tobytes(), dtype).copy()
+
+
+def split(flat, counts):
+    ends = np.cumsum([0, *counts])
+    return [flat[begin:end] for begin, end in pairwise(ends)]
+
+
+def layouts(dtype, counts):
+    """Return empty parts in both ways in which callers give them: views of one array, and arrays of their own."""
+    views = split(np.zeros(sum(counts), dtype), counts)
+    return {"views": views, "separate": [np.zeros(count, dtype) for count in counts]}
+
+
+def force(monkeypatch, names):
+    """Have the ops in `names` use that algorithm, whatever the size of the arrays."""
+    choose = derived.algorithm
+
+    def forced(op, nbytes, size):
+        return ALGORITHMS[op][names[op]] if op in names else choose(op, nbytes, size)
+
+    monkeypatch.setattr(derived, "algorithm", forced)
+
+
+def expected_reduction(op, arrays):
+    ufunc = {"SUM": np.add, "PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum}
+    ufunc |= {"BAND": np.bitwise_and, "BOR": np.bitwise_or, "BXOR": np.bitwise_xor}
+    total = arrays[0]
+    for array in arrays[1:]:
+        total = ufunc[op.name](total, array)
+    return total
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("op", "name"), [(op, name) for op, family in ALGORITHMS.items() for name in family])
+def test_every_algorithm_gives_what_numpy_gives(op, name, size, monkeypatch):
+    force(monkeypatch, {op: name})
+    for kind in KINDS:
+        for layout in ("views", "separate"):
+            CHECKS[op](size, np.dtype("i8"), counts_of(kind, size), layout)
+
+
+@pytest.mark.parametrize("dtype", MOVED, ids=str)
+@pytest.mark.parametrize("op", ["broadcast", "all_gather", "gather", "scatter", "all_to_all"])
+def test_every_plain_dtype_moves(op, dtype):
+    CHECKS[op](3, np.dtype(dtype), [2, 0, 5], "separate")
+
+
+def check_broadcast(size, dtype, counts, layout):
+    for root in range(size):
+        given = [data(dtype, sum(counts), rank) for rank in range(size)]
+
+        def call(comm, deadline, root=root, given=given):
+            array = given[comm.rank].copy()
+            derived.broadcast(comm, array, root, deadline)
+            return array
+
+        for array in on_ranks(size, call)[0]:
+            np.testing.assert_array_equal(array, given[root])
+
+
+def check_all_reduce(size, dtype, counts, layout):
+    given = [data(dtype, sum(counts), rank) for rank in range(size)]
+
+    def call(comm, deadline):
+        array = given[comm.rank].copy()
+        derived.all_reduce(comm, array, ReduceOp.SUM, deadline)
+        return array
+
+    for array in on_ranks(size, call)[0]:
+        np.testing.assert_array_equal(array, sum(given))
+
+
+def check_reduce(size, dtype, counts, layout):
+    for root in range(size):
+        given = [data(dtype, sum(counts), rank) for rank in range(size)]
+
+        def call(comm, deadline, root=root, given=given):
+            array = given[comm.rank].copy()
+            derived.reduce(comm, array, ReduceOp.SUM, root, deadline)
+            return array
+
+        for rank, array in enumerate(on_ranks(size, call)[0]):
+            np.testing.assert_array_equal(array, sum(given) if rank == root else given[rank])
+
+
+def check_all_gather(size, dtype, counts, layout):
+    given = [data(dtype, count, rank) for rank, count in enumerate(counts)]
+
+    def call(comm, deadline):
+        parts = layouts(dtype, counts)[layout]
+        derived.all_gather(comm, parts, given[comm.rank], deadline)
+        return parts
+
+    for parts in on_ranks(size, call)[0]:
+        for part, wanted in zip(parts, given, strict=True):
+            np.testing.assert_array_equal(part, wanted)
+
+
+def check_gather(size, dtype, counts, layout):
+    for root in range(size):
+        given = [data(dtype, count, rank) for rank, count in enumerate(counts)]
+
+        def call(comm, deadline, root=root, given=given):
+            parts = layouts(dtype, counts)[layout] if comm.rank == root else None
+            array = given[comm.rank].copy()
+            derived.gather(comm, parts, array, root, counts, deadline)
+            np.testing.assert_array_equal(array, given[comm.rank])
+            return parts
+
+        for part, wanted in zip(on_ranks(size, call)[0][root], given, strict=True):
+            np.testing.assert_array_equal(part, wanted)
+
+
+def check_scatter(size, dtype, counts, layout):
+    for root in range(size):
+        given = [data(dtype, count, rank) for rank, count in enumerate(counts)]
+
+        def call(comm, deadline, root=root, given=given):
+            parts = None
+            if comm.rank == root:
+                parts = layouts(dtype, counts)[layout]
+                for part, content in zip(parts, given, strict=True):
+                    part[...] = content
+            array = np.zeros(counts[comm.rank], dtype)
+            derived.scatter(comm, array, parts, root, counts, deadline)
+            return array
+
+        for array, wanted in zip(on_ranks(size, call)[0], given, strict=True):
+            np.testing.assert_array_equal(array, wanted)
+
+
+def check_reduce_scatter(size, dtype, counts, layout):
+    given = [[data(dtype, count, 10 * rank + i) for i, count in enumerate(counts)] for rank in range(size)]
+
+    def call(comm, deadline):
+        parts = layouts(dtype, counts)[layout]
+        for part, content in zip(parts, given[comm.rank], strict=True):
+            part[...] = content
+        array = np.zeros(counts[comm.rank], dtype)
+        derived.reduce_scatter(comm, array, parts, ReduceOp.SUM, deadline)
+        for part, content in zip(parts, given[comm.rank], strict=True):
+            np.testing.assert_array_equal(part, content)
+        return array
+
+    for rank, array in enumerate(on_ranks(size, call)[0]):
+        np.testing.assert_array_equal(array, sum(parts[rank] for parts in given))
+
+
+def check_all_to_all(size, dtype, counts, layout):
+    # Rank i sends to rank j counts[(i + j) % size] elements: every pair differs, and rows differ between ranks.
+    rows = [[counts[(i + j) % size] for j in range(size)] for i in range(size)]
+    given = [[data(dtype, count, 10 * i + j) for j, count in enumerate(row)] for i, row in enumerate(rows)]
+
+    def call(comm, deadline):
+        outs = layouts(dtype, [rows[i][comm.rank] for i in range(size)])[layout]
+        derived.all_to_all(comm, outs, given[comm.rank], deadline)
+        return outs
+
+    for rank, outs in enumerate(on_ranks(size, call)[0]):
+        for source, out in enumerate(outs):
+            np.testing.assert_array_equal(out, given[source][rank])
+
+
+def check_barrier(size, dtype, counts, layout):
+    arrived = []
+
+    def call(comm, deadline):
+        arrived.append(comm.rank)
+        derived.barrier(comm, deadline)
+        return len(arrived)
+
+    assert on_ranks(size, call)[0] == [size] * size
+
+
+CHECKS = {
+    "broadcast": check_broadcast,
+    "all_reduce": check_all_reduce,
+    "reduce": check_reduce,
+    "all_gather": check_all_gather,
+    "gather": check_gather,
+    "scatter": check_scatter,
+    "reduce_scatter": check_reduce_scatter,
+    "all_to_all": check_all_to_all,
+    "barrier": check_barrier,
+}
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u4", "f2", "f4", "f8", "c8", ">f8"])
+@pytest.mark.parametrize("op", OPS, ids=repr)
+def test_every_reduce_op_on_the_dtypes_that_numpy_has_it_for(op, dtype):
+    dtype, size, counts = np.dtype(dtype), 3, [2, 4, 1]
+    if not op.defined_for(dtype):
+        with pytest.raises(TypeError):
+            expected_reduction(op, [np.ones(2, dtype)] * 2)
+        return
+    given = [data(dtype, 7, rank) for rank in range(size)]
+
+    def call(comm, deadline):
+        everywhere, here, slice_ = given[comm.rank].copy(), given[comm.rank].copy(), np.zeros(counts[comm.rank], dtype)
+        derived.all_reduce(comm, everywhere, op, deadline)
+        derived.reduce(comm, here, op, 1, deadline)
+        derived.reduce_scatter(comm, slice_, split(given[comm.rank], counts), op, deadline)
+        return everywhere, here, slice_
+
+    wanted = expected_reduction(op, given)
+    for rank, (everywhere, here, slice_) in enumerate(on_ranks(size, call)[0]):
+        np.testing.assert_array_equal(everywhere, wanted)
+        np.testing.assert_array_equal(here, wanted if rank == 1 else given[rank])
+        np.testing.assert_array_equal(slice_, split(wanted, counts)[rank])
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize(
+    ("op", "name"), [(op, name) for op in ("all_reduce", "reduce", "reduce_scatter") for name in ALGORITHMS[op]]
+)
+def test_average_and_premultiplied_sum(op, name, size, monkeypatch):
+    force(monkeypatch, {op: name})
+    given = [np.arange(size * 2.0) + rank for rank in range(size)]
+
+    def call(comm, deadline, reduce_op):
+        array, out = given[comm.rank].copy(), np.zeros(2)
+        if op == "all_reduce":
+            derived.all_reduce(comm, array, reduce_op(comm.rank), deadline)
+        elif op == "reduce":
+            derived.reduce(comm, array, reduce_op(comm.rank), size - 1, deadline)
+        else:
+            derived.reduce_scatter(comm, out, split(array, [2] * size), reduce_op(comm.rank), deadline)
+            return out
+        return array
+
+    def reduced(reduce_op):
+        results = on_ranks(size, partial(call, reduce_op=reduce_op))[0]
+        return np.concatenate(results) if op == "reduce_scatter" else results[-1]
+
+    np.testing.assert_allclose(reduced(lambda rank: ReduceOp.AVG), sum(given) / size)
+    scaled = sum(array * (rank + 2) for rank, array in enumerate(given))
+    np.testing.assert_allclose(reduced(lambda rank: ReduceOp.PREMUL_SUM(rank + 2)), scaled)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("size", [2, 3, 5, 6, 8])
+@pytest.mark.parametrize("name", ALGORITHMS["all_reduce"])
+def test_all_ranks_and_all_runs_have_the_same_bits(name, size, dtype, monkeypatch):
+    """The numbers are chosen so that the sum depends on the order, which must therefore be one and the same."""
+    force(monkeypatch, {"all_reduce": name})
+    random = np.random.default_rng(7)
+    given = [(random.standard_normal(257) * 4.0 ** random.integers(-2, 2, 257)).astype(dtype) for _ in range(size)]
+    for sign, array in enumerate(given):
+        array[:2] = [-0.0 if sign % 2 else 0.0, np.nan if sign == 1 else 1.0]
+    orders = {sum(order[1:], order[0]).astype(dtype).tobytes() for order in (given, given[1:] + given[:1], given[::-1])}
+    assert size == 2 or len(orders) > 1
+
+    def call(comm, deadline, op):
+        array = given[comm.rank].copy()
+        derived.all_reduce(comm, array, op, deadline)
+        return array.tobytes()
+
+    for op in (ReduceOp.SUM, ReduceOp.AVG, ReduceOp.MIN, ReduceOp.PRODUCT):
+        results = [result for _ in range(3) for result in on_ranks(size, partial(call, op=op))[0]]
+        assert len(set(results)) == 1
+
+
+def test_sums_of_halves_are_accumulated_in_single_precision():
+    """2048 + 1 + 1 + 1 is 2048 in float16 if every step is rounded, and 2052 (to even) if only the last is."""
+
+    def call(comm, deadline):
+        array = np.array([2048.0 if comm.rank == 0 else 1.0], np.float16)
+        derived.all_reduce(comm, array, ReduceOp.SUM, deadline)
+        return float(array[0])
+
+    assert on_ranks(4, call)[0] == [2052.0] * 4
+
+
+def test_halves_travel_as_halves_where_nothing_combined_is_sent_on(monkeypatch):
+    force(monkeypatch, {"reduce_scatter": "direct"})
+
+    def call(comm, deadline):
+        out = np.zeros(4, np.float16)
+        derived.reduce_scatter(comm, out, split(np.ones(12, np.float16), [4] * 3), ReduceOp.SUM, deadline)
+        return out.tolist()
+
+    results, wires = on_ranks(3, call)
+    assert results == [[3.0] * 4] * 3
+    assert dict(wires.nbytes) == {0: 16, 1: 16, 2: 16}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS["all_reduce"])
+def test_arrays_larger_than_a_cache(name, monkeypatch):
+    """What is combined a cacheful at a time comes out whole, its ragged end included."""
+    force(monkeypatch, {"all_reduce": name})
+
+    def call(comm, deadline):
+        array = np.arange(3 * 70_001, dtype=np.float64) * (comm.rank + 1)
+        derived.all_reduce(comm, array, ReduceOp.SUM, deadline)
+        return array
+
+    for array in on_ranks(3, call)[0]:
+        np.testing.assert_array_equal(array, 6.0 * np.arange(3 * 70_001))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (2, 3, 5)])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_arrays_of_any_shape(shape, size):
+    def call(comm, deadline):
+        mine = np.full(shape, comm.rank + 1.0)
+        total, copied, only = mine.copy(), mine.copy(), mine.copy()
+        derived.all_reduce(comm, total, ReduceOp.SUM, deadline)
+        derived.broadcast(comm, copied, size - 1, deadline)
+        derived.reduce(comm, only, ReduceOp.SUM, 0, deadline)
+        parts = [np.zeros(shape) for _ in range(size)]
+        derived.all_gather(comm, parts, mine, deadline)
+        outs = [np.zeros(shape) for _ in range(size)]
+        derived.all_to_all(comm, outs, parts, deadline)
+        own = np.zeros(shape)
+        derived.reduce_scatter(comm, own, parts, ReduceOp.SUM, deadline)
+        back = np.zeros(shape)
+        counts = [mine.size] * size
+        root_parts = [np.zeros(shape) for _ in range(size)] if comm.rank == 0 else None
+        derived.gather(comm, root_parts, mine, 0, counts, deadline)
+        derived.scatter(comm, back, root_parts, 0, counts, deadline)
+        return total, copied, only, parts, outs, own, back
+
+    everyone = sum(range(1, size + 1))
+    for rank, (total, copied, only, parts, outs, own, back) in enumerate(on_ranks(size, call)[0]):
+        assert all(a.shape == shape for a in (total, copied, only, own, back))
+        assert (total == everyone).all()
+        assert (copied == size).all()
+        assert (only == (everyone if rank == 0 else rank + 1)).all()
+        assert all((part == i + 1).all() for i, part in enumerate(parts))
+        assert all((out == rank + 1).all() for out in outs)
+        assert (own == size * (rank + 1)).all()
+        assert (back == rank + 1).all()
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("name", ALGORITHMS["all_gather"])
+def test_all_gather_in_place(name, size, monkeypatch):
+    """The array is its own part of the parts, which are views of one flat array."""
+    force(monkeypatch, {"all_gather": name})
+
+    def call(comm, deadline):
+        flat = np.zeros((size, 3))
+        flat[comm.rank] = comm.rank + 1
+        derived.all_gather(comm, list(flat), flat[comm.rank], deadline)
+        return flat
+
+    for flat in on_ranks(size, call)[0]:
+        np.testing.assert_array_equal(flat, np.arange(1.0, size + 1)[:, None] * np.ones(3))
+
+
+def test_in_place_gather_scatter_and_reduce_scatter():
+    counts = [2, 3, 1]
+
+    def call(comm, deadline):
+        flat = np.arange(6.0) + 10 * comm.rank
+        parts = split(flat, counts)
+        derived.reduce_scatter(comm, parts[comm.rank], parts, ReduceOp.SUM, deadline)
+        own = parts[comm.rank].copy()
+        derived.gather(comm, parts if comm.rank == 1 else None, parts[comm.rank], 1, counts, deadline)
+        gathered = flat.copy()
+        derived.scatter(comm, parts[comm.rank], parts if comm.rank == 1 else None, 1, counts, deadline)
+        return own, gathered, parts[comm.rank].copy()
+
+    wanted = split(3 * np.arange(6.0) + 30, counts)
+    results = on_ranks(3, call)[0]
+    for (own, _, scattered), content in zip(results, wanted, strict=True):
+        np.testing.assert_array_equal(own, content)
+        np.testing.assert_array_equal(scattered, content)
+    np.testing.assert_array_equal(results[1][1], np.concatenate(wanted))
+
+
+def odd_views(kind):
+    """Return four parts of two int32 each, in memory that is not an ordinary array of int32 in this order."""
+    if kind == "bytes":
+        return split(np.frombuffer(bytearray(32), "i4"), [2] * 4)
+    if kind == "unaligned":
+        return split(np.zeros(9, "i4").view("u1")[1:33].view("i4"), [2] * 4)
+    if kind == "columns":
+        return [np.asfortranarray(np.zeros((2, 4), "i4"))[:, i] for i in range(4)]
+    if kind == "columns of one matrix":
+        matrix = np.zeros((2, 4), "i4", order="F")
+        return [matrix[:, i] for i in range(4)]
+    if kind == "reversed":
+        return split(np.zeros(8, "i4"), [2] * 4)[::-1]
+    if kind == "rows":
+        return list(np.zeros((4, 2), "i4"))
+    if kind == "gaps":
+        return [row[1:3] for row in np.zeros((4, 4), "i4")]
+    return split(np.zeros(6, "i8").view("i4")[3:11], [2] * 4)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["bytes", "unaligned", "columns", "columns of one matrix", "reversed", "rows", "gaps", "wider base"],
+)
+def test_parts_in_odd_places_of_memory(kind, monkeypatch):
+    """Bruck's algorithm and the trees join parts that are neighbours in memory into one message."""
+    force(monkeypatch, {"all_gather": "bruck", "gather": "binomial", "scatter": "binomial"})
+
+    def call(comm, deadline):
+        parts = odd_views(kind)
+        derived.all_gather(comm, parts, np.array([comm.rank, 7], "i4"), deadline)
+        gathered = [part.tolist() for part in parts]
+        parts = odd_views(kind) if comm.rank == 0 else None
+        own = np.array([comm.rank, 9], "i4")
+        derived.gather(comm, parts, own, 0, [2] * 4, deadline)
+        own[...] = 0
+        derived.scatter(comm, own, parts, 0, [2] * 4, deadline)
+        return gathered, own.tolist()
+
+    for rank, (gathered, own) in enumerate(on_ranks(4, call)[0]):
+        assert gathered == [[0, 7], [1, 7], [2, 7], [3, 7]]
+        assert own == [rank, 9]
+
+
+def test_neighbouring_parts_travel_as_one_message(monkeypatch):
+    """Four ranks in two rounds of Bruck's algorithm: eight messages, though the second round carries two parts."""
+    force(monkeypatch, {"all_gather": "bruck"})
+
+    def call(comm, deadline):
+        flat = np.zeros((4, 3))
+        derived.all_gather(comm, list(flat), np.ones(3), deadline)
+
+    assert on_ranks(4, call)[1].messages == 8
+
+
+def test_parts_of_nothing_send_nothing():
+    def call(comm, deadline):
+        derived.all_gather(comm, [np.zeros(0)] * 4, np.zeros(0), deadline)
+        derived.all_reduce(comm, np.zeros((0, 3)), ReduceOp.SUM, deadline)
+        derived.all_to_all(comm, [np.zeros(0)] * 4, [np.zeros(0)] * 4, deadline)
+
+    assert on_ranks(4, call)[1].messages == 0
+
+
+def test_a_time_out_names_those_who_are_missing():
+    wires = Wires()
+
+    def call(rank):
+        comm, deadline = Rank(wires, rank, 4), Deadline(0.2)
+        outs, ins = [np.zeros(1) for _ in range(4)], [np.zeros(1) for _ in range(4)]
+        with pytest.raises(DistTimeoutError) as caught:
+            derived.all_to_all(comm, outs, ins, deadline)
+        return str(caught.value)
+
+    with ThreadPoolExecutor(2) as pool:
+        for text in pool.map(call, [0, 2]):
+            assert text == "not done within 0.2 s, waiting for ranks 1, 3"
+
+
+def test_a_failed_message_fails_the_collective():
+    def call(comm, deadline):
+        derived.broadcast(comm, np.zeros(4 if comm.rank else 8), 0, deadline)
+
+    with pytest.raises(DistBackendError, match="do not fit"):
+        on_ranks(2, call)
