@@ -1,0 +1,252 @@
+"""`Work` as callers see it, the order in which operations run, and mailboxes."""
+
+import asyncio
+import concurrent.futures
+import threading
+import time
+
+import numpy as np
+import pytest
+import rankwise as dist
+from rankwise.errors import DistBackendError, GroupAbortedError
+from rankwise.issue_order import IssueOrder
+from rankwise.mailbox import Mailbox
+from rankwise.testing import local_world
+from rankwise.work import COMPLETED, BoundWork, CompletedWork, FutureWork, Work
+
+
+def test_a_work_ends_once_and_says_how():
+    work = FutureWork()
+    assert isinstance(work, Work)
+    assert not work.is_completed()
+    assert work.exception() is None
+    work.succeed(source=3)
+    work.fail(ValueError("too late"))
+    assert work.wait() is True
+    assert work.is_completed()
+    assert work.is_success()
+    assert work.source_rank() == 3
+    assert work.exception() is None
+
+
+def test_a_failed_work_raises_the_same_error_each_time():
+    work = FutureWork()
+    error = DistBackendError("broken")
+    work.fail(error)
+    for _ in range(2):
+        with pytest.raises(DistBackendError) as caught:
+            work.wait()
+        assert caught.value is error
+    assert work.exception() is error
+    assert work.is_completed()
+    assert not work.is_success()
+    with pytest.raises(DistBackendError):
+        work.result()
+
+
+def test_a_wait_that_times_out_may_be_repeated():
+    work = FutureWork()
+    began = time.monotonic()
+    with pytest.raises(dist.DistTimeoutError, match=r"0\.05 s"):
+        work.wait(0.05)
+    with pytest.raises(TimeoutError):
+        work.wait(0)
+    assert time.monotonic() - began < 1
+    work.succeed()
+    assert work.wait(0.05)
+
+
+def test_an_operation_that_timed_out_is_told_from_a_wait_that_did():
+    work = FutureWork()
+    work.fail(dist.DistTimeoutError("the operation itself"))
+    with pytest.raises(dist.DistTimeoutError, match="the operation itself"):
+        work.wait(5)
+
+
+def test_only_receives_have_a_source():
+    with pytest.raises(RuntimeError, match="receive"):
+        COMPLETED.source_rank()
+    assert CompletedWork(2).source_rank() == 2
+
+
+def test_a_completed_work_answers_everything_at_once():
+    assert COMPLETED.wait(0)
+    assert COMPLETED.is_completed()
+    assert COMPLETED.is_success()
+    assert COMPLETED.exception() is None
+    assert COMPLETED.result() is None
+    assert COMPLETED.get_future().result() is None
+    COMPLETED.synchronize()
+    called = []
+    COMPLETED.add_done_callback(called.append)
+    assert called == [COMPLETED]
+    assert COMPLETED.cancel() is False
+
+
+def test_the_caller_sees_its_own_buffers_and_global_ranks():
+    inner = FutureWork()
+    buffer = np.zeros(2)
+    work = BoundWork(inner, buffer, (4, 7, 9))
+    future, called = work.get_future(), []
+    assert isinstance(future, concurrent.futures.Future)
+    work.add_done_callback(called.append)
+    inner.succeed(source=1)
+    assert work.source_rank() == 7
+    assert work.result() is future.result(1) is buffer
+    assert called == [work]
+    work.synchronize()
+
+
+def test_the_future_of_a_failed_work_fails():
+    inner = FutureWork()
+    future = BoundWork(inner, None, ()).get_future()
+    inner.fail(DistBackendError("broken"))
+    with pytest.raises(DistBackendError):
+        future.result(1)
+
+
+def test_works_can_be_awaited():
+    async def both():
+        array = np.ones(2)
+        work = dist.all_reduce(array, async_op=True)
+        result = await work
+        assert result is array
+        return result.tolist()
+
+    with local_world(2) as ranks:
+        assert ranks.run(lambda: asyncio.run(both())) == [[2.0, 2.0]] * 2
+
+
+# ---------------------------------------------------------------------- the order of operations
+
+
+@pytest.fixture
+def order():
+    order = IssueOrder("test")
+    yield order
+    order.close()
+
+
+def test_a_synchronous_operation_runs_on_the_callers_thread_when_nothing_is_before_it(order):
+    threads = []
+    order.now(lambda: threads.append(threading.current_thread()))
+    assert threads == [threading.current_thread()]
+
+
+def test_operations_run_in_the_order_they_were_issued(order):
+    done, gate = [], threading.Event()
+    works = [order.later(lambda: gate.wait(10) and done.append(0))]
+    works += [order.later(lambda i=i: done.append(i)) for i in range(1, 20)]
+    threading.Timer(0.02, gate.set).start()
+    order.now(lambda: done.append(20))
+    assert done == list(range(21))
+    assert all(work.is_success() for work in works)
+
+
+def test_an_error_belongs_to_its_own_operation(order):
+    def fail():
+        raise DistBackendError("mine")
+
+    bad, good = order.later(fail), order.later(lambda: None)
+    with pytest.raises(DistBackendError, match="mine"):
+        bad.wait(5)
+    assert good.wait(5)
+    with pytest.raises(DistBackendError):
+        order.now(fail)
+    order.now(lambda: None)
+
+
+def test_threads_take_turns(order):
+    inside, worst = [0], [0]
+
+    def operation():
+        inside[0] += 1
+        worst[0] = max(worst[0], inside[0])
+        time.sleep(0)
+        inside[0] -= 1
+
+    threads = [threading.Thread(target=lambda: [order.now(operation) for _ in range(50)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert worst == [1]
+
+
+def test_a_callback_may_issue_and_wait_for_another_operation(order):
+    done = []
+    first = order.later(lambda: None)
+    first.add_done_callback(lambda _: order.now(lambda: done.append("inner")))
+    order.later(lambda: done.append("second")).wait(5)
+    order.drain(5)
+    assert sorted(done) == ["inner", "second"]
+
+
+def test_draining_waits_and_gives_up_in_time(order):
+    gate = threading.Event()
+    order.later(lambda: gate.wait(10))
+    began = time.monotonic()
+    with pytest.raises(dist.DistTimeoutError):
+        order.drain(0.05)
+    assert time.monotonic() - began < 1
+    gate.set()
+    order.drain(5)
+
+
+def test_an_abort_fails_what_waits(order):
+    gate = threading.Event()
+    running = order.later(lambda: gate.wait(10))
+    waiting = order.later(lambda: None)
+    order.abort(GroupAbortedError("enough"))
+    with pytest.raises(GroupAbortedError, match="enough"):
+        waiting.wait(5)
+    gate.set()
+    assert running.wait(5)
+
+
+# ---------------------------------------------------------------------- mailboxes
+
+
+def test_messages_meet_receives_by_source_and_tag_in_order():
+    box, buffers = Mailbox(), [np.zeros(1, np.uint8) for _ in range(4)]
+    early = box.receive(buffers[0], 1, 5)
+    box.deliver(1, 6, b"a")
+    box.deliver(2, 5, b"b")
+    assert not early.is_completed()
+    box.deliver(1, 5, b"c")
+    box.deliver(1, 5, b"d")
+    works = [early, box.receive(buffers[1], None, 5), box.receive(buffers[2], 1, 5), box.receive(buffers[3], None, 6)]
+    assert [work.source_rank() for work in works] == [1, 2, 1, 1]
+    assert [bytes(buffer) for buffer in buffers] == [b"c", b"b", b"d", b"a"]
+
+
+def test_a_message_that_is_too_long_fails_both_ends_and_writes_nothing():
+    box, buffer, ended = Mailbox(), np.zeros(3, np.uint8), []
+    work = box.receive(buffer[:2], 0, 1)
+    box.deliver(0, 1, b"abc", ended.append)
+    with pytest.raises(DistBackendError, match=r"3 bytes from rank 0 .* 2 bytes"):
+        work.wait(1)
+    assert isinstance(ended[0], DistBackendError)
+    assert not buffer.any()
+
+
+def test_a_receive_that_nothing_has_met_can_be_withdrawn():
+    box, buffer = Mailbox(), np.zeros(1, np.uint8)
+    work = box.receive(buffer, 0, 1)
+    assert work.cancel()
+    assert not work.cancel()
+    box.deliver(0, 1, b"x")
+    assert not buffer.any()
+    assert box.receive(buffer, 0, 1).wait(1)
+    assert buffer[0] == ord("x")
+
+
+def test_a_lost_peer_fails_its_own_receives_and_an_abort_all():
+    box, buffer = Mailbox(), np.zeros(1, np.uint8)
+    from_one, from_two, from_any = (box.receive(buffer, src, 0) for src in (1, 2, None))
+    box.fail(DistBackendError("one is gone"), src=1)
+    assert isinstance(from_one.exception(), DistBackendError)
+    assert not from_two.is_completed()
+    box.fail(GroupAbortedError("all"))
+    for work in (from_two, from_any, box.receive(buffer, 2, 0)):
+        assert isinstance(work.exception(), GroupAbortedError)
