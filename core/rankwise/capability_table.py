@@ -37,15 +37,16 @@ class CapabilityTable:
         """Return the table as JSON."""
         return json.dumps(self.to_dict(), indent=indent)
 
-    def to_markdown(self) -> str:
-        """Return the table as Markdown, as the documentation shows it."""
-        head, *body = self._rows()
-        lines = [head, ["---"] * len(head), *body]
-        notes = [f"{note}  " for note in self._notes()]
-        return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", *notes]).rstrip() + "\n"
+    def to_markdown(self, notes: bool = True) -> str:
+        """Return the table as Markdown, as the documentation shows it: as declared, whatever holds on this machine."""
+        head, *body = self._rows(here=False)
+        lines = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
+        # Each note a paragraph of its own: they are long.
+        below = [line for note in self._notes() for line in ("", note)] if notes else []
+        return "\n".join([*lines, *below]) + "\n"
 
     def __str__(self) -> str:
-        rows = self._rows()
+        rows = self._rows(here=True)
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         lines.insert(1, "  ".join("-" * width for width in widths))
@@ -56,12 +57,12 @@ class CapabilityTable:
     def _columns(self) -> list[tuple[Capabilities, str]]:
         return [(table, device) for table in self for device in table.devices]
 
-    def _rows(self) -> list[list[str]]:
+    def _rows(self, here: bool) -> list[list[str]]:
         columns = self._columns()
         reasons = self._reasons()
         head = ["operation", *(f"{table.backend} {device}" for table, device in columns)]
         return [head] + [
-            [name, *(_shown(table.cell(name, device), reasons) for table, device in columns)]
+            [name, *(_shown(table.cell(name, device), reasons, here) for table, device in columns)]
             for name in (*OPS, *FEATURES)
         ]
 
@@ -106,9 +107,9 @@ def supports(op: str, device: str, dtype: Any = None, reduce_op: Any = None, bac
     return capabilities(backend).supports(op, device, dtype, reduce_op)
 
 
-def _shown(cell: Cell, reasons: list[str]) -> str:
+def _shown(cell: Cell, reasons: list[str], here: bool) -> str:
     text = cell.support.value
-    if cell.support is Support.CONDITIONAL:
+    if here and cell.support is Support.CONDITIONAL:
         text = f"conditional: {'yes' if cell.usable else 'no'} here"
     return text + (f" [{reasons.index(cell.reason) + 1}]" if cell.reason else "")
 

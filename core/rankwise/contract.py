@@ -95,6 +95,7 @@ class Context:
 
 
 def _always() -> Availability:
+    """Say yes: a backend of nothing but Python can always run."""
     return Availability(True)
 
 
