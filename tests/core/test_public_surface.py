@@ -3,6 +3,7 @@
 import inspect
 
 import pytest
+
 import rankwise as dist
 from rankwise import ReduceOp, Work, errors
 

@@ -76,6 +76,11 @@ class Scratch:
         return run(self.python, "-I", "-c", textwrap.dedent(code), cwd=self.folder)
 
 
+    def pytest(self, *arguments):
+        """Run pytest in the environment, away from the source tree."""
+        return run(self.python, "-I", "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, cwd=self.folder)
+
+
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory):
     """The folder with the wheels of the core, the third-party example, and the plugins made here."""
