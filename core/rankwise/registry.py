@@ -122,7 +122,7 @@ class Registry:
     def _not_found(self, name: str) -> str:
         names = self.names()
         near = difflib.get_close_matches(name, [*names, *KNOWN], n=1)
-        parts = [f"no backend {name!r} is installed (installed: {', '.join(names) or 'none'})"]
+        parts = [f"no backend {str(name)!r} is installed (installed: {', '.join(names) or 'none'})"]
         if name not in KNOWN and near:
             parts.append(f"did you mean {near[0]!r}?")
         return "; ".join(parts + ([_remedy(name)] if _remedy(name) else []))
