@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rankwise.codec.layout import Tag, layout_of
 from rankwise.errors import CodecError
@@ -57,6 +57,8 @@ def register_dataclass(cls: _AnyClass) -> _AnyClass:
     Raises:
         TypeError: It is not a dataclass, or one whose instances cannot be made from fields alone.
     """
+    if not isinstance(cls, type):
+        raise TypeError(f"{cls!r} is not a dataclass")
     register(cls)
     return cls
 
@@ -100,9 +102,9 @@ def find(signature: str) -> Registered:
     )
 
 
-def _check(cls: Any) -> None:
-    if not isinstance(cls, type) or "__dataclass_fields__" not in vars(cls):
-        raise TypeError(f"{cls!r} is not a dataclass (a subclass of one needs @dataclass of its own)")
+def _check(cls: type) -> None:
+    if "__dataclass_fields__" not in vars(cls):
+        raise TypeError(f"{cls.__qualname__} is not a dataclass (a subclass of one needs @dataclass of its own)")
     try:
         object.__new__(cls)
     except TypeError as error:

@@ -1,234 +1,253 @@
-"""From bytes to an object. The bytes may be hostile: they are believed only as far as they reach."""
+"""Bytes to objects. The bytes may be anything; whatever they announce is held against how many of them there are."""
 
 from __future__ import annotations
 
-import datetime
 import math
-from collections.abc import Callable, Hashable, Iterator
-from decimal import Decimal, InvalidOperation
-from fractions import Fraction
-from struct import Struct
-from typing import Any
-from uuid import UUID
+from collections.abc import Callable
+from functools import partial
+from struct import error as StructError
+from typing import Any, NoReturn
 
 import numpy as np
 
-from rankwise.codec import dtypes
-from rankwise.codec.dataclass import build
-from rankwise.codec.format import COUNT, DOUBLE, LONG, MAX_DEPTH, MAX_INT_NBYTES, SIZE, TWO_DOUBLES, Code
+from rankwise.arrays import as_bytes
+from rankwise.codec.classes import find
+from rankwise.codec.dtypes import dtype_from_spec
+from rankwise.codec.layout import MAGIC, MAX_DEPTH, MAX_INT_BYTES, MAX_ITEMS, NUMBER_RUNS, Tag, layout_of
+from rankwise.codec.values import value_type_by_code
 from rankwise.errors import CodecError
 
 __all__ = ["decode"]
 
+_LENGTH = layout_of("Q").unpack_from
+_INT = layout_of("q").unpack_from
+_FLOAT = layout_of("d").unpack_from
+_COMPLEX = layout_of("dd").unpack_from
+
 
 def decode(data: bytes | bytearray | memoryview) -> Any:
-    """Return the object that `encode` has made these bytes of.
+    """Return the object that `encode` turned into `data`; nothing in it shares memory with `data`.
 
     Raises:
-        CodecError: They are not such bytes.
+        CodecError: The bytes are no encoded object, or one that cannot be made here (a dataclass that this process
+            has not registered, a dtype or time zone that it does not have).
     """
-    reader = _Reader(memoryview(data).cast("B"))
-    obj = reader.read(0)
-    if reader.left():
-        raise CodecError(f"{reader.left()} bytes too many follow the object")
-    return obj
+    decoder = _Decoder(memoryview(data).cast("B"))
+    try:
+        return decoder.whole()
+    except (CodecError, MemoryError):
+        raise
+    except (StructError, IndexError) as error:
+        raise CodecError("the encoded object is cut short") from error
+    except Exception as error:
+        # Constructors have many ways to say no, and keys that are dataclasses hash and compare as their class says.
+        raise CodecError(f"malformed object before byte {decoder.pos}: {str(error)[:300]}") from error
 
 
-class _Reader:
+class _Decoder:
+    """A place in the bytes, and how deep and how many items it went so far."""
+
+    __slots__ = ("data", "depth", "end", "items", "pos")
+
     def __init__(self, data: memoryview) -> None:
         self.data = data
-        self.at = 0
+        self.end = len(data)
+        self.pos = 0
+        self.depth = 0
+        self.items = 0
 
-    def left(self) -> int:
-        """Return how many bytes are left."""
-        return len(self.data) - self.at
+    def whole(self) -> Any:
+        """Read the one object that the bytes should be."""
+        start = bytes(self.data[: len(MAGIC)])
+        if start != MAGIC:
+            what = "a pickle, which is never loaded here" if start[:1] == b"\x80" else "no encoded object"
+            raise CodecError(f"what arrived is {what} (or from another version of rankwise)")
+        self.pos = len(MAGIC)
+        value = self.value()
+        if self.pos != self.end:
+            raise CodecError(f"{self.end - self.pos} bytes follow after the encoded object")
+        return value
 
-    def read(self, depth: int) -> Any:
-        """Read one object."""
-        if depth > MAX_DEPTH:
-            raise CodecError(f"the object is nested deeper than {MAX_DEPTH}")
-        code = bytes(self.take(1))
-        reader = _READERS.get(code)
-        if reader is None:
-            raise CodecError(f"{code!r} begins no object")
-        return reader(self, depth)
+    def value(self) -> Any:
+        """Read one value."""
+        tag = self.data[self.pos]
+        self.pos += 1
+        return _READERS[tag](self)
+
+    def length(self, item_nbytes: int) -> int:
+        """Read how many items follow, of at least so many bytes each."""
+        (count,) = _LENGTH(self.data, self.pos)
+        self.pos += 8
+        if count * item_nbytes > self.end - self.pos:
+            raise CodecError(f"{count} items are announced where {self.end - self.pos} bytes follow")
+        return int(count)
 
     def take(self, nbytes: int) -> memoryview:
-        """Return the next bytes, if there are so many."""
-        if nbytes > self.left():
-            raise CodecError(f"the object is cut short: {nbytes} bytes are announced and {self.left()} left")
-        piece = self.data[self.at : self.at + nbytes]
-        self.at += nbytes
-        return piece
-
-    def unpack(self, struct: Struct) -> Any:
-        """Read a number."""
-        return struct.unpack(self.take(struct.size))[0]
+        """Read so many bytes."""
+        start = self.pos
+        if nbytes > self.end - start:
+            raise CodecError(f"{nbytes} bytes are announced where {self.end - start} follow")
+        self.pos = start + nbytes
+        return self.data[start : self.pos]
 
     def block(self) -> memoryview:
-        """Read bytes whose number stands before them."""
-        return self.take(self.unpack(SIZE))
+        """Read a length, and so many bytes."""
+        (nbytes,) = _LENGTH(self.data, self.pos)
+        self.pos += 8
+        return self.take(nbytes)
 
-    def text(self) -> str:
-        """Read a string."""
-        try:
-            return str(self.block(), "utf-8", "surrogatepass")
-        except UnicodeDecodeError as error:
-            raise CodecError(f"a string is no UTF-8: {error}") from error
+    def open(self, items: int) -> None:
+        """Go one level down, into a container of so many items; the caller comes up again."""
+        self.count(items)
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise CodecError(f"the encoded object is nested deeper than {MAX_DEPTH} levels")
 
-    def count(self, each: int = 1) -> int:
-        """Read the number of items that follow, of at least `each` bytes."""
-        count: int = self.unpack(COUNT)
-        if count * each > self.left():
-            raise CodecError(f"{count} items are announced, but {self.left()} bytes are left")
-        return count
-
-    def items(self, depth: int) -> Iterator[Any]:
-        """Read the items of a container."""
-        return (self.read(depth + 1) for _ in range(self.count()))
-
-    # ------------------------------------------------------------------ one function a type
-
-    def int_(self, depth: int) -> int:
-        number: int = self.unpack(LONG)
-        return number
-
-    def big_int(self, depth: int) -> int:
-        data = self.block()
-        if len(data) > MAX_INT_NBYTES:
-            raise CodecError(f"an integer of {len(data)} bytes is longer than {MAX_INT_NBYTES}")
-        return int.from_bytes(data, "little", signed=True)
-
-    def complex_(self, depth: int) -> complex:
-        return complex(*TWO_DOUBLES.unpack(self.take(TWO_DOUBLES.size)))
-
-    def dict_(self, depth: int) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
-        count = self.count(each=2)
-        for _ in range(count):
-            key = _hashable(self.read(depth + 1))
-            found[key] = self.read(depth + 1)
-        if len(found) != count:
-            raise CodecError("a dict has a key twice")
-        return found
-
-    def set_(self, depth: int) -> set[Any]:
-        items = [_hashable(item) for item in self.items(depth)]
-        found = set(items)
-        if len(found) != len(items):
-            raise CodecError("a set has an item twice")
-        return found
-
-    def array(self, depth: int) -> np.ndarray[Any, Any]:
-        dtype, shape = dtypes.restore(self.read(depth + 1)), self.read(depth + 1)
-        data = self.block()
-        if not isinstance(shape, tuple) or len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
-            raise CodecError(f"an array cannot have the shape {shape!r:.80}")
-        if math.prod(shape) * dtype.itemsize != len(data):
-            raise CodecError(f"an array of shape {shape!r:.80} and dtype {dtype} does not have {len(data)} bytes")
-        try:
-            return np.frombuffer(data, np.uint8).copy().view(dtype).reshape(shape)
-        except (ValueError, TypeError) as error:
-            raise CodecError(f"an array of shape {shape!r:.80} and dtype {dtype} cannot be: {error}") from error
-
-    def scalar(self, depth: int) -> Any:
-        array = self.array(depth)
-        if array.shape != ():
-            raise CodecError("a scalar has no shape")
-        return array[()]
-
-    def fraction(self, depth: int) -> Fraction:
-        parts = list(self.items(depth))
-        if len(parts) != 2 or not all(type(part) is int for part in parts) or not parts[1]:
-            raise CodecError("a fraction has a numerator and a denominator")
-        return Fraction(parts[0], parts[1])
-
-    def decimal(self, depth: int) -> Decimal:
-        try:
-            return Decimal(self.text())
-        except (InvalidOperation, ValueError) as error:
-            raise CodecError("a decimal number cannot be read") from error
-
-    def uuid(self, depth: int) -> UUID:
-        data = self.block()
-        if len(data) != 16:
-            raise CodecError("a UUID has 16 bytes")
-        return UUID(bytes=bytes(data))
-
-    def timedelta(self, depth: int) -> datetime.timedelta:
-        days, seconds, microseconds = (self.unpack(LONG) for _ in range(3))
-        return _dated(lambda: datetime.timedelta(days, seconds, microseconds))
-
-    def date(self, depth: int) -> datetime.date:
-        text = self.text()
-        return _dated(lambda: datetime.date.fromisoformat(text))
-
-    def zoned(self, kind: type[Any]) -> Any:
-        text = self.text()
-
-        def made() -> Any:
-            iso, fold, zone = text.split(" ")
-            value = kind.fromisoformat(iso).replace(fold=int(fold))
-            return value.replace(tzinfo=_zone(zone)) if zone else value
-
-        return _dated(made)
-
-    def dataclass(self, depth: int) -> Any:
-        name = self.text()
-        fields = self.dict_(depth)
-        if not all(type(key) is str for key in fields):
-            raise CodecError(f"dataclass {name!r:.80} has fields without names")
-        return build(name, fields)
+    def count(self, items: int) -> None:
+        """Add to the number of items."""
+        self.items += items
+        if self.items > MAX_ITEMS:
+            raise CodecError(f"the encoded object holds more than {MAX_ITEMS} items")
 
 
-def _hashable(item: Any) -> Hashable:
-    try:
-        hash(item)
-    except TypeError as error:
-        raise CodecError(f"a {type(item).__name__} cannot be a key") from error
-    return item  # type: ignore[no-any-return]
+def _read_int(decoder: _Decoder) -> int:
+    (value,) = _INT(decoder.data, decoder.pos)
+    decoder.pos += 8
+    return value  # type: ignore[no-any-return]
 
 
-def _dated(make: Callable[[], Any]) -> Any:
-    try:
-        return make()
-    except (ValueError, OverflowError, TypeError) as error:
-        raise CodecError(f"a date or time cannot be read: {error}") from error
+def _read_float(decoder: _Decoder) -> float:
+    (value,) = _FLOAT(decoder.data, decoder.pos)
+    decoder.pos += 8
+    return value  # type: ignore[no-any-return]
 
 
-def _zone(name: str) -> datetime.tzinfo:
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, OSError) as error:
-        raise CodecError(f"time zone {name!r:.80} is not known here") from error
+def _read_complex(decoder: _Decoder) -> complex:
+    real, imag = _COMPLEX(decoder.data, decoder.pos)
+    decoder.pos += 16
+    return complex(real, imag)
 
 
-_READERS: dict[bytes, Callable[[_Reader, int], Any]] = {
-    Code.NONE: lambda reader, depth: None,
-    Code.TRUE: lambda reader, depth: True,
-    Code.FALSE: lambda reader, depth: False,
-    Code.INT: _Reader.int_,
-    Code.BIG_INT: _Reader.big_int,
-    Code.FLOAT: lambda reader, depth: reader.unpack(DOUBLE),
-    Code.COMPLEX: _Reader.complex_,
-    Code.STR: lambda reader, depth: reader.text(),
-    Code.BYTES: lambda reader, depth: bytes(reader.block()),
-    Code.BYTEARRAY: lambda reader, depth: bytearray(reader.block()),
-    Code.LIST: lambda reader, depth: list(reader.items(depth)),
-    Code.TUPLE: lambda reader, depth: tuple(reader.items(depth)),
-    Code.DICT: _Reader.dict_,
-    Code.SET: _Reader.set_,
-    Code.FROZENSET: lambda reader, depth: frozenset(reader.set_(depth)),
-    Code.ARRAY: _Reader.array,
-    Code.SCALAR: _Reader.scalar,
-    Code.DATETIME: lambda reader, depth: reader.zoned(datetime.datetime),
-    Code.DATE: _Reader.date,
-    Code.TIME: lambda reader, depth: reader.zoned(datetime.time),
-    Code.TIMEDELTA: _Reader.timedelta,
-    Code.DECIMAL: _Reader.decimal,
-    Code.FRACTION: _Reader.fraction,
-    Code.UUID: _Reader.uuid,
-    Code.DATACLASS: _Reader.dataclass,
+def _read_big_int(decoder: _Decoder) -> int:
+    raw = decoder.block()
+    if len(raw) > MAX_INT_BYTES:
+        raise CodecError(f"an int of more than {8 * MAX_INT_BYTES} bits")
+    return int.from_bytes(raw, "little", signed=True)
+
+
+def _read_str(decoder: _Decoder) -> str:
+    return str(decoder.block(), "utf-8", "surrogatepass")
+
+
+def _read_bytes(decoder: _Decoder) -> bytes:
+    return bytes(decoder.block())
+
+
+def _read_bytearray(decoder: _Decoder) -> bytearray:
+    return bytearray(decoder.block())
+
+
+def _read_list(decoder: _Decoder) -> list[Any]:
+    count = decoder.length(1)
+    decoder.open(count)
+    value = decoder.value
+    items = [value() for _ in range(count)]
+    decoder.depth -= 1
+    return items
+
+
+def _read_tuple(decoder: _Decoder) -> tuple[Any, ...]:
+    return tuple(_read_list(decoder))
+
+
+def _read_set(decoder: _Decoder, kind: type[set[Any]] | type[frozenset[Any]]) -> set[Any] | frozenset[Any]:
+    members = _read_list(decoder)
+    value = kind(members)
+    if len(value) != len(members):
+        raise CodecError("a set holds the same member twice")
+    return value
+
+
+def _read_dict(decoder: _Decoder) -> dict[Any, Any]:
+    count = decoder.length(2)
+    decoder.open(2 * count)
+    value = decoder.value
+    items: dict[Any, Any] = {}
+    for _ in range(count):
+        key = value()
+        items[key] = value()
+    if len(items) != count:
+        raise CodecError("a dict holds the same key twice")
+    decoder.depth -= 1
+    return items
+
+
+def _read_numbers(decoder: _Decoder, container: type, element: type) -> list[Any] | tuple[Any, ...]:
+    count = decoder.length(8)
+    decoder.count(count)
+    numbers = np.frombuffer(decoder.take(8 * count), "<f8" if element is float else "<i8").tolist()
+    return numbers if container is list else tuple(numbers)
+
+
+def _read_array(decoder: _Decoder) -> np.ndarray[Any, Any]:
+    ndim = decoder.take(1)[0]
+    shape = layout_of(f"{ndim}Q").unpack(decoder.take(8 * ndim))
+    decoder.open(0)
+    dtype = dtype_from_spec(decoder.value())
+    decoder.depth -= 1
+    if dtype.subdtype is not None:
+        raise CodecError("the dtype of an array is that of a part of it")
+    count = math.prod(shape)
+    if dtype.itemsize == 0:
+        decoder.count(count)
+    memory = decoder.take(count * dtype.itemsize)
+    array: np.ndarray[Any, Any] = np.ndarray(shape, dtype)
+    if memory:
+        as_bytes(array)[:] = memory
+    return array
+
+
+def _read_dataclass(decoder: _Decoder) -> Any:
+    entry = find(_read_str(decoder))
+    decoder.open(len(entry.names))
+    value: Any = object.__new__(entry.cls)
+    for name in entry.names:
+        object.__setattr__(value, name, decoder.value())
+    decoder.depth -= 1
+    return value
+
+
+def _read_value(decoder: _Decoder) -> Any:
+    entry = value_type_by_code(decoder.take(1)[0])
+    decoder.open(0)
+    payload = decoder.value()
+    decoder.depth -= 1
+    return entry.build(payload)
+
+
+def _unknown(decoder: _Decoder) -> NoReturn:
+    raise CodecError(f"byte {decoder.pos - 1} is {decoder.data[decoder.pos - 1]:#04x}, which begins no value")
+
+
+_KNOWN: dict[int, Callable[[_Decoder], Any]] = {
+    Tag.NONE: lambda _: None,
+    Tag.TRUE: lambda _: True,
+    Tag.FALSE: lambda _: False,
+    Tag.INT: _read_int,
+    Tag.FLOAT: _read_float,
+    Tag.COMPLEX: _read_complex,
+    Tag.BIG_INT: _read_big_int,
+    Tag.STR: _read_str,
+    Tag.BYTES: _read_bytes,
+    Tag.BYTEARRAY: _read_bytearray,
+    Tag.LIST: _read_list,
+    Tag.TUPLE: _read_tuple,
+    Tag.SET: partial(_read_set, kind=set),
+    Tag.FROZENSET: partial(_read_set, kind=frozenset),
+    Tag.DICT: _read_dict,
+    Tag.ARRAY: _read_array,
+    Tag.DATACLASS: _read_dataclass,
+    Tag.VALUE: _read_value,
+    **{tag: partial(_read_numbers, container=c, element=e) for (c, e), tag in NUMBER_RUNS.items()},
 }
+_READERS = [_KNOWN.get(byte, _unknown) for byte in range(256)]

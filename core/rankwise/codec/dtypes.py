@@ -33,9 +33,10 @@ def dtype_spec(dtype: np.dtype[Any]) -> str | tuple[Any, ...]:
         return ("array", dtype_spec(dtype.subdtype[0]), dtype.shape)
     if dtype.isbuiltin == 2 and dtype.isnative and dtype.type.__module__ == "ml_dtypes":
         return _ML_PREFIX + dtype.type.__name__
-    if dtype.kind == "V" and dtype.type is not np.void or not _SIMPLE.fullmatch(dtype.str):
+    text = str(dtype.str)
+    if (dtype.kind == "V" and dtype.type is not np.void) or not _SIMPLE.fullmatch(text):
         raise TypeError(f"the dtype {dtype} does not travel")
-    return dtype.str
+    return text
 
 
 def dtype_from_spec(spec: Any) -> np.dtype[Any]:
@@ -90,7 +91,8 @@ def _struct(mark: Any, itemsize: Any, aligned: Any, fields: Any) -> np.dtype[Any
     if not all(t is None or type(t) is str for t in titles):
         raise ValueError("the titles of fields must be strings")
     formats = [dtype_from_spec(spec) for spec in specs]
-    layout: dict[str, Any] = {"names": names, "formats": formats, "offsets": offsets, "itemsize": itemsize}
+    layout: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": itemsize}
     if any(titles):
         layout["titles"] = titles
-    return np.dtype(layout, align=aligned)
+    dtype: np.dtype[Any] = np.dtype(layout, align=aligned)
+    return dtype

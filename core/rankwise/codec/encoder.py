@@ -1,180 +1,270 @@
-"""From an object to bytes."""
+"""Objects to bytes: one function a type, chosen by the exact type of each value."""
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
-from collections.abc import Callable, Iterable
-from decimal import Decimal
-from fractions import Fraction
-from typing import Any
-from uuid import UUID
+import reprlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from rankwise.arrays import as_bytes
-from rankwise.codec import dtypes
-from rankwise.codec.dataclass import field_names, name_of
-from rankwise.codec.format import COUNT, DOUBLE, LONG, MAX_DEPTH, MAX_INT_NBYTES, SIZE, TWO_DOUBLES, Code
+from rankwise.codec.classes import Registered, register
+from rankwise.codec.dtypes import dtype_spec
+from rankwise.codec.layout import (
+    MAGIC,
+    MAX_DEPTH,
+    MAX_INT_BYTES,
+    MAX_ITEMS,
+    NUMBER_RUNS,
+    RUN_MIN,
+    Tag,
+    layout_of,
+)
+from rankwise.codec.refusal import Refused, cannot_travel
+from rankwise.codec.values import ValueType, value_type_of
 
 __all__ = ["encode"]
 
-Pieces = list[bytes | memoryview]
-Writer = Callable[[Any, Pieces, int], None]
+_HEAD = layout_of("BQ").pack
+_INT = layout_of("Bq").pack
+_FLOAT = layout_of("Bd").pack
+_COMPLEX = layout_of("Bdd").pack
 
 
 def encode(obj: Any) -> bytes:
-    """Return an object as bytes.
+    """Return `obj` as bytes that `decode` turns back into an equal object of exactly the same types.
 
     Raises:
-        TypeError: It is, or holds, an object of a type that does not travel; the message says where.
-        ValueError: It is nested too deep, or holds itself.
+        TypeError: Something in it is of a type that does not travel; the message says where it is.
+        ValueError: It is nested too deep (perhaps it contains itself), holds too many items, or too wide an int.
     """
-    pieces: Pieces = []
+    encoder = _Encoder()
     try:
-        _write(obj, pieces, 0)
-    except _DoesNotTravelError as error:
-        raise TypeError(str(error)) from None
-    return b"".join(pieces)
+        encoder.put(obj)
+    except Refused as refused:
+        raise refused.error() from None
+    return b"".join(encoder.parts)
 
 
-class _DoesNotTravelError(Exception):
-    """Collects, on its way up, where in the object the trouble is."""
+class _Encoder:
+    """The parts of one encoded object so far; big buffers are not copied until all parts are joined."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.path: list[str] = []
+    __slots__ = ("depth", "items", "parts")
 
-    def __str__(self) -> str:
-        return f"obj{''.join(reversed(self.path))}: {self.reason}"
+    def __init__(self) -> None:
+        self.parts: list[bytes | bytearray | memoryview] = [MAGIC]
+        self.depth = 0
+        self.items = 0
 
+    def put(self, obj: Any) -> None:
+        """Append one value."""
+        write = _WRITERS.get(type(obj))
+        if write is None:
+            write = _writer_of(type(obj), obj)
+        write(self, obj)
 
-def _write(obj: Any, pieces: Pieces, depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise ValueError(f"the object is nested deeper than {MAX_DEPTH}, or holds itself")
-    writer = _WRITERS.get(type(obj))
-    if writer is not None:
-        writer(obj, pieces, depth)
-    elif isinstance(obj, np.generic):
-        _write_array(Code.SCALAR, np.asarray(obj), pieces, depth)
-    elif dataclasses.is_dataclass(obj) and not isinstance(obj, type):
-        _write_dataclass(obj, pieces, depth)
-    else:
-        raise _DoesNotTravelError(_why_not(obj))
+    def open(self, items: int) -> None:
+        """Go one level down, into a container of so many items; the caller comes up again."""
+        self.count(items)
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise Refused(ValueError, f"is nested deeper than {MAX_DEPTH} levels; does it contain itself?")
 
-
-def _why_not(obj: Any) -> str:
-    name = f"{type(obj).__module__}.{type(obj).__qualname__}"
-    if name.startswith("cupy."):
-        return "a CuPy array does not travel as an object; use the array collectives, or send .get()"
-    return f"an object of type {name} does not travel; pass pickle=True on all ranks if they trust each other"
+    def count(self, items: int) -> None:
+        """Add to the number of items."""
+        self.items += items
+        if self.items > MAX_ITEMS:
+            raise Refused(ValueError, f"brings the number of items over {MAX_ITEMS}; send arrays")
 
 
-def _write_int(obj: int, pieces: Pieces, depth: int) -> None:
-    if -(1 << 63) <= obj < 1 << 63:
-        pieces.append(Code.INT + LONG.pack(obj))
+_Writer: TypeAlias = Callable[[_Encoder, Any], None]
+
+
+def _write_none(encoder: _Encoder, _: None) -> None:
+    encoder.parts.append(b"N")
+
+
+def _write_bool(encoder: _Encoder, value: bool) -> None:
+    encoder.parts.append(b"T" if value else b"F")
+
+
+def _write_int(encoder: _Encoder, value: int) -> None:
+    if -(2**63) <= value < 2**63:
+        encoder.parts.append(_INT(Tag.INT, value))
         return
-    nbytes = obj.bit_length() // 8 + 1
-    if nbytes > MAX_INT_NBYTES:
-        raise _DoesNotTravelError(f"an integer of {nbytes} bytes is longer than {MAX_INT_NBYTES}")
-    pieces.append(Code.BIG_INT + SIZE.pack(nbytes) + obj.to_bytes(nbytes, "little", signed=True))
+    nbytes = value.bit_length() // 8 + 1
+    if nbytes > MAX_INT_BYTES:
+        raise Refused(ValueError, f"is an int of more than {8 * MAX_INT_BYTES} bits")
+    encoder.parts += (_HEAD(Tag.BIG_INT, nbytes), value.to_bytes(nbytes, "little", signed=True))
 
 
-def _write_text(code: bytes, text: str, pieces: Pieces) -> None:
-    # Lone surrogates are what os.fsdecode makes of file names that are not UTF-8.
-    data = text.encode("utf-8", "surrogatepass")
-    pieces.append(code + SIZE.pack(len(data)))
-    pieces.append(data)
+def _write_float(encoder: _Encoder, value: float) -> None:
+    encoder.parts.append(_FLOAT(Tag.FLOAT, value))
 
 
-def _write_bytes(code: bytes, data: bytes | bytearray, pieces: Pieces) -> None:
-    pieces.append(code + SIZE.pack(len(data)))
-    pieces.append(bytes(data))
+def _write_complex(encoder: _Encoder, value: complex) -> None:
+    encoder.parts.append(_COMPLEX(Tag.COMPLEX, value.real, value.imag))
 
 
-def _write_items(code: bytes, items: Iterable[Any], count: int, pieces: Pieces, depth: int) -> None:
-    pieces.append(code + COUNT.pack(count))
-    for index, item in enumerate(items):
-        try:
-            _write(item, pieces, depth + 1)
-        except _DoesNotTravelError as error:
-            error.path.append(f"[{index}]" if code in (Code.LIST, Code.TUPLE) else "{...}")
-            raise
+def _write_str(encoder: _Encoder, value: str) -> None:
+    # File names that are no valid text reach Python with lone surrogates, and shall reach the other rank so.
+    raw = value.encode("utf-8", "surrogatepass")
+    encoder.parts += (_HEAD(Tag.STR, len(raw)), raw)
 
 
-def _write_dict(obj: dict[Any, Any], pieces: Pieces, depth: int) -> None:
-    pieces.append(Code.DICT + COUNT.pack(len(obj)))
-    for key, value in obj.items():
-        try:
-            _write(key, pieces, depth + 1)
-            _write(value, pieces, depth + 1)
-        except _DoesNotTravelError as error:
-            error.path.append(f"[{key!r:.80}]")
-            raise
+def _write_bytes(encoder: _Encoder, value: bytes) -> None:
+    encoder.parts += (_HEAD(Tag.BYTES, len(value)), value)
 
 
-def _write_array(code: bytes, array: np.ndarray[Any, Any], pieces: Pieces, depth: int) -> None:
+def _write_bytearray(encoder: _Encoder, value: bytearray) -> None:
+    encoder.parts += (_HEAD(Tag.BYTEARRAY, len(value)), value)
+
+
+def _write_list(encoder: _Encoder, value: list[Any]) -> None:
+    if len(value) < RUN_MIN or not _write_numbers(encoder, value):
+        _write_sequence(encoder, value, Tag.LIST)
+
+
+def _write_tuple(encoder: _Encoder, value: tuple[Any, ...]) -> None:
+    if len(value) < RUN_MIN or not _write_numbers(encoder, value):
+        _write_sequence(encoder, value, Tag.TUPLE)
+
+
+def _write_sequence(encoder: _Encoder, value: list[Any] | tuple[Any, ...], tag: int) -> None:
+    encoder.open(len(value))
+    encoder.parts.append(_HEAD(tag, len(value)))
+    put = encoder.put
+    index = 0
     try:
-        described = dtypes.describe(array.dtype)
-    except TypeError as error:
-        raise _DoesNotTravelError(f"{error}; pass pickle=True on all ranks if they trust each other") from None
-    pieces.append(code)
-    _write(described, pieces, depth)
-    _write(array.shape, pieces, depth)
-    data = as_bytes(np.ascontiguousarray(array))
-    pieces.append(SIZE.pack(data.nbytes))
-    pieces.append(data)
+        for index, item in enumerate(value):  # noqa: B007 - the handler needs to know how far it came
+            put(item)
+    except Refused as refused:
+        refused.places.append(f"[{index}]")
+        raise
+    encoder.depth -= 1
 
 
-def _write_timedelta(obj: datetime.timedelta, pieces: Pieces, depth: int) -> None:
-    pieces.append(Code.TIMEDELTA + LONG.pack(obj.days) + LONG.pack(obj.seconds) + LONG.pack(obj.microseconds))
+def _write_numbers(encoder: _Encoder, value: list[Any] | tuple[Any, ...]) -> bool:
+    """Write a sequence of floats alone, or of ints of 64 bits alone, as packed numbers; else do nothing."""
+    tag = NUMBER_RUNS.get((type(value), type(value[0])))
+    if tag is None or len(set(map(type, value))) > 1:
+        return False
+    try:
+        packed = np.array(value, "<f8" if type(value[0]) is float else "<i8")
+    except OverflowError:
+        return False
+    encoder.count(len(value))
+    encoder.parts += (_HEAD(tag, len(value)), as_bytes(packed))
+    return True
 
 
-def _write_zoned(code: bytes, obj: Any, pieces: Pieces) -> None:
-    """Write a date or time as text, and beside it what the text does not tell: the zone's name and the fold."""
-    zone = getattr(obj.tzinfo, "key", "") or ""
-    if obj.tzinfo is not None and not zone and type(obj.tzinfo) is not datetime.timezone:
-        raise _DoesNotTravelError(f"a time zone of type {type(obj.tzinfo).__qualname__} does not travel")
-    text = obj.replace(tzinfo=None).isoformat() if zone else obj.isoformat()
-    _write_text(code, f"{text} {obj.fold} {zone}", pieces)
+def _write_set(encoder: _Encoder, value: set[Any] | frozenset[Any]) -> None:
+    encoder.open(len(value))
+    encoder.parts.append(_HEAD(Tag.SET if type(value) is set else Tag.FROZENSET, len(value)))
+    try:
+        for item in value:
+            encoder.put(item)
+    except Refused as refused:
+        refused.places.append("<member>")
+        raise
+    encoder.depth -= 1
 
 
-def _write_dataclass(obj: Any, pieces: Pieces, depth: int) -> None:
-    names = field_names(type(obj))
-    _write_text(Code.DATACLASS, name_of(type(obj)), pieces)
-    pieces.append(COUNT.pack(len(names)))
-    for name in names:
+def _write_dict(encoder: _Encoder, value: dict[Any, Any]) -> None:
+    encoder.open(2 * len(value))
+    encoder.parts.append(_HEAD(Tag.DICT, len(value)))
+    put = encoder.put
+    key = None
+    try:
+        for key, item in value.items():
+            put(key)
+            put(item)
+    except Refused as refused:
+        refused.places.append(_place_of(key))
+        raise
+    encoder.depth -= 1
+
+
+def _write_array(encoder: _Encoder, value: np.ndarray[Any, Any]) -> None:
+    spec = _or_refuse(dtype_spec, value.dtype)
+    if value.dtype.itemsize == 0:
+        encoder.count(value.size)
+    encoder.open(0)
+    encoder.parts.append(layout_of(f"BB{value.ndim}Q").pack(Tag.ARRAY, value.ndim, *value.shape))
+    encoder.put(spec)
+    encoder.depth -= 1
+    if value.nbytes:
+        encoder.parts.append(as_bytes(value))
+
+
+def _write_dataclass(encoder: _Encoder, value: Any) -> None:
+    entry: Registered = _or_refuse(register, type(value))
+    encoder.open(len(entry.names))
+    encoder.parts.append(entry.header)
+    for name in entry.names:
         try:
-            _write(name, pieces, depth + 1)
-            _write(getattr(obj, name), pieces, depth + 1)
-        except _DoesNotTravelError as error:
-            error.path.append(f".{name}")
+            encoder.put(getattr(value, name))
+        except Refused as refused:
+            refused.places.append(f".{name}")
             raise
+        except AttributeError:
+            raise Refused(TypeError, f"is a {type(value).__qualname__} without a value for its {name!r}") from None
+    encoder.depth -= 1
 
 
-_WRITERS: dict[type, Writer] = {
-    type(None): lambda obj, pieces, depth: pieces.append(Code.NONE),
-    bool: lambda obj, pieces, depth: pieces.append(Code.TRUE if obj else Code.FALSE),
+def _write_value(encoder: _Encoder, value: Any, code: int, entry: ValueType) -> None:
+    payload = _or_refuse(entry.plain, value)
+    encoder.open(0)
+    encoder.parts.append(bytes((Tag.VALUE, code)))
+    encoder.put(payload)
+    encoder.depth -= 1
+
+
+_WRITERS: dict[type, _Writer] = {
+    type(None): _write_none,
+    bool: _write_bool,
     int: _write_int,
-    float: lambda obj, pieces, depth: pieces.append(Code.FLOAT + DOUBLE.pack(obj)),
-    complex: lambda obj, pieces, depth: pieces.append(Code.COMPLEX + TWO_DOUBLES.pack(obj.real, obj.imag)),
-    str: lambda obj, pieces, depth: _write_text(Code.STR, obj, pieces),
-    bytes: lambda obj, pieces, depth: _write_bytes(Code.BYTES, obj, pieces),
-    bytearray: lambda obj, pieces, depth: _write_bytes(Code.BYTEARRAY, obj, pieces),
-    list: lambda obj, pieces, depth: _write_items(Code.LIST, obj, len(obj), pieces, depth),
-    tuple: lambda obj, pieces, depth: _write_items(Code.TUPLE, obj, len(obj), pieces, depth),
-    set: lambda obj, pieces, depth: _write_items(Code.SET, obj, len(obj), pieces, depth),
-    frozenset: lambda obj, pieces, depth: _write_items(Code.FROZENSET, obj, len(obj), pieces, depth),
+    float: _write_float,
+    complex: _write_complex,
+    str: _write_str,
+    bytes: _write_bytes,
+    bytearray: _write_bytearray,
+    list: _write_list,
+    tuple: _write_tuple,
+    set: _write_set,
+    frozenset: _write_set,
     dict: _write_dict,
-    np.ndarray: lambda obj, pieces, depth: _write_array(Code.ARRAY, obj, pieces, depth),
-    datetime.datetime: lambda obj, pieces, depth: _write_zoned(Code.DATETIME, obj, pieces),
-    datetime.time: lambda obj, pieces, depth: _write_zoned(Code.TIME, obj, pieces),
-    datetime.date: lambda obj, pieces, depth: _write_text(Code.DATE, obj.isoformat(), pieces),
-    datetime.timedelta: _write_timedelta,
-    Decimal: lambda obj, pieces, depth: _write_text(Code.DECIMAL, str(obj), pieces),
-    Fraction: lambda obj, pieces, depth: _write_items(
-        Code.FRACTION, (obj.numerator, obj.denominator), 2, pieces, depth
-    ),
-    UUID: lambda obj, pieces, depth: _write_bytes(Code.UUID, obj.bytes, pieces),
+    np.ndarray: _write_array,
 }
+
+
+def _writer_of(kind: type, obj: Any) -> _Writer:
+    """Return the writer of a type that is not one of Python's own, and remember it where there are few such types."""
+    if "__dataclass_fields__" in vars(kind):
+        return _write_dataclass
+    found = value_type_of(kind)
+    if found is None:
+        raise cannot_travel(obj)
+    code, entry = found
+    return _WRITERS.setdefault(kind, partial(_write_value, code=code, entry=entry))
+
+
+def _or_refuse(function: Callable[[Any], Any], argument: Any) -> Any:
+    try:
+        return function(argument)
+    except TypeError as error:
+        raise Refused(TypeError, f"cannot be encoded: {error}") from None
+
+
+def _place_of(key: Any) -> str:
+    """Return how to name a dict's entry, or its key where it is that which does not travel."""
+    try:
+        _Encoder().put(key)
+        return f"[{reprlib.repr(key)}]"
+    except Refused:
+        return "<key>"
+    except ValueError:
+        # Python does not spell out ints of more than some thousands of digits.
+        return "<wide int>"

@@ -19,6 +19,7 @@ Lengths, counts and dimensions are unsigned and 8 bytes wide; all numbers are li
 
 from __future__ import annotations
 
+from functools import cache
 from struct import Struct
 
 __all__ = ["MAGIC", "MAX_DEPTH", "MAX_INT_BYTES", "MAX_ITEMS", "NUMBER_RUNS", "RUN_MIN", "Tag", "layout_of"]
@@ -57,6 +58,7 @@ NUMBER_RUNS: dict[tuple[type, type], int] = {
 }
 
 
+@cache
 def layout_of(fields: str) -> Struct:
     """Return the little-endian, unpadded layout of `fields`, as the struct module spells them."""
     return Struct("<" + fields)
