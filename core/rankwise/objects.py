@@ -30,7 +30,8 @@ __all__ = [
     "send_object_list",
 ]
 
-_SAFE, _PICKLED = b"\0", b"\1"
+#: What a pickle begins with, and nothing that the codec has made.
+_PICKLE_MARK = 0x80
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: GroupLike = None, *, pickle: bool = False) -> None:
@@ -163,19 +164,19 @@ def recv_object_list(
 
 
 def _pack(pg: ProcessGroup, obj: Any, pickle: bool) -> Array:
-    data = _PICKLED + pickle_module.dumps(obj) if pickle else _SAFE + encode(obj)
-    return _on_device(pg, np.frombuffer(data, np.uint8).copy())
+    return _on_device(pg, np.frombuffer(pickle_module.dumps(obj) if pickle else encode(obj), np.uint8))
 
 
 def _unpack(data: Array, pickle: bool, sender: int) -> Any:
-    raw = _on_host(data).tobytes()
-    if raw[:1] == _SAFE:
-        return decode(memoryview(raw)[1:])
-    if raw[:1] != _PICKLED:
-        raise CodecError(f"rank {sender} sent bytes that are no encoded object")
+    raw = memoryview(_on_host(data))
+    if len(raw) == 0 or raw[0] != _PICKLE_MARK:
+        try:
+            return decode(raw)
+        except CodecError as error:
+            raise CodecError(f"the object that rank {sender} has sent cannot be decoded: {error}") from error
     if not pickle:
-        raise CodecError(f"rank {sender} sent a pickle; nothing is unpickled unless all ranks pass pickle=True")
-    return pickle_module.loads(memoryview(raw)[1:])
+        raise CodecError(f"rank {sender} has sent a pickle; nothing is unpickled unless all ranks pass pickle=True")
+    return pickle_module.loads(raw)
 
 
 def _lengths(pg: ProcessGroup, mine: Array) -> list[int]:
