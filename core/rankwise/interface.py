@@ -1,85 +1,165 @@
-"""Which of this machine's addresses the other ranks should use."""
+"""Which of this machine's addresses to use: the route to the master decides, unless an interface is named."""
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
 import os
 import socket
+import struct
+import threading
 
-from rankwise.errors import DistNetworkError
+from rankwise.errors import DistNetworkError, DistTimeoutError
 
-__all__ = ["interfaces", "local_address"]
+__all__ = ["DNS_TIMEOUT_S", "is_loopback", "local_address", "numeric", "resolve"]
 
-_OVERRIDES = ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+#: Both are understood; the first that is set counts.
+_VARIABLES = ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+
+_SIOCGIFADDR = 0x8915
+_IPV6_TABLE = "/proc/net/if_inet6"
+_LINK_LOCAL_SCOPE = 0x20
+#: Any port will do: connecting a datagram socket sends nothing.
+_DISCARD_PORT = 9
+
+#: How long a look-up of a name may take where the caller has set no limit.
+DNS_TIMEOUT_S = 10.0
+
+#: An address that is routed like any other host's, and belongs to nobody (RFC 5737).
+_ELSEWHERE = "192.0.2.1"
 
 
-def local_address(toward: str) -> str:
-    """Return the local address from which `toward`, a host or address, is reached.
+def local_address(toward: str, timeout_s: float = DNS_TIMEOUT_S) -> str:
+    """Return the address of this machine that `toward` can reach, for listening on.
 
-    The route decides. `RANKWISE_SOCKET_IFNAME` or `GLOO_SOCKET_IFNAME`, a name or a list of names of interfaces,
-    decides instead. The machine's own host name is never looked up.
+    `RANKWISE_SOCKET_IFNAME` or `GLOO_SOCKET_IFNAME`, a list of interfaces, overrides the choice: the first of them that
+    has an address of the right family counts. This machine's own name is never looked up.
+
+    Args:
+        toward: The master's name or address.
+        timeout_s: How long a look-up of its name may take.
 
     Raises:
-        DistNetworkError: There is no route, or no such interface; then the message lists those there are.
+        ValueError: The variable names no interface that is there and has an address.
+        DistNetworkError: `toward` has no address, or no route leads there.
+        DistTimeoutError: The look-up took too long.
     """
-    family, target = _resolve(toward)
-    names = next((os.environ[name] for name in _OVERRIDES if os.environ.get(name)), None)
-    if names is not None:
-        return _address_of_any([name.strip() for name in names.split(",")], family)
+    addresses = resolve(toward, timeout_s)
+    for variable in _VARIABLES:
+        names = os.environ.get(variable)
+        if names:
+            return _of_interface(variable, names, addresses)
+    for address in addresses:
+        found = _route(address)
+        if found is not None:
+            return found
+    raise DistNetworkError(f"no route leads from this machine to {toward} ({', '.join(addresses)})")
+
+
+def resolve(host: str, timeout_s: float = DNS_TIMEOUT_S) -> list[str]:
+    """Return the addresses of a host in numbers, those of IPv4 first.
+
+    Raises:
+        DistNetworkError: The name is unknown.
+        DistTimeoutError: The look-up took longer than `timeout_s`.
+    """
+    literal = numeric(host)
+    if literal is not None:
+        return [literal]
+    found: list[str] = []
+    problem: list[OSError] = []
+
+    def look_up() -> None:
+        try:
+            infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, ValueError) as error:
+            problem.append(error if isinstance(error, OSError) else OSError(str(error)))
+        else:
+            found.extend(str(info[4][0]) for info in sorted(infos, key=lambda info: info[0] != socket.AF_INET))
+
+    # In a thread, for nothing else bounds how long a name server takes.
+    thread = threading.Thread(target=look_up, name="rankwise name look-up", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if problem:
+        raise DistNetworkError(f"the host name {host!r} is unknown here: {problem[0].strerror or problem[0]}")
+    if not found:
+        raise DistTimeoutError(f"the look-up of host name {host!r} has taken longer than {timeout_s:g} s")
+    return list(dict.fromkeys(found))
+
+
+def numeric(host: str) -> str | None:
+    """Return an address in its usual form, without brackets; None for a name."""
+    text = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return None
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether a numeric address never leaves this machine."""
+    parsed = ipaddress.ip_address(address)
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return bool((mapped or parsed).is_loopback)
+
+
+def outward_address() -> str | None:
+    """Return the address by which other machines know this one; None if it is on no network."""
+    for variable in _VARIABLES:
+        names = os.environ.get(variable)
+        if names:
+            return _of_interface(variable, names, [_ELSEWHERE])
+    found = _route(_ELSEWHERE)
+    return None if found is None or is_loopback(found) else found
+
+
+def _route(address: str) -> str | None:
+    """Ask the kernel which address of this machine packets to `address` would bear."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((target, 9))  # a datagram socket only asks the routing table
-        except OSError as error:
-            raise DistNetworkError(f"there is no route to {toward}: {error.strerror}") from error
-        return str(probe.getsockname()[0])
+            probe.connect((address, _DISCARD_PORT))
+            host = str(probe.getsockname()[0])
+        except OSError:
+            return None
+    return host
 
 
-def interfaces() -> dict[str, list[str]]:
-    """Return the addresses of each network interface that has any."""
-    found: dict[str, list[str]] = {}
-    for _, name in socket.if_nameindex():
-        addresses = [_ipv4_of(name), *_ipv6_of(name)]
-        if any(addresses):
-            found[name] = [address for address in addresses if address]
-    return found
-
-
-def _address_of_any(names: list[str], family: int) -> str:
-    known = interfaces()
-    for name in names:
-        for address in known.get(name, []):
-            if (ipaddress.ip_address(address).version == 6) == (family == socket.AF_INET6):
+def _of_interface(variable: str, names: str, addresses: list[str]) -> str:
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    there = [name for _, name in socket.if_nameindex()]
+    missing = [name for name in wanted if name not in there]
+    if missing or not wanted:
+        what = f"there is no interface {', '.join(missing)}" if missing else "it names no interface"
+        raise ValueError(f"{variable}={names}: {what}; this machine has {', '.join(there)}")
+    six_first = ":" in addresses[0]
+    for ask in (_ipv6, _ipv4) if six_first else (_ipv4, _ipv6):
+        for name in wanted:
+            address = ask(name)
+            if address is not None:
                 return address
-    raise DistNetworkError(
-        f"no interface called {' or '.join(names)} has an address for this; there are: "
-        + ", ".join(f"{name} ({', '.join(addresses)})" for name, addresses in known.items())
-    )
+    raise ValueError(f"{variable}={names}: none of these interfaces has an address")
 
 
-def _resolve(host: str) -> tuple[int, str]:
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_DGRAM)
-    except (OSError, UnicodeError) as error:
-        raise DistNetworkError(f"host {host!r} cannot be found: {error}") from error
-    return found[0][0], str(found[0][4][0])
-
-
-def _ipv4_of(name: str) -> str:
-    import fcntl
-
-    request_address = 0x8915  # SIOCGIFADDR of Linux
+def _ipv4(name: str) -> str | None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            answer = fcntl.ioctl(probe, request_address, name.encode().ljust(40, b"\0"))
+            answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("16s24x", name.encode()))
         except OSError:
-            return ""
+            return None
     return socket.inet_ntoa(answer[20:24])
 
 
-def _ipv6_of(name: str) -> list[str]:
+def _ipv6(name: str) -> str | None:
+    """Return an address of the interface, one of its link alone only if it has no other."""
     try:
-        with open("/proc/net/if_inet6") as table:
+        with open(_IPV6_TABLE, encoding="ascii") as table:
             rows = [line.split() for line in table]
     except OSError:
-        return []
-    return [str(ipaddress.ip_address(bytes.fromhex(row[0]))) for row in rows if row[5] == name]
+        return None
+    found = [(int(row[3], 16), row[0]) for row in rows if row[5] == name]
+    for scope, digits in sorted(found):
+        address = str(ipaddress.IPv6Address(bytes.fromhex(digits)))
+        return f"{address}%{name}" if scope == _LINK_LOCAL_SCOPE else address
+    return None

@@ -1,24 +1,40 @@
 """What the environment says about this process's place in the job, whoever has started it.
 
-torchrun's names come first: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. What they leave open is filled in from the
-variables of Open MPI, PMIx, MPICH's PMI and Slurm, so that one script runs under every launcher.
+The names of torchrun and of `rankwise run` come first: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. What they leave open
+is filled in from the variables of Open MPI, of MPICH and its kin (PMI), of Slurm and of PMIx, so that one script runs
+under every launcher.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
 __all__ = ["Place", "expand_nodes", "from_environment", "local_rank"]
 
-_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+_SLURM_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+#: Who tells the rank by which variable, and the number of ranks by which ones. The first that tells a rank counts.
+_LAUNCHERS = (
+    ("rankwise run or torchrun", "RANK", ("WORLD_SIZE",)),
+    ("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",)),
+    ("MPICH's or Intel's mpiexec", "PMI_RANK", ("PMI_SIZE",)),
+    ("srun", "SLURM_PROCID", _SLURM_SIZES),
+    ("a PMIx launcher", "PMIX_RANK", ("OMPI_COMM_WORLD_SIZE", *_SLURM_SIZES)),
+)
 _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+#: Pairs that are equal when all ranks run on this host.
+_ALL_HERE = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"))
 _NODE_LISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
-#: Slurm hosts listen to a port of this range that the job's number decides, so that jobs do not meet.
-_FIRST_PORT, _PORTS = 20000, 20000
+#: Variables that name the job, the same on all its ranks and different for another job.
+_JOBS = (("PMIX_NAMESPACE",), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("OMPI_MCA_ess_base_jobid",))
+
+#: The port where none is given: the job's name picks one of these, below those that systems give out by themselves.
+_FIRST_PORT, _PORTS = 15000, 14000
+
+_MAX_NODES = 1 << 16
 
 
 class Place(NamedTuple):
@@ -28,6 +44,8 @@ class Place(NamedTuple):
     world_size: int
     master_addr: str
     master_port: int
+    #: Where the address and port come from, if not from the usual variables; for messages.
+    origin: str = ""
 
 
 def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str] | None = None) -> Place:
@@ -37,18 +55,21 @@ def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str
         ValueError: A variable is missing or makes no sense; the message says which, and who would set it.
     """
     env = os.environ if env is None else env
-    size = world_size if world_size != -1 else _number(env, _SIZES, "the number of ranks")
-    here = rank if rank != -1 else _number(env, _RANKS, "this process's rank")
+    here = _rank(env) if rank == -1 else rank
+    size = _size(env) if world_size == -1 else world_size
     if size < 1 or not 0 <= here < size:
         raise ValueError(f"env://: rank {here} is not in a world of {size}")
-    return Place(here, size, _address(env, size), _port(env, size))
+    address, port, origin = _master(env, size)
+    if port == 0 and size > 1:
+        raise ValueError(f"env://: MASTER_PORT=0 is for a world of one; {size} ranks have to know the port")
+    return Place(here, size, address, port, origin)
 
 
 def local_rank(env: Mapping[str, str] | None = None) -> int | None:
     """Return this process's rank among those of its host, or None if no launcher has told."""
     env = os.environ if env is None else env
-    name = next((name for name in _LOCAL_RANKS if env.get(name)), None)
-    return None if name is None else _integer(env, name)
+    name = _first(env, _LOCAL_RANKS)
+    return None if name is None else _number(env, name)
 
 
 def expand_nodes(text: str) -> list[str]:
@@ -58,84 +79,148 @@ def expand_nodes(text: str) -> list[str]:
         ValueError: It is not one.
     """
     names: list[str] = []
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
-        match = re.fullmatch(r"([^\[\]]*)(?:\[([^\]]*)\])?([^\[\]]*)", part.strip())
-        if match is None or len(names) > 1 << 20:
-            raise ValueError(f"{text!r} is not a node list")
-        before, ranges, after = match.groups()
-        names += [before + after] if ranges is None else [before + number + after for number in _expand(ranges, text)]
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text):
+        prefixes = [""]
+        for plain, ranges in re.findall(r"([^\[\]]+)|\[([^\[\]]*)\]", part):
+            choices = [plain] if plain else _expand(ranges, text)
+            if len(prefixes) * len(choices) + len(names) > _MAX_NODES:
+                raise ValueError(f"{text[:200]!r} lists too many nodes")
+            prefixes = [prefix + choice for prefix in prefixes for choice in choices]
+        if part.count("[") != part.count("]"):
+            raise ValueError(f"{text[:200]!r} is not a node list: a bracket is open")
+        names += prefixes
+    if not names or not all(names):
+        raise ValueError(f"{text[:200]!r} is not a node list")
     return names
 
 
 def _expand(ranges: str, text: str) -> list[str]:
     numbers: list[str] = []
     for piece in ranges.split(","):
-        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", piece)
+        match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", piece)
         if match is None:
-            raise ValueError(f"{text!r} is not a node list")
+            raise ValueError(f"{text[:200]!r} is not a node list: {piece[:40]!r} is no range of numbers")
         first, last = match[1], match[2] or match[1]
-        if int(last) - int(first) > 1 << 16:
-            raise ValueError(f"{text!r} lists too many nodes")
+        if not 0 <= int(last) - int(first) < _MAX_NODES:
+            raise ValueError(f"{text[:200]!r} is not a node list: {piece[:40]!r} is no range of numbers")
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return numbers
 
 
+# ---------------------------------------------------------------------- rank and size
+
+
+def _rank(env: Mapping[str, str]) -> int:
+    name = _first(env, [rank for _, rank, _ in _LAUNCHERS])
+    if name is None:
+        others = ", ".join(f"{rank} of {who}" for who, rank, _ in _LAUNCHERS[1:])
+        raise ValueError(
+            "env://: RANK is not set. `rankwise run` and torchrun set it; so would do the variable of another launcher "
+            f"({others}); by hand, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+        )
+    return _number(env, name)
+
+
+def _size(env: Mapping[str, str]) -> int:
+    told: tuple[str, ...] = next((sizes for _, rank, sizes in _LAUNCHERS if env.get(rank)), ("WORLD_SIZE",))
+    name = _first(env, told)
+    size = None if name is None else _number(env, name)
+    if env.get("WORLD_SIZE"):
+        wanted = _number(env, "WORLD_SIZE")
+        if size not in (None, wanted):
+            raise ValueError(f"env://: WORLD_SIZE={wanted}, but the launcher has started {size} ranks ({name})")
+        return wanted
+    if size is None:
+        raise ValueError(
+            f"env://: {told[0]} is not set: the number of ranks. What has set the rank ought to set it too; by hand, "
+            "set RANK and WORLD_SIZE both"
+        )
+    return size
+
+
+# ---------------------------------------------------------------------- where rank 0 is
+
+
+def _master(env: Mapping[str, str], size: int) -> tuple[str, int, str]:
+    address, port = env.get("MASTER_ADDR") or _address(env, size), env.get("MASTER_PORT")
+    if not port:
+        number = _port(env, size)
+        return address, number, f"port {number} was derived from the job's name, as MASTER_PORT is not set"
+    number = _number(env, "MASTER_PORT")
+    if number >= 1 << 16:
+        raise ValueError(f"env://: MASTER_PORT={number} is no port")
+    if env.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or number == 0:
+        return address, number, ""
+    # torchrun serves a store of its own there, which speaks another language; ours goes to the port beside it.
+    beside = number + 1 if number + 1 < 1 << 16 else number - 1
+    origin = (
+        f"torchrun keeps MASTER_PORT={number} for itself, so that port {beside} is used; if it is taken, set "
+        "MASTER_PORT to another port and TORCHELASTIC_USE_AGENT_STORE=False for every rank"
+    )
+    return address, beside, origin
+
+
 def _address(env: Mapping[str, str], size: int) -> str:
-    if env.get("MASTER_ADDR"):
-        return env["MASTER_ADDR"]
-    nodes = next((env[name] for name in _NODE_LISTS if env.get(name)), None)
+    nodes = _first(env, _NODE_LISTS)
     if nodes is not None:
-        listed = expand_nodes(nodes)
+        listed = expand_nodes(env[nodes])
         # All on this very host: no need to find out under which name it knows itself.
         return "127.0.0.1" if len(listed) == 1 else listed[0]
-    if size == 1 or env.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(size) or env.get("MPI_LOCALNRANKS") == str(size):
+    if size == 1 or any(env.get(here) and env.get(here) == env.get(all_) for here, all_ in _ALL_HERE):
         return "127.0.0.1"
     raise ValueError(
-        "env://: MASTER_ADDR is not set: the host of rank 0. `rankwise run` and torchrun set it; by hand, export "
-        "MASTER_ADDR and MASTER_PORT for every rank"
+        "env://: MASTER_ADDR is not set: the host of rank 0. `rankwise run` and torchrun set it; otherwise set "
+        "MASTER_ADDR and MASTER_PORT for every rank (`mpirun -x MASTER_ADDR=... -x MASTER_PORT=...`)"
     )
 
 
 def _port(env: Mapping[str, str], size: int) -> int:
-    job = next(
-        (
-            env[name]
-            for name in ("SLURM_JOB_ID", "PMIX_NAMESPACE", "PMI_JOBID", "OMPI_MCA_ess_base_jobid")
-            if env.get(name)
-        ),
-        None,
-    )
-    if env.get("MASTER_PORT"):
-        port = _integer(env, "MASTER_PORT")
-        # There torchrun serves a store of its own kind, which this package does not speak to: ours is next to it.
-        return port + 1 if env.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and port else port
-    if job is not None:
-        return _FIRST_PORT + _spread(job)
+    job = _job(env)
+    if job:
+        return _FIRST_PORT + zlib.crc32(os.fsencode(job)) % _PORTS
     if size == 1:
         return 0
     raise ValueError(
-        "env://: MASTER_PORT is not set: a free port on the host of rank 0. `rankwise run` and torchrun set it"
+        "env://: MASTER_PORT is not set: a free port on the host of rank 0. `rankwise run` and torchrun set it; "
+        "otherwise set the same MASTER_PORT for every rank"
     )
 
 
-def _spread(job: str) -> int:
-    from zlib import crc32
-
-    return crc32(job.encode("utf-8", "surrogateescape")) % _PORTS
-
-
-def _number(env: Mapping[str, str], names: tuple[str, ...], what: str) -> int:
-    name = next((name for name in names if env.get(name)), None)
-    if name is None:
-        raise ValueError(
-            f"env://: {names[0]} is not set: {what}. `rankwise run`, torchrun, mpiexec and srun set it, each under its "
-            f"own name ({', '.join(names)})"
-        )
-    return _integer(env, name)
+def _job(env: Mapping[str, str]) -> str:
+    for names in _JOBS:
+        if env.get(names[0]):
+            return ".".join(env.get(name, "") for name in names)
+    if env.get("MPI_LOCALNRANKS") and env.get("MPI_LOCALNRANKS") == env.get("PMI_SIZE"):
+        # MPICH's launcher tells no name, but all ranks of a host descend from the same process of it.
+        return _ancestor("hydra_pmi_proxy")
+    return ""
 
 
-def _integer(env: Mapping[str, str], name: str) -> int:
-    try:
-        return int(env[name])
-    except ValueError as error:
-        raise ValueError(f"env://: {name} must be a number, not {env[name]!r}") from error
+def _ancestor(command: str) -> str:
+    """Return a name for the nearest process above this one that runs `command`, empty if there is none."""
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                before, _, after = file.read().rpartition(")")
+        except OSError:
+            return ""
+        fields = after.split()
+        if before.partition("(")[2] == command[:15]:
+            return f"{command} {pid} {fields[19]}"  # with the time of its start, as numbers of processes come again
+        pid = int(fields[1])
+    return ""
+
+
+# ---------------------------------------------------------------------- variables
+
+
+def _first(env: Mapping[str, str], names: tuple[str, ...] | list[str]) -> str | None:
+    return next((name for name in names if env.get(name)), None)
+
+
+def _number(env: Mapping[str, str], name: str) -> int:
+    text = env[name].strip()
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise ValueError(f"env://: {name} must be a number, not {env[name][:80]!r}")
+    return int(text)

@@ -77,12 +77,15 @@ class Mailbox:
         message = _Message(src, tag, payload, on_end)
         with self._lock:
             receive = next((r for r in self._receives if _fits(message, r)), None)
+            failure = self._failure
             if receive is not None:
                 self._receives.remove(receive)
-            else:
+            elif failure is None:
                 self._messages.append(message)
         if receive is not None:
             _meet(message, receive)
+        elif failure is not None:
+            on_end(failure)  # lest the sender waits for a receive that will never be begun
 
     def withdraw(self, receive: Work) -> bool:
         """Forget a receive that no message has met; tell whether there was one."""

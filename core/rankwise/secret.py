@@ -1,8 +1,7 @@
-"""The job's secret: 32 random bytes that all its processes know, and nobody else.
+"""The job secret: 32 random bytes that all processes of a job know and nobody else does.
 
-The launcher makes it and hands it down by a descriptor (`RANKWISE_SECRET_FD`); by hand, `rankwise secret new FILE`
-makes one and `RANKWISE_SECRET_FILE=FILE` names it. Environment variables hold the way to it, never the secret: they
-can be read in /proc by others.
+Every key that guards the network is derived from it. It is never written to a log, an error or the command line, and
+not handed down in the environment, which other processes can read.
 """
 
 from __future__ import annotations
@@ -11,85 +10,170 @@ import hashlib
 import hmac
 import os
 import secrets
+import select
 import stat
 
-from rankwise.errors import DistError
-
-__all__ = ["ADVICE", "SECRET_NBYTES", "derive", "load", "make_file", "use"]
+__all__ = [
+    "ADVICE",
+    "SECRET_NBYTES",
+    "Secret",
+    "derive",
+    "digest",
+    "hand_down",
+    "load",
+    "new",
+    "new_file",
+    "verify",
+]
 
 SECRET_NBYTES = 32
 
-#: What to tell those who need a secret and have none.
-ADVICE = "make a secret with `rankwise secret new FILE` and set RANKWISE_SECRET_FILE=FILE for every rank"
+#: Ends the message of every refusal for lack of a secret.
+ADVICE = (
+    "make a job secret with `rankwise secret new FILE` and give it to all processes with RANKWISE_SECRET_FILE=FILE"
+)
 
-_given: bytes | None = None
+_FD, _FILE = "RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE"
+_PIPE_PATIENCE_S = 1.0
+
+_loaded: dict[tuple[str | None, str | None], Secret] = {}
 
 
-def use(secret: bytes) -> None:
-    """Set the secret for this process, for a launcher or a runtime that has brought it in its own way."""
-    global _given
-    _given = _checked(secret, "the secret given")
+class Secret(bytes):
+    """The job secret; its bytes do not show where it is printed."""
+
+    def __repr__(self) -> str:
+        return "<job secret>"
+
+    __str__ = __repr__
 
 
-def load() -> bytes | None:
-    """Return the job's secret, or None if there is none.
+def new() -> Secret:
+    """Make a secret."""
+    return Secret(secrets.token_bytes(SECRET_NBYTES))
+
+
+def new_file(path: str | os.PathLike[str]) -> None:
+    """Write a new secret to a new file that only its owner can read.
 
     Raises:
-        DistError: It cannot be read, is too short, or is in a file that others can read.
+        FileExistsError: There is a file of that name.
     """
-    global _given
-    if _given is None and "RANKWISE_SECRET_FD" in os.environ:
-        _given = _from_descriptor(os.environ["RANKWISE_SECRET_FD"])
-    if _given is not None:
-        return _given
-    path = os.environ.get("RANKWISE_SECRET_FILE")
-    return _from_file(path) if path else None
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(new().hex() + "\n")
 
 
-def make_file(path: str) -> None:
-    """Write a new secret into a new file that only its owner can read."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(secrets.token_bytes(SECRET_NBYTES))
+def hand_down(secret: bytes) -> int:
+    """Return a descriptor for child processes to inherit as `RANKWISE_SECRET_FD`; it can be read any number of times.
+
+    The caller lets the children inherit it (`pass_fds` of `subprocess.Popen`), and closes it.
+    """
+    descriptor = os.memfd_create("rankwise-secret")
+    os.write(descriptor, secret)
+    return descriptor
+
+
+def load() -> Secret | None:
+    """Return the job secret that the environment names; None if it names none.
+
+    Raises:
+        ValueError: What it names cannot be read, is no secret, or can be read by others.
+    """
+    key = os.environ.get(_FD), os.environ.get(_FILE)
+    if key not in _loaded:
+        if key[0] is not None:
+            _loaded[key] = _from_descriptor(key[0])
+        elif key[1] is not None:
+            _loaded[key] = _from_file(key[1])
+        else:
+            return None
+    return _loaded[key]
 
 
 def derive(secret: bytes, purpose: str, length: int = 32) -> bytes:
-    """Return a key for one purpose (HKDF with SHA-256, RFC 5869); keys of different purposes are unrelated."""
-    seed = hmac.digest(b"rankwise", secret, hashlib.sha256)
+    """Derive a key from the secret by HKDF-SHA256; keys for different purposes tell nothing about each other."""
+    seed = hmac.digest(b"rankwise 1", secret, hashlib.sha256)
     blocks, block = b"", b""
-    for counter in range(1, 2 + length // 32):
-        block = hmac.digest(seed, block + purpose.encode() + bytes([counter]), hashlib.sha256)
+    for index in range(1, -(-length // 32) + 1):
+        block = hmac.digest(seed, block + purpose.encode() + bytes([index]), hashlib.sha256)
         blocks += block
     return blocks[:length]
 
 
-def _from_descriptor(text: str) -> bytes:
+def digest(key: bytes, *parts: bytes) -> bytes:
+    """Return the HMAC-SHA256 of a sequence of byte strings; where one ends and the next begins counts."""
+    message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return hmac.digest(key, message, hashlib.sha256)
+
+
+def verify(key: bytes, tag: bytes, *parts: bytes) -> bool:
+    """Tell, in constant time, whether `tag` is the digest of `parts`."""
+    return hmac.compare_digest(tag, digest(key, *parts))
+
+
+def _from_descriptor(text: str) -> Secret:
+    origin = f"{_FD}={text}"
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{origin}: expected the number of an inherited descriptor")
+    descriptor = int(text)
     try:
-        descriptor = int(text)
-        # A file in memory can be read again by a child that inherits it; a pipe can be read once, by one process.
-        data = os.pread(descriptor, 4096, 0) if _can_seek(descriptor) else os.read(descriptor, 4096)
-    except (ValueError, OSError) as error:
-        raise DistError(f"RANKWISE_SECRET_FD={text} cannot be read: {error}") from error
-    return _checked(data, f"RANKWISE_SECRET_FD={text}")
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode):
+            data = os.pread(descriptor, 128, 0)
+        elif stat.S_ISFIFO(mode):
+            data = _drain(descriptor)
+        else:
+            raise ValueError(f"{origin}: the descriptor is neither a file nor a pipe")
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f"{origin}: this process has not inherited that descriptor ({error}); start it with the launcher, or "
+            f"use {_FILE}"
+        ) from error
+    return _parse(data, origin)
 
 
-def _can_seek(descriptor: int) -> bool:
-    return stat.S_ISREG(os.fstat(descriptor).st_mode)
-
-
-def _from_file(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            mode = os.fstat(file.fileno())
-            data = file.read(4096)
-    except OSError as error:
-        raise DistError(f"RANKWISE_SECRET_FILE={path} cannot be read: {error.strerror}") from error
-    if mode.st_mode & 0o077 or mode.st_uid != os.geteuid():
-        raise DistError(f"RANKWISE_SECRET_FILE={path} must be yours and readable by you alone: chmod 600 {path}")
-    return _checked(data, f"RANKWISE_SECRET_FILE={path}")
-
-
-def _checked(data: bytes, where: str) -> bytes:
-    if len(data) < SECRET_NBYTES:
-        raise DistError(f"{where} has {len(data)} bytes, but a secret has at least {SECRET_NBYTES}")
+def _drain(descriptor: int) -> bytes:
+    """Read a pipe that has been filled before this process was started; never wait long for one that was not."""
+    data = b""
+    while len(data) < 128 and select.select([descriptor], [], [], _PIPE_PATIENCE_S)[0]:
+        chunk = os.read(descriptor, 128 - len(data))
+        if not chunk:
+            break
+        data += chunk
+        if len(data) in (SECRET_NBYTES, 2 * SECRET_NBYTES + 1):
+            break
     return data
+
+
+def _from_file(path: str) -> Secret:
+    origin = f"{_FILE}={path}"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{origin}: {error}; make it with `rankwise secret new {path}`") from error
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{origin}: not a regular file")
+        if status.st_uid != os.geteuid():
+            raise ValueError(f"{origin}: it belongs to user {status.st_uid}, not to this one ({os.geteuid()})")
+        if status.st_mode & 0o077:
+            raise ValueError(f"{origin}: others can read it; run `chmod 600 {path}`, or better make a new one")
+        data = os.read(descriptor, 128)
+    finally:
+        os.close(descriptor)
+    return _parse(data, origin)
+
+
+def _parse(data: bytes, origin: str) -> Secret:
+    if len(data) == SECRET_NBYTES:
+        return Secret(data)
+    try:
+        value = bytes.fromhex(data.decode("ascii").strip())
+    except ValueError:
+        value = b""
+    if len(value) != SECRET_NBYTES:
+        # Not a word about what was found: it may be a secret that was cut off.
+        raise ValueError(f"{origin}: expected {SECRET_NBYTES} bytes, or as many in hexadecimal digits")
+    return Secret(value)

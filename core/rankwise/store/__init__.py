@@ -1,8 +1,10 @@
-"""Key-value stores: how processes that do not know each other yet find out about each other."""
+"""Stores: keys and values that the processes of a job share, to find each other by."""
+
+from __future__ import annotations
 
 from rankwise.store.base import Store
 from rankwise.store.file import FileStore
-from rankwise.store.hash import HashStore
+from rankwise.store.memory import HashStore
 from rankwise.store.prefix import PrefixStore
 from rankwise.store.tcp import TCPStore
 

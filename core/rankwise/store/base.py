@@ -1,185 +1,246 @@
-"""`Store`: the operations that every kind has, with the same behaviour on each."""
+"""`Store`: what every kind of store offers, and the three methods that a new kind must bring."""
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rankwise.deadline import Deadline, Timeout, seconds
-from rankwise.errors import DistStoreError, DistTimeoutError
-from rankwise.store.table import HIDDEN, MAX_KEY, MAX_VALUE, Wait
+from rankwise.errors import DistError, DistStoreError, DistTimeoutError, QueueEmptyError
+from rankwise.store import operations
+from rankwise.store.limits import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value
+from rankwise.store.operations import Missing, Primitives
 
-__all__ = ["DEFAULT_TIMEOUT_S", "Store"]
+__all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Store", "late"]
 
 DEFAULT_TIMEOUT_S = 300.0
 
+#: `timedelta` cannot hold more, and locks cannot wait longer.
+_FOREVER_S = 1e9
+
+#: By how much a call may outlast its time-out where something other than the waiting is slow.
+GRACE_S = 0.05
+
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
+
+Value = str | bytes | bytearray | memoryview
+
+_Self = TypeVar("_Self", bound="Store")
+_R = TypeVar("_R")
+_P = ParamSpec("_P")
+
+Operation = Callable[Concatenate[Primitives, _P], _R]
+
+
+def late(store: object, operation: Callable[..., Any], timeout_s: float, lacking: str) -> DistTimeoutError:
+    """Make the error of an operation whose time is up."""
+    # What is left of a time-out when the waiting begins is a little less than what was given.
+    shown = f"{timeout_s:.2g}" if timeout_s < 1 else f"{round(timeout_s, 2):g}"
+    return DistTimeoutError(f"{operations.title(operation)} on {store!r}: waited {shown} s for {lacking}")
+
 
 class Store(ABC):
-    """Keys are strings, values bytes; a string given as a value is stored as UTF-8.
+    """Keys and values that the processes of a job share, to find each other by.
 
-    A kind of store implements `_call`. For one over a foreign key-value service, which can read and swap single
-    values, derive from `rankwise.store.swap.SwapStore` instead.
+    Keys are text of at most 8 KiB, values bytes of at most 8 MiB. Any thread may call. An operation that waits does so
+    for `timeout`, or else for the store's own time-out, and then raises `DistTimeoutError`, which names the keys.
+
+    A new kind of store implements `peek`, `swap` and `scan`. All else is derived from these by looking again and again;
+    a kind that can do better overrides `_run` (one operation, at once) and `_await` (one that waits).
     """
 
-    def __init__(self, timeout: Timeout = DEFAULT_TIMEOUT_S) -> None:
-        self._timeout_s = seconds(timeout)
+    _timeout_s = DEFAULT_TIMEOUT_S
+    _closed = False
+
+    # ------------------------------------------------------------------ what a kind of store must implement
 
     @abstractmethod
-    def _call(self, op: str, *args: Any, timeout_s: float = 0.0) -> Any:
-        """Do one operation of `rankwise.store.table.Table`, waiting up to `timeout_s` if it must.
+    def peek(self, key: str) -> bytes | None:
+        """Return the value that is stored now, None if there is none. Must not wait for one."""
 
-        Raises:
-            Wait: What it needs is not there.
+    @abstractmethod
+    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
+        """Replace a value if it is the expected one, and return what was found, in one indivisible step.
+
+        None stands for an absent key: expected, it creates one; desired, it deletes one. If what was found is
+        not `expected`, nothing is changed.
         """
 
-    # ------------------------------------------------------------------ single keys
+    @abstractmethod
+    def scan(self) -> Sequence[str]:
+        """Return all keys, those that begin with a null character (they are the store's own) included."""
 
-    def set(self, key: str, value: str | bytes) -> None:
-        """Store a value."""
-        self._call("set", _key(key), _value(value))
+    # ------------------------------------------------------------------ one key
 
-    def get(self, key: str, *, timeout: Timeout | None = None) -> bytes:
-        """Return a value, waiting until there is one.
+    def set(self, key: str, value: Value) -> None:
+        """Store a value under a key, whatever was there."""
+        self._run(operations.set_, self._timeout_s, to_key(key), to_value(value))
+
+    def get(self, key: str, timeout: Timeout | None = None) -> bytes:
+        """Return the value of a key; wait for it if it is not there.
 
         Raises:
-            DistTimeoutError: There is none within the time-out; the message names the key.
+            DistTimeoutError: Nobody has set it.
         """
-        found: bytes = self._waiting([key], timeout, lambda left: self._call("get", _key(key), timeout_s=left))
-        return found
+        return self._await(operations.get, self._limit(timeout), to_key(key))
 
     def add(self, key: str, amount: int) -> int:
-        """Add to a counter, which begins at 0, and return its new value; it is stored as a decimal number."""
-        total: int = self._call("add", _key(key), int(amount))
-        return total
+        """Add to the number under a key, which is zero if it is not there, and return the sum.
 
-    def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-        """Replace a value if it is the expected one, and return what is stored afterwards.
-
-        An `expected` that is empty means that the key must not exist. If it is not empty and the key does not
-        exist, nothing is stored and the answer is empty.
+        Raises:
+            DistStoreError: The value is not an integer in decimal digits, or would need more than 64 bits.
         """
-        stored: bytes = self._call("compare_set", _key(key), _value(expected), _value(desired))
-        return stored
+        return self._run(operations.add, self._timeout_s, to_key(key), to_amount(amount))
 
-    def append(self, key: str, value: str | bytes) -> None:
-        """Put bytes behind a value, which begins empty."""
-        self._call("append", _key(key), _value(value))
+    def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
+        """Store `desired` if `expected` is there; return the value that is there afterwards.
+
+        An empty `expected` means "only if the key is not there" (or is empty). If the key is not there and something
+        else was expected, nothing is stored and `b""` is returned.
+        """
+        return self._run(
+            operations.compare_set, self._timeout_s, to_key(key), to_value(expected), to_value(desired)
+        )
+
+    def append(self, key: str, value: Value) -> None:
+        """Store a value behind the one that is there, if any."""
+        self._run(operations.append, self._timeout_s, to_key(key), to_value(value))
 
     def delete_key(self, key: str) -> bool:
-        """Delete a key, and tell whether it was there."""
-        gone: bool = self._call("delete_key", _key(key))
-        return gone
+        """Remove a key; tell whether it was there."""
+        return self._run(operations.delete_key, self._timeout_s, to_key(key))
 
     # ------------------------------------------------------------------ several keys
 
-    def check(self, keys: Sequence[str]) -> bool:
-        """Tell whether all keys are there, without waiting."""
-        there: bool = self._call("check", _keys(keys))
-        return there
+    def check(self, keys: Iterable[str]) -> bool:
+        """Tell whether all the keys are there."""
+        return self._run(operations.check, self._timeout_s, to_keys(keys))
 
-    def wait(self, keys: Sequence[str], timeout: Timeout | None = None) -> None:
-        """Wait until all keys are there.
+    def wait(self, keys: Iterable[str], timeout: Timeout | None = None) -> None:
+        """Return once all the keys are there.
 
         Raises:
-            DistTimeoutError: They are not, within the time-out.
+            DistTimeoutError: Some are not; they are named.
         """
-        self._waiting(keys, timeout, lambda left: self._call("wait", _keys(keys), timeout_s=left))
+        self._await(operations.wait, self._limit(timeout), to_keys(keys))
 
-    def multi_get(self, keys: Sequence[str], *, timeout: Timeout | None = None) -> list[bytes]:
-        """Return the values of several keys, waiting until all are there."""
-        found: list[bytes] = self._waiting(
-            keys, timeout, lambda left: self._call("multi_get", _keys(keys), timeout_s=left)
-        )
-        return found
+    def multi_get(self, keys: Iterable[str], timeout: Timeout | None = None) -> list[bytes]:
+        """Return the values of several keys; wait for those that are not there.
 
-    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
-        """Store several values."""
-        if len(keys) != len(values):
-            raise ValueError(f"multi_set got {len(keys)} keys for {len(values)} values")
-        self._call("multi_set", _keys(keys), [_value(value) for value in values])
+        Raises:
+            DistTimeoutError: Some are not there; they are named.
+        """
+        names, values = to_keys(keys), list[bytes]()
+        deadline = Deadline(self._limit(timeout))
+        while len(values) < len(names):
+            values += self._await(operations.multi_get, deadline.remaining(), names[len(values) :])
+        return values
+
+    def multi_set(self, keys: Iterable[str], values: Iterable[Value]) -> None:
+        """Store several values, the first under the first key, and so on.
+
+        Raises:
+            ValueError: There are not as many values as keys.
+        """
+        names, contents = to_keys(keys), [to_value(value) for value in values]
+        if len(names) != len(contents):
+            raise ValueError(f"multi_set: {len(names)} keys but {len(contents)} values")
+        begin, nbytes = 0, 0
+        for end, value in enumerate(contents):
+            nbytes += len(value)
+            if nbytes > MAX_VALUE_NBYTES and end > begin:
+                self._run(operations.multi_set, self._timeout_s, names[begin:end], contents[begin:end])
+                begin, nbytes = end, len(value)
+        self._run(operations.multi_set, self._timeout_s, names[begin:], contents[begin:])
 
     def num_keys(self) -> int:
-        """Return the number of keys that were stored by users."""
-        return len(self.list_keys())
+        """Count the keys that were set and not deleted; the store's own do not count."""
+        return self._run(operations.num_keys, self._timeout_s)
 
     def list_keys(self) -> list[str]:
-        """Return the keys that were stored by users, sorted."""
-        listed: list[str] = self._call("list_keys", "")
-        return listed
+        """Return the keys that were set and not deleted, in order."""
+        keys, complete = list[str](), False
+        while not complete:
+            page, complete = self._run(operations.list_keys, self._timeout_s, keys[-1] if keys else "")
+            keys += page
+        return keys
 
-    # ------------------------------------------------------------------ queues
+    # ------------------------------------------------------------------ queues and barriers
 
-    def queue_push(self, key: str, value: str | bytes) -> None:
-        """Put a value at the end of a queue. Queues have names of their own, apart from the keys."""
-        self._call("queue_push", _key(key), _value(value))
-
-    def queue_pop(self, key: str, block: bool = True, *, timeout: Timeout | None = None) -> bytes:
-        """Take the value at the head of a queue.
+    def queue_push(self, key: str, value: Value) -> None:
+        """Put a value at the end of the queue of that name; queues are apart from the keys.
 
         Raises:
-            QueueEmptyError: There is none and `block` is false.
-            DistTimeoutError: There is none within the time-out.
+            DistStoreError: All its items together would be larger than a value may be.
         """
-        if not block:
-            first: bytes = self._call("queue_try_pop", _key(key))
-            return first
-        popped: bytes = self._waiting(
-            [key], timeout, lambda left: self._call("queue_pop", _key(key), timeout_s=left)
-        )
-        return popped
+        self._run(operations.queue_push, self._timeout_s, to_key(key), to_value(value))
+
+    def queue_pop(self, key: str, block: bool = True, timeout: Timeout | None = None) -> bytes:
+        """Take the first value of a queue.
+
+        Args:
+            key: The queue's name.
+            block: Wait for a value if the queue is empty.
+            timeout: How long to wait.
+
+        Raises:
+            QueueEmptyError: The queue is empty, and `block` is false.
+            DistTimeoutError: It has stayed empty.
+        """
+        if block:
+            return self._await(operations.queue_pop, self._limit(timeout), to_key(key))
+        item = self._run(operations.queue_pop, self._timeout_s, to_key(key))
+        if isinstance(item, Missing):
+            raise QueueEmptyError(f"queue_pop on {self!r}: queue {key!r} is empty")
+        return item
 
     def queue_len(self, key: str) -> int:
-        """Return the number of values in a queue."""
-        length: int = self._call("queue_len", _key(key))
-        return length
+        """Count the values in a queue."""
+        return self._run(operations.queue_len, self._timeout_s, to_key(key))
 
-    # ------------------------------------------------------------------ the store itself
+    def barrier(self, key: str, world_size: int, timeout: Timeout | None = None) -> None:
+        """Return once `world_size` callers have come to the barrier of that name, which can be used again and again.
+
+        A caller whose time is up has not come: the barrier is as it was before.
+
+        Raises:
+            ValueError: `world_size` is less than one.
+            DistStoreError: Another caller has given another `world_size`.
+            DistTimeoutError: Not all have come; the message says how many.
+        """
+        size = to_amount(world_size)
+        if size < 1:
+            raise ValueError(f"barrier: world_size must be at least 1, not {size}")
+        deadline = Deadline(self._limit(timeout))
+        generation = self._run(operations.barrier_enter, deadline.remaining() + GRACE_S, to_key(key), size)
+        self._await(operations.barrier, deadline.remaining(), key, generation)
+
+    # ------------------------------------------------------------------ time-out, copies, end
 
     @property
     def timeout(self) -> timedelta:
-        """How long `get`, `wait` and `queue_pop` wait unless told otherwise."""
+        """How long operations wait unless told otherwise."""
         return timedelta(seconds=self._timeout_s)
 
     def set_timeout(self, timeout: Timeout) -> None:
-        """Change how long `get`, `wait` and `queue_pop` wait unless told otherwise."""
-        self._timeout_s = seconds(timeout)
+        """Set how long operations wait unless told otherwise."""
+        self._timeout_s = min(seconds(timeout), _FOREVER_S)
 
-    def barrier(self, key: str, world_size: int, timeout: Timeout | None = None) -> None:
-        """Return once `world_size` users have called with this key; it may be used again and again.
+    def clone(self: _Self) -> _Self:
+        """Return another store with the same content and a time-out of its own."""
+        return copy.copy(self)
 
-        Raises:
-            DistTimeoutError: They have not, within the time-out; the message says how many have.
-        """
-        deadline = Deadline(self._timeout_s if timeout is None else seconds(timeout))
-        come = self.add(f"{HIDDEN}barrier/{key}/come", 1)
-        turn = (come - 1) // world_size
-        door = f"{HIDDEN}barrier/{key}/{turn}"
-        if come == (turn + 1) * world_size:
-            self.set(door, b"")
-            self.delete_key(f"{HIDDEN}barrier/{key}/{turn - 1}")
-        try:
-            self.wait([door], deadline.remaining())
-        except DistTimeoutError as error:
-            there = self.add(f"{HIDDEN}barrier/{key}/come", 0) - turn * world_size
-            raise DistTimeoutError(
-                f"store barrier {key!r}: {there} of {world_size} came within {deadline.timeout_s:g} s"
-            ) from error
+    def close(self) -> None:
+        """Give back what the store holds; calling again does nothing. Other operations fail from now on."""
+        self._closed = True
 
-    def clone(self) -> Store:
-        """Return a store on the same data that can be used and closed apart from this one."""
-        return self
-
-    def has_extended_api(self) -> bool:
-        """Say that append, multi_get, multi_set and the queues are there: they are on every kind."""
-        return True
-
-    def close(self) -> None:  # noqa: B027 - a store that holds nothing has nothing to do
-        """Give back what this object holds; it cannot be used afterwards."""
-
-    def __enter__(self) -> Store:
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(
@@ -187,34 +248,56 @@ class Store(ABC):
     ) -> None:
         self.close()
 
-    def _waiting(self, keys: Sequence[str], timeout: Timeout | None, call: Callable[[float], Any]) -> Any:
-        timeout_s = self._timeout_s if timeout is None else seconds(timeout)
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    # ------------------------------------------------------------------ how operations run
+
+    def _run(self, operation: Operation[_P, _R], limit_s: float, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Carry out an operation at once, or fail within `limit_s`."""
+        self._check_open(operation)
+        return operation(self, *args, **kwargs)
+
+    def _await(
+        self, operation: Operation[_P, _R | Missing], timeout_s: float, /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _R:
+        """Carry out an operation again and again until it returns something.
+
+        Raises:
+            DistTimeoutError: It has not, for `timeout_s`.
+        """
+        deadline, pause_s = Deadline(timeout_s), _SHORTEST_PAUSE_S
         try:
-            return call(timeout_s)
-        except Wait as error:
-            few = ", ".join(map(repr, keys[:8])) + (" ..." if len(keys) > 8 else "")
-            raise DistTimeoutError(f"{self!r} has no {few} after {timeout_s:g} s") from error
+            while True:
+                found = self._run(operation, deadline.remaining() + GRACE_S, *args, **kwargs)
+                if not isinstance(found, Missing):
+                    return found
+                if deadline.expired():
+                    break
+                self._pause(pause_s, deadline.remaining())
+                pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
+        except BaseException:
+            with contextlib.suppress(DistError):
+                self._give_up(operation, *args)
+            raise
+        lacking = self._run(operations.LACKING[operation], GRACE_S, *args)
+        last = self._give_up(operation, *args)
+        if last is None or isinstance(last, Missing):
+            raise late(self, operation, timeout_s, lacking)
+        return last  # type: ignore[no-any-return]
 
+    def _pause(self, pause_s: float, remaining_s: float) -> None:
+        """Wait before looking again: `pause_s`, or until something has changed, and never beyond `remaining_s`."""
+        time.sleep(min(pause_s, remaining_s))
 
-def _key(key: str) -> str:
-    if not isinstance(key, str):
-        raise TypeError(f"a store's key must be a string, not {key!r}")
-    if len(key) > MAX_KEY:
-        raise DistStoreError(f"a store's key has {len(key)} characters, more than {MAX_KEY}")
-    return key
+    def _give_up(self, operation: Callable[..., Any], *args: Any) -> Any:
+        """Take back the traces of an operation that has waited in vain; return its result if it came just now."""
+        leave = operations.GIVE_UP.get(operation)
+        return None if leave is None else self._run(leave, GRACE_S, *args)
 
+    def _limit(self, timeout: Timeout | None) -> float:
+        return self._timeout_s if timeout is None else min(seconds(timeout), _FOREVER_S)
 
-def _keys(keys: Sequence[str]) -> list[str]:
-    if isinstance(keys, str):
-        raise TypeError(f"keys must be a list of strings, not the string {keys!r}")
-    return [_key(key) for key in keys]
-
-
-def _value(value: str | bytes) -> bytes:
-    if isinstance(value, str):
-        value = value.encode("utf-8", "surrogateescape")
-    elif not isinstance(value, bytes):
-        raise TypeError(f"a store's value must be bytes or a string, not {type(value).__name__}")
-    if len(value) > MAX_VALUE:
-        raise DistStoreError(f"a store's value has {len(value)} bytes, more than {MAX_VALUE}")
-    return value
+    def _check_open(self, operation: Callable[..., Any]) -> None:
+        if self._closed:
+            raise DistStoreError(f"{operations.title(operation)} on {self!r}: the store has been closed")

@@ -2,96 +2,239 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
+import struct
+import time
+from collections.abc import Sequence
 from typing import Any
 
 from rankwise.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
 from rankwise.store import wire
+from rankwise.store.guard import Keys
+from rankwise.store.listening import keep_alive
+from rankwise.store.server import PRIVATE_URL
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "connect"]
+
+#: Waiting for the socket alone is quicker than for it and its monitor; that one is looked at from then on.
+_QUICK_MS = 20
+_MONITOR_EVENT = struct.Struct("<HI")
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.1
+#: How long one attempt may take where there is nothing else to try, and where there are more addresses.
+_ATTEMPT_S, _ATTEMPT_AMONG_SEVERAL_S = 10.0, 2.0
+#: A server that is just closing may break off a handshake, but not as often in a row.
+_BROKEN_HANDSHAKES = 3
+
+_REFUSED = "nobody listens there"
+_UNREACHABLE = "there is no answer to the attempt to connect; a wrong address, or a firewall?"
+_SILENT = "something listens there, but does not answer; it is no rankwise store, or one that is stuck"
+_BROKEN = (
+    "what listens there breaks off the handshake; it holds another job secret or none, or is no rankwise store"
+)
+_NO_STORE = "what listens there speaks ZeroMQ, but does not answer as a rankwise store"
+_OTHER_MECHANISM = {
+    True: "the store there has no job secret, but this process has one",
+    False: "the store there has a job secret, but this process has none; set RANKWISE_SECRET_FILE",
+}
+
+
+class _Hitch(Exception):
+    """An attempt to connect has failed; it may be tried again unless it is `final`."""
+
+    def __init__(self, reason: str, final: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.final = reason, final
 
 
 class Connection:
-    """One socket, with a monitor that tells how far it has come and when it breaks."""
+    """A socket of its own, and a monitor that tells how far it has come and when it breaks.
 
-    def __init__(self, context: Any, where: str, store: str) -> None:
+    Args:
+        context: The ZeroMQ context.
+        store: The name of the store, for messages.
+        endpoint: Where the server is.
+        keys: What to prove ourselves by.
+    """
+
+    def __init__(self, context: Any, store: str, endpoint: str = PRIVATE_URL, keys: Keys | None = None) -> None:
         import zmq
 
         self._store = store
-        self._numbers = itertools.count(1)
-        self._socket = context.socket(zmq.DEALER)
-        self._socket.linger = 0
-        self._socket.ipv6 = "[" in where
-        self._socket.maxmsgsize = wire.MAX_MESSAGE
-        self._socket.sndhwm = self._socket.rcvhwm = 0
-        # Until the server is up, try again often: ranks start at about the same time.
-        self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = 5, 200
-        self._guarded = where.startswith("tcp") and wire.client_security(self._socket)
-        self._events = self._socket.get_monitor_socket() if where.startswith("tcp") else None
-        self._listening = self._established = False
-        self._socket.connect(where)
-
-    def ask(self, op: str, args: tuple[Any, ...], wait_s: float, deadline: Deadline) -> tuple[str, Any]:
-        """Send a request and return status and value of its answer.
-
-        Raises:
-            DistTimeoutError: There is none by the deadline; the message says how far the connection came.
-            DistNetworkError: The connection broke.
-            ProtocolError: What answers is not a store.
-        """
-        number = next(self._numbers)
-        self._socket.send(wire.pack(number, op, args, wait_s))
-        while True:
-            answered, status, value = wire.read_answer(self._receive(deadline))
-            if answered == 0:
-                raise ProtocolError(f"{self._store} does not understand: {value}")
-            if answered == number:
-                return status, value
+        self._number = 0
+        self._monitor: Any = None
+        self._socket = socket = context.socket(zmq.DEALER)
+        socket.linger = 0
+        socket.maxmsgsize = wire.MAX_MESSAGE_NBYTES
+        socket.immediate = True  # nothing is queued for a server that is not there
+        socket.reconnect_ivl = -1  # what answers after a break may be another server
+        socket.rcvtimeo = _QUICK_MS
+        self._poller = zmq.Poller()
+        self._poller.register(socket, zmq.POLLIN)
+        try:
+            if endpoint != PRIVATE_URL:
+                socket.handshake_ivl = 0  # our own deadline decides
+                socket.ipv6 = "[" in endpoint
+                keep_alive(socket)
+                if keys is not None:
+                    keys.guard_client(socket)
+                self._monitor = socket.get_monitor_socket()
+                self._poller.register(self._monitor, zmq.POLLIN)
+            socket.connect(endpoint)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
-        """Give the socket back."""
-        if self._events is not None:
-            self._socket.disable_monitor()
-            self._events.close(linger=0)
-        self._socket.close(linger=0)
-
-    def _receive(self, deadline: Deadline) -> bytes:
+        """Give the sockets back."""
         import zmq
 
-        poller = zmq.Poller()
-        poller.register(self._socket, zmq.POLLIN)
-        if self._events is not None:
-            poller.register(self._events, zmq.POLLIN)
-        while True:
+        if self._monitor is not None:
+            with contextlib.suppress(zmq.ContextTerminated):
+                self._socket.disable_monitor()
+        self._socket.close(0)
+        if self._monitor is not None:
+            self._monitor.close(0)
+
+    def request(self, name: str, wait_s: float | None, args: Sequence[Any], deadline: Deadline) -> wire.Reply:
+        """Send a request and return its reply. After an exception the connection cannot be used any more.
+
+        Raises:
+            DistNetworkError: The connection broke.
+            DistTimeoutError: There was no reply by the deadline.
+            ProtocolError: What came is no reply.
+            ValueError: The request is too large.
+        """
+        import zmq
+
+        self._number += 1
+        data = wire.encode_request(self._number, name, wait_s, args)
+        if len(data) > wire.MAX_MESSAGE_NBYTES:
+            raise ValueError(f"{name.rstrip('_')}: {len(data)} bytes of arguments are too much for one call")
+        try:
+            self._socket.send(data, zmq.NOBLOCK)
+        except zmq.Again:
+            raise self._gone() from None
+        reply = wire.decode_reply(self._receive(name, deadline))
+        if reply.status == wire.PROTOCOL_ERROR:
+            raise ProtocolError(f"{self._store}: the server does not understand the request: {reply.value}")
+        if reply.number != self._number or (reply.status == wire.OK and not wire.is_result(name, reply.value)):
+            raise ProtocolError(f"{self._store}: what has come is no reply to {name.rstrip('_')}")
+        return reply
+
+    def establish(self, guarded: bool, deadline: Deadline) -> bytes:
+        """Wait until the connection stands, and return the identity of the server."""
+        self._shake_hands(guarded, deadline)
+        try:
+            _, version, identity = self.request(wire.hello.__name__, None, [wire.VERSION], deadline).value
+        except ProtocolError as error:
+            raise _Hitch(_NO_STORE, final=True) from error
+        except DistNetworkError as error:
+            raise _Hitch(_BROKEN) from error
+        except DistTimeoutError as error:
+            raise _Hitch(_NO_STORE) from error
+        if version != wire.VERSION:
+            raise _Hitch(f"the store there speaks version {version!r:.40}, this process {wire.VERSION}", final=True)
+        return bytes(identity)
+
+    def _shake_hands(self, guarded: bool, deadline: Deadline) -> None:
+        import zmq
+
+        state = _UNREACHABLE
+        while self._monitor.poll(_ms(deadline)):
+            event, value = self._next_event()
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                return
+            if event == zmq.EVENT_CONNECTED:
+                state = _SILENT
+            elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                raise _Hitch(_BROKEN, final=True)
+            elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+                other = value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
+                raise _Hitch(_OTHER_MECHANISM[guarded] if other else _BROKEN, final=other)
+            elif event in (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_DISCONNECTED):
+                raise _Hitch(_BROKEN)
+            elif event in (zmq.EVENT_CLOSED, zmq.EVENT_CONNECT_RETRIED):
+                raise _Hitch(_REFUSED)
+        raise _Hitch(state)
+
+    def _receive(self, name: str, deadline: Deadline) -> bytes:
+        import zmq
+
+        if 1000 * deadline.remaining() > _QUICK_MS:
             try:
-                ready = dict(poller.poll(1000 * deadline.remaining()))
-            except zmq.ContextTerminated as error:
-                raise DistNetworkError(f"{self._store} was closed by another thread") from error
+                return bytes(self._socket.recv())
+            except zmq.Again:
+                pass
+        while True:
+            ready = dict(self._poller.poll(_ms(deadline)))
             if self._socket in ready:
-                data: bytes = self._socket.recv()
-                return data
-            if self._events in ready:
-                self._note_event()
-            elif deadline.expired():
-                raise DistTimeoutError(self._how_far(deadline.timeout_s))
+                return bytes(self._socket.recv())
+            if not ready:
+                if deadline.expired():
+                    patience = f"within {deadline.timeout_s:g} s"
+                    raise DistTimeoutError(f"{name.rstrip('_')} on {self._store}: no answer from the server {patience}")
+            elif self._next_event()[0] == zmq.EVENT_DISCONNECTED:
+                # The last reply may have come with the end.
+                if self._socket.poll(0):
+                    return bytes(self._socket.recv())
+                raise self._gone()
 
-    def _note_event(self) -> None:
-        import zmq
-        from zmq.utils.monitor import recv_monitor_message
+    def _gone(self) -> DistNetworkError:
+        return DistNetworkError(f"{self._store}: the server is gone; its process has ended, or has closed the store")
 
-        event = recv_monitor_message(self._events)["event"]
-        if event == zmq.EVENT_CONNECTED:
-            self._listening = True
-        elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self._established = True
-        elif event == zmq.EVENT_DISCONNECTED and self._established:
-            raise DistNetworkError(f"{self._store}: the process that serves it is gone")
+    def _next_event(self) -> tuple[int, int]:
+        event, value = _MONITOR_EVENT.unpack(self._monitor.recv_multipart()[0])
+        return event, value
 
-    def _how_far(self, timeout_s: float) -> str:
-        if self._events is None or self._established:
-            return f"{self._store} is connected but did not answer within {timeout_s:g} s"
-        if not self._listening:
-            return f"{self._store}: nothing listens there, or it cannot be reached, after {timeout_s:g} s"
-        guard = "another secret or none" if self._guarded else "a secret, which this process has not"
-        return f"{self._store}: what listens there does not answer as a store after {timeout_s:g} s, or it has {guard}"
+
+def connect(
+    context: Any, store: str, endpoints: Sequence[str], keys: Keys | None, known: bytes | None, deadline: Deadline
+) -> tuple[Connection, bytes]:
+    """Connect to a server, which may still have to be started; return the connection and the server's identity.
+
+    Args:
+        context: The ZeroMQ context.
+        store: The name of the store, for messages.
+        endpoints: Where to look for the server, again and again.
+        keys: What to prove ourselves by.
+        known: The identity of the server that has answered before; then, nothing else will do, and at once.
+        deadline: When to give up.
+
+    Raises:
+        DistTimeoutError: There was no server by the deadline; the message says how far it came.
+        DistNetworkError: Something else is there, or the known server is not there any more.
+    """
+    pause_s, broken = _FIRST_PAUSE_S, 0
+    attempt_s = _ATTEMPT_S if len(endpoints) == 1 else _ATTEMPT_AMONG_SEVERAL_S
+    for turn in itertools.count(1):
+        endpoint = endpoints[turn % len(endpoints) - 1]
+        limit = Deadline(min(attempt_s, deadline.remaining()))
+        connection = Connection(context, store, endpoint, keys)
+        try:
+            identity = connection.establish(keys is not None, limit)
+            if known in (None, identity):
+                return connection, identity
+            raise _Hitch("another store has taken its place", final=True)
+        except _Hitch as hitch:
+            connection.close()
+            text = f"{store} at {endpoint}: {hitch.reason}"
+            broken = broken + 1 if hitch.reason == _BROKEN else 0
+            if deadline.expired():
+                raise DistTimeoutError(f"{text} (for {deadline.timeout_s:g} s)") from hitch
+            if hitch.final or known is not None or broken == _BROKEN_HANDSHAKES * len(endpoints):
+                raise DistNetworkError(text) from hitch
+        except BaseException:
+            connection.close()
+            raise
+        if turn % len(endpoints) == 0:
+            time.sleep(min(pause_s, deadline.remaining()))
+            pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
+    raise AssertionError
+
+
+def _ms(deadline: Deadline) -> int:
+    return math.ceil(1000 * min(deadline.remaining(), 3600.0))

@@ -1,36 +1,137 @@
-"""`PrefixStore`: a part of another store, as if it were a store of its own."""
+"""`PrefixStore`: a part of another store, for one purpose."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
-from rankwise.store.base import Store
+from rankwise.deadline import Timeout
+from rankwise.errors import DistStoreError
+from rankwise.store.base import Store, Value
+from rankwise.store.limits import to_key, to_keys
 
 __all__ = ["PrefixStore"]
 
-_LISTS = ("check", "wait", "multi_get", "multi_set")
-
 
 class PrefixStore(Store):
-    """The keys of `store` that begin with `prefix` and a slash."""
+    """The keys of another store that begin with a prefix and a slash; it looks as if there were no others.
+
+    The time-out is that of the other store. Closing a PrefixStore leaves the other store open.
+
+    Args:
+        prefix: What the keys begin with.
+        store: The other store.
+    """
 
     def __init__(self, prefix: str, store: Store) -> None:
-        super().__init__(store.timeout)
-        self.prefix = prefix
-        self.underlying_store = store
+        if not isinstance(store, Store):
+            raise TypeError(f"PrefixStore: store must be a Store, not {type(store).__name__}")
+        self._prefix = to_key(prefix)
+        self._store = store
+        #: Whether to close the other store too: a clone made it.
+        self._owns = False
+
+    @property
+    def prefix(self) -> str:
+        """What the keys begin with."""
+        return self._prefix
+
+    @property
+    def underlying_store(self) -> Store:
+        """The other store."""
+        return self._store
+
+    @property
+    def _open(self) -> Store:
+        if self._closed:
+            raise DistStoreError(f"{self!r} has been closed")
+        return self._store
+
+    def _outer(self, key: str) -> str:
+        return f"{self._prefix}/{to_key(key)}"
+
+    def _outers(self, keys: Iterable[str]) -> list[str]:
+        return [f"{self._prefix}/{key}" for key in to_keys(keys)]
+
+    # ------------------------------------------------------------------ everything is done by the other store
+
+    def set(self, key: str, value: Value) -> None:
+        self._open.set(self._outer(key), value)
+
+    def get(self, key: str, timeout: Timeout | None = None) -> bytes:
+        return self._open.get(self._outer(key), timeout)
+
+    def add(self, key: str, amount: int) -> int:
+        return self._open.add(self._outer(key), amount)
+
+    def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
+        return self._open.compare_set(self._outer(key), expected, desired)
+
+    def append(self, key: str, value: Value) -> None:
+        self._open.append(self._outer(key), value)
+
+    def delete_key(self, key: str) -> bool:
+        return self._open.delete_key(self._outer(key))
+
+    def check(self, keys: Iterable[str]) -> bool:
+        return self._open.check(self._outers(keys))
+
+    def wait(self, keys: Iterable[str], timeout: Timeout | None = None) -> None:
+        self._open.wait(self._outers(keys), timeout)
+
+    def multi_get(self, keys: Iterable[str], timeout: Timeout | None = None) -> list[bytes]:
+        return self._open.multi_get(self._outers(keys), timeout)
+
+    def multi_set(self, keys: Iterable[str], values: Iterable[Value]) -> None:
+        self._open.multi_set(self._outers(keys), values)
+
+    def num_keys(self) -> int:
+        return len(self.list_keys())
+
+    def list_keys(self) -> list[str]:
+        begin = f"{self._prefix}/"
+        return [key[len(begin) :] for key in self._open.list_keys() if key.startswith(begin)]
+
+    def queue_push(self, key: str, value: Value) -> None:
+        self._open.queue_push(self._outer(key), value)
+
+    def queue_pop(self, key: str, block: bool = True, timeout: Timeout | None = None) -> bytes:
+        return self._open.queue_pop(self._outer(key), block, timeout)
+
+    def queue_len(self, key: str) -> int:
+        return self._open.queue_len(self._outer(key))
+
+    def barrier(self, key: str, world_size: int, timeout: Timeout | None = None) -> None:
+        self._open.barrier(self._outer(key), world_size, timeout)
+
+    @property
+    def timeout(self) -> timedelta:
+        return self.underlying_store.timeout
+
+    def set_timeout(self, timeout: Timeout) -> None:
+        self._store.set_timeout(timeout)
+
+    def clone(self) -> PrefixStore:
+        twin = PrefixStore(self._prefix, self._store.clone())
+        twin._owns = True
+        return twin
+
+    def close(self) -> None:
+        super().close()
+        if self._owns:
+            self._store.close()
+
+    # ------------------------------------------------------------------ the primitives, for whoever asks for them
+
+    def peek(self, key: str) -> bytes | None:
+        return self._open.peek(f"{self._prefix}/{key}")
+
+    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
+        return self._open.swap(f"{self._prefix}/{key}", expected, desired)
+
+    def scan(self) -> Sequence[str]:
+        begin = f"{self._prefix}/"
+        return [key[len(begin) :] for key in self._open.scan() if key.startswith(begin)]
 
     def __repr__(self) -> str:
-        return f"PrefixStore({self.prefix!r}, {self.underlying_store!r})"
-
-
-    def clone(self) -> Store:
-        """Return the same part of a clone of the store."""
-        return PrefixStore(self.prefix, self.underlying_store.clone())
-
-    def _call(self, op: str, *args: Any, timeout_s: float = 0.0) -> Any:
-        first, *rest = args
-        own = [self._own(key) for key in first] if op in _LISTS else self._own(first)
-        return self.underlying_store._call(op, own, *rest, timeout_s=timeout_s)
-
-    def _own(self, key: str) -> str:
-        return f"{self.prefix}/{key}"
+        return f"PrefixStore({self._prefix!r}, {self._store!r})"

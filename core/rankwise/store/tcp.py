@@ -1,39 +1,54 @@
-"""`TCPStore`: a store that one process serves to the others over ZeroMQ."""
+"""`TCPStore`: a store that one process serves to the others over the network."""
 
 from __future__ import annotations
 
+import operator
 import os
-import threading
-from typing import Any
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
+from rankwise import secret as job_secret
 from rankwise.deadline import Deadline, Timeout
-from rankwise.errors import DistNetworkError, ForkedProcessError
-from rankwise.store import wire
-from rankwise.store.address import require_guard, resolve_host, url
-from rankwise.store.base import DEFAULT_TIMEOUT_S, Store
-from rankwise.store.connection import Connection
-from rankwise.store.server import StoreServer
-from rankwise.store.table import HIDDEN, Wait
+from rankwise.errors import DistStoreError, DistTimeoutError, ForkedProcessError
+from rankwise.store import operations, wire
+from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, Store, late
+from rankwise.store.guard import Keys, addresses_of
+from rankwise.store.limits import RESERVED
+from rankwise.store.listening import Listener
+from rankwise.store.operations import Missing
+from rankwise.store.pool import Pool
 
 __all__ = ["TCPStore"]
 
-#: What an operation that does not wait may take on a working network.
-_ROUND_TRIP_S = 30.0
+_R = TypeVar("_R")
+_P = ParamSpec("_P")
+
+_WORKERS = f"{RESERVED}workers"
 
 
 class TCPStore(Store):
-    """A store at `host_name` and `port`.
+    """A store that lives in one process, the master, and that the others reach over TCP.
 
-    Away from loopback it is guarded by the job's secret, see `rankwise.secret`. It is bound to the one address that
-    the host name stands for, never to all.
+    With a job secret, only those who know it get in, and all is encrypted. Without one, the store is for processes of
+    one machine: it is served at loopback addresses only. It is bound to the one address that was asked for.
+
+    It ends with the process that serves it; the others' calls then fail at once.
 
     Args:
-        host_name: Name or address of the host that serves it.
-        port: Its port; 0 lets the master pick one, which `port` then tells.
-        world_size: How many users there will be, the master included.
-        is_master: Serve the store from this process.
-        timeout: How long to connect, and to wait for keys.
-        wait_for_workers: If `world_size` is given, return once so many users have connected.
+        host_name: The master's host, by name or address.
+        port: The port; 0 lets the master take a free one, which `port` then tells.
+        world_size: How many will use the store, the master included; None if that is not known.
+        is_master: Whether this process serves the store.
+        timeout: How long to wait for the server, and, from then on, for keys: a `timedelta` or seconds.
+        wait_for_workers: Have the master wait until `world_size` users have come.
+        secret: The job secret, if it is not the one of the environment.
+
+    Raises:
+        ValueError: The arguments make no sense.
+        DistNetworkError: The port is taken, the name unknown, the network reachable without a secret, or something else
+            than this store is there.
+        DistTimeoutError: There was no server, or not enough workers, within the time-out.
     """
 
     def __init__(
@@ -44,88 +59,128 @@ class TCPStore(Store):
         is_master: bool = False,
         timeout: Timeout = DEFAULT_TIMEOUT_S,
         wait_for_workers: bool = True,
+        *,
+        secret: bytes | None = None,
     ) -> None:
-        super().__init__(timeout)
+        self.set_timeout(timeout)
         deadline = Deadline(self._timeout_s)
-        self.host, self.port, self.is_master = host_name, port, is_master
-        self._pid, self._lock, self._closed = os.getpid(), threading.Lock(), False
-        self._idle: list[Connection] = []
-        self._server: StoreServer | None = None
-        self._context: Any = None
-        self._address = resolve_host(host_name)
-        require_guard(self._address)
+        self._host, self._port = _check_address(host_name, port, is_master)
+        self._is_master = is_master
+        self._pid = os.getpid()
+        self._secret = job_secret.load() if secret is None else job_secret.Secret(secret)
+        self._pool = self._open(deadline)
+        self._finalizer = weakref.finalize(self, self._pool.close)
         try:
-            self._begin(deadline)
-            if world_size is not None and wait_for_workers:
-                self.barrier(f"{HIDDEN}workers", world_size, deadline.remaining())
+            self._meet(world_size, wait_for_workers, deadline)
         except BaseException:
             self.close()
             raise
 
-    def __repr__(self) -> str:
-        return f"TCPStore({self.host!r}, {self.port})"
+    @property
+    def host(self) -> str:
+        """The master's host, as it was given."""
+        return self._host
 
-    def clone(self) -> Store:
-        """Connect once more."""
-        return TCPStore(self.host, self.port, timeout=self.timeout)
+    @property
+    def port(self) -> int:
+        """The port."""
+        return self._port
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this object serves the store."""
+        return self._is_master
+
+    def peek(self, key: str) -> bytes | None:
+        return self._run(operations.peek, self._timeout_s, key)
+
+    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
+        return self._run(operations.swap, self._timeout_s, key, expected, desired)
+
+    def scan(self) -> Sequence[str]:
+        return self.list_keys()
+
+    def clone(self) -> TCPStore:
+        """Return another user of the same server; it does not count as a worker."""
+        self._check_open(operations.check)
+        return TCPStore(self._host, self._port, timeout=self._timeout_s, secret=self._secret)
 
     def close(self) -> None:
-        """Disconnect; the master stops serving, and every user's calls fail from then on."""
-        with self._lock:
-            if self._closed or os.getpid() != self._pid:
-                return
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
-        if self._server is not None:
-            self._server.close()
-        elif self._context is not None:
-            self._context.term()
+        """Leave the store; if this object serves it, end it, once all that were answered have heard so."""
+        super().close()
+        self._finalizer()
 
-    def _begin(self, deadline: Deadline) -> None:
-        import zmq
+    def __repr__(self) -> str:
+        return f"TCPStore({self._host!r}, {self._port})"
 
-        if self.is_master:
-            self._server = StoreServer(self._address, self.port)
-            self.port, self._context = self._server.port, self._server.context
-        elif not 0 < self.port < 1 << 16:
-            raise ValueError(f"TCPStore: a client needs the master's port, not {self.port}")
-        else:
-            self._context = zmq.Context()
-        self._request("check", ([],), 0.0, deadline)
+    # ------------------------------------------------------------------ the beginning
 
-    def _call(self, op: str, *args: Any, timeout_s: float = 0.0) -> Any:
-        wait_s = min(timeout_s, wire.MAX_WAIT_S)
-        return self._request(op, args, wait_s, Deadline(wait_s + min(_ROUND_TRIP_S, self._timeout_s)))
-
-    def _request(self, op: str, args: tuple[Any, ...], wait_s: float, deadline: Deadline) -> Any:
-        if os.getpid() != self._pid:
-            raise ForkedProcessError(f"{self!r} belongs to the process that this one was forked from; make a new one")
-        connection = self._take()
+    def _open(self, deadline: Deadline) -> Pool:
+        keys = None if self._secret is None else Keys.of(self._secret)
+        addresses = addresses_of(self._host, keys is not None, deadline.remaining())
+        if not self._is_master:
+            return Pool(repr(self), addresses, self._port, keys)
+        listener = Listener(self._host, addresses, self._port)
         try:
-            status, value = connection.ask(op, args, wait_s, deadline)
+            self._port = listener.port
+            return Pool(repr(self), [listener.address], listener.port, keys, listener)
         except BaseException:
-            connection.close()
+            listener.close()
             raise
-        self._give_back(connection)
-        if status == "wait":
-            raise Wait
-        return wire.result(status, value)
 
-    def _take(self) -> Connection:
-        """Return a connection that no other thread uses: sockets belong to one thread at a time."""
-        with self._lock:
-            if self._closed:
-                raise DistNetworkError(f"{self!r} has been closed")
-            if self._idle:
-                return self._idle.pop()
-        where = url(self._address, self.port) if self._server is None else self._server.private_url
-        return Connection(self._context, where, repr(self))
+    def _meet(self, world_size: int | None, wait_for_workers: bool, deadline: Deadline) -> None:
+        """See that the server is there, and, as the master, that the others are."""
+        self._request(operations.add, None, deadline.remaining(), _WORKERS, int(world_size is not None))
+        if self._is_master and world_size is not None and wait_for_workers:
+            self._await(operations.wait_for_workers, deadline.remaining(), _WORKERS, world_size)
 
-    def _give_back(self, connection: Connection) -> None:
-        with self._lock:
-            if not self._closed:
-                self._idle.append(connection)
-                return
-        connection.close()
+    # ------------------------------------------------------------------ how operations run
+
+    def _run(self, operation: Operation[_P, _R], limit_s: float, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        status, value = self._request(operation, None, limit_s, *args)
+        return Missing(value) if status == wire.MISSING else value  # type: ignore[return-value]
+
+    def _await(
+        self, operation: Operation[_P, _R | Missing], timeout_s: float, /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _R:
+        try:
+            status, value = self._request(operation, timeout_s, timeout_s + GRACE_S, *args)
+        except DistTimeoutError as error:
+            lacking = f"{', '.join(map(repr, args)):.200}, and the server has not answered: {error}"
+            raise late(self, operation, timeout_s, lacking) from error
+        if status == wire.LATE:
+            raise late(self, operation, timeout_s, value)
+        return value  # type: ignore[no-any-return]
+
+    def _request(
+        self, operation: Callable[..., Any], wait_s: float | None, limit_s: float, *args: Any
+    ) -> tuple[int, Any]:
+        """Have the server carry out an operation; return status and value of its reply."""
+        self._check_open(operation)
+        deadline = Deadline(limit_s)
+        with self._pool.connection(deadline) as connection:
+            if wait_s is not None:
+                wait_s = min(wait_s, deadline.remaining())
+            _, status, value = connection.request(operation.__name__, wait_s, args, deadline)
+        if status == wire.STORE_ERROR:
+            raise DistStoreError(value)
+        return status, value
+
+    def _check_open(self, operation: Callable[..., Any]) -> None:
+        if self._pid != os.getpid():
+            raise ForkedProcessError(
+                f"{operations.title(operation)} on {self!r}: this process was forked from the one that opened the "
+                "store; open it anew here"
+            )
+        super()._check_open(operation)
+
+
+def _check_address(host: str, port: int, is_master: bool) -> tuple[str, int]:
+    if not isinstance(host, str):
+        raise TypeError(f"TCPStore: host_name must be a str, not {host!r}")
+    number = operator.index(port)
+    if not 0 <= number < 1 << 16:
+        raise ValueError(f"TCPStore: {number} is no port")
+    if number == 0 and not is_master:
+        raise ValueError("TCPStore: only the master may leave the port open; give the port it has taken")
+    return host, number

@@ -1,164 +1,225 @@
-"""The messages between the clients of a `TCPStore` and its server, and the keys that guard them.
+"""The messages between a `TCPStore` and its server: what they look like, and the check of all that comes in.
 
-A request is [number, operation, arguments, seconds to wait], an answer [number, status, result], in msgpack. With a
-job secret all of it goes through CURVE. The server's key pair is derived from the secret, and its public key is never
-sent: a client that does not know it cannot even say hello, so knowing it is the proof of belonging to the job.
+A request is `[number, operation, how long to wait, arguments]`, a reply `[number, status, value]`, both in msgpack with
+bounds on everything. Only what has passed the check below reaches the table.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from rankwise import secret
-from rankwise.errors import DistStoreError, ProtocolError, QueueEmptyError
-from rankwise.store.table import MAX_KEY, MAX_VALUE
+from rankwise.errors import ProtocolError
+from rankwise.store import operations
+from rankwise.store.limits import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES
 
 __all__ = [
-    "MAX_MESSAGE",
-    "MAX_WAIT_S",
-    "client_security",
-    "pack",
-    "read_answer",
-    "read_request",
-    "result",
-    "server_security",
-    "status_of",
+    "LATE",
+    "MAGIC",
+    "MAX_MESSAGE_NBYTES",
+    "MISSING",
+    "OK",
+    "PROTOCOL_ERROR",
+    "STORE_ERROR",
+    "VERSION",
+    "Reply",
+    "Request",
+    "decode_reply",
+    "decode_request",
+    "encode_reply",
+    "encode_request",
+    "hello",
+    "is_result",
 ]
 
-MAX_MESSAGE = MAX_VALUE + (64 << 10)
-MAX_WAIT_S = 1e7
+MAGIC = "rankwise store"
+VERSION = 1
 
-_MAX_KEYS = 1 << 16
-_ERRORS = {"store": DistStoreError, "empty": QueueEmptyError, "protocol": ProtocolError}
-#: What each operation takes: k a key, K a list of keys, v a value, V a list of values, n a number.
-_TAKES = {
-    "set": "kv",
-    "get": "k",
-    "add": "kn",
-    "compare_set": "kvv",
-    "append": "kv",
-    "delete_key": "k",
-    "check": "K",
-    "wait": "K",
-    "multi_get": "K",
-    "multi_set": "KV",
-    "list_keys": "k",
-    "queue_push": "kv",
-    "queue_pop": "k",
-    "queue_try_pop": "k",
-    "queue_len": "k",
-}
+#: `compare_set` carries two values.
+MAX_MESSAGE_NBYTES = 2 * MAX_VALUE_NBYTES + (64 << 10)
+_MAX_WAIT_S = 1e10
+_MAX_TEXT = 1500
+
+#: Statuses of replies. The value is the result; the key to wait for; what was waited for; or the text of an error.
+OK, MISSING, LATE, STORE_ERROR, PROTOCOL_ERROR = range(5)
 
 
-def pack(*fields: Any) -> bytes:
-    """Encode a message."""
+class Request(NamedTuple):
+    """A request that has passed the check."""
+
+    number: int
+    operation: Callable[..., Any]
+    #: None to be answered at once.
+    wait_s: float | None
+    args: Sequence[Any]
+
+
+class Reply(NamedTuple):
+    """A reply that has the form of one."""
+
+    number: int
+    status: int
+    value: Any
+
+
+def hello(table: Any, version: int) -> list[Any]:
+    """Return what a client asks first, so that it knows whom it has reached."""
+    return [MAGIC, VERSION, table.identity]
+
+
+def encode_request(number: int, name: str, wait_s: float | None, args: Sequence[Any]) -> bytes:
+    """Encode a request."""
+    return _pack([number, name, wait_s, list(args)])
+
+
+def encode_reply(number: int, status: int, value: Any) -> bytes:
+    """Encode a reply; a text that is too long is cut."""
+    if isinstance(value, str) and status != MISSING:
+        value = value[:_MAX_TEXT]
+    return _pack([number, status, value])
+
+
+def decode_request(data: bytes) -> Request:
+    """Decode and check a request.
+
+    Raises:
+        ProtocolError: It is not one.
+    """
+    fields = _unpack(data, 4, "request")
+    number, name, wait_s, args = fields
+    if not isinstance(name, str) or name not in _SIGNATURES:
+        raise ProtocolError(f"there is no operation {name!r:.80}")
+    if not (wait_s is None or (type(wait_s) in (int, float) and 0 <= wait_s <= _MAX_WAIT_S)):
+        raise ProtocolError(f"{wait_s!r:.80} is no time to wait")
+    operation, kinds, _ = _SIGNATURES[name]
+    if not isinstance(args, list) or len(args) != len(kinds) or not all(map(_call, kinds, args)):
+        raise ProtocolError(f"these are no arguments of {name}")
+    if operation is operations.multi_set and len(args[0]) != len(args[1]):
+        raise ProtocolError("as many values as keys are needed")
+    return Request(number, operation, wait_s, args)
+
+
+def decode_reply(data: bytes) -> Reply:
+    """Decode and check a reply; `is_result` checks its value.
+
+    Raises:
+        ProtocolError: It is not one.
+    """
+    number, status, value = _unpack(data, 3, "reply")
+    if type(status) is not int or not OK <= status <= PROTOCOL_ERROR or (status != OK and not isinstance(value, str)):
+        raise ProtocolError("the status is none of a reply")
+    return Reply(number, status, value)
+
+
+def is_result(name: str, value: Any) -> bool:
+    """Tell whether a value can be the result of an operation."""
+    return _SIGNATURES[name][2](value)
+
+
+# ---------------------------------------------------------------------- msgpack, with bounds
+
+
+def _pack(fields: list[Any]) -> bytes:
     import msgpack
 
-    packed: bytes = msgpack.packb(fields, use_bin_type=True)
-    return packed
+    data: bytes = msgpack.packb(fields)
+    return data
 
 
-def read_request(data: bytes) -> tuple[int, str, list[Any], float]:
-    """Decode and check a request; nothing of it is believed before.
-
-    Raises:
-        ProtocolError: It is not a request.
-    """
-    fields = _unpack(data)
-    if len(fields) != 4:
-        raise ProtocolError("a request has four fields")
-    number, op, args, wait_s = fields
-    if type(number) is not int or not isinstance(op, str) or op not in _TAKES or not isinstance(args, list):
-        raise ProtocolError("a request names an operation and its arguments")
-    if not isinstance(wait_s, (int, float)) or not 0 <= wait_s <= MAX_WAIT_S:
-        raise ProtocolError("a request waits for a time")
-    if len(args) != len(_TAKES[op]) or not all(map(_is, _TAKES[op], args)):
-        raise ProtocolError(f"{op} does not take such arguments")
-    if op == "multi_set" and len(args[0]) != len(args[1]):
-        raise ProtocolError("multi_set takes as many values as keys")
-    return number, op, args, float(wait_s)
-
-
-def read_answer(data: bytes) -> tuple[int, str, Any]:
-    """Decode an answer.
-
-    Raises:
-        ProtocolError: It is not an answer.
-    """
-    fields = _unpack(data)
-    if len(fields) != 3 or type(fields[0]) is not int or not isinstance(fields[1], str):
-        raise ProtocolError("an answer has a number and a status")
-    return fields[0], fields[1], fields[2]
-
-
-def result(status: str, value: Any) -> Any:
-    """Return what an answer brings, or raise the error that it tells of."""
-    if status == "ok":
-        return value
-    raise _ERRORS.get(status, ProtocolError)(str(value))
-
-
-def status_of(error: Exception) -> str:
-    """Return the status under which an error travels."""
-    return "empty" if isinstance(error, QueueEmptyError) else "store"
-
-
-def server_security(socket: Any) -> bool:
-    """Guard a server's socket with the job's secret; tell whether there is one."""
-    import zmq
-
-    keys = _server_keys()
-    if keys is None:
-        return False
-    socket.curve_server = True
-    socket.curve_publickey, socket.curve_secretkey = keys
-    socket.setsockopt(zmq.ZAP_DOMAIN, b"rankwise")
-    return True
-
-
-def client_security(socket: Any) -> bool:
-    """Guard a client's socket with the job's secret; tell whether there is one."""
-    import zmq
-
-    keys = _server_keys()
-    if keys is None:
-        return False
-    socket.curve_serverkey = keys[0]
-    socket.curve_publickey, socket.curve_secretkey = zmq.curve_keypair()
-    return True
-
-
-def _server_keys() -> tuple[bytes, bytes] | None:
-    import zmq
-    from zmq.utils import z85
-
-    job = secret.load()
-    if job is None:
-        return None
-    private = z85.encode(secret.derive(job, "store server"))
-    return zmq.curve_public(private), private
-
-
-def _unpack(data: bytes) -> list[Any]:
+def _unpack(data: bytes, count: int, what: str) -> list[Any]:
     import msgpack
 
     try:
         fields = msgpack.unpackb(
-            data, raw=False, strict_map_key=True, max_array_len=_MAX_KEYS, max_map_len=0, max_ext_len=0
+            data,
+            max_str_len=MAX_KEY_NBYTES,
+            max_bin_len=MAX_VALUE_NBYTES,
+            max_array_len=MAX_KEYS,
+            max_map_len=0,
+            max_ext_len=0,
         )
-    except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
-        raise ProtocolError(f"a message cannot be decoded: {error}") from error
-    if not isinstance(fields, list):
-        raise ProtocolError("a message is a list")
+    except (ValueError, msgpack.exceptions.UnpackException) as error:
+        raise ProtocolError(f"a {what} that cannot be decoded ({type(error).__name__})") from error
+    if not isinstance(fields, list) or len(fields) != count or type(fields[0]) is not int:
+        raise ProtocolError(f"this is no {what}")
     return fields
 
 
-def _is(kind: str, value: Any) -> bool:
-    if kind in "KV":
-        return isinstance(value, list) and len(value) <= _MAX_KEYS and all(_is(kind.lower(), v) for v in value)
-    if kind == "k":
-        # Prefixes of sub-stores come on top of the longest key.
-        return isinstance(value, str) and len(value) <= 2 * MAX_KEY
-    if kind == "v":
-        return isinstance(value, bytes) and len(value) <= MAX_VALUE
-    return type(value) is int and -(1 << 62) < value < 1 << 62
+# ---------------------------------------------------------------------- what arguments and results may be
+
+
+def _call(kind: Callable[[Any], bool], value: Any) -> bool:
+    return kind(value)
+
+
+def _key(value: Any) -> bool:
+    # Its length in bytes is bounded where it is decoded.
+    return isinstance(value, str)
+
+
+def _value(value: Any) -> bool:
+    return isinstance(value, bytes)
+
+
+def _value_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, bytes)
+
+
+def _number(value: Any) -> bool:
+    return type(value) is int and -(1 << 63) <= value < 1 << 63
+
+
+def _boolean(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _nothing(value: Any) -> bool:
+    return value is None
+
+
+def _keys(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_key, value))
+
+
+def _values(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_value, value))
+
+
+def _page(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and _keys(value[0]) and _boolean(value[1])
+
+
+def _greeting(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and value[0] == MAGIC and isinstance(value[2], bytes)
+
+
+_Kind = Callable[[Any], bool]
+_op = operations
+
+#: Each operation, the kinds of its arguments, and the kind of its result.
+_SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
+    operation.__name__: (operation, kinds, result)
+    for operation, kinds, result in (
+        (hello, (_number,), _greeting),
+        (_op.peek, (_key,), _value_or_none),
+        (_op.swap, (_key, _value_or_none, _value_or_none), _value_or_none),
+        (_op.set_, (_key, _value), _nothing),
+        (_op.add, (_key, _number), _number),
+        (_op.append, (_key, _value), _nothing),
+        (_op.compare_set, (_key, _value, _value), _value),
+        (_op.delete_key, (_key,), _boolean),
+        (_op.check, (_keys,), _boolean),
+        (_op.multi_set, (_keys, _values), _nothing),
+        (_op.num_keys, (), _number),
+        (_op.list_keys, (_key,), _page),
+        (_op.queue_push, (_key, _value), _nothing),
+        (_op.queue_len, (_key,), _number),
+        (_op.barrier_enter, (_key, _number), _number),
+        (_op.get, (_key,), _value),
+        (_op.wait, (_keys,), _boolean),
+        (_op.multi_get, (_keys,), _values),
+        (_op.queue_pop, (_key,), _value),
+        (_op.barrier, (_key, _number), _boolean),
+        (_op.wait_for_workers, (_key, _number), _number),
+    )
+}

@@ -1,0 +1,104 @@
+"""`HashStore`: a store for the threads of one process, and the table that other kinds keep too."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from rankwise.errors import ForkedProcessError
+from rankwise.store import operations
+from rankwise.store.base import Operation, Store
+from rankwise.store.operations import Missing
+
+__all__ = ["HashStore", "Table"]
+
+_R = TypeVar("_R")
+_P = ParamSpec("_P")
+
+
+class Table:
+    """Keys and values in memory, and which of them have changed. One thread at a time."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        #: The keys that have changed since whoever looks here has emptied it.
+        self.changed: set[str] = set()
+
+    def peek(self, key: str) -> bytes | None:
+        """Return the value stored now; None if there is none."""
+        return self.values.get(key)
+
+    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
+        """Replace the value if it is the expected one; return what was found."""
+        found = self.values.get(key)
+        if found == expected != desired:
+            self.changed.add(key)
+            if desired is None:
+                del self.values[key]
+            else:
+                self.values[key] = desired
+        return found
+
+    def scan(self) -> Sequence[str]:
+        """Return all keys."""
+        return list(self.values)
+
+
+class HashStore(Store):
+    """A store that the threads of one process share by sharing the object, or clones of it."""
+
+    def __init__(self) -> None:
+        self._table = Table()
+        #: Re-entrant, so that waiting can be made of looking.
+        self._changed = threading.Condition(threading.RLock())
+        self._pid = os.getpid()
+
+    def peek(self, key: str) -> bytes | None:
+        with self._changed:
+            return self._table.peek(key)
+
+    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
+        with self._changed:
+            return self._table.swap(key, expected, desired)
+
+    def scan(self) -> Sequence[str]:
+        with self._changed:
+            return self._table.scan()
+
+    def close(self) -> None:
+        if not self._closed:
+            super().close()
+            if self._pid == os.getpid():
+                with self._changed:
+                    self._changed.notify_all()
+
+    def _run(self, operation: Operation[_P, _R], limit_s: float, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        self._check_open(operation)
+        with self._changed:
+            try:
+                return operation(self._table, *args, **kwargs)
+            finally:
+                if self._table.changed:
+                    self._table.changed.clear()
+                    self._changed.notify_all()
+
+    def _await(
+        self, operation: Operation[_P, _R | Missing], timeout_s: float, /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _R:
+        self._check_open(operation)
+        # Held from the look to the wait, lest a change between the two be missed.
+        with self._changed:
+            return super()._await(operation, timeout_s, *args, **kwargs)
+
+    def _pause(self, pause_s: float, remaining_s: float) -> None:
+        self._changed.wait(remaining_s)
+
+    def _check_open(self, operation: Callable[..., Any]) -> None:
+        if self._pid != os.getpid():
+            raise ForkedProcessError(
+                f"{operations.title(operation)} on {self!r}: this process was forked from the one that shares the "
+                "store among its threads; use a FileStore or a TCPStore between processes"
+            )
+        super()._check_open(operation)

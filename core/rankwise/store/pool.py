@@ -1,0 +1,122 @@
+"""The connections of one `TCPStore`: each thread that is in a call has one to itself."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rankwise.deadline import Deadline
+from rankwise.errors import DistNetworkError, DistStoreError
+from rankwise.store.connection import Connection, connect
+from rankwise.store.guard import Keys
+from rankwise.store.listening import Listener, url
+from rankwise.store.server import StoreServer
+
+__all__ = ["Pool"]
+
+
+class Pool:
+    """Connections to one server, a ZeroMQ context for them, and the server itself where this process has it.
+
+    ZeroMQ's sockets belong to one thread at a time. A call takes an idle connection or opens another, and gives it
+    back when it has gone well, so that there are as many as there were calls at the same time: mostly one.
+
+    Args:
+        store: The name of the store, for messages.
+        addresses: Where the server is.
+        port: Its port.
+        keys: What both ends prove themselves by; None for loopback.
+        listener: For the process that has the server: where it listens.
+    """
+
+    def __init__(
+        self, store: str, addresses: Sequence[str], port: int, keys: Keys | None, listener: Listener | None = None
+    ) -> None:
+        import zmq
+
+        self._store, self._keys, self._pid = store, keys, os.getpid()
+        self._endpoints = [url(address, port) for address in addresses]
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._closed = False
+        self._identity: bytes | None = None
+        self._context: Any = zmq.Context()
+        self._server: StoreServer | None = None
+        if listener is not None:
+            try:
+                self._server = StoreServer(self._context, listener, keys)
+            except BaseException:
+                self._context.destroy(0)
+                raise
+
+    @contextmanager
+    def connection(self, deadline: Deadline) -> Iterator[Connection]:
+        """Lend a connection for one request.
+
+        Raises:
+            DistNetworkError: There is no server, or not any more.
+            DistTimeoutError: There was none by the deadline.
+            DistStoreError: The store was closed meanwhile.
+        """
+        import zmq
+
+        try:
+            connection = self._take(deadline)
+            try:
+                yield connection
+            except BaseException:
+                # What is still under way would be taken for the reply to the next request.
+                connection.close()
+                raise
+            self._give_back(connection)
+        except zmq.ContextTerminated as error:
+            raise self._is_closed() from error
+        except zmq.ZMQError as error:
+            raise DistNetworkError(f"{self._store}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Close the connections, stop the server, and give back all threads and descriptors; again does nothing."""
+        with self._lock:
+            if self._closed or os.getpid() != self._pid:
+                return
+            self._closed = True
+            idle, self._idle = self._idle, []
+        if self._server is not None and threading.current_thread() is self._server.thread:
+            # The garbage collector may come here in any thread, but this one cannot wait for itself.
+            threading.Thread(target=self._end, args=(idle,), name="rankwise store end").start()
+        else:
+            self._end(idle)
+
+    def _end(self, idle: list[Connection]) -> None:
+        for connection in idle:
+            connection.close()
+        if self._server is not None:
+            self._server.stop()
+        # Breaks off what other threads are waiting for, and returns when they have closed their sockets.
+        self._context.term()
+
+    def _take(self, deadline: Deadline) -> Connection:
+        with self._lock:
+            if self._closed:
+                raise self._is_closed()
+            if self._idle:
+                return self._idle.pop()
+        if self._server is not None:
+            return Connection(self._context, self._store)
+        connection, self._identity = connect(
+            self._context, self._store, self._endpoints, self._keys, self._identity, deadline
+        )
+        return connection
+
+    def _give_back(self, connection: Connection) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _is_closed(self) -> DistStoreError:
+        return DistStoreError(f"{self._store}: the store has been closed")
