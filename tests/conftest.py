@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import pytest
+
 from rankwise.world import World, use
 
 

@@ -23,7 +23,6 @@ __all__ = ["meet", "wait_for"]
 
 _FINE = "ok"
 _LATE = "did not come within"
-_LINGER_S = 1.0
 
 
 def meet(
@@ -42,6 +41,8 @@ def meet(
     Raises:
         RendezvousError: Two processes claim one rank, or two configurations differ; the same text on all ranks.
         DistTimeoutError: Some have not come; they are named, on all ranks that have.
+
+    Whoever hosts the store must not leave after an error before the counter "told" has reached the counter "come".
     """
     card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "call": uuid4().hex, "config": dict(config)}
     mine = json.dumps(card, sort_keys=True)
@@ -53,12 +54,9 @@ def meet(
     if problem is not None:
         store.compare_set("verdict", "", problem)
     verdict = _verdict(store, ranks, what, deadline)
-    told = store.add("told", 1)
-    if verdict == _FINE:
-        return
-    # If this rank hosts the store, the others that have come must hear the verdict before it goes.
-    wait_for(store, "told", max(told, store.add("come", 0)), Deadline(_LINGER_S))
-    raise (DistTimeoutError if _LATE in verdict else RendezvousError)(verdict)
+    if verdict != _FINE:
+        store.add("told", 1)
+        raise (DistTimeoutError if _LATE in verdict else RendezvousError)(verdict)
 
 
 def wait_for(store: Store, counter: str, count: int, deadline: Deadline) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from rankwise.backend import BackendConfig
 from rankwise.contract import API_VERSION, Communicator, Context
 from rankwise.deadline import Deadline, Timeout, seconds
-from rankwise.errors import BackendUnavailableError, DistError
+from rankwise.errors import BackendUnavailableError, DistError, DistTimeoutError, RendezvousError
 from rankwise.handshake import meet, wait_for
 from rankwise.joining import join
 from rankwise.process_group import ProcessGroup
@@ -36,6 +36,8 @@ DEFAULT_TIMEOUT_S = 1800.0
 #: How long the host of the store stays for ranks that are still making a group. Only a rank that has failed there
 #: takes longer, and it needs no store any more.
 _STAY_S = 10.0
+#: How long it stays to tell latecomers of an error.
+_TELL_S = 3.0
 
 
 @dataclass
@@ -143,7 +145,7 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
 
 def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     """Meet the others, make the communicators, and enter the group in the world."""
-    come_together(plan, deadline)
+    come_together(world, plan, deadline)
     made: dict[str, Communicator] = {}
     try:
         for name in plan.config.backends():
@@ -154,7 +156,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
         raise
     if plan.store is not None:
         plan.store.add("made", 1)
-        world.being_made.append((plan.store, len(plan.ranks)))
+        world.stay_for.append((plan.store, "made", len(plan.ranks)))
     serving = {device: made[name] for device, name in plan.config.device_backend_map.items()}
     group = ProcessGroup(
         plan.name,
@@ -170,12 +172,21 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     return group
 
 
-def come_together(plan: Plan, deadline: Deadline) -> None:
+def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
     """Return once all who take part in making a group, members or not, have come and agree about it."""
     participants = plan.participants or plan.ranks
-    if plan.store is not None and len(participants) > 1:
-        what = "init_process_group" if plan.name == "default" else f"making group {plan.name!r}"
-        meet(PrefixStore("meet", plan.store), plan.global_rank, participants, _terms(plan), what, deadline)
+    if plan.store is None or len(participants) == 1:
+        return
+    place = PrefixStore("meet", plan.store)
+    what = "init_process_group" if plan.name == "default" else f"making group {plan.name!r}"
+    try:
+        meet(place, plan.global_rank, participants, _terms(plan), what, deadline)
+    except (RendezvousError, DistTimeoutError) as error:
+        # Those that have not come in time will not come; but a contradiction is found before all have come.
+        with contextlib.suppress(DistError):
+            count = place.add("come", 0) if isinstance(error, DistTimeoutError) else len(participants)
+            world.stay_for.append((place, "told", count))
+        raise
 
 
 def _terms(plan: Plan) -> dict[str, Any]:
@@ -237,16 +248,15 @@ def _release(world: World) -> None:
     """Close the store that `init_process_group` has opened, and forget everything."""
     if world.owned_store is not None:
         if getattr(world.owned_store, "is_master", False):
-            _stay(world.being_made)
+            _stay(world.stay_for)
         world.owned_store.close()
     world.reset()
 
 
-def _stay(being_made: Sequence[tuple[Store, int]]) -> None:
-    deadline = Deadline(_STAY_S)
+def _stay(stay_for: Sequence[tuple[Store, str, int]]) -> None:
     with contextlib.suppress(DistError):
-        for store, size in being_made:
-            wait_for(store, "made", size, deadline)
+        for store, counter, count in stay_for:
+            wait_for(store, counter, count, Deadline(_TELL_S if counter == "told" else _STAY_S))
 
 
 def _close_at_exit() -> None:
@@ -260,7 +270,7 @@ def _exit() -> None:
     world = current()
     if world.default is None or world.forked:
         return
-    world.being_made.clear()
+    world.stay_for.clear()
     for group in world.groups.values():
         group.abort("by the end of the process")
     with contextlib.suppress(DistError):

@@ -73,7 +73,7 @@ def new_group(
     if default.global_rank in listed:
         return make_group(world, plan, Deadline(timeout_s))
     if not use_local_synchronization:
-        come_together(plan, Deadline(timeout_s))
+        come_together(world, plan, Deadline(timeout_s))
         _note(world, name, len(listed))
     return NON_GROUP_MEMBER
 
@@ -261,7 +261,7 @@ def _local_name(world: World, ranks: tuple[int, ...]) -> str:
 def _note(world: World, name: str, size: int) -> None:
     """Remember a group of others, so that the store they meet in is kept open for them."""
     if world.store is not None:
-        world.being_made.append((PrefixStore(name, world.store), size))
+        world.stay_for.append((PrefixStore(name, world.store), "made", size))
 
 
 def _disjoint(op: str, lists: list[tuple[int, ...]]) -> None:

@@ -35,8 +35,9 @@ class World:
     groups_made: int = 0
     #: For each set of ranks, how many groups were made by its members alone.
     local_groups_made: dict[tuple[int, ...], int] = field(default_factory=dict)
-    #: The stores and sizes of the groups made in this life: whoever hosts them stays until all members have made them.
-    being_made: list[tuple[Store, int]] = field(default_factory=list)
+    #: Counters and what they must reach before the host of the store may leave: all members have made a group, or all
+    #: have heard why not.
+    stay_for: list[tuple[Store, str, int]] = field(default_factory=list)
     #: How many lives of the default group a store given by the program has served, one after the other.
     lives: WeakKeyDictionary[Store, int] = field(default_factory=WeakKeyDictionary)
     #: For each rendezvous address, the life that this process has left there, lest it joins it again.

@@ -7,6 +7,7 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
+
 import rankwise as dist
 from rankwise.arrays import as_array, as_bytes, device_of
 from rankwise.testing import local_world

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+
 import rankwise as dist
 from rankwise import Backend, BackendConfig, Context, HashStore
 from rankwise.capability import Capabilities, Device, native

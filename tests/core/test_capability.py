@@ -5,6 +5,7 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
+
 import rankwise as dist
 from rankwise import ReduceOp
 from rankwise.arrays import DTYPES, dtype_name

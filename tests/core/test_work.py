@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+
 import rankwise as dist
 from rankwise.errors import DistBackendError, GroupAbortedError
 from rankwise.issue_order import IssueOrder

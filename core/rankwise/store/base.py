@@ -17,7 +17,7 @@ from rankwise.store import operations
 from rankwise.store.limits import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value
 from rankwise.store.operations import Missing, Primitives
 
-__all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Store", "late"]
+__all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Store", "in_words", "late"]
 
 DEFAULT_TIMEOUT_S = 300.0
 
@@ -40,9 +40,14 @@ Operation = Callable[Concatenate[Primitives, _P], _R]
 
 def late(store: object, operation: Callable[..., Any], timeout_s: float, lacking: str) -> DistTimeoutError:
     """Make the error of an operation whose time is up."""
-    # What is left of a time-out when the waiting begins is a little less than what was given.
-    shown = f"{timeout_s:.2g}" if timeout_s < 1 else f"{round(timeout_s, 2):g}"
-    return DistTimeoutError(f"{operations.title(operation)} on {store!r}: waited {shown} s for {lacking}")
+    return DistTimeoutError(
+        f"{operations.title(operation)} on {store!r}: waited {in_words(timeout_s)} for {lacking}"
+    )
+
+
+def in_words(timeout_s: float) -> str:
+    """Return a time-out as users know it: what is left of it when the waiting begins may be a little less."""
+    return f"{timeout_s:.2g} s" if timeout_s < 1 else f"{round(timeout_s, 2):g} s"
 
 
 class Store(ABC):
@@ -217,9 +222,7 @@ class Store(ABC):
         size = to_amount(world_size)
         if size < 1:
             raise ValueError(f"barrier: world_size must be at least 1, not {size}")
-        deadline = Deadline(self._limit(timeout))
-        generation = self._run(operations.barrier_enter, deadline.remaining() + GRACE_S, to_key(key), size)
-        self._await(operations.barrier, deadline.remaining(), key, generation)
+        self._await(operations.barrier, self._limit(timeout), to_key(key), size)
 
     # ------------------------------------------------------------------ time-out, copies, end
 
@@ -267,21 +270,24 @@ class Store(ABC):
             DistTimeoutError: It has not, for `timeout_s`.
         """
         deadline, pause_s = Deadline(timeout_s), _SHORTEST_PAUSE_S
+        step: tuple[Callable[..., _R | Missing], tuple[Any, ...]] = operation, args
         try:
             while True:
-                found = self._run(operation, deadline.remaining() + GRACE_S, *args, **kwargs)
+                found = self._run(step[0], deadline.remaining() + GRACE_S, *step[1])
                 if not isinstance(found, Missing):
                     return found
+                if found.operation is not None:
+                    step = found.operation, found.args
                 if deadline.expired():
                     break
                 self._pause(pause_s, deadline.remaining())
                 pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
         except BaseException:
             with contextlib.suppress(DistError):
-                self._give_up(operation, *args)
+                self._give_up(*step)
             raise
-        lacking = self._run(operations.LACKING[operation], GRACE_S, *args)
-        last = self._give_up(operation, *args)
+        lacking = self._run(operations.LACKING[step[0]], GRACE_S, *step[1])
+        last = self._give_up(*step)
         if last is None or isinstance(last, Missing):
             raise late(self, operation, timeout_s, lacking)
         return last  # type: ignore[no-any-return]
@@ -290,7 +296,7 @@ class Store(ABC):
         """Wait before looking again: `pause_s`, or until something has changed, and never beyond `remaining_s`."""
         time.sleep(min(pause_s, remaining_s))
 
-    def _give_up(self, operation: Callable[..., Any], *args: Any) -> Any:
+    def _give_up(self, operation: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Take back the traces of an operation that has waited in vain; return its result if it came just now."""
         leave = operations.GIVE_UP.get(operation)
         return None if leave is None else self._run(leave, GRACE_S, *args)

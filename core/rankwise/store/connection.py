@@ -13,6 +13,7 @@ from typing import Any
 from rankwise.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
 from rankwise.store import wire
+from rankwise.store.base import in_words
 from rankwise.store.guard import Keys
 from rankwise.store.listening import keep_alive
 from rankwise.store.server import PRIVATE_URL
@@ -30,7 +31,7 @@ _ATTEMPT_S, _ATTEMPT_AMONG_SEVERAL_S = 10.0, 2.0
 _BROKEN_HANDSHAKES = 3
 
 _REFUSED = "nobody listens there"
-_UNREACHABLE = "there is no answer to the attempt to connect; a wrong address, or a firewall?"
+_UNREACHABLE = "there is no answer to the attempt to connect; is it a wrong address, or a firewall?"
 _SILENT = "something listens there, but does not answer; it is no rankwise store, or one that is stuck"
 _BROKEN = (
     "what listens there breaks off the handshake; it holds another job secret or none, or is no rankwise store"
@@ -40,6 +41,8 @@ _OTHER_MECHANISM = {
     True: "the store there has no job secret, but this process has one",
     False: "the store there has a job secret, but this process has none; set RANKWISE_SECRET_FILE",
 }
+
+_NEVER_MS = 1 << 30
 
 
 class _Hitch(Exception):
@@ -69,8 +72,9 @@ class Connection:
         self._socket = socket = context.socket(zmq.DEALER)
         socket.linger = 0
         socket.maxmsgsize = wire.MAX_MESSAGE_NBYTES
-        socket.immediate = True  # nothing is queued for a server that is not there
-        socket.reconnect_ivl = -1  # what answers after a break may be another server
+        # What answers after a break may be another server, so there is no second attempt: not for days. To forbid it
+        # (-1), or to set `immediate`, would drop a reply that has come just before the server's end.
+        socket.reconnect_ivl = _NEVER_MS
         socket.rcvtimeo = _QUICK_MS
         self._poller = zmq.Poller()
         self._poller.register(socket, zmq.POLLIN)
@@ -175,8 +179,8 @@ class Connection:
                 return bytes(self._socket.recv())
             if not ready:
                 if deadline.expired():
-                    patience = f"within {deadline.timeout_s:g} s"
-                    raise DistTimeoutError(f"{name.rstrip('_')} on {self._store}: no answer from the server {patience}")
+                    patience = in_words(deadline.timeout_s)
+                    raise DistTimeoutError(f"{name.rstrip('_')} on {self._store}: no answer for {patience}")
             elif self._next_event()[0] == zmq.EVENT_DISCONNECTED:
                 # The last reply may have come with the end.
                 if self._socket.poll(0):
@@ -208,7 +212,7 @@ def connect(
         DistTimeoutError: There was no server by the deadline; the message says how far it came.
         DistNetworkError: Something else is there, or the known server is not there any more.
     """
-    pause_s, broken = _FIRST_PAUSE_S, 0
+    pause_s, broken, reason = _FIRST_PAUSE_S, 0, _UNREACHABLE
     attempt_s = _ATTEMPT_S if len(endpoints) == 1 else _ATTEMPT_AMONG_SEVERAL_S
     for turn in itertools.count(1):
         endpoint = endpoints[turn % len(endpoints) - 1]
@@ -221,10 +225,12 @@ def connect(
             raise _Hitch("another store has taken its place", final=True)
         except _Hitch as hitch:
             connection.close()
-            text = f"{store} at {endpoint}: {hitch.reason}"
+            if hitch.reason != _UNREACHABLE or not deadline.expired():
+                reason = hitch.reason  # an attempt that had hardly begun says less than the one before
+            text = f"{store} at {endpoint}: {reason}"
             broken = broken + 1 if hitch.reason == _BROKEN else 0
             if deadline.expired():
-                raise DistTimeoutError(f"{text} (for {deadline.timeout_s:g} s)") from hitch
+                raise DistTimeoutError(f"{text} (for {in_words(deadline.timeout_s)})") from hitch
             if hitch.final or known is not None or broken == _BROKEN_HANDSHAKES * len(endpoints):
                 raise DistNetworkError(text) from hitch
         except BaseException:

@@ -20,14 +20,13 @@ __all__ = [
     "add",
     "append",
     "barrier",
-    "barrier_enter",
     "barrier_leave",
+    "barrier_wait",
     "check",
     "compare_set",
     "delete_key",
     "get",
     "GIVE_UP",
-    "INSTANT",
     "LACKING",
     "list_keys",
     "Missing",
@@ -68,9 +67,14 @@ class Primitives(Protocol):
 
 
 class Missing(NamedTuple):
-    """There is nothing to return yet; look again when this key has changed."""
+    """There is nothing to return yet; look again when this key has changed.
+
+    An operation that has begun goes on with another one then.
+    """
 
     key: str
+    operation: Callable[..., Any] | None = None
+    args: tuple[Any, ...] = ()
 
 
 # ---------------------------------------------------------------------- the primitives, as operations
@@ -259,8 +263,8 @@ def _item_nbytes(items: bytes, offset: int) -> int:
 # ---------------------------------------------------------------------- barriers: a generation, and who has come
 
 
-def barrier_enter(store: Primitives, name: str, size: int) -> int:
-    """Come to a barrier; return the generation that is being waited for. The last to come begins the next one."""
+def barrier(store: Primitives, name: str, size: int) -> bool | Missing:
+    """Come to a barrier; return once all have come. The last to come begins the next generation."""
     mine = 0
 
     def come(found: bytes | None) -> bytes:
@@ -273,13 +277,15 @@ def barrier_enter(store: Primitives, name: str, size: int) -> int:
         return b"%d %d %d" % ((mine + 1, 0, size) if come + 1 == size else (mine, come + 1, size))
 
     _change(store, _barrier(name), come)
-    return mine
+    return barrier_wait(store, name, mine)
 
 
-def barrier(store: Primitives, name: str, generation: int) -> bool | Missing:
-    """Return once all have come to a barrier."""
+def barrier_wait(store: Primitives, name: str, generation: int) -> bool | Missing:
+    """Return once all have come to a barrier in which we are."""
     key = _barrier(name)
-    return True if _barrier_state(store.peek(key))[0] > generation else Missing(key)
+    if _barrier_state(store.peek(key))[0] > generation:
+        return True
+    return Missing(key, barrier_wait, (name, generation))
 
 
 def barrier_leave(store: Primitives, name: str, generation: int) -> bool | Missing:
@@ -290,7 +296,7 @@ def barrier_leave(store: Primitives, name: str, generation: int) -> bool | Missi
         return b"%d %d %d" % (now, come - 1, size) if now == generation and come else found
 
     _change(store, _barrier(name), leave)
-    return barrier(store, name, generation)
+    return barrier_wait(store, name, generation)
 
 
 def _barrier(name: str) -> str:
@@ -322,32 +328,14 @@ LACKING: dict[Callable[..., Any], Callable[..., str]] = {
     wait: _lacking_keys,
     multi_get: _lacking_keys,
     queue_pop: lambda store, queue: f"an item in queue {queue!r}",
-    barrier: _lacking_ranks,
+    barrier_wait: _lacking_ranks,
     wait_for_workers: lambda store, key, count: f"clients: {int(store.peek(key) or b'0')} of {count} have joined",
 }
 
 #: For those that leave a trace while they wait, what takes it back.
-GIVE_UP: dict[Callable[..., Any], Callable[..., Any]] = {barrier: barrier_leave}
-
-#: Those that never wait.
-INSTANT: tuple[Callable[..., Any], ...] = (
-    peek,
-    swap,
-    set_,
-    add,
-    append,
-    compare_set,
-    delete_key,
-    check,
-    multi_set,
-    num_keys,
-    list_keys,
-    queue_push,
-    queue_len,
-    barrier_enter,
-)
+GIVE_UP: dict[Callable[..., Any], Callable[..., Any]] = {barrier_wait: barrier_leave}
 
 
 def title(operation: Callable[..., Any]) -> str:
     """Return the name of the method of `Store` that carries out an operation."""
-    return "barrier" if operation is barrier_enter else operation.__name__.rstrip("_")
+    return operation.__name__.rstrip("_")

@@ -67,7 +67,10 @@ class _Waiter:
 
     def __init__(self, client: bytes, request: wire.Request) -> None:
         self.client = client
-        self.request = request
+        self.number = request.number
+        self.patient = request.wait_s is not None
+        #: What to do when the key has changed.
+        self.operation, self.args = request.operation, tuple(request.args)
         self.until = monotonic() + (request.wait_s or 0.0)
         #: Whether it is among those that wait for a key; whether its time is watched.
         self.waiting = self.timed = False
@@ -202,16 +205,19 @@ class StoreServer:
 
     def _attempt(self, waiter: _Waiter) -> None:
         """Carry out a request; if it cannot be yet, let it wait or tell so."""
-        client, (number, operation, wait_s, args) = waiter.client, waiter.request
+        client, number = waiter.client, waiter.number
         try:
-            result = operation(self._table, *args)
+            result = waiter.operation(self._table, *waiter.args)
         except (DistStoreError, ValueError) as error:
             self._reply(client, number, wire.STORE_ERROR, str(error))
             return
         if not isinstance(result, Missing):
-            if not self._reply(client, number, wire.OK, result) and operation is operations.queue_pop:
-                operations.queue_return(self._table, args[0], result)
-        elif wait_s is None:
+            if not self._reply(client, number, wire.OK, result) and waiter.operation is operations.queue_pop:
+                operations.queue_return(self._table, *waiter.args, result)
+            return
+        if result.operation is not None:
+            waiter.operation, waiter.args = result.operation, result.args
+        if not waiter.patient:
             self._reply(client, number, wire.MISSING, result.key)
         elif waiter.until <= monotonic():
             self._refuse(waiter)
@@ -222,7 +228,7 @@ class StoreServer:
         """Let a request wait for a key to change, or for its time to pass."""
         if self._waiting_of[waiter.client] >= _MAX_WAITING_PER_CONNECTION or self._active >= _MAX_WAITING:
             text = "too many requests are waiting"
-            self._reply(waiter.client, waiter.request.number, wire.STORE_ERROR, text)
+            self._reply(waiter.client, waiter.number, wire.STORE_ERROR, text)
             return
         self._count(waiter, 1)
         self._waiting.setdefault(key, {})[waiter] = None
@@ -275,14 +281,13 @@ class StoreServer:
 
     def _refuse(self, waiter: _Waiter) -> None:
         """Tell a client that it has waited in vain."""
-        client, (number, operation, _, args) = waiter.client, waiter.request
-        lacking = operations.LACKING[operation](self._table, *args)
-        leave = operations.GIVE_UP.get(operation)
-        last = None if leave is None else leave(self._table, *args)
+        lacking = operations.LACKING[waiter.operation](self._table, *waiter.args)
+        leave = operations.GIVE_UP.get(waiter.operation)
+        last = None if leave is None else leave(self._table, *waiter.args)
         if last is None or isinstance(last, Missing):
-            self._reply(client, number, wire.LATE, lacking)
+            self._reply(waiter.client, waiter.number, wire.LATE, lacking)
         else:
-            self._reply(client, number, wire.OK, last)
+            self._reply(waiter.client, waiter.number, wire.OK, last)
 
 
 def _after_fork() -> None:

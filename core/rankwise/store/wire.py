@@ -214,7 +214,6 @@ _SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
         (_op.list_keys, (_key,), _page),
         (_op.queue_push, (_key, _value), _nothing),
         (_op.queue_len, (_key,), _number),
-        (_op.barrier_enter, (_key, _number), _number),
         (_op.get, (_key,), _value),
         (_op.wait, (_keys,), _boolean),
         (_op.multi_get, (_keys,), _values),

@@ -3,96 +3,76 @@
 from __future__ import annotations
 
 import contextvars
-import faulthandler
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from rankwise.deadline import Deadline, Timeout, seconds
-from rankwise.errors import DistTimeoutError, GroupAbortedError
+from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 from rankwise.lifecycle import destroy_process_group, init_process_group, is_initialized
 from rankwise.store import HashStore
-from rankwise.world import World, current, use
+from rankwise.world import World, use
 
 __all__ = ["LocalWorld", "local_world"]
 
 T = TypeVar("T")
 
+#: How long the other ranks may take to end once one has failed and the groups were aborted.
+_GRACE_S = 5.0
+
 
 class LocalWorld:
-    """Some ranks that stand ready to run functions."""
+    """Some ranks that stand ready to run functions, as often as asked."""
 
     def __init__(self, size: int, backend: str, timeout_s: float) -> None:
+        if size < 1:
+            raise ValueError(f"a world needs at least one rank, not {size}")
         self.size = size
         self._backend, self._timeout_s = backend, timeout_s
-        self._store = HashStore(timeout_s)
-        self._worlds = [World() for _ in range(size)]
+        self._worlds: list[World] = []
 
     def run(self, function: Callable[..., T], *args: Any) -> list[T]:
         """Run `function(*args)` on every rank, and return what each returned.
 
-        Inside, `rankwise.get_rank()` tells which rank it is. If it raises on a rank, the group is aborted so that
-        the others end too, and that error is raised here.
+        Inside, `rankwise.get_rank()` tells which rank it is. If it raises on a rank, all groups are aborted so that the
+        other ranks end too, and that error is raised here, with a note of the rank. The next `run` begins with a new
+        world.
 
         Raises:
-            DistTimeoutError: Some ranks stand still; the stacks of all are printed.
+            DistTimeoutError: Some ranks stand still; the message shows where.
         """
-        results: list[Any] = [None] * self.size
-        errors: dict[int, BaseException] = {}
-
-        def one_rank(rank: int) -> None:
-            use(self._worlds[rank])
-            try:
-                results[rank] = function(*args)
-            except BaseException as error:  # it is raised again where it can be seen
-                errors[rank] = error
-                self._stop_others(rank, error)
-
-        threads = [
-            threading.Thread(target=contextvars.Context().run, args=(one_rank, rank), name=f"rank {rank}", daemon=True)
-            for rank in range(self.size)
-        ]
-        for thread in threads:
-            thread.start()
-        self._join(threads)
-        if errors:
-            _raise_first(errors)
-        return results
-
-    def begin(self) -> None:
-        """Make the default group on every rank."""
-
-        def begin() -> None:
-            rank = next(rank for rank, world in enumerate(self._worlds) if world is current())
-            init_process_group(
-                self._backend, store=self._store, rank=rank, world_size=self.size, timeout=self._timeout_s
-            )
-
-        self.run(begin)
+        if not self._worlds:
+            self._begin()
+        try:
+            return self._run(function, args)
+        except BaseException:
+            with suppress(DistError):
+                self.end()
+            raise
 
     def end(self) -> None:
         """Destroy whatever groups there still are."""
+        worlds, self._worlds = self._worlds, []
+        if worlds:
+            _Ranks(worlds).run(_destroy, (), self._timeout_s)
 
-        def end() -> None:
-            if is_initialized():
-                destroy_process_group()
+    def _begin(self) -> None:
+        store = HashStore()
+        worlds = [World() for _ in range(self.size)]
 
-        self.run(end)
+        def begin() -> None:
+            rank = int(threading.current_thread().name.removeprefix("rank "))
+            init_process_group(self._backend, store=store, rank=rank, world_size=self.size, timeout=self._timeout_s)
 
-    def _stop_others(self, rank: int, error: BaseException) -> None:
-        for group in list(self._worlds[rank].groups.values()):
-            group.abort(f"after {type(error).__name__}: {error}")
+        _Ranks(worlds).run(begin, (), self._timeout_s)
+        self._worlds = worlds
 
-    def _join(self, threads: list[threading.Thread]) -> None:
-        deadline = Deadline(self._timeout_s)
-        for thread in threads:
-            thread.join(deadline.remaining())
-        stuck = [thread.name for thread in threads if thread.is_alive()]
-        if stuck:
-            faulthandler.dump_traceback(sys.__stderr__ or 2)
-            raise DistTimeoutError(f"{', '.join(stuck)} did not return within {self._timeout_s:g} s")
+    def _run(self, function: Callable[..., T], args: tuple[Any, ...]) -> list[T]:
+        results: list[T] = _Ranks(self._worlds).run(function, args, self._timeout_s)
+        return results
 
 
 @contextmanager
@@ -101,21 +81,99 @@ def local_world(size: int, *, backend: str = "local", timeout: Timeout = 60.0) -
 
     Args:
         size: Number of ranks.
-        backend: A backend whose ranks can be threads of one process, such as "local" or one wrapped by `chaos`.
+        backend: A backend whose ranks can be threads of one process, such as "local" or one that `register_chaos` made.
         timeout: The group's time-out, and how long each `run` may take.
     """
     world = LocalWorld(size, backend, seconds(timeout))
-    world.begin()
     try:
+        world.run(bool)  # the group is there when the block begins
         yield world
     finally:
         world.end()
 
 
-def _raise_first(errors: dict[int, BaseException]) -> None:
+class _Ranks:
+    """One run: a thread for each rank, and what became of it."""
+
+    def __init__(self, worlds: list[World]) -> None:
+        self._worlds = worlds
+        self._results: list[Any] = [None] * len(worlds)
+        self._errors: dict[int, BaseException] = {}
+        self._changed = threading.Condition()
+        self._pending = set(range(len(worlds)))
+
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float) -> list[Any]:
+        threads = [
+            threading.Thread(
+                target=contextvars.copy_context().run,
+                args=(self._one, rank, function, args),
+                name=f"rank {rank}",
+                daemon=True,
+            )
+            for rank in range(len(self._worlds))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            self._wait(timeout_s)
+        except BaseException as error:  # Control-C, too
+            self._abort(f"after {type(error).__name__} in the main thread")
+            raise
+        stuck = [thread for rank, thread in enumerate(threads) if rank in self._pending]
+        places = "".join(_place(thread) for thread in stuck)
+        if stuck:
+            self._abort("as the test ran out of time")
+        if self._errors:
+            _raise_first(self._errors, places)
+        if stuck:
+            names = ", ".join(thread.name for thread in stuck)
+            raise DistTimeoutError(f"{names} of {len(threads)} did not return within {timeout_s:g} s{places}")
+        for thread in threads:
+            thread.join()
+        return self._results
+
+    def _one(self, rank: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        use(self._worlds[rank])
+        try:
+            self._results[rank] = function(*args)
+        except BaseException as error:  # it is raised again where it can be seen
+            with self._changed:
+                self._errors[rank] = error
+            self._abort(f"after {type(error).__name__} on rank {rank}: {error}")
+        with self._changed:
+            self._pending.discard(rank)
+            self._changed.notify_all()
+
+    def _wait(self, timeout_s: float) -> None:
+        """Wait until all have ended, or the time is up; a little while only once one has failed."""
+        deadline = Deadline(timeout_s)
+        with self._changed:
+            self._changed.wait_for(lambda: self._errors or not self._pending, deadline.remaining())
+            if self._errors:
+                self._changed.wait_for(lambda: not self._pending, min(_GRACE_S, deadline.remaining()))
+
+    def _abort(self, reason: str) -> None:
+        for world in self._worlds:
+            for group in list(world.groups.values()):
+                group.abort(reason)
+
+
+def _destroy() -> None:
+    if is_initialized():
+        destroy_process_group()
+
+
+def _raise_first(errors: dict[int, BaseException], places: str) -> None:
     """Raise the error that came first: those of ranks that were stopped by it say less."""
     own = {rank: error for rank, error in errors.items() if not isinstance(error, GroupAbortedError)} or errors
-    rank, error = min(own.items())
+    rank, error = next(iter(own.items()))
     if hasattr(error, "add_note"):  # from Python 3.11
-        error.add_note(f"(raised on rank {rank})")
+        error.add_note(f"(raised on rank {rank})" + (f"\nother ranks stand still:{places}" if places else ""))
     raise error
+
+
+def _place(thread: threading.Thread) -> str:
+    """Return the stack of a thread, as text."""
+    frame = None if thread.ident is None else sys._current_frames().get(thread.ident)
+    lines = [] if frame is None else traceback.format_stack(frame)
+    return f"\n{thread.name} is here:\n{''.join(lines)}".rstrip()

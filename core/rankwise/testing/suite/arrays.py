@@ -1,0 +1,136 @@
+"""Arrays of every dtype on the device under test, and exact comparison."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from rankwise.arrays import Array
+
+__all__ = ["device", "differences", "dtype_named", "on_device", "same", "sample", "to_host", "use_device", "why_not"]
+
+_device: ContextVar[str] = ContextVar("rankwise_suite_device", default="cpu")
+
+_SPECIAL: dict[str, Any] = {
+    "bool": np.bool_,
+    "datetime64": "datetime64[s]",
+    "timedelta64": "timedelta64[s]",
+    "bytes": "S3",
+    "str": "U2",
+    "structured": [("a", "<i4"), ("b", "<f8"), ("c", "u1", (3,))],
+    "void": "V5",
+}
+
+
+def use_device(name: str) -> None:
+    """Let this context make its arrays on a kind of device."""
+    _device.set(name)
+
+
+def device() -> str:
+    """Return the kind of device under test."""
+    return _device.get()
+
+
+@cache
+def dtype_named(name: str) -> np.dtype[Any]:
+    """Return a dtype for a name of the capability table.
+
+    Raises:
+        LookupError: It needs `ml_dtypes`, which is not there or does not have it.
+    """
+    found: np.dtype[Any]
+    if name in _SPECIAL or hasattr(np, name):
+        found = np.dtype(_SPECIAL.get(name, name))
+        return found
+    try:
+        import ml_dtypes
+
+        found = np.dtype(getattr(ml_dtypes, name))
+        return found
+    except (ImportError, AttributeError) as error:
+        raise LookupError(f"there is no dtype {name} here: {error}") from error
+
+
+@cache
+def why_not(name: str, device_name: str) -> str:
+    """Return why no array of a dtype can be made on a device, or nothing if it can."""
+    try:
+        dtype = dtype_named(name)
+    except LookupError as error:
+        return str(error)
+    if device_name == "cpu":
+        return ""
+    try:
+        _cupy().asarray(np.zeros(1, dtype))
+    except (TypeError, ValueError) as error:
+        return f"CuPy has no arrays of {name}: {error}"
+    return ""
+
+
+def on_device(array: Any) -> Array:
+    """Return a copy of a host array on the device under test."""
+    return np.array(array, copy=True) if device() == "cpu" else _cupy().asarray(array)
+
+
+def to_host(array: Array) -> Any:
+    """Return an array of the device under test as a NumPy array."""
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
+def sample(name: str, count: int, rank: int, salt: int = 0) -> Any:
+    """Return a host array to be moved, which differs by rank, by `salt` and by position."""
+    numbers = (np.arange(count) * 7 + rank * 31 + salt * 13) % 89 + 10
+    dtype = dtype_named(name)
+    if name == "bool":
+        return numbers % 2 == 0
+    if name in ("bytes", "str"):
+        return numbers.astype(dtype)
+    if name in ("datetime64", "timedelta64"):
+        return numbers.astype(np.int64).view(dtype)
+    if name in ("structured", "void"):
+        raw = (numbers[:, None] * 3 + np.arange(dtype.itemsize)) % 100
+        return raw.astype(np.uint8).reshape(-1).view(dtype)
+    array = numbers.astype(dtype)
+    if name in ("float16", "float32", "float64") and count > 3:
+        array[1:4] = np.nan, -0.0, np.inf  # what moves must not be touched
+    return array
+
+
+def same(array: Array, want: Any) -> None:
+    """Raise unless an array has exactly this content."""
+    problem = differences(array, want)
+    if problem:
+        raise AssertionError(problem)
+
+
+def differences(array: Array, want: Any) -> str:
+    """Say how an array differs from what is wanted; nothing if it does not."""
+    got = to_host(array)
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"got {got.dtype} of shape {got.shape}, wanted {want.dtype} of shape {want.shape}"
+    if _content(got) == _content(want):
+        return ""
+    wrong = [
+        i for i in range(got.size) if _content(got.reshape(-1)[i : i + 1]) != _content(want.reshape(-1)[i : i + 1])
+    ]
+    first = wrong[0]
+    return (
+        f"{len(wrong)} of {got.size} elements are wrong; element {first} is {got.reshape(-1)[first]!r} "
+        f"and should be {want.reshape(-1)[first]!r}"
+    )
+
+
+def _content(array: Any) -> bytes:
+    # The padding of a long double is nobody's business.
+    padded = array.dtype.char in "gG"
+    return repr(array.tolist()).encode() if padded else bytes(array.tobytes())
+
+
+def _cupy() -> Any:
+    import cupy
+
+    return cupy

@@ -1,0 +1,141 @@
+"""The pytest plugin of the suite: its options, its fixtures, and the report. Loaded only in the suite's own runs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+import rankwise
+import rankwise.testing  # registers "local"
+from rankwise.capability import FEATURES
+from rankwise.contract import BackendSpec
+from rankwise.errors import BackendNotFoundError, PluginError
+from rankwise.registry import registry
+from rankwise.testing.suite.measuring import CellName, Measurements
+from rankwise.testing.suite.report import write_report
+from rankwise.testing.suite.worlds import Ranks, ThreadRanks, make_ranks, register_from
+
+__all__ = ["Kit", "needs"]
+
+needs = pytest.mark.needs
+
+
+class Kit:
+    """The backend under test, the ranks to try it on, and what was found out."""
+
+    def __init__(self, spec: BackendSpec, ranks: Ranks) -> None:
+        self.spec, self.ranks = spec, ranks
+        self.device = ranks.device
+        self.run, self.run_alone, self.run_outside = ranks.run, ranks.run_alone, ranks.run_outside
+        self.measurements = Measurements(ranks, spec)
+        self.measured: list[CellName] = []
+        self.features: dict[str, bool] = {}
+
+    @property
+    def in_threads(self) -> bool:
+        """Whether all ranks share this process."""
+        return isinstance(self.ranks, ThreadRanks)
+
+    def lacks(self, name: str) -> str:
+        """Return why an operation or feature cannot be used, or nothing if it can."""
+        if self.measurements.usable[name]:
+            return ""
+        reason = self.spec.capabilities.cell(name, self.device).reason
+        return f"backend {self.spec.name!r} declares no {name} on {self.device}" + (f": {reason}" if reason else "")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the suite's options."""
+    group = parser.getgroup("rankwise", "conformance of a rankwise backend")
+    group.addoption("--backend", metavar="NAME", help="the backend to prove")
+    group.addoption("--device", default="cpu", metavar="KIND", help="the kind of device to prove it on (cpu)")
+    group.addoption(
+        "--launch", default="", metavar="COMMAND", help="how ranks are started: processes, threads, or a command"
+    )
+    group.addoption("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks")
+    group.addoption("--plugin-module", metavar="MODULE", help="a module whose backend is to be registered first")
+    group.addoption("--report", type=Path, metavar="FILE", help="write the declared and the measured table, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Find the backend, before anything is collected."""
+    config.addinivalue_line("markers", "needs(*names): operations and features that the backend must declare")
+    env = dict(pair.split("=", 1) for pair in config.getoption("--env"))
+    os.environ.update({name: value for name, value in env.items() if "{rank}" not in value})
+    module, device = config.getoption("--plugin-module"), config.getoption("--device")
+    register_from(module)
+    spec = _spec(config.getoption("--backend"), device)
+    launch = shlex.split(config.getoption("--launch"))
+    config.stash[_KIT] = Kit(spec, make_ranks(spec, device, launch, env, module))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the ranks."""
+    if _KIT in config.stash:
+        config.stash[_KIT].ranks.close()
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say what is being proved."""
+    kit = config.stash[_KIT]
+    where = "threads" if kit.in_threads else "processes"
+    return f"rankwise {rankwise.__version__}: backend {kit.spec.name!r} on {kit.device}, ranks are {where}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note of each feature whether its tests pass."""
+    report = yield
+    kit = item.config.stash[_KIT]
+    if report.when == "call" or report.failed:
+        for name in _needed(item):
+            if name in FEATURES and not report.skipped:
+                kit.features[name] = kit.features.get(name, True) and report.passed
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the report."""
+    path, kit = session.config.getoption("--report"), session.config.stash[_KIT]
+    if path is not None:
+        write_report(path, kit.measurements, kit.measured, kit.features)
+
+
+@pytest.fixture(scope="session")
+def kit(request: pytest.FixtureRequest) -> Kit:
+    """Return the backend under test and the ranks to try it on."""
+    return request.config.stash[_KIT]
+
+
+@pytest.fixture(autouse=True)
+def _has_what_it_needs(request: pytest.FixtureRequest, kit: Kit) -> None:
+    for name in _needed(request.node):
+        if reason := kit.lacks(name):
+            pytest.skip(reason)
+
+
+_KIT = pytest.StashKey[Kit]()
+
+
+def _needed(item: pytest.Item) -> list[str]:
+    return [name for marker in item.iter_markers("needs") for name in marker.args]
+
+
+def _spec(name: str | None, device: str) -> BackendSpec:
+    """Return the backend that is to be proved, or end the run with the reason why that cannot be done."""
+    if name is None:
+        raise pytest.UsageError(f"give --backend NAME (installed: {', '.join(registry.names())})")
+    try:
+        spec = registry.get(name)
+    except (BackendNotFoundError, PluginError) as error:
+        raise pytest.UsageError(str(error)) from error
+    if device not in spec.capabilities.devices:
+        raise pytest.UsageError(f"{name!r} serves {', '.join(spec.capabilities.devices)}, not {device!r}")
+    answer = registry.availability(name)
+    if not answer:
+        raise pytest.UsageError(f"{name!r} cannot run here: {answer.reason}; {answer.remedy}".rstrip("; "))
+    return spec

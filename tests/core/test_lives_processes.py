@@ -1,0 +1,172 @@
+"""The life of a world, over real processes and every way to meet, with the third-party example as backend."""
+
+import importlib.util
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise.registry import registry
+from rankwise.testing import RankPool
+
+MESH = Path(__file__).parents[1] / "third_party" / "src" / "rankwise_mesh" / "__init__.py"
+
+
+def use_mesh():
+    """Register the third-party example in this process, where it is not installed."""
+    if "mesh" not in registry.names():
+        spec = importlib.util.spec_from_file_location("rankwise_mesh", MESH)
+        module = sys.modules["rankwise_mesh"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        registry.register(module.rankwise_backend())
+
+
+def rank_and_size():
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def total():
+    array = np.ones(3)
+    dist.all_reduce(array)
+    return float(array[0])
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with RankPool(4) as pool:
+        yield pool
+
+
+def descriptors_and_threads(at_most=(0, 0)):
+    """Count what this process holds; a thread that has ended may take a moment to leave the kernel's list."""
+    until = time.monotonic() + 5
+    while True:
+        held = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+        if all(map(int.__le__, held, at_most)) or time.monotonic() > until or at_most == (0, 0):
+            return held
+
+
+def live_again_and_again(address, lives):
+    use_mesh()
+    rank, size = rank_and_size()
+    before = None
+    for life in range(lives):
+        dist.init_process_group("mesh", init_method=address, rank=rank, world_size=size, timeout=30)
+        assert total() == size
+        group = dist.new_group(list(range(size))[::-1], sort_ranks=False)
+        array = np.array([rank])
+        dist.broadcast(array, group_src=0, group=group)
+        assert array[0] == size - 1
+        if life % 2:
+            dist.destroy_process_group(group)
+        dist.destroy_process_group()
+        if life == 1:
+            before = descriptors_and_threads()
+    return before, descriptors_and_threads(before)
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "file"])
+def test_worlds_begin_and_end_again_and_again_at_one_address(pool, scheme, tmp_path):
+    address = f"tcp://127.0.0.1:{free_port()}" if scheme == "tcp" else f"file://{tmp_path}/store"
+    for before, after in pool.run(live_again_and_again, address, 12):
+        assert all(map(int.__le__, after, before))
+
+
+def meet_in_the_environment(port):
+    use_mesh()
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("mesh", timeout=30)
+    assert (dist.get_rank(), dist.get_world_size()) == rank_and_size()
+    result = total()
+    dist.destroy_process_group()
+    return result
+
+
+def test_the_environment_is_enough(pool):
+    assert pool.run(meet_in_the_environment, free_port()) == [4.0] * 4
+
+
+def init_as(address, ranks, sizes, timeout):
+    use_mesh()
+    me = rank_and_size()[0]
+    if ranks[me] is None:
+        return None
+    began = time.monotonic()
+    with pytest.raises(dist.DistError) as caught:
+        dist.init_process_group("mesh", init_method=address, rank=ranks[me], world_size=sizes[me], timeout=timeout)
+    assert not dist.is_initialized()
+    return type(caught.value).__name__, str(caught.value), time.monotonic() - began
+
+
+def test_a_rank_that_does_not_come_is_named_to_all_that_do(pool):
+    address = f"tcp://127.0.0.1:{free_port()}"
+    told = [t for t in pool.run(init_as, address, [0, 1, None, 3], [4] * 4, 1.0) if t]
+    assert len(told) == 3
+    for kind, text, took_s in told:
+        assert (kind, "rank 2 of 4 did not come within 1 s" in text) == ("DistTimeoutError", True), text
+        assert took_s < 2.5
+
+
+def test_processes_that_claim_one_rank_are_named_to_all(pool):
+    address = f"tcp://127.0.0.1:{free_port()}"
+    told = pool.run(init_as, address, [0, 1, 2, 2], [4] * 4, 10.0)
+    for kind, text, took_s in told:
+        assert kind == "RendezvousError"
+        assert text.count("rank 2 (host ") == 2
+        assert took_s < 5
+
+
+def test_world_sizes_that_disagree_are_named_to_all(pool):
+    address = f"tcp://127.0.0.1:{free_port()}"
+    for kind, text, _ in pool.run(init_as, address, [0, 1, 2, 3], [4, 4, 4, 5], 10.0):
+        assert kind == "RendezvousError"
+        assert "world_size is 4 for" in text or "world_size is 5 for" in text
+
+
+def leave_early(port):
+    """Let the rank that hosts the store leave at once, while the others may still be coming."""
+    use_mesh()
+    rank, size = rank_and_size()
+    for _ in range(5):
+        if rank:
+            time.sleep(0.01 * rank)
+        dist.init_process_group("mesh", f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=20)
+        dist.destroy_process_group()
+    return True
+
+
+def test_the_host_of_the_store_may_leave_at_once(pool):
+    assert pool.run(leave_early, free_port()) == [True] * 4
+
+
+def wait_for_a_rank_that_is_late(port):
+    use_mesh()
+    rank, size = rank_and_size()
+    dist.init_process_group("mesh", f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=20)
+    late = None
+    if rank != 2:
+        with pytest.raises(dist.DistTimeoutError) as caught:
+            dist.monitored_barrier(timeout=0.5, wait_all_ranks=True)
+        late = str(caught.value)
+        dist.barrier()
+    else:
+        dist.barrier()
+    dist.destroy_process_group()
+    return late
+
+
+def test_a_monitored_barrier_tells_every_rank_who_is_missing(pool):
+    said = pool.run(wait_for_a_rank_that_is_late, free_port())
+    assert said[2] is None
+    assert len({text for text in said if text}) == 1
+    assert "rank 2 of 4 did not come within 0.5 s" in said[0]
