@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -170,3 +171,64 @@ def test_a_monitored_barrier_tells_every_rank_who_is_missing(pool):
     assert said[2] is None
     assert len({text for text in said if text}) == 1
     assert "rank 2 of 4 did not come within 0.5 s" in said[0]
+
+
+LEAVES = """
+import importlib.util, sys, time
+spec = importlib.util.spec_from_file_location("lives", {here!r})
+lives = importlib.util.module_from_spec(spec)
+sys.modules["lives"] = lives
+spec.loader.exec_module(lives)
+lives.use_mesh()
+import numpy, rankwise
+rankwise.init_process_group("mesh", "tcp://127.0.0.1:{port}", rank={rank}, world_size=2, timeout=20)
+rankwise.all_reduce(numpy.ones(1))
+{rest}
+print(time.monotonic())
+"""
+
+
+def leave(rests):
+    """Run two ranks that end in their own ways; return exit codes and how long they took after their last line."""
+    port, processes = free_port(), []
+    for rank, rest in enumerate(rests):
+        code = LEAVES.format(here=__file__, port=port, rank=rank, rest=rest)
+        processes.append(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    outcomes = []
+    for process in processes:
+        out, err = process.communicate(timeout=30)
+        took_s = time.monotonic() - float(out.split()[-1]) if out else None
+        outcomes.append((process.returncode, took_s, err.decode()))
+    return outcomes
+
+
+def test_a_process_that_ends_without_destroy_neither_hangs_nor_complains():
+    for code, took_s, complaints in leave(["", ""]):
+        assert (code, complaints) == (0, "")
+        assert took_s < 5
+
+
+def test_a_pending_operation_does_not_hold_the_exit():
+    pending = "work = rankwise.all_reduce(numpy.ones(1), async_op=True)"
+    for code, took_s, _ in leave([pending, ""]):
+        assert code == 0
+        assert took_s < 5
+
+
+def test_an_interrupt_reaches_a_rank_that_waits():
+    interrupted = """
+import os, signal, threading
+threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+began = time.monotonic()
+try:
+    rankwise.barrier()
+except KeyboardInterrupt:
+    assert time.monotonic() - began < 1.5
+try:
+    rankwise.barrier()
+except rankwise.GroupAbortedError as error:
+    assert "KeyboardInterrupt" in str(error)
+"""
+    waiting = "time.sleep(1)"
+    (first, _, said), _ = leave([interrupted, waiting])
+    assert (first, said) == (0, "")
