@@ -176,19 +176,32 @@ class Communicator(ABC):
 
     def send(self, array: Array, dst: int, tag: int, timeout_s: float) -> None:
         """Send and wait until the buffer is the caller's again."""
-        self.isend(array, dst, tag).wait(timeout_s)
+        self._finish(self.isend(array, dst, tag), f"send to rank {self.context.global_ranks[dst]}", timeout_s)
 
     def recv(self, array: Array, src: int | None, tag: int, timeout_s: float) -> int:
         """Receive and return the sender's group rank."""
         work = self.irecv(array, src, tag)
+        who = "anyone" if src is None else f"rank {self.context.global_ranks[src]}"
+        self._finish(work, f"recv from {who}", timeout_s)
+        return work.source_rank()
+
+    def _finish(self, work: Work, what: str, timeout_s: float) -> None:
+        """Wait for a message; one that is given up must neither swallow the next one nor use the buffer any more."""
         try:
             work.wait(timeout_s)
-        except DistTimeoutError as error:
-            # A receive that nobody waits for would swallow the next message.
+        except BaseException as error:
+            if work.is_success() or (work.is_completed() and not isinstance(error, DistTimeoutError)):
+                if isinstance(error, DistTimeoutError):
+                    return  # it came at the last moment
+                raise
+            where = f"{what} on group {self.context.name!r}, rank {self.context.global_ranks[self.rank]}"
+            late = DistTimeoutError(f"{where}: not done within {timeout_s:g} s")
             if not work.cancel():
-                self.fail(error)
+                broken = GroupAbortedError(f"{where} was broken off by {type(error).__name__}")
+                self.fail(late if isinstance(error, DistTimeoutError) else broken)
+            if isinstance(error, DistTimeoutError):
+                raise late from error
             raise
-        return work.source_rank()
 
     # ------------------------------------------------------------------ collectives, derived unless overridden
     #
@@ -308,13 +321,13 @@ class Communicator(ABC):
         deadline = Deadline(timeout_s)
         operation = partial(self._run, fingerprint, body, deadline)
         if async_op:
-            return self._order.later(operation)
-        self._order.now(operation)
+            return self._order.later(operation, deadline, self.fail)
+        self._order.now(operation, deadline, self.fail)
         return COMPLETED
 
     def _run(self, fingerprint: Fingerprint, body: Body, deadline: Deadline) -> None:
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)
         sequence = next(self._sequence)
         try:
             counts = agree(self, fingerprint, sequence, deadline)

@@ -10,6 +10,9 @@ __all__ = ["Deadline", "Timeout", "seconds"]
 
 Timeout = float | timedelta
 
+#: Locks cannot wait longer than some centuries, so an infinite time-out is one of decades.
+_FOREVER_S = 1e9
+
 
 def seconds(timeout: Timeout) -> float:
     """Return a time-out in seconds.
@@ -26,7 +29,7 @@ def seconds(timeout: Timeout) -> float:
         value = float(timeout)
     if math.isnan(value) or value < 0:
         raise ValueError(f"timeout must not be negative, got {timeout!r}")
-    return value
+    return min(value, _FOREVER_S)
 
 
 class Deadline:

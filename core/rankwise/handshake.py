@@ -49,10 +49,10 @@ def meet(
     problem = _differences(what, json.loads(store.compare_set("config", "", mine)), card)
     if problem is None:
         problem = _duplicate(what, json.loads(store.compare_set(f"rank/{rank}", "", mine)), card)
-    if store.add("come", 1) == len(ranks) and problem is None:
-        problem = _FINE
-    if problem is not None:
+    if problem is not None:  # to be written before this rank is counted: the last to come finds all well otherwise
         store.compare_set("verdict", "", problem)
+    if store.add("come", 1) == len(ranks):
+        store.compare_set("verdict", "", _FINE)
     verdict = _verdict(store, ranks, what, deadline)
     if verdict != _FINE:
         store.add("told", 1)

@@ -6,17 +6,55 @@ one runs on a thread that is started by the first of them. Both obey one order, 
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
-from rankwise.deadline import Deadline
-from rankwise.errors import DistTimeoutError
+from rankwise.deadline import Deadline, Timeout
+from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 from rankwise.work import FutureWork
 
 __all__ = ["IssueOrder"]
 
 Operation = Callable[[], None]
+#: What to do with the error of an operation whose time has passed before its turn came: the order is broken then.
+GiveUp = Callable[[DistError], object]
+
+
+class _QueuedWork(FutureWork):
+    """An operation in the line. Its own time-out bounds every wait for it, even before its turn has come."""
+
+    def __init__(self, order: IssueOrder, deadline: Deadline, give_up: GiveUp) -> None:
+        super().__init__()
+        self._order, self._deadline, self._give_up = order, deadline, give_up
+
+    def wait(self, timeout: Timeout | None = None) -> bool:
+        """Wait; on the thread that serves the line, by serving it."""
+        self._order.serve_while_waiting(self)
+        if timeout is not None or self.is_completed():
+            return super().wait(timeout)
+        try:
+            return super().wait(self._deadline.remaining() + _LEEWAY_S)
+        except DistTimeoutError:
+            if self.is_completed():
+                return super().wait()
+            late = DistTimeoutError(
+                f"not done within {self._deadline.timeout_s:g} s: operations before it in the group take longer"
+            )
+            self._give_up(late)
+            self.fail(late)
+            return super().wait()
+
+
+class _Item(NamedTuple):
+    operation: Operation
+    work: FutureWork
+
+
+#: An operation that has its turn ends by its own time-out; only one that has not is ended by its waiter.
+_LEEWAY_S = 0.02
 
 
 class IssueOrder:
@@ -25,32 +63,36 @@ class IssueOrder:
     def __init__(self, name: str) -> None:
         self._name = name
         self._changed = threading.Condition(threading.Lock())
-        self._waiting: deque[tuple[Operation, FutureWork]] = deque()
+        self._waiting: deque[_Item] = deque()
         self._busy = False
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def now(self, operation: Operation) -> None:
+    def now(self, operation: Operation, deadline: Deadline, give_up: GiveUp) -> None:
         """Run `operation` when its turn comes, and return or raise what it does."""
         with self._changed:
             idle = not self._busy and not self._waiting
             if idle:
                 self._busy = True
         if not idle:
-            self._in_line(operation)
+            self.later(operation, deadline, give_up).wait()
             return
         try:
             operation()
         finally:
             self._turn_over()
 
-    def later(self, operation: Operation) -> FutureWork:
+    def later(self, operation: Operation, deadline: Deadline, give_up: GiveUp) -> FutureWork:
         """Line `operation` up for the thread, and return its work."""
-        work = FutureWork()
+        work = _QueuedWork(self, deadline, give_up)
         with self._changed:
-            self._waiting.append((operation, work))
+            if self._closed:
+                raise GroupAbortedError("the group has been destroyed")
+            self._waiting.append(_Item(operation, work))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                # In a copy of the caller's context, so that callbacks find the caller's world.
+                serve = contextvars.copy_context().run
+                self._thread = threading.Thread(target=serve, args=(self._serve,), name=self._name, daemon=True)
                 self._thread.start()
             self._changed.notify_all()
         return work
@@ -73,8 +115,8 @@ class IssueOrder:
             dropped = list(self._waiting)
             self._waiting.clear()
             self._changed.notify_all()
-        for _, work in dropped:
-            work.fail(error)
+        for item in dropped:
+            item.work.fail(error)
 
     def close(self) -> None:
         """Stop the thread, once what it is running has ended."""
@@ -84,13 +126,11 @@ class IssueOrder:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def _in_line(self, operation: Operation) -> None:
-        work = self.later(operation)
+    def serve_while_waiting(self, work: FutureWork) -> None:
+        """On the thread that serves, which is in a callback of a finished operation: serve until `work` has ended."""
         if threading.current_thread() is self._thread:
-            # A callback of a finished operation calls from the very thread that would have to serve it.
-            while not work.is_completed():
-                self._serve_one()
-        work.wait()
+            while not work.is_completed() and self._serve_one():
+                pass
 
     def _serve(self) -> None:
         while self._serve_one():

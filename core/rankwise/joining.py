@@ -17,7 +17,14 @@ from rankwise.rendezvous import rendezvous
 from rankwise.store import HashStore, PrefixStore, Store
 from rankwise.world import World
 
-__all__ = ["Place", "join"]
+__all__ = ["Place", "join", "leave"]
+
+
+def leave(world: World) -> None:
+    """Let those that come to a store given by the program begin a new life there: this one is over, or never began."""
+    if world.leaving is not None:
+        store, life = world.leaving
+        store.compare_set("life", life, secrets.token_hex(8))
 
 
 class Place(NamedTuple):
@@ -45,8 +52,9 @@ def join(
             return Place(runtime.store, rank, world_size)
     if store is not None:
         _check_given(rank, world_size)
-        world.lives[store] = life = world.lives.get(store, 0) + 1
-        return Place(PrefixStore(f"life-{life}", store), rank, world_size)
+        life = store.compare_set("life", "", secrets.token_hex(8))
+        world.leaving = (store, life)
+        return Place(PrefixStore(f"life-{life.decode()}", store), rank, world_size)
     if world_size == 1 and rank in (0, -1) and init_method is None and "MASTER_ADDR" not in os.environ:
         return Place(HashStore(), 0, 1)
     return _meet_at(world, init_method or "env://", rank, world_size, deadline)

@@ -80,17 +80,17 @@ def expand_nodes(text: str) -> list[str]:
     """
     names: list[str] = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text):
+        if not re.fullmatch(r"(?:[^\[\]]+|\[[^\[\]]*\])+", part):
+            raise ValueError(f"{text[:200]!r} is not a node list: its brackets do not match")
         prefixes = [""]
         for plain, ranges in re.findall(r"([^\[\]]+)|\[([^\[\]]*)\]", part):
             choices = [plain] if plain else _expand(ranges, text)
             if len(prefixes) * len(choices) + len(names) > _MAX_NODES:
                 raise ValueError(f"{text[:200]!r} lists too many nodes")
             prefixes = [prefix + choice for prefix in prefixes for choice in choices]
-        if part.count("[") != part.count("]"):
-            raise ValueError(f"{text[:200]!r} is not a node list: a bracket is open")
         names += prefixes
-    if not names or not all(names):
-        raise ValueError(f"{text[:200]!r} is not a node list")
+    if not names:
+        raise ValueError(f"{text[:200]!r} is not a node list: it is empty")
     return names
 
 

@@ -13,8 +13,8 @@ from rankwise.contract import API_VERSION, Communicator, Context
 from rankwise.deadline import Deadline, Timeout, seconds
 from rankwise.errors import BackendUnavailableError, DistError, DistTimeoutError, RendezvousError
 from rankwise.handshake import meet, wait_for
-from rankwise.joining import join
-from rankwise.process_group import ProcessGroup
+from rankwise.joining import join, leave
+from rankwise.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.registry import registry
 from rankwise.store import PrefixStore, Store
 from rankwise.version import __version__
@@ -131,15 +131,18 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
     world = current()
     if world.default is None:
         raise ValueError("destroy_process_group: there is no process group; was it destroyed before?")
-    if isinstance(group, int):
-        return  # what a non-member has in place of a group
+    if group == NON_GROUP_MEMBER:
+        return
+    if not isinstance(group, ProcessGroup | None):
+        raise TypeError(f"destroy_process_group: {group!r} is not a process group")
     if world.forked:
         world.reset()
     elif group is None or group is world.default:
         _leave(world)
-    elif world.groups.pop(group.name, None) is None:
+    elif world.groups.get(group.name) is not group:
         raise ValueError(f"destroy_process_group: {group!r} was destroyed before")
     else:
+        del world.groups[group.name]
         group.close(group.timeout_s)
 
 
@@ -246,6 +249,8 @@ def _leave(world: World) -> None:
 
 def _release(world: World) -> None:
     """Close the store that `init_process_group` has opened, and forget everything."""
+    with contextlib.suppress(DistError):
+        leave(world)
     if world.owned_store is not None:
         if getattr(world.owned_store, "is_master", False):
             _stay(world.stay_for)

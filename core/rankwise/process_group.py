@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rankwise import capability
@@ -10,7 +11,7 @@ from rankwise.arrays import Array, device_of
 from rankwise.backend import BackendConfig
 from rankwise.contract import Communicator
 from rankwise.deadline import Timeout, seconds
-from rankwise.errors import DistError, GroupAbortedError
+from rankwise.errors import DistBackendError, DistError, GroupAbortedError
 from rankwise.reduce_op import ReduceOp
 from rankwise.registry import registry
 
@@ -109,7 +110,7 @@ class ProcessGroup:
         if communicator is None:
             communicator = self._lanes[key] = self._open_lane(op, device_of(array), array.dtype, reduce_op)
         if communicator.failure is not None:
-            raise communicator.failure
+            raise communicator.failure.with_traceback(None)  # lest it grows with each call
         return communicator
 
     def any_lane(self, op: str, device: str | None = None) -> tuple[Communicator, str]:
@@ -117,7 +118,7 @@ class ProcessGroup:
         device = device or ("cpu" if "cpu" in self._communicators else next(iter(self._communicators), "cpu"))
         communicator = self._open_lane(op, device, None, None)
         if communicator.failure is not None:
-            raise communicator.failure
+            raise communicator.failure.with_traceback(None)  # lest it grows with each call
         return communicator, device
 
     def require_feature(self, feature: str, device: str, op: str) -> None:
@@ -150,12 +151,13 @@ class ProcessGroup:
         self._lanes.clear()
         errors: list[DistError] = []
         for communicator in communicators:
-            for step in (lambda c=communicator: c.drain(timeout_s), communicator.shutdown):
+            for step in (partial(communicator.drain, timeout_s), communicator.shutdown):
                 try:
                     step()
-                except DistError as error:
-                    communicator.fail(error)
-                    errors.append(error)
+                except Exception as error:  # one backend's trouble must not keep the others open
+                    failure = error if isinstance(error, DistError) else DistBackendError(f"closing failed: {error!r}")
+                    communicator.fail(failure)
+                    errors.append(failure)
         if errors:
             raise errors[0]
 

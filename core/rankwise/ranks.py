@@ -22,9 +22,10 @@ def group_rank(group: ProcessGroup, name: str, global_rank: int | None, in_group
     if (global_rank is None) == (in_group is None):
         raise ValueError(f"give exactly one of {name} (a global rank) and group_{name} (a rank in the group)")
     if in_group is not None:
-        if not 0 <= _integer(in_group, f"group_{name}") < len(group.ranks):
-            raise ValueError(f"group_{name}={in_group} is not a rank of a group of {len(group.ranks)}")
-        return in_group
+        index = _integer(in_group, f"group_{name}")
+        if not 0 <= index < len(group.ranks):
+            raise ValueError(f"group_{name}={index} is not a rank of a group of {len(group.ranks)}")
+        return index
     rank = group.rank_of.get(_integer(global_rank, name))
     if rank is None:
         raise ValueError(f"{name}={global_rank} is not in group {group.group_desc!r} of ranks {list(group.ranks)}")

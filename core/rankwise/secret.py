@@ -23,6 +23,7 @@ __all__ = [
     "load",
     "new",
     "new_file",
+    "use",
     "verify",
 ]
 
@@ -37,6 +38,7 @@ _FD, _FILE = "RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE"
 _PIPE_PATIENCE_S = 1.0
 
 _loaded: dict[tuple[str | None, str | None], Secret] = {}
+_given: Secret | None = None
 
 
 class Secret(bytes):
@@ -74,12 +76,24 @@ def hand_down(secret: bytes) -> int:
     return descriptor
 
 
-def load() -> Secret | None:
-    """Return the job secret that the environment names; None if it names none.
+def use(secret: bytes) -> None:
+    """Set the secret of this process, for a launcher that has brought it in its own way.
 
     Raises:
-        ValueError: What it names cannot be read, is no secret, or can be read by others.
+        ValueError: It is none.
     """
+    global _given
+    _given = _parse(secret, "the secret given")
+
+
+def load() -> Secret | None:
+    """Return the job secret that was set or that the environment names; None if there is none.
+
+    Raises:
+        ValueError: What the environment names cannot be read, is no secret, or can be read by others.
+    """
+    if _given is not None:
+        return _given
     key = os.environ.get(_FD), os.environ.get(_FILE)
     if key not in _loaded:
         if key[0] is not None:
@@ -170,7 +184,7 @@ def _parse(data: bytes, origin: str) -> Secret:
     if len(data) == SECRET_NBYTES:
         return Secret(data)
     try:
-        value = bytes.fromhex(data.decode("ascii").strip())
+        value = bytes.fromhex(data.decode("ascii"))
     except ValueError:
         value = b""
     if len(value) != SECRET_NBYTES:

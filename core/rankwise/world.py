@@ -11,7 +11,6 @@ import warnings
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from rankwise.errors import ForkedProcessError
 from rankwise.process_group import NON_GROUP_MEMBER, ProcessGroup
@@ -38,12 +37,12 @@ class World:
     #: Counters and what they must reach before the host of the store may leave: all members have made a group, or all
     #: have heard why not.
     stay_for: list[tuple[Store, str, int]] = field(default_factory=list)
-    #: How many lives of the default group a store given by the program has served, one after the other.
-    lives: WeakKeyDictionary[Store, int] = field(default_factory=WeakKeyDictionary)
     #: For each rendezvous address, the life that this process has left there, lest it joins it again.
     left: dict[str, bytes] = field(default_factory=dict)
     #: Where this life was joined: an address and the mark of the life.
     joined: tuple[str, bytes] | None = None
+    #: A store given by the program, and the mark of the life that was joined there.
+    leaving: tuple[Store, bytes] | None = None
     #: This is the copy of a world in a forked child: nothing in it may be used or closed.
     forked: bool = False
 
@@ -52,7 +51,7 @@ class World:
         left = self.left
         if self.joined is not None:
             left[self.joined[0]] = self.joined[1]
-        self.__init__(left=left, lives=self.lives)  # type: ignore[misc]
+        self.__init__(left=left)  # type: ignore[misc]
 
 
 _current: ContextVar[World] = ContextVar("rankwise_world", default=World())  # noqa: B039 - it is the process's

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
+from rankwise.deadline import Deadline
 from rankwise.errors import DistBackendError, GroupAbortedError
 from rankwise.issue_order import IssueOrder
 from rankwise.mailbox import Mailbox
@@ -121,9 +122,24 @@ def test_works_can_be_awaited():
 # ---------------------------------------------------------------------- the order of operations
 
 
+class Line(IssueOrder):
+    """An order whose operations have plenty of time, and whose failures are kept."""
+
+    def __init__(self):
+        super().__init__("test")
+        self.given_up = []
+
+    def now(self, operation, timeout_s=20):
+        super().now(operation, Deadline(timeout_s), self.given_up.append)
+
+    def later(self, operation, timeout_s=20, give_up=None):
+        deadline = timeout_s if isinstance(timeout_s, Deadline) else Deadline(timeout_s)
+        return super().later(operation, deadline, give_up or self.given_up.append)
+
+
 @pytest.fixture
 def order():
-    order = IssueOrder("test")
+    order = Line()
     yield order
     order.close()
 
@@ -181,6 +197,32 @@ def test_a_callback_may_issue_and_wait_for_another_operation(order):
     order.later(lambda: done.append("second")).wait(5)
     order.drain(5)
     assert sorted(done) == ["inner", "second"]
+
+
+def test_a_callback_may_wait_for_an_asynchronous_operation(order):
+    done = []
+    gate = threading.Event()
+    first = order.later(lambda: gate.wait(10))
+    first.add_done_callback(lambda _: order.later(lambda: done.append("inner")).wait(5))
+    gate.set()
+    first.wait(5)
+    order.drain(5)
+    assert done == ["inner"]
+
+
+@pytest.mark.parametrize("issue", ["now", "later"])
+def test_an_operation_that_never_gets_its_turn_ends_at_its_time_out(order, issue):
+    gate = threading.Event()
+    order.later(lambda: gate.wait(10))
+    began = time.monotonic()
+    with pytest.raises(dist.DistTimeoutError, match="before it"):
+        if issue == "now":
+            order.now(lambda: None, 0.1)
+        else:
+            order.later(lambda: None, 0.1).wait()
+    assert 0.1 <= time.monotonic() - began < 1
+    assert len(order.given_up) == 1
+    gate.set()
 
 
 def test_draining_waits_and_gives_up_in_time(order):
