@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import Any
 
 from rankwise.arrays import Array, device_of
@@ -16,15 +17,16 @@ def terms(
     group: ProcessGroup, device: str | Array, op: str, async_op: bool, timeout: Timeout | None
 ) -> tuple[float, bool]:
     """Return the operation's time-out in seconds, and whether its call returns before it has ended."""
-    if timeout is None and not async_op and group.collected is None:
+    if timeout is None and not async_op and not group.collected:
         return group.timeout_s, False
     device = device if isinstance(device, str) else device_of(device)
     if async_op:
         group.require_feature("async", device, op)
+    later = async_op or get_ident() in group.collected
     if timeout is None:
-        return group.timeout_s, True
+        return group.timeout_s, later
     group.require_feature("timeout", device, op)
-    return seconds(timeout), async_op or group.collected is not None
+    return seconds(timeout), later
 
 
 def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work | None:
@@ -36,9 +38,9 @@ def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work
         result: The caller's own buffers, which the operation fills.
         async_op: Whether the caller asked for the work.
     """
-    if group.collected is not None:
+    if group.collected and get_ident() in group.collected:
         bound = BoundWork(work, result, group.ranks)
-        group.collected.append(bound)
+        group.collected[get_ident()].append(bound)
         return bound if async_op else None
     if async_op:
         return BoundWork(work, result, group.ranks)

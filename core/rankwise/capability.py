@@ -220,6 +220,8 @@ def require(
     """
     if dtype is not None and dtype.hasobject:
         raise TypeError(f"{op}: arrays of Python objects do not travel; use the object collectives")
+    if dtype is not None and dtype.itemsize == 0:
+        raise TypeError(f"{op}: arrays of dtype {dtype}, whose items have no bytes, do not travel")
     name, reduction = _dtype_name(dtype), reduce_op_name(reduce_op)
     cell = table.cell(op, device)
     if cell.usable and cell.takes(name, reduction):

@@ -14,6 +14,7 @@ from rankwise.reduce_op import ReduceOp
 from rankwise.tags import MAX_TAG
 
 __all__ = [
+    "apart",
     "array_list",
     "equal_parts",
     "input_array",
@@ -54,6 +55,24 @@ def array_list(group: ProcessGroup, op: str, name: str, values: Any, writable: b
         raise ValueError(f"{_where(group, op, name)} has {len(listed)} arrays, but the group has {group.size()} ranks")
     check = output_array if writable else input_array
     return [check(group, op, f"{name}[{i}]", value) for i, value in enumerate(listed)]
+
+
+def apart(group: ProcessGroup, op: str, name: str, written: Sequence[Array], read: Sequence[Array] = ()) -> None:
+    """Raise if an array that is written to shares memory with another one of the call.
+
+    Args:
+        group: The group.
+        op: The operation.
+        name: The name of the written arrays' argument.
+        written: Arrays that are written to, none of which may touch another.
+        read: Arrays that are read while that happens.
+    """
+    spans = [(*_span(array), True) for array in written if array.size]
+    spans += [(*_span(array), False) for array in read if array.size]
+    spans.sort()
+    for (_, end, writes), (begin, _, also_writes) in pairwise(spans):
+        if begin < end and (writes or also_writes):
+            raise ValueError(f"{_where(group, op, name)} shares memory with another array of the call")
 
 
 def root_list(
@@ -111,6 +130,7 @@ def split_parts(
         sizes: Length of each part; None for equal parts.
     """
     size, rows = group.size(), array.shape[0] if array.ndim else 1
+    sizes = [] if sizes is None else [int(size) for size in sizes]
     if not sizes:
         if rows % size:
             raise ValueError(f"{_where(group, op, name)} has {rows} rows, which {size} ranks do not divide evenly")
@@ -124,20 +144,26 @@ def split_parts(
     return [array[a:b] for a, b in pairwise(accumulate(sizes, initial=0))]
 
 
-def reduce_op(group: ProcessGroup, op: str, value: Any) -> ReduceOp:
-    """Return `value` if it is a reduce op."""
+def reduce_op(group: ProcessGroup, op: str, value: Any, array: Array) -> ReduceOp:
+    """Return `value` if it is a reduce op that can be done on `array`, factor and all."""
     if not isinstance(value, ReduceOp):
         raise TypeError(f"{_where(group, op, 'op')} must be a ReduceOp such as ReduceOp.SUM, not {value!r:.100}")
+    if value.factor is None:
+        return value
+    if not isinstance(value.factor, (int, float, complex, np.number)):
+        raise TypeError(f"{_where(group, op, 'op')}: the factor must be a number, not {value.factor!r:.100}")
+    if isinstance(value.factor, (complex, np.complexfloating)) and array.dtype.kind != "c":
+        raise TypeError(f"{_where(group, op, 'op')}: a complex factor cannot scale an array of {array.dtype}")
     return value
 
 
 def tag(group: ProcessGroup, op: str, value: Any) -> int:
     """Return `value` if it is a tag that users may use."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{_where(group, op, 'tag')} must be an integer, not {value!r:.100}")
     if not 0 <= value <= MAX_TAG:
         raise ValueError(f"{_where(group, op, 'tag')} is {value}, but must be from 0 to {MAX_TAG}")
-    return value
+    return int(value)
 
 
 def _shared(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
@@ -145,6 +171,11 @@ def _shared(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
         return as_array(value)
     except TypeError as error:
         raise TypeError(f"{_where(group, op, name)}: {error}") from error
+
+
+def _span(array: Array) -> tuple[int, int]:
+    begin = array.__array_interface__["data"][0] if type(array) is np.ndarray else array.data.ptr
+    return begin, begin + array.nbytes
 
 
 def _kind(array: Array) -> str:

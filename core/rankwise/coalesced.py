@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from threading import get_ident
 from typing import Any
 
 from rankwise.collectives import all_gather, all_reduce
+from rankwise.errors import DistError
 from rankwise.process_group import GroupLike, ProcessGroup
 from rankwise.reduce_op import ReduceOp
 from rankwise.work import FutureWork, Work
@@ -47,14 +49,20 @@ def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = Fa
     if pg is None:
         yield block
         return
-    if pg.collected is not None:
-        raise RuntimeError(f"coalescing: a block is already open on group {pg.group_desc!r}")
-    pg.collected = block.works
+    thread = get_ident()
+    if thread in pg.collected:
+        raise RuntimeError(f"coalescing: this thread has a block open on group {pg.group_desc!r} already")
+    pg.collected[thread] = block.works
     try:
         with _together(pg):
             yield block
+    except BaseException:
+        # The arrays are still being written to; nobody else would wait for that.
+        with suppress(DistError):
+            block.wait()
+        raise
     finally:
-        pg.collected = None
+        del pg.collected[thread]
     if not async_ops:
         block.wait()
 
@@ -63,6 +71,8 @@ def all_reduce_coalesced(
     tensors: Sequence[Any], op: ReduceOp = ReduceOp.SUM, group: GroupLike = None, async_op: bool = False
 ) -> Work | None:
     """Do an `all_reduce` of each array, issued together."""
+    if resolve(group, "all_reduce_coalesced") is None:
+        return None
     with coalescing(group, async_ops=True) as block:
         for tensor in tensors:
             all_reduce(tensor, op, group)
@@ -79,6 +89,8 @@ def all_gather_coalesced(
 
     `output_tensor_lists[i]` gets the arrays that the ranks gave as their `input_tensor_list[i]`.
     """
+    if resolve(group, "all_gather_coalesced") is None:
+        return None
     if len(output_tensor_lists) != len(input_tensor_list):
         raise ValueError(
             f"all_gather_coalesced: {len(output_tensor_lists)} output lists for {len(input_tensor_list)} inputs"
@@ -90,8 +102,6 @@ def all_gather_coalesced(
 
 
 def _together(pg: ProcessGroup) -> Any:
-    from contextlib import ExitStack
-
     stack = ExitStack()
     for communicator in pg.communicators():
         stack.enter_context(communicator.batch())

@@ -72,7 +72,7 @@ def all_reduce(
     if pg is None:
         return None
     array = check.output_array(pg, "all_reduce", "tensor", tensor)
-    lane = pg.lane(array, "all_reduce", check.reduce_op(pg, "all_reduce", op))
+    lane = pg.lane(array, "all_reduce", check.reduce_op(pg, "all_reduce", op, array))
     return finish(pg, lane.all_reduce(array, op, *terms(pg, array, "all_reduce", async_op, timeout)), tensor, async_op)
 
 
@@ -93,7 +93,7 @@ def reduce(
     root = group_rank(pg, "dst", dst, group_dst)
     checked = check.output_array if root == pg.rank() else check.input_array
     array = checked(pg, "reduce", "tensor", tensor)
-    lane = pg.lane(array, "reduce", check.reduce_op(pg, "reduce", op))
+    lane = pg.lane(array, "reduce", check.reduce_op(pg, "reduce", op, array))
     return finish(pg, lane.reduce(array, op, root, *terms(pg, array, "reduce", async_op, timeout)), tensor, async_op)
 
 
@@ -113,6 +113,7 @@ def all_gather(
     parts = check.array_list(pg, "all_gather", "tensor_list", tensor_list, writable=True)
     check.same_kind(pg, "all_gather", array, "tensor", parts, "tensor_list")
     check.same_size(pg, "all_gather", array, "tensor", parts[pg.rank()], "this rank's own entry of tensor_list")
+    check.apart(pg, "all_gather", "tensor_list", parts)
     require_uneven(pg, "all_gather", parts)
     lane = pg.lane(array, "all_gather")
     work = lane.all_gather(parts, array, *terms(pg, array, "all_gather", async_op, timeout))
@@ -160,6 +161,7 @@ def gather(
     if parts is not None:
         check.same_kind(pg, "gather", array, "tensor", parts, "gather_list")
         check.same_size(pg, "gather", array, "tensor", parts[root], "this rank's own entry of gather_list")
+        check.apart(pg, "gather", "gather_list", parts)
     require_uneven(pg, "gather", parts)
     lane = pg.lane(array, "gather")
     work = lane.gather(parts, array, root, *terms(pg, array, "gather", async_op, timeout))
@@ -186,6 +188,7 @@ def scatter(
     if parts is not None:
         check.same_kind(pg, "scatter", array, "tensor", parts, "scatter_list")
         check.same_size(pg, "scatter", array, "tensor", parts[root], "this rank's own entry of scatter_list")
+        check.apart(pg, "scatter", "tensor", [array], [part for i, part in enumerate(parts) if i != root])
     require_uneven(pg, "scatter", parts)
     lane = pg.lane(array, "scatter")
     work = lane.scatter(array, parts, root, *terms(pg, array, "scatter", async_op, timeout))
@@ -210,7 +213,7 @@ def reduce_scatter(
     check.same_kind(pg, "reduce_scatter", array, "output", parts, "input_list")
     check.same_size(pg, "reduce_scatter", array, "output", parts[pg.rank()], "this rank's own entry of input_list")
     require_uneven(pg, "reduce_scatter", parts)
-    lane = pg.lane(array, "reduce_scatter", check.reduce_op(pg, "reduce_scatter", op))
+    lane = pg.lane(array, "reduce_scatter", check.reduce_op(pg, "reduce_scatter", op, array))
     work = lane.reduce_scatter(array, parts, op, *terms(pg, array, "reduce_scatter", async_op, timeout))
     return finish(pg, work, output, async_op)
 
@@ -232,7 +235,7 @@ def reduce_scatter_single(
     whole = check.input_array(pg, "reduce_scatter_single", "input", input)
     check.same_kind(pg, "reduce_scatter_single", array, "output", [whole], "input")
     parts = check.equal_parts(pg, "reduce_scatter_single", "input", whole, array, "output")
-    lane = pg.lane(array, "reduce_scatter", check.reduce_op(pg, "reduce_scatter_single", op))
+    lane = pg.lane(array, "reduce_scatter", check.reduce_op(pg, "reduce_scatter_single", op, array))
     work = lane.reduce_scatter(array, parts, op, *terms(pg, array, "reduce_scatter", async_op, timeout))
     return finish(pg, work, output, async_op)
 
@@ -302,6 +305,7 @@ def _exchange(
     check.same_kind(pg, op, ins[0], "the first input", [*ins, *outs], "the arrays")
     mine = pg.rank()
     check.same_size(pg, op, outs[mine], "this rank's own output part", ins[mine], "its own input part")
+    check.apart(pg, op, "the output", outs, ins)
     require_uneven(pg, op, outs, ins)
     lane = pg.lane(ins[0], "all_to_all")
     return lane.all_to_all(outs, ins, *terms(pg, ins[0], "all_to_all", async_op, timeout))

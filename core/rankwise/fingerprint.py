@@ -8,6 +8,7 @@ their calls in words, and all raise the same `CollectiveMismatchError` naming th
 from __future__ import annotations
 
 import json
+import os
 import struct
 import sys
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,7 @@ class Fingerprint:
         parts: Number of elements of each part, where all ranks must have the same parts.
         sent: Number of elements to each rank, where each pair must agree for itself.
         received: Number of elements from each rank, likewise.
+        shape: The array's shape, where all ranks must have the same.
     """
 
     op: str
@@ -60,6 +62,7 @@ class Fingerprint:
     parts: tuple[int, ...] = ()
     sent: tuple[tuple[int, int], ...] = ()
     received: tuple[tuple[int, int], ...] = ()
+    shape: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -82,6 +85,7 @@ class Fingerprint:
             tuple(part.size for part in parts),
             _per_peer(sent),
             _per_peer(received),
+            tuple(array.shape) if op in _UNIFORM else (),
         )
 
     def __str__(self) -> str:
@@ -89,14 +93,14 @@ class Fingerprint:
         if self.parts:
             about.append(f"parts of {_numbers(self.parts)} elements")
         elif self.op in _UNIFORM:
-            about.append(f"{self.count} elements")
+            about.append(f"shape {self.shape}")
         return f"{self.op}({', '.join(word for word in about if word)})"
 
     def digest(self) -> int:
         """Return a hash of what must be the same on every rank."""
         # With parts, ranks may contribute different counts: either all know all parts, or each pair agrees for itself.
         count = self.count if self.op in _UNIFORM else -1
-        return _digest(self.op, self.reduce_op, self.root, self.dtype, count, self.parts)
+        return _digest(self.op, self.reduce_op, self.root, self.dtype, count, self.parts, self.shape)
 
 
 def agree(comm: Communicator, mine: Fingerprint, sequence: int, deadline: Deadline) -> tuple[int, ...]:
@@ -134,7 +138,7 @@ def _exchange(comm: Communicator, record: bytes, deadline: Deadline) -> list[byt
 def _mismatch(comm: Communicator, mine: Fingerprint, sequence: int, deadline: Deadline) -> CollectiveMismatchError:
     words = json.dumps({**asdict(mine), "sequence": sequence, "at": _call_site()}).encode()
     # All ranks must send the same number of bytes, and a rank may have a count for each of its peers.
-    room = 512 + 64 * comm.size
+    room = 1024 + 64 * comm.size
     calls = [json.loads(row.rstrip(b"\0")) for row in _exchange(comm, words[:room].ljust(room, b"\0"), deadline)]
     return _explain(calls, comm.context.global_ranks, comm.context.name)
 
@@ -178,7 +182,7 @@ def _explain_pairs(calls: list[dict[str, Any]], names: tuple[int, ...], group: s
 def _said(call: dict[str, Any]) -> Fingerprint:
     fields = {key: value for key, value in call.items() if key not in ("sequence", "at")}
     lists = {key: tuple(map(tuple, fields[key])) for key in ("sent", "received")}
-    return Fingerprint(**{**fields, **lists, "parts": tuple(fields["parts"])})
+    return Fingerprint(**{**fields, **lists, "parts": tuple(fields["parts"]), "shape": tuple(fields["shape"])})
 
 
 def _words(call: dict[str, Any]) -> str:
@@ -197,10 +201,10 @@ def _numbers(numbers: Sequence[int]) -> str:
 def _call_site() -> str:
     """Return file and line of the program's own call, or nothing on a thread of ours."""
     frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE + os.sep):
         frame = frame.f_back
     name = Path(frame.f_code.co_filename).name
-    return "" if name == "threading.py" else f"{name[-100:]}:{frame.f_lineno}"
+    return "" if name == "threading.py" else f"{_plain(name[-100:])}:{frame.f_lineno}"
 
 
 def _per_peer(arrays: Mapping[int, Array] | Sequence[Array] | None) -> tuple[tuple[int, int], ...]:
@@ -225,5 +229,10 @@ def _digest(*fields: Any) -> int:
 @lru_cache(maxsize=256)
 def _dtype_text(dtype: np.dtype[Any]) -> str:
     # `str` of bfloat16 is "<V2"; its name tells more. Byte order and the fields of structured types count.
-    text = str(dtype.name) if dtype.kind == "V" and dtype.names is None else str(dtype)
+    text = _plain(str(dtype.name) if dtype.kind == "V" and dtype.names is None else str(dtype))
     return text if len(text) < 200 else text[:100] + f"... ({_digest(text):x})"
+
+
+def _plain(text: str) -> str:
+    """Return a text whose JSON has as many bytes as it has characters, or nearly so."""
+    return text.encode("ascii", "replace").decode()

@@ -23,6 +23,7 @@ from rankwise.world import World, current
 __all__ = [
     "DEFAULT_TIMEOUT_S",
     "Plan",
+    "available",
     "come_together",
     "destroy_process_group",
     "init_process_group",
@@ -104,7 +105,7 @@ def init_process_group(
         raise ValueError("init_process_group: give init_method or store, not both")
     timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
     deadline = Deadline(timeout_s)
-    config = _available(BackendConfig(backend))
+    config = available(BackendConfig(backend))
     index = _device_index(device_id)
     try:
         place = join(world, config, init_method, world_size, rank, store, deadline)
@@ -218,7 +219,12 @@ def _context(world: World, plan: Plan, name: str) -> Context:
     )
 
 
-def _available(config: BackendConfig) -> BackendConfig:
+def available(config: BackendConfig) -> BackendConfig:
+    """Return a config if all its backends can run here.
+
+    Raises:
+        BackendUnavailableError: One cannot; the message says why, and what would help.
+    """
     for name in config.backends():
         answer = registry.availability(name)
         if not answer:

@@ -6,7 +6,7 @@ A backend whose transport hands over whole messages gives each to `deliver` and 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rankwise.arrays import Array, as_bytes
@@ -39,26 +39,31 @@ class Mailbox:
     """The messages and receives of one rank that have not met yet.
 
     Receives of one source and tag are met in the order they were begun, by messages in the order they came.
+
+    Args:
+        names: The global rank of each group rank, for messages to users.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[int] = ()) -> None:
+        self._names = names
         self._lock = threading.Lock()
         self._messages: list[_Message] = []
         self._receives: list[_Receive] = []
         self._failure: DistError | None = None
+        self._lost: dict[int, DistError] = {}
 
     def receive(self, array: Array, src: int | None, tag: int) -> Work:
         """Begin to receive into `array` from `src`, or from anyone if None."""
         receive = _Receive(self, as_bytes(array), src, tag)
         with self._lock:
-            failure = self._failure
+            failure = self._failure or (None if src is None else self._lost.get(src))
             message = next((m for m in self._messages if _fits(m, receive)), None)
             if message is not None:
                 self._messages.remove(message)
             elif failure is None:
                 self._receives.append(receive)
         if message is not None:
-            _meet(message, receive)
+            self._meet(message, receive)
         elif failure is not None:
             receive.fail(failure)
         return receive
@@ -83,7 +88,7 @@ class Mailbox:
             elif failure is None:
                 self._messages.append(message)
         if receive is not None:
-            _meet(message, receive)
+            self._meet(message, receive)
         elif failure is not None:
             on_end(failure)  # lest the sender waits for a receive that will never be begun
 
@@ -96,7 +101,10 @@ class Mailbox:
         return waiting
 
     def fail(self, error: DistError, src: int | None = None) -> None:
-        """Fail the receives that wait for `src`; for None all that wait, and all that will begin."""
+        """Fail the receives that wait for `src`, and those that will; for None all of them, from whomever.
+
+        Messages of a lost source that have come before can still be received.
+        """
         with self._lock:
             hit = [r for r in self._receives if src is None or r.src == src]
             self._receives = [r for r in self._receives if r not in hit]
@@ -104,26 +112,27 @@ class Mailbox:
                 self._failure = self._failure or error
                 dropped, self._messages = self._messages, []
             else:
+                self._lost.setdefault(src, error)
                 dropped = []
         for receive in hit:
             receive.fail(error)
         for message in dropped:
             message.on_end(error)
 
+    def _meet(self, message: _Message, receive: _Receive) -> None:
+        have, room = len(message.payload), len(receive.buffer)
+        if have > room:
+            name = self._names[message.src] if self._names else message.src
+            error = DistBackendError(
+                f"a message of {have} bytes from rank {name} (tag {message.tag}) met a receive of {room} bytes"
+            )
+            receive.fail(error)
+            message.on_end(error)
+            return
+        receive.buffer[:have] = message.payload
+        receive.succeed(source=message.src)
+        message.on_end(None)
+
 
 def _fits(message: _Message, receive: _Receive) -> bool:
     return message.tag == receive.tag and receive.src in (None, message.src)
-
-
-def _meet(message: _Message, receive: _Receive) -> None:
-    have, room = len(message.payload), len(receive.buffer)
-    if have > room:
-        error = DistBackendError(
-            f"a message of {have} bytes from rank {message.src} (tag {message.tag}) met a receive of {room} bytes"
-        )
-        receive.fail(error)
-        message.on_end(error)
-        return
-    receive.buffer[:have] = message.payload
-    receive.succeed(source=message.src)
-    message.on_end(None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from rankwise.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistTimeoutError
 from rankwise.process_group import ProcessGroup
@@ -9,6 +11,9 @@ from rankwise.store import PrefixStore, Store
 from rankwise.world import resolve
 
 __all__ = ["monitored_barrier"]
+
+#: How often a rank that waits looks whether its group has been aborted.
+_LOOK_S = 0.25
 
 
 def monitored_barrier(
@@ -30,8 +35,8 @@ def monitored_barrier(
     if pg is None:
         return
     timeout_s = pg.timeout_s if timeout is None else seconds(timeout)
+    lane, _ = pg.any_lane("barrier")
     if pg.store is None:
-        lane, _ = pg.any_lane("barrier")
         lane.barrier(timeout_s).wait()
         return
     pg.monitored += 1
@@ -49,8 +54,12 @@ def monitored_barrier(
 
 
 def _verdict(store: Store, pg: ProcessGroup, deadline: Deadline, wait_all_ranks: bool) -> str:
+    while not deadline.expired():
+        pg.any_lane("barrier")  # raises if the group is aborted meanwhile
+        with suppress(DistTimeoutError):
+            return store.get("verdict", timeout=min(_LOOK_S, deadline.remaining())).decode()
     try:
-        return store.get("verdict", timeout=deadline.remaining()).decode()
+        return store.get("verdict", timeout=0).decode()
     except DistTimeoutError:
         missing = [pg.ranks[rank] for rank in range(pg.size()) if not store.check([f"rank/{rank}"])]
         if not missing:

@@ -62,8 +62,9 @@ def all_reduce_multigpu(
     lane, total, inner = _reduced_here(pg, "all_reduce", arrays, op)
 
     def after() -> None:
-        for array in arrays:
-            op.finish(_near(total, array), array, pg.size() * len(arrays))
+        _finish(op, total, arrays[0])
+        for array in arrays[1:]:
+            _copy(array, arrays[0])
 
     work = lane.all_reduce(total, inner, *terms(pg, total, "all_reduce", async_op, None))
     return finish(pg, _then(work, after), tensor_list, async_op)
@@ -88,7 +89,7 @@ def reduce_multigpu(
 
     def after() -> None:
         if root == pg.rank():
-            op.finish(_near(total, arrays[index]), arrays[index], pg.size() * len(arrays))
+            _finish(op, total, arrays[index])
 
     work = lane.reduce(total, inner, root, *terms(pg, total, "reduce", async_op, None))
     return finish(pg, _then(work, after), tensor_list, async_op)
@@ -162,13 +163,25 @@ def _reduced_here(
     pg: ProcessGroup, op: str, arrays: list[Array], reduce_op: ReduceOp
 ) -> tuple[Communicator, Array, ReduceOp]:
     """Reduce this rank's own arrays; return the communicator, the sum so far, and the op for the rest of the way."""
-    pg.lane(arrays[0], op, check.reduce_op(pg, op, reduce_op))  # refuses by the dtype that the caller gave
+    pg.lane(arrays[0], op, check.reduce_op(pg, op, reduce_op, arrays[0]))  # refuses by the dtype that the caller gave
     total = reduce_op.accumulator(arrays[0])
     for array in arrays[1:]:
         reduce_op.combine(total, _near(reduce_op.accumulator(array), total))
+    if reduce_op.name == "AVG" and op != "reduce_scatter":
+        # Ranks may have different numbers of arrays; how many there are in all comes along as one more element.
+        total = np.append(total, total.dtype.type(len(arrays)))
     # Averages are divided at the very end, and factors are already in.
     inner = ReduceOp.SUM if reduce_op.name in ("AVG", "PREMUL_SUM") else reduce_op
     return pg.lane(total, op, inner), total, inner
+
+
+def _finish(op: ReduceOp, total: Array, out: Array) -> None:
+    """Write what `_reduced_here` has begun and the group has finished."""
+    total = _near(total, out)
+    if op.name == "AVG":
+        op.finish(total[:-1], out, int(total[-1].real))
+    else:
+        op.finish(total, out, 1)
 
 
 def _local(pg: ProcessGroup, op: str, name: str, values: Any) -> list[Array]:

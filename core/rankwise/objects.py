@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle as pickle_module
 from collections.abc import Sequence
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,13 @@ __all__ = [
 
 #: What a pickle begins with, and nothing that the codec has made.
 _PICKLE_MARK = 0x80
+#: Longest object; what is announced as longer is not believed.
+_MAX_NBYTES = 1 << 36
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: GroupLike = None, *, pickle: bool = False) -> None:
     """Put rank i's object into `object_list[i]` of every rank; the list must have one entry for each rank."""
-    pg = resolve(group, "all_gather_object")
+    pg = _group(group, "all_gather_object")
     if pg is None:
         return
     _sized(pg, "all_gather_object", "object_list", object_list)
@@ -56,7 +59,7 @@ def gather_object(
     pickle: bool = False,
 ) -> None:
     """Put rank i's object into `object_gather_list[i]` of the destination, global rank 0 unless told otherwise."""
-    pg = resolve(group, "gather_object")
+    pg = _group(group, "gather_object")
     if pg is None:
         return
     root = group_rank(pg, "dst", 0 if dst is None and group_dst is None else dst, group_dst)
@@ -82,7 +85,7 @@ def broadcast_object_list(
 
     `device` is taken for torch's sake; objects travel wherever the group's backend takes bytes.
     """
-    pg = resolve(group, "broadcast_object_list")
+    pg = _group(group, "broadcast_object_list")
     if pg is None:
         return
     root = group_rank(pg, "src", src, group_src)
@@ -105,7 +108,7 @@ def scatter_object_list(
     pickle: bool = False,
 ) -> None:
     """Put the i-th object of the source, global rank 0 unless told otherwise, into the first entry of rank i's list."""
-    pg = resolve(group, "scatter_object_list")
+    pg = _group(group, "scatter_object_list")
     if pg is None:
         return
     root = group_rank(pg, "src", 0 if src is None and group_src is None else src, group_src)
@@ -133,7 +136,7 @@ def send_object_list(
     pickle: bool = False,
 ) -> None:
     """Send a list of objects. `device` and `use_batch` are taken for torch's sake."""
-    pg = resolve(group, "send_object_list")
+    pg = _group(group, "send_object_list")
     if pg is None:
         return
     data = _pack(pg, list(object_list), pickle)
@@ -152,7 +155,7 @@ def recv_object_list(
     pickle: bool = False,
 ) -> int:
     """Receive a list of objects of the same length, from anyone if no source is given; return the sender's rank."""
-    pg = resolve(group, "recv_object_list")
+    pg = _group(group, "recv_object_list")
     if pg is None:
         return -1
     length = _number(pg, 0)
@@ -161,6 +164,13 @@ def recv_object_list(
     recv(data, sender, pg)
     _fill(pg, "recv_object_list", object_list, _unpack(data, pickle, sender))
     return sender
+
+
+def _group(group: GroupLike, op: str) -> ProcessGroup | None:
+    pg = resolve(group, op)
+    if pg is not None and get_ident() in pg.collected:
+        raise RuntimeError(f"{op}: object collectives cannot be coalesced; they need the lengths first")
+    return pg
 
 
 def _pack(pg: ProcessGroup, obj: Any, pickle: bool) -> Array:
@@ -190,6 +200,8 @@ def _number(pg: ProcessGroup, value: int) -> Array:
 
 
 def _room(pg: ProcessGroup, nbytes: int) -> Array:
+    if not 0 <= nbytes <= _MAX_NBYTES:
+        raise CodecError(f"an object of {nbytes} bytes is announced; an object has at most {_MAX_NBYTES}")
     return _on_device(pg, np.empty(nbytes, np.uint8))
 
 

@@ -9,7 +9,8 @@ from rankwise import check
 from rankwise.arrays import Array, device_of
 from rankwise.calling import terms
 from rankwise.contract import Communicator
-from rankwise.deadline import Timeout
+from rankwise.deadline import Timeout, seconds
+from rankwise.errors import DistTimeoutError
 from rankwise.process_group import GroupLike, ProcessGroup
 from rankwise.ranks import group_rank
 from rankwise.work import BoundWork, Work
@@ -35,6 +36,7 @@ def send(
     pg = resolve(group, "send")
     if pg is None:
         return
+    tag = check.tag(pg, "send", tag)
     array, peer, lane = _outgoing(pg, "send", tensor, dst, group_dst, tag)
     if peer == pg.rank():
         raise ValueError(f"send on rank {pg.global_rank}: a blocking send to oneself would never return; use isend")
@@ -57,6 +59,7 @@ def recv(
     pg = resolve(group, "recv")
     if pg is None:
         return -1
+    tag = check.tag(pg, "recv", tag)
     array, peer, lane = _incoming(pg, "recv", tensor, src, group_src, tag)
     return pg.ranks[lane.recv(array, peer, tag, terms(pg, array, "recv", False, timeout)[0])]
 
@@ -68,8 +71,9 @@ def isend(
     pg = resolve(group, "isend")
     if pg is None:
         return None
+    tag = check.tag(pg, "isend", tag)
     array, peer, lane = _outgoing(pg, "isend", tensor, dst, group_dst, tag)
-    return BoundWork(lane.isend(array, peer, tag), (tensor, array), pg.ranks)
+    return _Message(pg, lane, lane.isend(array, peer, tag), tensor, array, f"isend to rank {pg.ranks[peer]}")
 
 
 def irecv(
@@ -79,8 +83,38 @@ def irecv(
     pg = resolve(group, "irecv")
     if pg is None:
         return None
+    tag = check.tag(pg, "irecv", tag)
     array, peer, lane = _incoming(pg, "irecv", tensor, src, group_src, tag)
-    return BoundWork(lane.irecv(array, peer, tag), tensor, pg.ranks)
+    who = "anyone" if peer is None else f"rank {pg.ranks[peer]}"
+    return _Message(pg, lane, lane.irecv(array, peer, tag), tensor, array, f"irecv from {who}")
+
+
+class _Message(BoundWork):
+    """A message under way, which the group's time-out bounds where a wait gives none."""
+
+    def __init__(
+        self, pg: ProcessGroup, lane: Communicator, inner: Work, result: Any, array: Array, what: str
+    ) -> None:
+        super().__init__(inner, result, pg.ranks)
+        self._array = array  # what the backend uses, which may be a copy; kept alive with the work
+        self._lane, self._timeout_s = lane, pg.timeout_s
+        self._what = f"{what} on group {pg.group_desc!r}, rank {pg.global_rank}"
+
+    def wait(self, timeout: Timeout | None = None) -> bool:
+        """Wait until the message has been sent or received.
+
+        Without a time-out the group's applies, and at its end the message is withdrawn, or the group given up.
+        """
+        timeout_s = self._timeout_s if timeout is None else seconds(timeout)
+        try:
+            return self._inner.wait(timeout_s)
+        except DistTimeoutError as error:
+            if self._inner.is_completed():
+                return self._inner.wait()
+            late = DistTimeoutError(f"{self._what}: not done within {timeout_s:g} s")
+            if timeout is None and not self._inner.cancel():
+                self._lane.fail(late)
+            raise late from error
 
 
 class P2POp:
@@ -139,15 +173,19 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
         raise ValueError("batch_isend_irecv: all messages of a batch must belong to one group")
     # All arguments are checked before the first message leaves.
     checked = [_checked(pg, message) for message in messages]
+    works: list[Work] = []
     with checked[0][1].batch():
-        return [BoundWork(begin(array, peer, tag), array, pg.ranks) for begin, _, array, peer, tag in checked]
+        for message, (begin, lane, array, peer, tag) in zip(messages, checked, strict=True):
+            works.append(_Message(pg, lane, begin(array, peer, tag), message.tensor, array, repr(message)))
+    return works
 
 
 def _checked(pg: ProcessGroup, message: P2POp) -> tuple[Callable[..., Work], Communicator, Array, int | None, int]:
     side = _outgoing if message.op is isend else _incoming
     name = message.op.__name__
-    array, peer, lane = side(pg, name, message.tensor, message.peer, message.group_peer, message.tag)
-    return (lane.isend if message.op is isend else lane.irecv), lane, array, peer, message.tag
+    tag = check.tag(pg, name, message.tag)
+    array, peer, lane = side(pg, name, message.tensor, message.peer, message.group_peer, tag)
+    return (lane.isend if message.op is isend else lane.irecv), lane, array, peer, tag
 
 
 def _outgoing(
@@ -155,7 +193,7 @@ def _outgoing(
 ) -> tuple[Array, int, Communicator]:
     peer = group_rank(pg, "dst", dst, group_dst)
     array = check.input_array(pg, op, "tensor", tensor)
-    if check.tag(pg, op, tag):
+    if tag:
         pg.require_feature("tags", device_of(array), op)
     return array, peer, pg.lane(array, "send")
 
@@ -167,6 +205,6 @@ def _incoming(
     peer = None if src is None and group_src is None else group_rank(pg, "src", src, group_src)
     if peer is None:
         pg.require_feature("any_source", device_of(array), op)
-    if check.tag(pg, op, tag):
+    if tag:
         pg.require_feature("tags", device_of(array), op)
     return array, peer, pg.lane(array, "recv")

@@ -48,8 +48,8 @@ class ProcessGroup:
         self.group_desc = description or name
         #: Group rank of each global rank.
         self.rank_of = {rank: index for index, rank in enumerate(ranks)}
-        #: Works of a `coalescing` block that is open on this group.
-        self.collected: list[Work] | None = None
+        #: For each thread with an open `coalescing` block on this group, the works of that block.
+        self.collected: dict[int, list[Work]] = {}
         #: How many monitored barriers this rank has begun.
         self.monitored = 0
         self._rank = self.rank_of[global_rank]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from rankwise.process_group import GroupLike, ProcessGroup
+from rankwise.process_group import NON_GROUP_MEMBER, GroupLike, ProcessGroup
 from rankwise.world import current, resolve
 
 __all__ = [
@@ -22,12 +22,12 @@ __all__ = [
 
 def get_rank(group: GroupLike = None) -> int:
     """Return this process's rank in a group, or -1 if it is not a member."""
-    return -1 if isinstance(group, int) else _group(group, "get_rank").rank()
+    return -1 if group == NON_GROUP_MEMBER else _group(group, "get_rank").rank()
 
 
 def get_world_size(group: GroupLike = None) -> int:
     """Return the number of ranks of a group, or -1 if this process is not a member."""
-    return -1 if isinstance(group, int) else _group(group, "get_world_size").size()
+    return -1 if group == NON_GROUP_MEMBER else _group(group, "get_world_size").size()
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:

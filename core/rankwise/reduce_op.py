@@ -51,12 +51,18 @@ class ReduceOp:
     BXOR: ClassVar[ReduceOp]
 
     def __init__(self, name: str, factor: Any = None) -> None:
+        if name not in REDUCE_OPS:
+            raise ValueError(f"no such reduce op: {name!r} (there are {', '.join(REDUCE_OPS)})")
+        if factor is not None and name != "PREMUL_SUM":
+            raise ValueError(f"only PREMUL_SUM has a factor, not {name}")
         self.name = name
         self.factor = factor
 
     @staticmethod
     def PREMUL_SUM(factor: Any) -> ReduceOp:
         """Return the op that sums contributions after each was multiplied by its rank's `factor`."""
+        if factor is None:
+            raise TypeError("PREMUL_SUM needs a factor")
         return ReduceOp("PREMUL_SUM", factor)
 
     def __repr__(self) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 from rankwise.backend import BackendConfig
 from rankwise.deadline import Deadline, Timeout, seconds
-from rankwise.lifecycle import DEFAULT_TIMEOUT_S, Plan, come_together, make_group
+from rankwise.errors import ForkedProcessError
+from rankwise.lifecycle import DEFAULT_TIMEOUT_S, Plan, available, come_together, make_group
 from rankwise.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.ranks import members
 from rankwise.store import PrefixStore
@@ -65,9 +66,10 @@ def new_group(
     world, default = _world("new_group")
     listed = members(default.ranks if ranks is None else ranks, default.size())
     listed = tuple(sorted(listed)) if sort_ranks else listed
-    name = _local_name(world, listed) if use_local_synchronization else _shared_name(world)
     timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
-    config = default.config if backend is None else BackendConfig(backend)
+    config = default.config if backend is None else available(BackendConfig(backend))
+    # Last, when nothing can be wrong with this rank's arguments any more: all ranks must count alike.
+    name = _local_name(world, listed) if use_local_synchronization else _shared_name(world)
     plan = _plan(world, default, name, listed, config, timeout_s, group_desc, pg_options)
     plan.participants = listed if use_local_synchronization else default.ranks
     if default.global_rank in listed:
@@ -101,14 +103,16 @@ def split_group(
     """
     world, _ = _world("split_group")
     parent = _group(parent_pg, "split_group")
-    lists = [members(ranks, parent.size()) for ranks in split_ranks or ()]
+    if not split_ranks:
+        raise ValueError("split_group: split_ranks must list the ranks of each new group")
+    lists = [members(ranks, parent.size()) for ranks in split_ranks]
     _disjoint("split_group", lists)
     mine = next((ranks for ranks in lists if parent.rank() in ranks), None)
     if mine is None:
         return None
     listed = tuple(parent.ranks[rank] for rank in mine)
     timeout_s = parent.timeout_s if timeout is None else seconds(timeout)
-    config = parent.config if backend is None else BackendConfig(backend)
+    config = parent.config if backend is None else available(BackendConfig(backend))
     plan = _plan(world, parent, _local_name(world, listed), listed, config, timeout_s, group_desc, pg_options)
     return make_group(world, plan, Deadline(timeout_s))
 
@@ -142,9 +146,10 @@ def new_subgroups(
     if not 0 < size <= whole.size() or whole.size() % size:
         raise ValueError(f"new_subgroups: a group of {whole.size()} cannot be cut into subgroups of {size}")
     lists = [whole.ranks[i : i + size] for i in range(0, whole.size(), size)]
-    mine, made = new_subgroups_by_enumeration(lists, timeout, backend, pg_options, group_desc)
-    if mine is None:  # every rank of `whole` is in one of them
-        raise ValueError("new_subgroups: this rank is not in the group")
+    # Of a subgroup only its own ranks call.
+    local = whole is not _world("new_subgroups")[1]
+    made = [new_group(ranks, timeout, backend, pg_options, local, group_desc) for ranks in lists]
+    (mine,) = (group for group in made if isinstance(group, ProcessGroup))
     return mine, made
 
 
@@ -223,7 +228,10 @@ def abort_process_group(group: ProcessGroup | None = None) -> None:
 
 
 def _world(op: str) -> tuple[World, ProcessGroup]:
-    return current(), _group(None, op)
+    world = current()
+    if world.forked:
+        raise ForkedProcessError(f"{op}: this process was forked from the one that called init_process_group")
+    return world, _group(None, op)
 
 
 def _group(group: ProcessGroup | None, op: str) -> ProcessGroup:
@@ -253,9 +261,10 @@ def _shared_name(world: World) -> str:
 
 
 def _local_name(world: World, ranks: tuple[int, ...]) -> str:
-    """Name a group that only its members count: by who they are, and how often they have made one."""
-    count = world.local_groups_made[ranks] = world.local_groups_made.get(ranks, 0) + 1
-    return f"group-of-{'-'.join(map(str, ranks))}-{count}"
+    """Name a group that only its members count: by who they are, in any order, and how often they have made one."""
+    who = tuple(sorted(ranks))
+    count = world.local_groups_made[who] = world.local_groups_made.get(who, 0) + 1
+    return f"group-of-{'-'.join(map(str, who))}-{count}"
 
 
 def _note(world: World, name: str, size: int) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, Protocol, runtime_checkable
 
 from rankwise.deadline import Timeout, seconds
@@ -63,23 +65,32 @@ class Work(Protocol):
         """Wait in asyncio, without blocking the event loop."""
 
 
+def _future() -> Future[Any]:
+    """Return a future that cannot be cancelled: what has been issued goes on."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
 class FutureWork:
     """A work that some thread ends by calling `succeed` or `fail`: the base for threaded backends."""
 
     def __init__(self) -> None:
-        self._future: Future[Any] = Future()
+        self._future: Future[Any] = _future()
         self._source: int | None = None
 
     def succeed(self, result: Any = None, source: int | None = None) -> None:
         """End the work well; `source` is the group rank that a received message came from."""
-        self._source = source
         if not self._future.done():
-            self._future.set_result(result)
+            self._source = source
+            with suppress(InvalidStateError):  # another thread has ended it this very moment
+                self._future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
         """End the work with `error`; the first ending counts."""
         if not self._future.done():
-            self._future.set_exception(error)
+            with suppress(InvalidStateError):
+                self._future.set_exception(error)
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Block until the work has ended; see `Work.wait`."""
@@ -167,7 +178,7 @@ class CompletedWork(FutureWork):
 
     def get_future(self) -> Future[Any]:
         """Return a future that is done."""
-        future: Future[Any] = Future()
+        future = _future()
         future.set_result(None)
         return future
 
@@ -211,7 +222,7 @@ class BoundWork:
 
     def get_future(self) -> Future[Any]:
         """Return a future of `result()`."""
-        future: Future[Any] = Future()
+        future = _future()
 
         def end(work: Work) -> None:
             error = work.exception()
@@ -232,8 +243,9 @@ class BoundWork:
         self._inner.synchronize()
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
-        """Call `callback(work)` once the operation has ended."""
-        self._inner.add_done_callback(lambda _: callback(self))
+        """Call `callback(work)` once the operation has ended, in the context of this call."""
+        run = copy_context().run
+        self._inner.add_done_callback(lambda _: run(callback, self))
 
     def cancel(self) -> bool:
         """Withdraw a receive that no message has met yet."""

@@ -237,8 +237,9 @@ def test_draining_waits_and_gives_up_in_time(order):
 
 
 def test_an_abort_fails_what_waits(order):
-    gate = threading.Event()
-    running = order.later(lambda: gate.wait(10))
+    begun, gate = threading.Event(), threading.Event()
+    running = order.later(lambda: begun.set() or gate.wait(10))
+    assert begun.wait(5)
     waiting = order.later(lambda: None)
     order.abort(GroupAbortedError("enough"))
     with pytest.raises(GroupAbortedError, match="enough"):
@@ -286,10 +287,13 @@ def test_a_receive_that_nothing_has_met_can_be_withdrawn():
 
 def test_a_lost_peer_fails_its_own_receives_and_an_abort_all():
     box, buffer = Mailbox(), np.zeros(1, np.uint8)
+    box.deliver(1, 3, b"a")
     from_one, from_two, from_any = (box.receive(buffer, src, 0) for src in (1, 2, None))
     box.fail(DistBackendError("one is gone"), src=1)
     assert isinstance(from_one.exception(), DistBackendError)
     assert not from_two.is_completed()
+    assert box.receive(buffer, 1, 3).is_success()
+    assert isinstance(box.receive(buffer, 1, 3).exception(), DistBackendError)
     box.fail(GroupAbortedError("all"))
     for work in (from_two, from_any, box.receive(buffer, 2, 0)):
         assert isinstance(work.exception(), GroupAbortedError)

@@ -14,7 +14,10 @@ from rankwise.mailbox import Mailbox
 from rankwise.registry import registry
 from rankwise.work import FutureWork, Work
 
-__all__ = ["CAPABILITIES", "LocalCommunicator", "register_local"]
+__all__ = ["CAPABILITIES", "IN_THREADS", "LocalCommunicator", "register_local"]
+
+#: What a backend declares as its `launch` if its ranks are threads of one process.
+IN_THREADS = ("threads",)
 
 CAPABILITIES = Capabilities(
     "local",
@@ -62,7 +65,9 @@ class LocalCommunicator(Communicator):
 
 def register_local() -> None:
     """Let `init_process_group("local", ...)` work in this process."""
-    registry.register(BackendSpec("local", API_VERSION, CAPABILITIES, LocalCommunicator), replace=True)
+    registry.register(
+        BackendSpec("local", API_VERSION, CAPABILITIES, LocalCommunicator, launch=IN_THREADS), replace=True
+    )
 
 
 def _ending(work: FutureWork) -> Callable[[DistError | None], None]:
@@ -77,10 +82,10 @@ def _ending(work: FutureWork) -> Callable[[DistError | None], None]:
 
 def _shared_boxes(context: Context) -> list[Mailbox]:
     if context.store is None:
-        return [Mailbox() for _ in range(context.size)]
+        return [Mailbox(context.global_ranks) for _ in range(context.size)]
     name = context.store.compare_set("boxes", "", uuid4().hex).decode()
     with _lock:
-        boxes = _being_made.setdefault(name, [Mailbox() for _ in range(context.size)])
+        boxes = _being_made.setdefault(name, [Mailbox(context.global_ranks) for _ in range(context.size)])
     if context.store.add("have boxes", 1) == context.size:
         with _lock:
             del _being_made[name]

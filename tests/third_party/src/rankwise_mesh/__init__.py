@@ -20,7 +20,8 @@ FEATURES = {**native("tags", "any_source", "abort"), **derived("async", "uneven"
 class MeshCommunicator(Communicator):
     def __init__(self, context):
         super().__init__(context)
-        self.mailbox, self.lock, self.sockets = Mailbox(), threading.Lock(), connect_all(context)
+        self.mailbox, self.lock = Mailbox(context.global_ranks), threading.Lock()
+        self.sockets = connect_all(context)
         self.readers = [threading.Thread(target=self.read_from, args=(p,), daemon=True) for p in self.sockets]
         for reader in self.readers:
             reader.start()
