@@ -11,7 +11,7 @@ from typing import Any
 from rankwise.backend import BackendConfig
 from rankwise.contract import API_VERSION, Communicator, Context
 from rankwise.deadline import Deadline, Timeout, seconds
-from rankwise.errors import BackendUnavailableError, DistError, DistTimeoutError, RendezvousError
+from rankwise.errors import BackendUnavailableError, DistBackendError, DistError, DistTimeoutError, RendezvousError
 from rankwise.handshake import meet, wait_for
 from rankwise.joining import join, leave
 from rankwise.process_group import NON_GROUP_MEMBER, ProcessGroup
@@ -34,11 +34,9 @@ __all__ = [
 #: Long, as in torch: a dead peer is noticed at once, and a slow one is no error.
 DEFAULT_TIMEOUT_S = 1800.0
 
-#: How long the host of the store stays for ranks that are still making a group. Only a rank that has failed there
-#: takes longer, and it needs no store any more.
-_STAY_S = 10.0
-#: How long it stays to tell latecomers of an error.
-_TELL_S = 3.0
+#: How long the host of the store stays for others that are still making a group with it, or have yet to hear why not.
+_STAY_S = 3.0
+_MADE = "ok"
 
 
 @dataclass
@@ -154,13 +152,13 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     try:
         for name in plan.config.backends():
             made[name] = registry.get(name).create(_context(world, plan, name))
-    except BaseException:
+        _settle(world, plan, None, deadline)
+    except BaseException as error:
         for communicator in made.values():
-            communicator.shutdown()
+            with contextlib.suppress(Exception):  # the error that led here says more
+                communicator.shutdown()
+        _settle(world, plan, error, deadline)
         raise
-    if plan.store is not None:
-        plan.store.add("made", 1)
-        world.stay_for.append((plan.store, "made", len(plan.ranks)))
     serving = {device: made[name] for device, name in plan.config.device_backend_map.items()}
     group = ProcessGroup(
         plan.name,
@@ -191,6 +189,29 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
             count = place.add("come", 0) if isinstance(error, DistTimeoutError) else len(participants)
             world.stay_for.append((place, "told", count))
         raise
+
+
+def _settle(world: World, plan: Plan, error: BaseException | None, deadline: Deadline) -> None:
+    """Wait until all members have made their communicators, or tell them that this one could not.
+
+    Raises:
+        DistBackendError: Another member could not; its reason is in the message.
+        DistTimeoutError: Some have not come so far in time.
+    """
+    if plan.store is None or len(plan.ranks) == 1:
+        return
+    store = PrefixStore("made", plan.store)
+    if error is not None:
+        with contextlib.suppress(DistError):
+            store.compare_set("verdict", "", f"rank {plan.global_rank}: {type(error).__name__}: {error}")
+        return
+    if store.add("count", 1) == len(plan.ranks):
+        store.compare_set("verdict", "", _MADE)
+    verdict = store.get("verdict", timeout=deadline.remaining()).decode()
+    world.stay_for.append((store, "told", len(plan.ranks)))
+    store.add("told", 1)
+    if verdict != _MADE:
+        raise DistBackendError(f"group {plan.name!r} cannot be made: {verdict}")
 
 
 def _terms(plan: Plan) -> dict[str, Any]:
@@ -265,9 +286,10 @@ def _release(world: World) -> None:
 
 
 def _stay(stay_for: Sequence[tuple[Store, str, int]]) -> None:
+    deadline = Deadline(_STAY_S)
     with contextlib.suppress(DistError):
         for store, counter, count in stay_for:
-            wait_for(store, counter, count, Deadline(_TELL_S if counter == "told" else _STAY_S))
+            wait_for(store, counter, count, deadline)
 
 
 def _close_at_exit() -> None:

@@ -270,7 +270,7 @@ def _local_name(world: World, ranks: tuple[int, ...]) -> str:
 def _note(world: World, name: str, size: int) -> None:
     """Remember a group of others, so that the store they meet in is kept open for them."""
     if world.store is not None:
-        world.stay_for.append((PrefixStore(name, world.store), "made", size))
+        world.stay_for.append((PrefixStore("made", PrefixStore(name, world.store)), "told", size))
 
 
 def _disjoint(op: str, lists: list[tuple[int, ...]]) -> None:

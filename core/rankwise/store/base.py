@@ -25,7 +25,7 @@ DEFAULT_TIMEOUT_S = 300.0
 _FOREVER_S = 1e9
 
 #: By how much a call may outlast its time-out where something other than the waiting is slow.
-GRACE_S = 0.05
+GRACE_S = 0.08
 
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
 

@@ -33,9 +33,12 @@ _BROKEN_HANDSHAKES = 3
 _REFUSED = "nobody listens there"
 _UNREACHABLE = "there is no answer to the attempt to connect; is it a wrong address, or a firewall?"
 _SILENT = "something listens there, but does not answer; it is no rankwise store, or one that is stuck"
-_BROKEN = (
-    "what listens there breaks off the handshake; it holds another job secret or none, or is no rankwise store"
-)
+#: By whether this process has a secret.
+_BROKEN = {
+    True: "what listens there breaks off the handshake; it has another job secret or none, or is no rankwise store",
+    False: "what listens there breaks off the handshake; it has a job secret, and this process has none (set "
+    "RANKWISE_SECRET_FILE), or it is no rankwise store",
+}
 _NO_STORE = "what listens there speaks ZeroMQ, but does not answer as a rankwise store"
 _OTHER_MECHANISM = {
     True: "the store there has no job secret, but this process has one",
@@ -71,7 +74,7 @@ class Connection:
         self._monitor: Any = None
         self._socket = socket = context.socket(zmq.DEALER)
         socket.linger = 0
-        socket.maxmsgsize = wire.MAX_MESSAGE_NBYTES
+        socket.maxmsgsize = wire.FRAME_NBYTES
         # What answers after a break may be another server, so there is no second attempt: not for days. To forbid it
         # (-1), or to set `immediate`, would drop a reply that has come just before the server's end.
         socket.reconnect_ivl = _NEVER_MS
@@ -119,10 +122,10 @@ class Connection:
         if len(data) > wire.MAX_MESSAGE_NBYTES:
             raise ValueError(f"{name.rstrip('_')}: {len(data)} bytes of arguments are too much for one call")
         try:
-            self._socket.send(data, zmq.NOBLOCK)
+            self._socket.send_multipart(wire.to_frames(data), zmq.NOBLOCK)
         except zmq.Again:
             raise self._gone() from None
-        reply = wire.decode_reply(self._receive(name, deadline))
+        reply = wire.decode_reply(wire.from_frames(self._receive(name, deadline)))
         if reply.status == wire.PROTOCOL_ERROR:
             raise ProtocolError(f"{self._store}: the server does not understand the request: {reply.value}")
         if reply.number != self._number or (reply.status == wire.OK and not wire.is_result(name, reply.value)):
@@ -137,7 +140,7 @@ class Connection:
         except ProtocolError as error:
             raise _Hitch(_NO_STORE, final=True) from error
         except DistNetworkError as error:
-            raise _Hitch(_BROKEN) from error
+            raise _Hitch(_BROKEN[guarded]) from error
         except DistTimeoutError as error:
             raise _Hitch(_NO_STORE) from error
         if version != wire.VERSION:
@@ -155,28 +158,32 @@ class Connection:
             if event == zmq.EVENT_CONNECTED:
                 state = _SILENT
             elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-                raise _Hitch(_BROKEN, final=True)
+                raise _Hitch(_BROKEN[guarded], final=True)
             elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
                 other = value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
-                raise _Hitch(_OTHER_MECHANISM[guarded] if other else _BROKEN, final=other)
+                raise _Hitch((_OTHER_MECHANISM if other else _BROKEN)[guarded], final=other)
             elif event in (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_DISCONNECTED):
-                raise _Hitch(_BROKEN)
+                raise _Hitch(_BROKEN[guarded])
             elif event in (zmq.EVENT_CLOSED, zmq.EVENT_CONNECT_RETRIED):
                 raise _Hitch(_REFUSED)
         raise _Hitch(state)
 
-    def _receive(self, name: str, deadline: Deadline) -> bytes:
+    def _receive(self, name: str, deadline: Deadline) -> list[bytes]:
         import zmq
+
+        frames: list[bytes]
 
         if 1000 * deadline.remaining() > _QUICK_MS:
             try:
-                return bytes(self._socket.recv())
+                frames = self._socket.recv_multipart()
+                return frames
             except zmq.Again:
                 pass
         while True:
             ready = dict(self._poller.poll(_ms(deadline)))
             if self._socket in ready:
-                return bytes(self._socket.recv())
+                frames = self._socket.recv_multipart()
+                return frames
             if not ready:
                 if deadline.expired():
                     patience = in_words(deadline.timeout_s)
@@ -184,7 +191,8 @@ class Connection:
             elif self._next_event()[0] == zmq.EVENT_DISCONNECTED:
                 # The last reply may have come with the end.
                 if self._socket.poll(0):
-                    return bytes(self._socket.recv())
+                    frames = self._socket.recv_multipart()
+                    return frames
                 raise self._gone()
 
     def _gone(self) -> DistNetworkError:
@@ -228,7 +236,7 @@ def connect(
             if hitch.reason != _UNREACHABLE or not deadline.expired():
                 reason = hitch.reason  # an attempt that had hardly begun says less than the one before
             text = f"{store} at {endpoint}: {reason}"
-            broken = broken + 1 if hitch.reason == _BROKEN else 0
+            broken = broken + 1 if hitch.reason in _BROKEN.values() else 0
             if deadline.expired():
                 raise DistTimeoutError(f"{text} (for {in_words(deadline.timeout_s)})") from hitch
             if hitch.final or known is not None or broken == _BROKEN_HANDSHAKES * len(endpoints):

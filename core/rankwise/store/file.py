@@ -114,6 +114,8 @@ def _exclusively(lock: threading.Lock, journal: Journal, table: Table, limit_s: 
                     journal.write(changes, table.values)
         finally:
             journal.unlock()
+    except DistTimeoutError:  # it is an OSError too
+        raise
     except OSError as error:
         raise DistStoreError(f"FileStore: cannot use {journal.path}: {error.strerror}") from error
     finally:

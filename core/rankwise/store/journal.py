@@ -64,11 +64,11 @@ class Journal:
             self._join()
             self._sit(seats)
             self.unlock()
-        except OSError as error:
+        except BaseException as error:
             self.abandon()
-            raise DistStoreError(f"FileStore: cannot use {path}: {error.strerror}") from error
-        except BaseException:
-            self.abandon()
+            # A time-out of ours is an OSError too.
+            if isinstance(error, OSError) and not isinstance(error, DistTimeoutError):
+                raise DistStoreError(f"FileStore: cannot use {path}: {error.strerror}") from error
             raise
 
     # ------------------------------------------------------------------ one operation
@@ -162,7 +162,7 @@ class Journal:
         """Become one of the users of the locked file."""
         alone = self._try_lock(fcntl.F_WRLCK, _PRESENCE_BYTE)
         nbytes = os.fstat(self._descriptor).st_size
-        if nbytes and self._read(0, len(_MAGIC)) != _MAGIC:
+        if nbytes and os.pread(self._descriptor, len(_MAGIC), 0) != _MAGIC:
             raise DistStoreError(f"FileStore: {self.path} is not the file of a store; take another path")
         if alone:
             os.ftruncate(self._descriptor, 0)

@@ -134,7 +134,7 @@ class StoreServer:
             self._porter.bind(_ZAP_URL)
         socket = self._socket = self._context.socket(zmq.ROUTER)
         socket.linger = _LINGER_MS
-        socket.maxmsgsize = wire.MAX_MESSAGE_NBYTES
+        socket.maxmsgsize = wire.FRAME_NBYTES
         socket.sndhwm = socket.rcvhwm = _QUEUED_MESSAGES
         socket.handshake_ivl = _HANDSHAKE_MS
         socket.router_mandatory = True  # a reply that reaches nobody is an error, not lost
@@ -179,24 +179,25 @@ class StoreServer:
                 return
             if frames == [self._stop_word]:
                 self._stopping = True
-            elif len(frames) == 1:
-                self._handle(client, frames[0])
+            else:
+                self._handle(client, frames)
 
     def _reply(self, client: bytes, number: int, status: int, value: Any) -> bool:
         """Send a reply; tell whether there is somebody to get it."""
         import zmq
 
         try:
-            self._socket.send_multipart([client, wire.encode_reply(number, status, value)], zmq.NOBLOCK)
+            frames = wire.to_frames(wire.encode_reply(number, status, value))
+            self._socket.send_multipart([client, *frames], zmq.NOBLOCK)
         except zmq.ZMQError:
             return False
         return True
 
     # ------------------------------------------------------------------ requests
 
-    def _handle(self, client: bytes, data: bytes) -> None:
+    def _handle(self, client: bytes, frames: list[bytes]) -> None:
         try:
-            request = wire.decode_request(data)
+            request = wire.decode_request(wire.from_frames(frames))
         except ProtocolError as error:
             self._reply(client, 0, wire.PROTOCOL_ERROR, str(error))
             return
@@ -213,7 +214,7 @@ class StoreServer:
             return
         if not isinstance(result, Missing):
             if not self._reply(client, number, wire.OK, result) and waiter.operation is operations.queue_pop:
-                operations.queue_return(self._table, *waiter.args, result)
+                operations.queue_return(self._table, waiter.args[0], result)
             return
         if result.operation is not None:
             waiter.operation, waiter.args = result.operation, result.args

@@ -130,8 +130,11 @@ class TCPStore(Store):
 
     def _meet(self, world_size: int | None, wait_for_workers: bool, deadline: Deadline) -> None:
         """See that the server is there, and, as the master, that the others are."""
-        self._request(operations.add, None, deadline.remaining(), _WORKERS, int(world_size is not None))
-        if self._is_master and world_size is not None and wait_for_workers:
+        if world_size is None:
+            with self._pool.connection(deadline):
+                return
+        self._run(operations.add, deadline.remaining(), _WORKERS, 1)
+        if self._is_master and wait_for_workers:
             self._await(operations.wait_for_workers, deadline.remaining(), _WORKERS, world_size)
 
     # ------------------------------------------------------------------ how operations run

@@ -14,6 +14,7 @@ from rankwise.store import operations
 from rankwise.store.limits import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES
 
 __all__ = [
+    "FRAME_NBYTES",
     "LATE",
     "MAGIC",
     "MAX_MESSAGE_NBYTES",
@@ -28,8 +29,10 @@ __all__ = [
     "decode_request",
     "encode_reply",
     "encode_request",
+    "from_frames",
     "hello",
     "is_result",
+    "to_frames",
 ]
 
 MAGIC = "rankwise store"
@@ -37,6 +40,8 @@ VERSION = 1
 
 #: `compare_set` carries two values.
 MAX_MESSAGE_NBYTES = 2 * MAX_VALUE_NBYTES + (64 << 10)
+#: Messages travel in frames of this size, for ZeroMQ buffers as much for those who have yet to prove themselves.
+FRAME_NBYTES = 64 << 10
 _MAX_WAIT_S = 1e10
 _MAX_TEXT = 1500
 
@@ -77,6 +82,23 @@ def encode_reply(number: int, status: int, value: Any) -> bytes:
     if isinstance(value, str) and status != MISSING:
         value = value[:_MAX_TEXT]
     return _pack([number, status, value])
+
+
+def to_frames(data: bytes) -> list[memoryview]:
+    """Cut an encoded message into frames."""
+    view = memoryview(data)
+    return [view[begin : begin + FRAME_NBYTES] for begin in range(0, len(view), FRAME_NBYTES)]
+
+
+def from_frames(frames: Sequence[bytes]) -> bytes:
+    """Put an encoded message together.
+
+    Raises:
+        ProtocolError: It is too large.
+    """
+    if sum(map(len, frames)) > MAX_MESSAGE_NBYTES:
+        raise ProtocolError("the message is too large")
+    return frames[0] if len(frames) == 1 else b"".join(frames)
 
 
 def decode_request(data: bytes) -> Request:

@@ -34,7 +34,7 @@ _COUNTS = (0, 1, 5)
 _SIZES = (2, 3)
 
 #: After so many failures of one operation the rest of its cells are not tried.
-_ENOUGH = 5
+_ENOUGH = 3
 _UNDECLARED = "_undeclared"
 
 

@@ -15,7 +15,7 @@ from rankwise.capability import FEATURES
 from rankwise.contract import BackendSpec
 from rankwise.errors import BackendNotFoundError, PluginError
 from rankwise.registry import registry
-from rankwise.testing.suite.measuring import CellName, Measurements
+from rankwise.testing.suite.measuring import REDUCING, CellName, Measurements
 from rankwise.testing.suite.report import write_report
 from rankwise.testing.suite.worlds import Ranks, ThreadRanks, make_ranks, register_from
 
@@ -41,9 +41,12 @@ class Kit:
         return isinstance(self.ranks, ThreadRanks)
 
     def lacks(self, name: str) -> str:
-        """Return why an operation or feature cannot be used, or nothing if it can."""
-        if self.measurements.usable[name]:
+        """Return why a feature, or an operation (on float32, a reduction with SUM), cannot be used; nothing if it can."""
+        offered = self.measurements.usable[name]
+        if offered and (name in FEATURES or self.measurements.declares(name, "SUM" if name in REDUCING else None, "float32")):
             return ""
+        if offered:
+            return f"backend {self.spec.name!r} declares no {name} of float32 on {self.device}"
         reason = self.spec.capabilities.cell(name, self.device).reason
         return f"backend {self.spec.name!r} declares no {name} on {self.device}" + (f": {reason}" if reason else "")
 

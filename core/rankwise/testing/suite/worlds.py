@@ -18,6 +18,7 @@ from rankwise.launcher_env import from_environment
 from rankwise.registry import registry
 from rankwise.store import HashStore, Store
 from rankwise.testing.harness import RankPool
+from rankwise.testing.local import IN_THREADS
 from rankwise.testing.local_world import LocalWorld
 from rankwise.testing.messages import FunctionName
 from rankwise.testing.suite.arrays import use_device
@@ -29,7 +30,7 @@ __all__ = ["MAX_SIZE", "Meeting", "ProcessRanks", "Ranks", "ThreadRanks", "make_
 #: The largest world of the suite.
 MAX_SIZE = 4
 
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 15.0
 _RUN_S = 120.0
 
 
@@ -193,7 +194,7 @@ def make_ranks(
 ) -> Ranks:
     """Return where the ranks of a backend live."""
     launch = tuple(launch) or spec.launch
-    if launch == ("threads",):
+    if launch == IN_THREADS:
         return ThreadRanks(spec.name, device, module)
     return ProcessRanks(spec.name, device, module, () if launch == ("processes",) else launch, env)
 

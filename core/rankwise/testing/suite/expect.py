@@ -1,0 +1,67 @@
+"""What tests expect of a rank: an error, or a group that still works."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+import rankwise as dist
+from rankwise.deadline import Deadline
+from rankwise.process_group import GroupLike, ProcessGroup
+from rankwise.testing.suite.arrays import device, on_device, same
+from rankwise.work import Work
+
+__all__ = ["begun", "error_of", "numbers", "settled", "still_usable", "until"]
+
+E = TypeVar("E", bound=BaseException)
+
+
+def numbers(*values: float) -> Any:
+    """Return a float32 array on the device under test."""
+    return on_device(np.array(values, np.float32))
+
+
+def error_of(kind: type[E], call: Callable[..., Any], *args: Any, **terms: Any) -> E:
+    """Make a call that must raise an error of a kind, and return that."""
+    try:
+        result = call(*args, **terms)
+    except kind as error:
+        return error
+    except Exception as error:
+        raise AssertionError(f"{type(error).__name__} instead of {kind.__name__}: {error}") from error
+    raise AssertionError(f"no {kind.__name__}, but {result!r} was returned")
+
+
+def begun(work: Work | None) -> Work:
+    """Return the work of a call that must have returned one."""
+    assert work is not None, "a member of the group got no work"
+    return work
+
+
+def settled(call: Callable[..., Work | None], *args: Any, **terms: Any) -> None:
+    """Make a call, and block this thread until the operation has ended, on whatever device."""
+    if device() == "cpu":
+        call(*args, **terms)
+    else:
+        begun(call(*args, async_op=True, **terms)).synchronize()
+
+
+def still_usable(group: GroupLike = None) -> None:
+    """Raise unless the group does a correct all_reduce now."""
+    assert group is None or isinstance(group, ProcessGroup)
+    array = numbers(dist.get_rank(group) + 1, 1)
+    dist.all_reduce(array, group=group)
+    size = dist.get_world_size(group)
+    same(array, np.array([size * (size + 1) / 2, size], np.float32))
+
+
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+    """Wait until a condition holds."""
+    deadline = Deadline(timeout_s)
+    while not condition():
+        if deadline.expired():
+            raise AssertionError(f"{what} did not come true within {timeout_s:g} s")
+        time.sleep(0.001)

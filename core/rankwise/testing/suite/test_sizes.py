@@ -1,0 +1,32 @@
+"""Every operation in worlds of one to four, with every root, and with counts that the ranks do not divide."""
+
+from __future__ import annotations
+
+import pytest
+
+import rankwise as dist
+from rankwise.capability import OPS
+from rankwise.testing.suite.exercises import Case, perform
+from rankwise.testing.suite.plugin import Kit
+from rankwise.testing.suite.worlds import MAX_SIZE
+
+_COUNTS = (0, 1, 2, 3, 7, 64, 1001)
+_LARGE = 300_007  # more than sockets and eager protocols hold
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")
+
+
+@pytest.mark.parametrize("size", range(1, MAX_SIZE + 1))
+@pytest.mark.parametrize("op", [pytest.param(op, marks=pytest.mark.needs(op)) for op in OPS])
+def test_any_count_and_root(kit: Kit, op: str, size: int) -> None:
+    kit.run(size, perform_all, op, _COUNTS)
+
+
+@pytest.mark.parametrize("op", [pytest.param(op, marks=pytest.mark.needs(op)) for op in OPS])
+def test_large_arrays(kit: Kit, op: str) -> None:
+    kit.run(3, perform_all, op, (_LARGE,))
+
+
+def perform_all(op: str, counts: tuple[int, ...]) -> None:
+    for count in counts if op != "barrier" else (0, 0, 0):
+        for root in range(dist.get_world_size()) if op in _ROOTED and count != _LARGE else (0,):
+            perform(Case(op, "float32", "SUM" if "reduce" in op else None, count, root, salt=root))
