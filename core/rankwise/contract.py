@@ -319,9 +319,9 @@ class Communicator(ABC):
 
     def _collective(self, fingerprint: Fingerprint, body: Body, timeout_s: float, async_op: bool) -> Work:
         deadline = Deadline(timeout_s)
-        return self._issue(partial(self._run, fingerprint, body, deadline), deadline, async_op)
+        return self._in_order(partial(self._run, fingerprint, body, deadline), deadline, async_op)
 
-    def _issue(self, operation: Callable[[], None], deadline: Deadline, async_op: bool) -> Work:
+    def _in_order(self, operation: Callable[[], None], deadline: Deadline, async_op: bool) -> Work:
         """Run an operation in the order of issue; also for backends that override a collective."""
         if async_op:
             return self._order.later(operation, deadline, self.fail)

@@ -215,11 +215,9 @@ def test_an_operation_that_never_gets_its_turn_ends_at_its_time_out(order, issue
     gate = threading.Event()
     order.later(lambda: gate.wait(10))
     began = time.monotonic()
+    issued = order.now if issue == "now" else lambda *args: order.later(*args).wait()
     with pytest.raises(dist.DistTimeoutError, match="before it"):
-        if issue == "now":
-            order.now(lambda: None, 0.1)
-        else:
-            order.later(lambda: None, 0.1).wait()
+        issued(lambda: None, 0.1)
     assert 0.1 <= time.monotonic() - began < 1
     assert len(order.given_up) == 1
     gate.set()

@@ -125,7 +125,7 @@ class Connection:
             self._socket.send_multipart(wire.to_frames(data), zmq.NOBLOCK)
         except zmq.Again:
             raise self._gone() from None
-        reply = wire.decode_reply(wire.from_frames(self._receive(name, deadline)))
+        reply = wire.decode_reply(self._receive(name, deadline))
         if reply.status == wire.PROTOCOL_ERROR:
             raise ProtocolError(f"{self._store}: the server does not understand the request: {reply.value}")
         if reply.number != self._number or (reply.status == wire.OK and not wire.is_result(name, reply.value)):
@@ -168,22 +168,18 @@ class Connection:
                 raise _Hitch(_REFUSED)
         raise _Hitch(state)
 
-    def _receive(self, name: str, deadline: Deadline) -> list[bytes]:
+    def _receive(self, name: str, deadline: Deadline) -> bytes:
         import zmq
-
-        frames: list[bytes]
 
         if 1000 * deadline.remaining() > _QUICK_MS:
             try:
-                frames = self._socket.recv_multipart()
-                return frames
+                return self._read()
             except zmq.Again:
                 pass
         while True:
             ready = dict(self._poller.poll(_ms(deadline)))
             if self._socket in ready:
-                frames = self._socket.recv_multipart()
-                return frames
+                return self._read()
             if not ready:
                 if deadline.expired():
                     patience = in_words(deadline.timeout_s)
@@ -191,9 +187,11 @@ class Connection:
             elif self._next_event()[0] == zmq.EVENT_DISCONNECTED:
                 # The last reply may have come with the end.
                 if self._socket.poll(0):
-                    frames = self._socket.recv_multipart()
-                    return frames
+                    return self._read()
                 raise self._gone()
+
+    def _read(self) -> bytes:
+        return wire.from_frames(self._socket.recv_multipart())
 
     def _gone(self) -> DistNetworkError:
         return DistNetworkError(f"{self._store}: the server is gone; its process has ended, or has closed the store")

@@ -8,13 +8,15 @@ wait never does so here: it returns a `Missing` that tells which key must change
 from __future__ import annotations
 
 import re
-import struct
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from rankwise.errors import DistStoreError
+from rankwise.store.barriers import barrier, barrier_lacks, barrier_leave, barrier_wait
 from rankwise.store.limits import MAX_VALUE_NBYTES, RESERVED, fits
+from rankwise.store.primitives import Missing, Primitives, change
+from rankwise.store.queues import queue_len, queue_pop, queue_push, queue_return
 
 __all__ = [
     "add",
@@ -53,30 +55,6 @@ PAGE_NBYTES = MAX_VALUE_NBYTES
 _NUMBER = re.compile(rb"-?[0-9]{1,19}\Z")
 
 
-class Primitives(Protocol):
-    """What every kind of store can do by itself."""
-
-    def peek(self, key: str) -> bytes | None:
-        """Return the value stored now; None if there is none."""
-
-    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
-        """Replace the value if it is the expected one; return what was found."""
-
-    def scan(self) -> Sequence[str]:
-        """Return all keys."""
-
-
-class Missing(NamedTuple):
-    """There is nothing to return yet; look again when this key has changed.
-
-    An operation that has begun goes on with another one then.
-    """
-
-    key: str
-    operation: Callable[..., Any] | None = None
-    args: tuple[Any, ...] = ()
-
-
 # ---------------------------------------------------------------------- the primitives, as operations
 
 
@@ -100,7 +78,7 @@ def scan(store: Primitives) -> Sequence[str]:
 
 def set_(store: Primitives, key: str, value: bytes) -> None:
     """Store a value, whatever was there."""
-    _change(store, key, lambda found: value)
+    change(store, key, lambda found: value)
 
 
 def add(store: Primitives, key: str, amount: int) -> int:
@@ -116,36 +94,24 @@ def add(store: Primitives, key: str, amount: int) -> int:
             raise DistStoreError(f"add: {key!r} would become {total}, which needs more than 64 bits")
         return b"%d" % total
 
-    _change(store, key, plus)
+    change(store, key, plus)
     return total
 
 
 def append(store: Primitives, key: str, value: bytes) -> None:
     """Store the value behind what is there."""
-    _change(store, key, lambda found: fits(f"the value of {key!r}", (found or b"") + value))
+    change(store, key, lambda found: fits(f"the value of {key!r}", (found or b"") + value))
 
 
 def compare_set(store: Primitives, key: str, expected: bytes, desired: bytes) -> bytes:
     """Store `desired` if `expected` is there, or, if that is empty, if nothing is; return what is there afterwards."""
-    before = _change(store, key, lambda found: desired if (found or b"") == expected else found) or b""
+    before = change(store, key, lambda found: desired if (found or b"") == expected else found) or b""
     return desired if before == expected else before
 
 
 def delete_key(store: Primitives, key: str) -> bool:
     """Remove a key; tell whether it was there."""
-    return _change(store, key, lambda found: None) is not None
-
-
-def _change(
-    store: Primitives, key: str, new: Callable[[bytes | None], bytes | None]
-) -> bytes | None:
-    """Replace the value by one made from it, and return the old one."""
-    found = store.peek(key)
-    while True:
-        seen = store.swap(key, found, new(found))
-        if seen == found:
-            return found
-        found = seen
+    return change(store, key, lambda found: None) is not None
 
 
 # ---------------------------------------------------------------------- several keys
@@ -216,98 +182,6 @@ def wait_for_workers(store: Primitives, key: str, count: int) -> int | Missing:
     return value if value >= count else Missing(key)
 
 
-# ---------------------------------------------------------------------- queues: one value holds all the items
-
-
-def queue_push(store: Primitives, queue: str, item: bytes) -> None:
-    """Put an item at the end of a queue."""
-    more = struct.pack("<I", len(item)) + item
-    _change(store, _queue(queue), lambda found: fits(f"queue {queue!r}", (found or b"") + more))
-
-
-def queue_pop(store: Primitives, queue: str) -> bytes | Missing:
-    """Take the first item of a queue once there is one."""
-    key = _queue(queue)
-    while True:
-        items = store.peek(key)
-        if not items:
-            return Missing(key)
-        end = 4 + _item_nbytes(items, 0)
-        if store.swap(key, items, items[end:] or None) == items:
-            return items[4:end]
-
-
-def queue_return(store: Primitives, queue: str, item: bytes) -> None:
-    """Put an item back at the front of a queue: whoever took it could not be told."""
-    first = struct.pack("<I", len(item)) + item
-    _change(store, _queue(queue), lambda found: first + (found or b""))
-
-
-def queue_len(store: Primitives, queue: str) -> int:
-    """Count the items of a queue."""
-    items, offset, count = store.peek(_queue(queue)) or b"", 0, 0
-    while offset < len(items):
-        offset += 4 + _item_nbytes(items, offset)
-        count += 1
-    return count
-
-
-def _queue(name: str) -> str:
-    return f"{RESERVED}queue/{name}"
-
-
-def _item_nbytes(items: bytes, offset: int) -> int:
-    return int.from_bytes(items[offset : offset + 4], "little")
-
-
-# ---------------------------------------------------------------------- barriers: a generation, and who has come
-
-
-def barrier(store: Primitives, name: str, size: int) -> bool | Missing:
-    """Come to a barrier; return once all have come. The last to come begins the next generation."""
-    mine = 0
-
-    def come(found: bytes | None) -> bytes:
-        nonlocal mine
-        mine, come, expected = _barrier_state(found)
-        if come and expected != size:
-            raise DistStoreError(
-                f"barrier {name!r}: world_size is {size} here, but {expected} for {come} that came before"
-            )
-        return b"%d %d %d" % ((mine + 1, 0, size) if come + 1 == size else (mine, come + 1, size))
-
-    _change(store, _barrier(name), come)
-    return barrier_wait(store, name, mine)
-
-
-def barrier_wait(store: Primitives, name: str, generation: int) -> bool | Missing:
-    """Return once all have come to a barrier in which we are."""
-    key = _barrier(name)
-    if _barrier_state(store.peek(key))[0] > generation:
-        return True
-    return Missing(key, barrier_wait, (name, generation))
-
-
-def barrier_leave(store: Primitives, name: str, generation: int) -> bool | Missing:
-    """Leave a barrier before all have come, so that it can be used again; true if they have come meanwhile."""
-
-    def leave(found: bytes | None) -> bytes | None:
-        now, come, size = _barrier_state(found)
-        return b"%d %d %d" % (now, come - 1, size) if now == generation and come else found
-
-    _change(store, _barrier(name), leave)
-    return barrier_wait(store, name, generation)
-
-
-def _barrier(name: str) -> str:
-    return f"{RESERVED}barrier/{name}"
-
-
-def _barrier_state(value: bytes | None) -> tuple[int, int, int]:
-    generation, come, size = map(int, (value or b"0 0 0").split())
-    return generation, come, size
-
-
 # ---------------------------------------------------------------------- what a time-out says
 
 
@@ -317,18 +191,13 @@ def _lacking_keys(store: Primitives, keys: Sequence[str]) -> str:
     return f"key{'s' * (len(missing) != 1)} {names}, which nobody has set"
 
 
-def _lacking_ranks(store: Primitives, name: str, generation: int) -> str:
-    _, come, size = _barrier_state(store.peek(_barrier(name)))
-    return f"barrier {name!r}, to which {come} of {size} have come"
-
-
 #: For each operation that waits, what it is waiting for.
 LACKING: dict[Callable[..., Any], Callable[..., str]] = {
     get: lambda store, key: _lacking_keys(store, [key]),
     wait: _lacking_keys,
     multi_get: _lacking_keys,
     queue_pop: lambda store, queue: f"an item in queue {queue!r}",
-    barrier_wait: _lacking_ranks,
+    barrier_wait: barrier_lacks,
     wait_for_workers: lambda store, key, count: f"clients: {int(store.peek(key) or b'0')} of {count} have joined",
 }
 

@@ -79,8 +79,10 @@ class Pool:
 
     def close(self) -> None:
         """Close the connections, stop the server, and give back all threads and descriptors; again does nothing."""
+        if os.getpid() != self._pid:
+            return
         with self._lock:
-            if self._closed or os.getpid() != self._pid:
+            if self._closed:
                 return
             self._closed = True
             idle, self._idle = self._idle, []

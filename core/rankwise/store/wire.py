@@ -84,8 +84,10 @@ def encode_reply(number: int, status: int, value: Any) -> bytes:
     return _pack([number, status, value])
 
 
-def to_frames(data: bytes) -> list[memoryview]:
+def to_frames(data: bytes) -> Sequence[bytes | memoryview]:
     """Cut an encoded message into frames."""
+    if len(data) <= FRAME_NBYTES:
+        return (data,)
     view = memoryview(data)
     return [view[begin : begin + FRAME_NBYTES] for begin in range(0, len(view), FRAME_NBYTES)]
 

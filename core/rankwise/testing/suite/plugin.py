@@ -43,7 +43,9 @@ class Kit:
     def lacks(self, name: str) -> str:
         """Return why a feature, or an operation (on float32, a reduction with SUM), cannot be used; nothing if it can."""
         offered = self.measurements.usable[name]
-        if offered and (name in FEATURES or self.measurements.declares(name, "SUM" if name in REDUCING else None, "float32")):
+        if offered and (
+            name in FEATURES or self.measurements.declares(name, "SUM" if name in REDUCING else None, "float32")
+        ):
             return ""
         if offered:
             return f"backend {self.spec.name!r} declares no {name} of float32 on {self.device}"

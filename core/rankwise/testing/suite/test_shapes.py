@@ -106,6 +106,8 @@ def read_only() -> None:
 def test_what_shares_its_memory_is_an_array(kit: Kit) -> None:
     if kit.device != "cpu":
         pytest.skip("objects of the buffer protocol lie in the host's memory")
+    if not kit.measurements.declares("all_reduce", "SUM", "uint8"):
+        pytest.skip(f"backend {kit.spec.name!r} declares no all_reduce(SUM) of uint8 on {kit.device}")
     kit.run(2, reduce_buffers)
 
 

@@ -1,0 +1,231 @@
+"""Time the gloo backend of rankwise beside torch's gloo and mpi4py, alternating, in one session.
+
+    python benchmarks/gloo_compare.py --ranks 2 4 --contenders rankwise torch mpi --json result.json
+
+Every figure is the time of one call in a loop of back-to-back calls on fresh data, the mean over the loop on rank 0;
+the table shows the median over the alternations, its spread, and how many times faster rankwise is.
+A contender that is not installed is left out, and the table says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+OPS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "barrier")
+SIZES = (8, 1 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
+NEEDS = {"rankwise": "rankwise_gloo_tcp", "torch": "torch", "mpi": "mpi4py"}
+#: More bytes than the cache holds; a call never finds its array there from the call before.
+ROTATE_NBYTES = 64 << 20
+
+
+class Rankwise:
+    """Calls of rankwise."""
+
+    def __init__(self) -> None:
+        import rankwise as dist
+
+        dist.init_process_group("gloo")
+        self.dist, self.rank, self.size, self.close = (
+            dist,
+            dist.get_rank(),
+            dist.get_world_size(),
+            dist.destroy_process_group,
+        )
+        self.array, self.barrier = lambda a: a, dist.barrier
+
+    def call(self, op: str, a: Any, out: Any, part: Any) -> None:
+        dist = self.dist
+        if op == "all_reduce":
+            dist.all_reduce(a)
+        elif op == "broadcast":
+            dist.broadcast(a, 0)
+        elif op == "all_gather":
+            dist.all_gather_into_tensor(out, part)
+        elif op == "reduce_scatter":
+            dist.reduce_scatter_tensor(part, a)
+        elif op == "all_to_all":
+            dist.all_to_all_single(out, a)
+        elif op == "barrier":
+            dist.barrier()
+        elif self.rank == 0:
+            dist.send(a, 1)
+            dist.recv(a, 1)
+        elif self.rank == 1:
+            dist.recv(a, 0)
+            dist.send(a, 0)
+
+
+class Torch(Rankwise):
+    """The same calls of torch."""
+
+    def __init__(self) -> None:
+        import torch
+        import torch.distributed as dist
+
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        self.dist, self.rank, self.size, self.close = (
+            dist,
+            dist.get_rank(),
+            dist.get_world_size(),
+            dist.destroy_process_group,
+        )
+        self.array, self.barrier = torch.from_numpy, dist.barrier
+
+
+class Mpi:
+    """The same calls of mpi4py."""
+
+    def __init__(self) -> None:
+        from mpi4py import MPI
+
+        self.mpi, self.comm = MPI, MPI.COMM_WORLD
+        self.rank, self.size = self.comm.rank, self.comm.size
+        self.array, self.barrier, self.close = (lambda a: a), self.comm.Barrier, lambda: None
+
+    def call(self, op: str, a: Any, out: Any, part: Any) -> None:
+        comm = self.comm
+        if op == "all_reduce":
+            comm.Allreduce(self.mpi.IN_PLACE, a)
+        elif op == "broadcast":
+            comm.Bcast(a, 0)
+        elif op == "all_gather":
+            comm.Allgather(part, out)
+        elif op == "reduce_scatter":
+            comm.Reduce_scatter_block(a, part)
+        elif op == "all_to_all":
+            comm.Alltoall(a, out)
+        elif op == "barrier":
+            comm.Barrier()
+        elif self.rank == 0:
+            comm.Send(a, 1)
+            comm.Recv(a, 1)
+        elif self.rank == 1:
+            comm.Recv(a, 0)
+            comm.Send(a, 0)
+
+
+CONTENDERS: dict[str, Any] = {"rankwise": Rankwise, "torch": Torch, "mpi": Mpi}
+
+
+def work(contender: str, ops: list[str], sizes: list[int], budget_s: float) -> None:
+    """Be one rank: time everything, and let rank 0 print it as JSON."""
+    us = CONTENDERS[contender]()
+    found = {}
+    for op in ops:
+        for nbytes in [0] if op == "barrier" else sizes:
+            found[f"{op}/{nbytes}"] = _time(us, op, nbytes, budget_s)
+    us.barrier()
+    if us.rank == 0:
+        print(json.dumps(found), flush=True)
+    us.close()
+
+
+def _time(us: Any, op: str, nbytes: int, budget_s: float) -> float:
+    """Return the seconds of one call; a message is half of a round trip."""
+    count = -(-max(nbytes // 4, 1) // us.size) * us.size
+    rounds = max(2, min(64, ROTATE_NBYTES // max(4 * count, 1)))
+
+    def fresh(size: int) -> Any:
+        return us.array(np.zeros(size, np.float32))
+
+    calls = [(fresh(count), fresh(count), fresh(count // us.size)) for _ in range(rounds)]
+    for arrays in calls[:3]:
+        us.call(op, *arrays)
+    repeat = np.zeros(1)
+    start = time.perf_counter()
+    us.call(op, *calls[0])
+    repeat[0] = max(3, min(2000, budget_s / max(time.perf_counter() - start, 1e-6)))
+    shared = us.array(repeat)
+    us.call("broadcast", shared, shared, shared)
+    us.barrier()
+    start = time.perf_counter()
+    for index in range(int(repeat[0])):
+        us.call(op, *calls[index % rounds])
+    took = (time.perf_counter() - start) / int(repeat[0])
+    us.barrier()
+    return took / 2 if op == "send_recv" else took
+
+
+def launch(contender: str, ranks: int, arguments: list[str]) -> dict[str, float]:
+    """Run all ranks of a contender, and return what rank 0 has found."""
+    command = [sys.executable, __file__, "--work", contender, *arguments]
+    if contender == "mpi":
+        starter = ["mpiexec", "-n", str(ranks), "--oversubscribe", "--allow-run-as-root"]
+        output = subprocess.run([*starter, *command], stdout=-1, text=True, check=True, timeout=900).stdout
+        return dict(json.loads(output.splitlines()[-1]))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    env = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = [
+        subprocess.Popen(command, env={**env, "RANK": str(rank)}, stdout=-1 if rank == 0 else None, text=True)
+        for rank in range(ranks)
+    ]
+    output, _ = processes[0].communicate(timeout=900)
+    for process in processes[1:]:
+        process.wait(60)
+    return dict(json.loads(output.splitlines()[-1]))
+
+
+def table(results: dict[str, list[dict[str, float]]]) -> str:
+    """Return the figures in microseconds, and the ratios of their medians, as a Markdown table."""
+    others = [name for name in results if name != "rankwise"]
+    head = ["call", "bytes", "rankwise (us)", *(f"{name} (us), ratio" for name in others)]
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    for key in results["rankwise"][0]:
+        op, nbytes = key.split("/")
+        times = {name: [run[key] * 1e6 for run in runs] for name, runs in results.items()}
+        own = statistics.median(times["rankwise"])
+        cells = [op, nbytes, f"{own:.1f} ({min(times['rankwise']):.1f}-{max(times['rankwise']):.1f})"]
+        cells += [f"{statistics.median(times[n]):.1f}, {statistics.median(times[n]) / own:.1f}x" for n in others]
+        lines.append(" | ".join(cells))
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2])
+    parser.add_argument("--ops", nargs="+", default=list(OPS), choices=OPS)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="bytes of the whole array")
+    parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=list(CONTENDERS))
+    parser.add_argument("--alternations", type=int, default=5)
+    parser.add_argument("--budget", type=float, default=0.1, help="seconds for each figure of each alternation")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.work:
+        work(given.work, given.ops, given.sizes, given.budget)
+        return
+    missing = [name for name in given.contenders if find_spec(NEEDS[name]) is None]
+    print(f"not installed, left out: {', '.join(missing)}" if missing else "", file=sys.stderr)
+    passed = ["--ops", *given.ops, "--sizes", *map(str, given.sizes), "--budget", str(given.budget)]
+    everything = {}
+    for ranks in given.ranks:
+        results: dict[str, list[dict[str, float]]] = defaultdict(list)
+        for _ in range(given.alternations):
+            for name in given.contenders:
+                if name not in missing:
+                    results[name].append(launch(name, ranks, passed))
+        everything[ranks] = results
+        print(f"\n{ranks} ranks\n\n{table(results)}")
+    if given.json:
+        facts = {"machine": list(os.uname()), "processors": os.cpu_count(), "results": everything}
+        given.json.write_text(json.dumps(facts, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""`rankwise backends`: which backends there are, and what each can do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from rankwise.arrays import DTYPES
+from rankwise.capability import FEATURES, OPS, Capabilities, Cell, Support
+from rankwise.capability_table import CapabilityTable
+from rankwise.cli.commands import CommandError
+from rankwise.cli.text import columns, marked
+from rankwise.registry import KNOWN, registry
+
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
+
+DESCRIPTION = "Show which backends are installed, whether they can run on this machine, and what each can do."
+
+EXAMPLES = """\
+examples:
+  rankwise backends
+  rankwise backends --op all_to_all --device cpu
+  rankwise backends --json"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="everything, as JSON")
+    how.add_argument("--markdown", action="store_true", help="the capability table, as Markdown")
+    parser.add_argument("--device", metavar="KIND", help="only this kind of device: cpu, cuda")
+    parser.add_argument("--op", metavar="NAME", help="one operation or feature in full, dtypes and reduce ops included")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return the exit code."""
+    if options.op is not None and options.op not in (*OPS, *FEATURES):
+        known = ", ".join((*OPS, *FEATURES))
+        raise CommandError(f"there is no operation or feature {options.op!r}; there are {known}", 2)
+    table = _table(options.device)
+    if options.json:
+        print(json.dumps({"backends": _backends(), "capabilities": _chosen(table, options.op)}, indent=2))
+    elif options.markdown:
+        print(table.to_markdown(), end="")
+    else:
+        _print(table, options.op)
+    return 0
+
+
+def _table(device: str | None) -> CapabilityTable:
+    tables = list(registry.tables())
+    if device is None:
+        return CapabilityTable(tables)
+    if not any(device in table.devices for table in tables):
+        kinds = sorted({kind for table in tables for kind in table.devices})
+        raise CommandError(f"no installed backend knows a device {device!r}; there are {', '.join(kinds) or 'none'}", 2)
+    return CapabilityTable(
+        [Capabilities(t.backend, {device: t.devices[device]}) for t in tables if device in t.devices]
+    )
+
+
+def _backends() -> list[dict[str, Any]]:
+    return [_backend(name) for name in sorted({*registry.names(), *KNOWN})]
+
+
+def _backend(name: str) -> dict[str, Any]:
+    installed = name in registry.names()
+    answer = registry.availability(name)
+    found: dict[str, Any] = {"name": name, "installed": installed, "available": answer.available}
+    if installed:
+        found["provider"] = registry.provider(name)
+        found["loads"] = registry.problem(name) is None
+    if found.get("loads"):
+        found["devices"] = list(registry.get(name).capabilities.devices)
+    if not answer:
+        found["reason"] = answer.reason
+        found["remedy"] = answer.remedy
+    return found
+
+
+def _chosen(table: CapabilityTable, op: str | None) -> dict[str, Any]:
+    plain = table.to_dict()
+    if op is not None:
+        for devices in plain.values():
+            for cells in devices.values():
+                for kind in ("ops", "features"):
+                    cells[kind] = {name: cell for name, cell in cells[kind].items() if name == op}
+    return plain
+
+
+def _print(table: CapabilityTable, op: str | None) -> None:
+    rows = [["backend", "devices", "from", "on this machine"]]
+    rows += [
+        [b["name"], ", ".join(b.get("devices", [])) or "-", b.get("provider", "-"), _state(b)] for b in _backends()
+    ]
+    lines = columns(rows).splitlines()
+    print("\n".join([marked(lines[0], "bold"), *lines[1:]]))
+    print()
+    if op is not None:
+        print("\n".join(_in_full(table, op)))
+    elif list(table):
+        print(table)
+    else:
+        print(f"No backend is installed. Begin with: pip install {KNOWN['gloo']}")
+
+
+def _state(backend: dict[str, Any]) -> str:
+    if backend["available"]:
+        return "ready"
+    if not backend["installed"]:
+        return f"not installed; pip install {KNOWN[backend['name']]}"
+    state = "cannot run" if backend["loads"] else "broken"
+    remedy = f"; {backend['remedy']}" if backend["remedy"] and backend["remedy"] not in backend["reason"] else ""
+    return f"{state}: {backend['reason']}{remedy}"
+
+
+def _in_full(table: CapabilityTable, op: str) -> list[str]:
+    lines = [f"{op}: {FEATURES[op]}"] if op in FEATURES else [op]
+    for backend in table:
+        for device in backend.devices:
+            cell = backend.cell(op, device)
+            lines += [f"  {backend.backend} {device}: {_how(cell)}", *(f"    {line}" for line in _takes(cell, op))]
+    return lines
+
+
+def _how(cell: Cell) -> str:
+    text = str(cell.support)
+    if cell.support is Support.CONDITIONAL:
+        text += f", {'yes' if cell.usable else 'no'} on this machine"
+    return text + (f" ({cell.reason})" if cell.reason else "")
+
+
+def _takes(cell: Cell, op: str) -> list[str]:
+    if cell.support is Support.NO or op in FEATURES or op == "barrier":
+        return []
+    if op not in ("all_reduce", "reduce", "reduce_scatter"):
+        return [f"dtypes: {' '.join(d for d in DTYPES if d in cell.dtypes)}"]
+    by_dtypes: dict[str, list[str]] = {}
+    for name in cell.reduce_ops:
+        if cell.takes(None, name):
+            by_dtypes.setdefault(" ".join(d for d in DTYPES if cell.takes(d, name)), []).append(name)
+    return [f"{', '.join(names)}: {dtypes}" for dtypes, names in by_dtypes.items()]

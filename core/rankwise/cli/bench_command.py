@@ -1,0 +1,171 @@
+"""`rankwise bench`: measure latency and bandwidth."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rankwise.cli.bench_program import MARK
+from rankwise.cli.commands import CommandError
+from rankwise.cli.launching import command_for, environment, pick_backend
+from rankwise.cli.libraries import mpiexec
+from rankwise.cli.plot import write_plot
+from rankwise.cli.progress import Progress
+from rankwise.cli.text import columns, format_nbytes, parse_nbytes
+
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
+
+OPS = (
+    *("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all"),
+    *("gather", "scatter", "send_recv", "barrier"),
+)
+PROGRAM = "rankwise.cli.bench_program"
+#: What comparing with a library needs.
+_NEEDS = {"gloo-torch": "torch", "mpi4py": "mpi4py"}
+
+DESCRIPTION = """\
+Measure operations on processes of this machine, as nccl-tests and the OSU micro-benchmarks do. The size is that of the
+array, of all parts together. algbw is size by time; busbw is what at least crosses each rank's link. send_recv is half
+of a round trip between ranks 0 and 1."""
+
+EXAMPLES = """\
+examples:
+  rankwise bench
+  rankwise bench -n 4 --ops all_reduce,all_gather --sizes 1KiB:64MiB:4 --plot out.svg
+  rankwise bench --compare gloo-torch,mpi4py --json"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("-n", type=int, default=2, metavar="N", help="number of ranks; default 2")
+    parser.add_argument("--backend", metavar="NAME", help="the backend; by default one that can run here")
+    parser.add_argument("--ops", default="all_reduce", metavar="LIST", help=f"of {', '.join(OPS)}; default all_reduce")
+    parser.add_argument("--sizes", default="1KiB:16MiB:4", metavar="LIST",
+                        help="FROM:TO:FACTOR, or a list such as 8,64KiB; default 1KiB:16MiB:4")
+    parser.add_argument("--warmup", type=int, default=5, metavar="N", help="calls before the clock runs; default 5")
+    parser.add_argument("--iterations", type=int, default=20, metavar="N", help="calls that are timed; default 20")
+    parser.add_argument("--compare", default="", metavar="LIST", help="measure these too: gloo-torch, mpi4py")
+    parser.add_argument("--json", action="store_true", help="the results as JSON")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="curves of latency and bandwidth, as .svg or .png")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return the exit code."""
+    ops, sizes = _ops(options.ops), _sizes(options.sizes)
+    if min(options.n, options.iterations) < 1 or options.warmup < 0:
+        raise CommandError("at least 1 rank and 1 iteration are needed", 2)
+    if "send_recv" in ops and options.n < 2:
+        raise CommandError("send_recv needs 2 ranks", 2)
+    if options.plot is not None and options.plot.suffix not in (".svg", ".png"):
+        raise CommandError(f"{options.plot} must end in .svg or .png", 2)
+    backend = pick_backend(options.backend)
+    names = [backend, *_rivals(options.compare)]
+    results: list[dict[str, Any]] = []
+    per_library = sum(1 if op == "barrier" else len(sizes) for op in ops)
+    commands = [_command(name, backend, options, ops, sizes) for name in names]
+    with Progress(per_library * len(names)) as progress:
+        for name, command in zip(names, commands, strict=True):
+            for result in _measure(name, command):
+                results.append(result)
+                progress.step(f"{name} {result['op']} {format_nbytes(result['nbytes'])}")
+    _show(options, results)
+    return 0
+
+
+def _command(name: str, backend: str, options: argparse.Namespace, ops: list[str], sizes: list[int]) -> list[str]:
+    plan = {"name": name, "library": "rankwise" if name == backend else name, "backend": backend}
+    text = json.dumps(
+        {**plan, "ops": ops, "sizes": sizes, "warmup": options.warmup, "iterations": options.iterations}
+    )
+    if name == backend:
+        return command_for(backend, options.n, PROGRAM, text)
+    if name == "gloo-torch":
+        return [sys.executable, "-m", "rankwise.cli", "run", "-n", str(options.n), "-m", PROGRAM, text]
+    return [*mpiexec(options.n), sys.executable, "-m", PROGRAM, text]
+
+
+def _rivals(text: str) -> list[str]:
+    names = [name for name in text.split(",") if name]
+    for name in names:
+        if name not in _NEEDS:
+            raise CommandError(f"cannot compare with {name!r}; there are {', '.join(_NEEDS)}", 2)
+        if importlib.util.find_spec(_NEEDS[name]) is None:
+            raise CommandError(f"comparing with {name} needs {_NEEDS[name]}: pip install {_NEEDS[name]}")
+    return names
+
+
+def _measure(name: str, command: list[str]) -> Iterator[dict[str, Any]]:
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            if MARK in line:
+                yield json.loads(line.partition(MARK)[2])
+        if process.wait():
+            errors.seek(0)
+            words = [line for line in errors if line.strip("=-\n").strip()] or ["it has not said why"]
+            raise CommandError(f"measuring {name} failed with exit code {process.returncode}: {words[-1].strip()}")
+
+
+def _show(options: argparse.Namespace, results: list[dict[str, Any]]) -> None:
+    machine = {"machine": platform.machine(), "system": platform.release(), "python": platform.python_version()}
+    if options.plot is not None:
+        write_plot(options.plot, f"{options.n} ranks on one host", _curves(results))
+    if options.json:
+        print(json.dumps({**machine, "results": results}, indent=2))
+        return
+    head = ["library", "op", "ranks", "size", "latency us", "fastest us", "algbw GB/s", "busbw GB/s"]
+    rows = [
+        [r["library"], r["op"], str(r["ranks"]), format_nbytes(r["nbytes"]), f"{r['latency_s'] * 1e6:.1f}",
+         f"{r['fastest_s'] * 1e6:.1f}", f"{r['algbw_bytes_per_s'] / 1e9:.3f}", f"{r['busbw_bytes_per_s'] / 1e9:.3f}"]
+        for r in results
+    ]  # fmt: skip
+    print(columns([head, *rows], right=(2, 3, 4, 5, 6, 7)))
+    if options.plot is not None:
+        print(f"\ncurves in {options.plot}")
+
+
+def _curves(results: list[dict[str, Any]]) -> dict[str, list[tuple[float, float, float]]]:
+    curves: dict[str, list[tuple[float, float, float]]] = {}
+    for r in results:
+        if r["nbytes"]:
+            point = (r["nbytes"], r["latency_s"], r["algbw_bytes_per_s"])
+            curves.setdefault(f"{r['library']} {r['op']}", []).append(point)
+    if not curves:
+        raise CommandError("a barrier has no size to plot against", 2)
+    return curves
+
+
+def _ops(text: str) -> list[str]:
+    ops = list(OPS) if text == "all" else text.split(",")
+    for op in ops:
+        if op not in OPS:
+            raise CommandError(f"cannot measure {op!r}; there are {', '.join(OPS)}, and all", 2)
+    return ops
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        if ":" not in text:
+            return [parse_nbytes(part) for part in text.split(",")]
+        first, last, factor = text.split(":")
+        size, end, by = parse_nbytes(first), parse_nbytes(last), int(factor)
+        if size < 1 or by < 2:
+            raise ValueError("a range begins at 1 or more, with a factor of 2 or more")
+    except ValueError as error:
+        raise CommandError(f"--sizes {text}: {error}", 2) from error
+    sizes = []
+    while size <= end:
+        sizes.append(size)
+        size *= by
+    return sizes

@@ -1,0 +1,158 @@
+"""What `rankwise doctor` looks at. Each check yields findings and never raises."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from rankwise.capability import POINT_TO_POINT
+from rankwise.cli import libraries, memory
+from rankwise.cli.commands import CommandError
+from rankwise.cli.launching import command_for, environment
+from rankwise.errors import DistError
+from rankwise.registry import KNOWN, registry
+
+__all__ = ["Finding", "Level", "all_checks"]
+
+_PROOF_S = 60.0
+
+
+class Level(str, Enum):
+    """How good or bad a finding is; only `BAD` makes the machine unhealthy."""
+
+    GOOD = "good"
+    NOTE = "note"
+    WARN = "warn"
+    BAD = "bad"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found."""
+
+    section: str
+    level: Level
+    text: str
+    remedy: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """Return it as plain data."""
+        return {"section": self.section, "level": self.level.value, "text": self.text, "remedy": self.remedy}
+
+
+Check = Callable[[], Iterator[Finding]]
+
+
+def all_checks(quick: bool) -> Iterator[Finding]:
+    """Run all checks, one after the other; `quick` leaves out those that start processes that communicate."""
+    checks: list[Check] = [_versions, _backends, _libraries, _network, _memory]
+    for check in checks if quick else [*checks, _proofs]:
+        yield from check()
+
+
+def _versions() -> Iterator[Finding]:
+    section = "versions"
+    python = f"Python {platform.python_version()} ({sys.executable}) on {platform.system()} {platform.release()}"
+    yield Finding(section, Level.GOOD, f"{python}, {platform.machine()}, {len(os.sched_getaffinity(0))} cores")
+    for name, required in (("rankwise", True), ("numpy", True), ("pluggy", True), ("pyzmq", True), ("msgpack", True)):
+        version = libraries.version(name)
+        if version is not None:
+            yield Finding(section, Level.GOOD, f"{name} {version}")
+        elif name == "rankwise":
+            from rankwise.version import __version__
+
+            yield Finding(section, Level.NOTE, f"rankwise {__version__}, from a source tree that is not installed")
+        elif required:
+            yield Finding(section, Level.BAD, f"{name} is not installed", f"pip install {name}")
+
+
+def _backends() -> Iterator[Finding]:
+    names = registry.names()
+    for name in sorted({*names, *KNOWN}):
+        yield _backend(name, name in names)
+    if not names:
+        yield Finding("backends", Level.BAD, "no backend is installed", f"pip install {KNOWN['gloo']}")
+
+
+def _backend(name: str, installed: bool) -> Finding:
+    if not installed:
+        return Finding("backends", Level.NOTE, f"{name}: not installed", f"pip install {KNOWN[name]}, if you need it")
+    problem, answer = registry.problem(name), registry.availability(name)
+    if problem is not None:
+        # The message tells the distribution, its version, and whether it is broken, clashing or of another API version.
+        return Finding("backends", Level.BAD, f"{name}: {problem}", answer.remedy)
+    provider = registry.provider(name)
+    if not answer:
+        return Finding("backends", Level.WARN, f"{name}: {provider}, cannot run here: {answer.reason}", answer.remedy)
+    devices = ", ".join(registry.get(name).capabilities.devices)
+    return Finding("backends", Level.GOOD, f"{name}: {provider}, ready for {devices}")
+
+
+def _libraries() -> Iterator[Finding]:
+    for good, text, remedy in (*libraries.mpi(), *libraries.nccl()):
+        yield Finding("libraries", {True: Level.GOOD, False: Level.BAD, None: Level.NOTE}[good], text, remedy)
+
+
+def _network() -> Iterator[Finding]:
+    from rankwise import secret
+    from rankwise.interface import local_address
+
+    master = os.environ.get("MASTER_ADDR")
+    named = next((n for n in ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if os.environ.get(n)), None)
+    toward = master or "192.0.2.1"
+    route = f"the route to {f'MASTER_ADDR={master}' if master else 'other hosts'}"
+    why = f"{named}={os.environ[named]}" if named else route
+    try:
+        yield Finding("network", Level.GOOD, f"this machine's address is {local_address(toward)}, by {why}")
+    except (DistError, ValueError, OSError) as error:
+        level = Level.BAD if named or master else Level.NOTE
+        yield Finding("network", level, f"only this machine can be reached: {error}")
+    try:
+        known = secret.load()
+    except ValueError as error:
+        yield Finding("network", Level.BAD, f"the job secret cannot be used: {error}")
+    else:
+        text = "a job secret is set" if known else "no job secret is set, so that only loopback would be served"
+        yield Finding("network", Level.GOOD if known else Level.NOTE, text, "" if known else secret.ADVICE)
+
+
+def _memory() -> Iterator[Finding]:
+    for good, text, remedy in (memory.segments(), memory.direct_reads(), memory.shm_folder()):
+        yield Finding("shared memory", Level.GOOD if good else Level.WARN, text, remedy)
+
+
+def _proofs() -> Iterator[Finding]:
+    for spec in registry.installed():
+        device = spec.capabilities.devices.get("cpu")
+        if not registry.availability(spec.name) or device is None or not set(POINT_TO_POINT) <= set(device.ops):
+            continue
+        yield _proof(spec.name)
+
+
+def _said(output: str) -> str:
+    """Return the last line of a program, without the rank in front of it."""
+    return (output.strip().splitlines() or ["it says nothing"])[-1].rpartition("]: ")[2]
+
+
+def _proof(name: str) -> Finding:
+    what = f"{name}: two processes all_reduce 1 MiB on this machine"
+    try:
+        command = command_for(name, 2, "rankwise.cli.proof_program", name)
+        done = subprocess.run(
+            command, env=environment(), capture_output=True, text=True, timeout=_PROOF_S, check=False
+        )
+    except CommandError as error:
+        return Finding("proof", Level.BAD, f"{what}: {error}")
+    except subprocess.TimeoutExpired:
+        return Finding("proof", Level.BAD, f"{what}: not done after {_PROOF_S:g} s")
+    except OSError as error:
+        return Finding("proof", Level.BAD, f"{what}: cannot start {command[0]}: {error.strerror}")
+    if done.returncode == 0:
+        return Finding("proof", Level.GOOD, f"{what}: {_said(done.stdout)}")
+    words = [line for line in done.stderr.splitlines() if line.strip("=-").strip()]
+    return Finding("proof", Level.BAD, f"{what}: exit code {done.returncode}: {words[-1] if words else 'not a word'}")

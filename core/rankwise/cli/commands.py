@@ -1,0 +1,103 @@
+"""The table of sub-commands, and what they have in common: help, `--traceback`, and errors in one paragraph."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import textwrap
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+__all__ = ["COMMANDS", "CommandError", "execute"]
+
+#: Each name is a module of this package with `DESCRIPTION`, `EXAMPLES`, `add_arguments(parser)` and `run(options)`.
+COMMANDS = {
+    "run": "start the ranks of a job",
+    "demo": "watch some processes train something together",
+    "backends": "what each backend can do, and which are installed",
+    "doctor": "find out what does not work here, and why",
+    "conformance": "prove what a backend declares",
+    "bench": "measure latency and bandwidth",
+    "explain": "which algorithm runs for a size and a number of ranks, and why",
+    "secret": "make a job secret",
+}
+
+
+class CommandError(Exception):
+    """A command cannot do what it was asked to; told in one paragraph.
+
+    Attributes:
+        exit_code: What the process ends with.
+    """
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def execute(arguments: list[str]) -> int:
+    """Run a command line, and return the exit code."""
+    name = next((word for word in arguments if not word.startswith("-")), None)
+    module = import_module(f"rankwise.cli.{name}_command") if name in COMMANDS else None
+    options = _parser(name, module).parse_args(arguments)
+    try:
+        assert module is not None
+        return int(module.run(options))
+    except BrokenPipeError:
+        # Whoever read our output is gone. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if options.traceback:
+            raise
+        return _tell(f"rankwise {name}", error)
+
+
+def _tell(program: str, error: Exception) -> int:
+    expected = isinstance(error, (CommandError, OSError, ValueError, RuntimeError))
+    text = str(error) if expected and str(error) else f"{type(error).__name__}: {error}"
+    print(textwrap.fill(f"{program}: {text}", 100, break_long_words=False, break_on_hyphens=False), file=sys.stderr)
+    return int(getattr(error, "exit_code", 1))
+
+
+def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rankwise",
+        description="The communication layer of torch.distributed without torch.",
+        epilog="example:\n  rankwise demo -n 4\n\n`rankwise COMMAND --help` tells about a command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"rankwise {_version()}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command, line in COMMANDS.items():
+        # Only the one that is asked for is imported and knows its options.
+        if command == name and module is not None:
+            _complete(commands.add_parser(command, help=line, **_texts(module)), module)
+        else:
+            commands.add_parser(command, help=line, add_help=False)
+    return parser
+
+
+def _complete(parser: argparse.ArgumentParser, module: ModuleType) -> None:
+    parser.add_argument("--traceback", action="store_true", help="show where in the program an error came from")
+    module.add_arguments(parser)
+
+
+def _texts(module: ModuleType) -> dict[str, Any]:
+    return {
+        "description": module.DESCRIPTION,
+        "epilog": module.EXAMPLES,
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+        "allow_abbrev": False,
+    }
+
+
+def _version() -> str:
+    from rankwise.version import __version__
+
+    return __version__

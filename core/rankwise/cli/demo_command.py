@@ -1,0 +1,49 @@
+"""`rankwise demo`: watch some processes train something together."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from rankwise.cli.commands import CommandError
+from rankwise.cli.launching import command_for, environment, pick_backend
+from rankwise.cli.text import marked
+
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
+
+PROGRAM = "rankwise.cli.demo_program"
+
+DESCRIPTION = """\
+Train a small network on several processes of this machine. Each has data of its own; after every step all_reduce adds
+up their gradients, so that all keep the same parameters. The program is examples/data_parallel.py of the sources."""
+
+EXAMPLES = """\
+examples:
+  rankwise demo
+  rankwise demo -n 8 --backend mpi"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("-n", type=int, default=4, metavar="N", help="number of processes; default 4")
+    parser.add_argument("--backend", metavar="NAME", help="the backend; by default one that can run here")
+    parser.add_argument("--steps", type=int, default=160, metavar="N", help="steps to train; default 160")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return the exit code."""
+    if options.n < 1 or options.steps < 1:
+        raise CommandError("at least 1 process and 1 step are needed", 2)
+    backend = pick_backend(options.backend)
+    command = command_for(backend, options.n, PROGRAM, "--backend", backend, "--steps", str(options.steps))
+    start = "rankwise run" if command[1:3] == ["-m", "rankwise.cli"] else f"{Path(command[0]).name}"
+    program = "examples/data_parallel.py" if start == "rankwise run" else "python examples/data_parallel.py"
+    print(f"{marked('$', 'dim')} {start} -n {options.n} {program} --backend {backend}", flush=True)
+    code = subprocess.run(command, env=environment(), check=False).returncode
+    if code == 0:
+        print("\nRank 0 tells for all. The whole program, in some hundred lines:")
+        print(f"  {sys.modules['rankwise.cli'].__path__[0]}/demo_program.py")
+        print("What each backend can do: rankwise backends. What is wrong, if anything is: rankwise doctor.")
+    return code

@@ -1,0 +1,93 @@
+"""`rankwise explain`: which algorithm runs for a size and a number of ranks, and why."""
+
+from __future__ import annotations
+
+import argparse
+
+from rankwise.algorithms.simulator import simulate
+from rankwise.algorithms.table import ALGORITHMS, CHOICES, Choice, choose, costs
+from rankwise.cli.commands import CommandError
+from rankwise.cli.text import columns, format_nbytes, format_seconds, parse_nbytes
+
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
+
+DESCRIPTION = """\
+Say which algorithm a derived collective takes, what each rank does in it, and how long it and its rivals take on a
+simulated network: a message needs ALPHA to arrive, each byte BETA on the links, and GAMMA to be combined."""
+
+EXAMPLES = """\
+examples:
+  rankwise explain all_reduce --bytes 64MiB --ranks 64
+  rankwise explain broadcast --bytes 4KiB --ranks 16 --alpha-us 1 --gbit-per-s 80"""
+
+#: Rings and all-pairs algorithms have as many messages as there are pairs of ranks; more takes minutes.
+_MOST_RANKS = 256
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("op", metavar="OP", help=", ".join(CHOICES))
+    parser.add_argument("--bytes", default="1MiB", metavar="N", help="the array's size, of all parts together; 1MiB")
+    parser.add_argument("--ranks", type=int, default=4, metavar="P", help="number of ranks; default 4")
+    parser.add_argument("--hosts", type=int, default=1, metavar="H", help="hosts that they are on; default 1")
+    network = parser.add_argument_group("the simulated network; the defaults depend on --hosts")
+    network.add_argument("--alpha-us", type=float, metavar="US", help="latency: 5 on one host, else 30")
+    network.add_argument("--gbit-per-s", type=float, metavar="G", help="of each link: 40 on one host, else 10")
+    network.add_argument("--combine-gb-per-s", type=float, default=8.0, metavar="G", help="adding up; default 8")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return the exit code."""
+    op, size, nbytes = options.op, options.ranks, _nbytes(options.bytes)
+    if op not in CHOICES:
+        raise CommandError(f"there is no collective {op!r}; there are {', '.join(CHOICES)}", 2)
+    if not 1 <= options.hosts <= size:
+        raise CommandError(f"{size} rank(s) cannot be on {options.hosts} host(s)", 2)
+    chosen = choose(op, nbytes, size)
+    of = "" if op == "barrier" else f" of {format_nbytes(nbytes)}"
+    print(f"{op}{of} on {size} rank(s), {options.hosts} host(s): {chosen}\n")
+    print("The table that all ranks go by; the first line that fits counts:")
+    taken = next(choice for choice in CHOICES[op] if _fits(choice, nbytes, size))
+    print("\n".join(f"  {'->' if choice is taken else '  '} {_line(choice)}" for choice in CHOICES[op]))
+    print("\nIt is that of collectives derived from send and receive; a backend's own may have another.")
+    if size > _MOST_RANKS:
+        print(f"Not simulated: more than {_MOST_RANKS} ranks take too long here.")
+    else:
+        _simulate(options, op, size, nbytes, chosen)
+    return 0
+
+
+def _simulate(options: argparse.Namespace, op: str, size: int, nbytes: int, chosen: str) -> None:
+    local = options.hosts == 1
+    alpha_s = (options.alpha_us if options.alpha_us is not None else 5.0 if local else 30.0) * 1e-6
+    gbit = options.gbit_per_s if options.gbit_per_s is not None else 40.0 if local else 10.0
+    if alpha_s < 0 or gbit <= 0 or options.combine_gb_per_s <= 0:
+        raise CommandError("latency and bandwidths must be positive", 2)
+    parts = [nbytes // size + (rank < nbytes % size) for rank in range(size)]
+    rows = [["algorithm", "rounds", "bytes sent by a rank, at most", "simulated"]]
+    for name, function in ALGORITHMS[op].items():
+        each = costs(op, name, size, parts)
+        time_s = simulate(op, function, parts, alpha_s, 8e-9 / gbit, 1e-9 / options.combine_gb_per_s)
+        most = format_nbytes(max(cost.nbytes for cost in each))
+        mark = "-> " if name == chosen else "   "
+        rows.append([mark + name, str(max(cost.rounds for cost in each)), most, format_seconds(time_s)])
+    print(f"\nSimulated with {alpha_s * 1e6:g} us and {gbit:g} Gbit/s for each rank:")
+    print(columns(rows, right=(1, 2, 3)))
+
+
+def _nbytes(text: str) -> int:
+    try:
+        return parse_nbytes(text)
+    except ValueError as error:
+        raise CommandError(str(error), 2) from error
+
+
+def _fits(choice: Choice, nbytes: int, size: int) -> bool:
+    few = choice.max_ranks is None or size <= choice.max_ranks
+    return few and (choice.max_nbytes is None or nbytes <= choice.max_nbytes)
+
+
+def _line(choice: Choice) -> str:
+    bounds = [f"up to {format_nbytes(choice.max_nbytes)}"] if choice.max_nbytes is not None else []
+    bounds += [f"up to {choice.max_ranks} ranks"] if choice.max_ranks is not None else []
+    return f"{choice.name:20} {' and '.join(bounds) or 'otherwise'}"

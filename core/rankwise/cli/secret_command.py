@@ -1,0 +1,37 @@
+"""`rankwise secret`: make a job secret."""
+
+from __future__ import annotations
+
+import argparse
+
+from rankwise import secret
+from rankwise.cli.commands import CommandError
+
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
+
+DESCRIPTION = """\
+Make a job secret: 32 random bytes that the processes of a job prove to each other to know. `rankwise run` makes one for
+each job on a single node; a job on several nodes needs one that all of them have."""
+
+EXAMPLES = """\
+example:
+  rankwise secret new job.secret
+  export RANKWISE_SECRET_FILE=$PWD/job.secret     # on every node, after copying the file there"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("action", choices=["new"], help="make a new one")
+    parser.add_argument("file", metavar="FILE", help="where to write it; a file that is not there yet")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return the exit code."""
+    try:
+        secret.new_file(options.file)
+    except FileExistsError as error:
+        raise CommandError(f"{options.file} is there already, and is left as it is; choose another name") from error
+    except OSError as error:
+        raise CommandError(f"cannot write {options.file}: {error.strerror}") from error
+    print(f"{options.file}: a new job secret, which only you can read; RANKWISE_SECRET_FILE={options.file} uses it")
+    return 0

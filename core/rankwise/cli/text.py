@@ -1,0 +1,71 @@
+"""Plain tables and marked words for the terminal; nothing here needs more than the standard library."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rankwise.launch.output import use_colour
+
+__all__ = ["columns", "format_nbytes", "format_rate", "format_seconds", "marked", "parse_nbytes"]
+
+_STYLES = {"good": 32, "bad": 31, "warn": 33, "dim": 2, "bold": 1}
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def marked(text: str, style: str) -> str:
+    """Return the text in a style (good, bad, warn, dim, bold) where stdout shows colours, else as it is."""
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if use_colour(sys.stdout) else text
+
+
+def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Lay out rows, the first of which is the head; `right` names the columns that are numbers."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        return "  ".join(cells).rstrip()
+
+    head, *body = rows
+    return "\n".join([line(head), "  ".join("-" * width for width in widths), *map(line, body)])
+
+
+def parse_nbytes(text: str) -> int:
+    """Parse a number of bytes such as 1024, 64KiB, 64K, 1.5MiB or 1GB (all powers of 1024).
+
+    Raises:
+        ValueError: It is none.
+    """
+    number = text.strip().upper().removesuffix("B").removesuffix("I")
+    power = "KMGT".find(number[-1:]) + 1 if number else 0
+    try:
+        value = float(number[:-1] if power else number) * 1024**power
+        if not 0 <= value < 1 << 60:
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number of bytes; write it like 4096, 64KiB or 1GiB") from None
+    return int(value)
+
+
+def format_nbytes(nbytes: float) -> str:
+    """Write a number of bytes in the largest unit that leaves at least 1."""
+    value, unit = float(nbytes), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.4g} {_UNITS[unit]}"
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """Write a bandwidth in the decimal unit that suits it, as networks are measured."""
+    for scale, unit in ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
+        if bytes_per_s >= scale:
+            return f"{bytes_per_s / scale:.4g} {unit}"
+    return f"{bytes_per_s:.4g} B/s"
+
+
+def format_seconds(seconds: float) -> str:
+    """Write a time in the unit that suits it."""
+    for scale, unit in ((1.0, "s"), (1e3, "ms")):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"

@@ -1,0 +1,34 @@
+"""`python -m rankwise.launch`: the older command line, for scripts that take `--local_rank`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rankwise.launch.exit_codes import LaunchError
+from rankwise.launch.options import EPILOG, add_options, to_config
+from rankwise.launch.run import run
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the older command line, and return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rankwise.launch",
+        description="Start ranks on this node, as torch.distributed.launch does. New programs use `rankwise run`.",
+        epilog=EPILOG.replace("rankwise run", "python -m rankwise.launch"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_options(parser, older=True)
+    try:
+        config = to_config(parser.parse_args(arguments))
+    except LaunchError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    return run(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

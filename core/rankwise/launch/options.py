@@ -1,0 +1,136 @@
+"""The command lines of `rankwise run` and of the older `python -m rankwise.launch`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from rankwise.launch.config import LaunchConfig, Streams, count_processes, parse_streams
+from rankwise.launch.exit_codes import DESCRIPTIONS, ExitCode, LaunchError
+
+__all__ = ["EPILOG", "add_options", "to_config"]
+
+_NODE_RANKS = ("PET_NODE_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX")
+
+EPILOG = """\
+examples:
+  rankwise run -n 4 train.py --lr 0.1
+  rankwise run -n auto --log-dir logs --redirects 3 --tee 0:3 train.py
+  RANKWISE_SECRET_FILE=job.secret rankwise run -n 8 --nnodes 2 --node-rank 0 \\
+      --master-addr 10.0.0.1 --master-port 29500 train.py
+
+The exit code is that of the rank that failed first, 128 and the signal's number if a signal ended it, 130 after
+Ctrl-C, 143 after SIGTERM. The launcher's own:
+""" + "\n".join(f"  {int(code):3}  {text}" for code, text in DESCRIPTIONS.items())
+
+
+def add_options(parser: argparse.ArgumentParser, older: bool = False) -> None:
+    """Add the options; `older` gives them the default and the extras of `torch.distributed.launch`."""
+    where = parser.add_argument_group("where the ranks run")
+    _both(where, "--nproc-per-node", "-n", type=_processes, default=1, metavar="N",
+          help="ranks on this node: a number, cpu (cores), gpu, or auto (GPUs if any, else cores); default 1")
+    _both(where, "--nnodes", type=int, default=1, metavar="N", help="number of nodes; default 1")
+    _both(where, "--node-rank", type=int, metavar="R",
+          help=f"which node this is; default 0, or on several nodes what one of {', '.join(_NODE_RANKS)} says")
+    _both(where, "--master-addr", metavar="ADDR",
+          help="the address of node 0; default 127.0.0.1 on a single node")
+    _both(where, "--master-port", type=int, metavar="PORT",
+          help="where the ranks meet; default a free port on a single node. On several, the launchers use the next one")
+    where.add_argument("--standalone", action="store_true", help="a single node and a free port, whatever else is said")
+    _both(where, "--join-timeout", type=_seconds, default=300.0, metavar="S",
+          help="how many seconds to wait for the launchers of the other nodes; default 300")
+    ends = parser.add_argument_group("how it ends")
+    _both(ends, "--max-restarts", type=int, default=0, metavar="N",
+          help="start all ranks again up to N times after a failure; default 0")
+    ends.add_argument("--grace", type=_seconds, default=5.0, metavar="S",
+                      help="seconds for ranks to end in after Ctrl-C or SIGTERM; default 5 (after a failure it is 0.5)")
+    output = parser.add_argument_group("output", "each line on the console begins with its rank")
+    _both(output, "--log-dir", type=Path, metavar="DIR",
+          help="write DIR/RUN_ID/attempt_A/LOCAL_RANK/stdout.log and stderr.log; with neither of the next two, both "
+               "streams go there and to the console")
+    output.add_argument("-t", "--tee", type=_streams, default=Streams(), metavar="WHAT",
+                        help="streams for log files and console: 1 stdout, 2 stderr, 3 both, or by rank as in 0:3,1:2")
+    output.add_argument("-r", "--redirects", type=_streams, default=Streams(), metavar="WHAT",
+                        help="streams for log files only, written likewise")
+    _both(output, "--run-id", "--rdzv-id", metavar="NAME", help="the name of the run; default a random one")
+    what = parser.add_argument_group("what is run")
+    what.add_argument("-m", "--module", action="store_true", help="SCRIPT is a Python module")
+    _both(what, "--no-python", action="store_true", help="SCRIPT is a program of any kind, executed as it is")
+    if older:
+        _both(what, "--use-env", action="store_true",
+              help="do not give the script --local_rank=N as its first argument; it reads LOCAL_RANK instead")
+    what.add_argument("script", metavar="SCRIPT", help="the Python script")
+    what.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
+
+
+def to_config(options: argparse.Namespace) -> LaunchConfig:
+    """Make a configuration of parsed options.
+
+    Raises:
+        LaunchError: They make no sense together.
+    """
+    if options.standalone:
+        options.nnodes, options.node_rank, options.master_addr, options.master_port = 1, 0, None, None
+    logs_everything = options.log_dir is not None and options.tee == Streams() and options.redirects == Streams()
+    if options.nnodes > 1 and options.master_addr is None:
+        raise LaunchError(ExitCode.USAGE, "several nodes need --master-addr, the address of node 0")
+    if options.module and options.no_python:
+        raise LaunchError(ExitCode.USAGE, "-m and --no-python exclude each other")
+    return LaunchConfig(
+        command=(options.script, *options.args),
+        nproc_per_node=options.nproc_per_node,
+        nnodes=options.nnodes,
+        node_rank=_node_rank(options),
+        master_addr=options.master_addr or "127.0.0.1",
+        master_port=options.master_port,
+        max_restarts=options.max_restarts,
+        log_dir=options.log_dir,
+        tee=Streams(3) if logs_everything else options.tee,
+        redirects=options.redirects,
+        run_id=options.run_id,
+        module=options.module,
+        no_python=options.no_python,
+        local_rank_argument=not getattr(options, "use_env", True),
+        grace_s=options.grace,
+        join_timeout_s=options.join_timeout,
+    )
+
+
+def _node_rank(options: argparse.Namespace) -> int:
+    if options.node_rank is not None or options.nnodes <= 1:
+        return options.node_rank or 0
+    for name in _NODE_RANKS:
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    raise LaunchError(ExitCode.USAGE, "several nodes need --node-rank, another number from 0 on each")
+
+
+def _both(group: argparse._ArgumentGroup, *names: str, **settings: object) -> None:
+    """Add an option under its names, and as torchrun does also with underscores."""
+    spellings = dict.fromkeys([*names, *(f"--{name[2:].replace('-', '_')}" for name in names if name[:2] == "--")])
+    group.add_argument(*spellings, **settings)  # type: ignore[arg-type]
+
+
+def _processes(text: str) -> int:
+    try:
+        return count_processes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _streams(text: str) -> Streams:
+    try:
+        return parse_streams(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value

@@ -1,0 +1,228 @@
+"""`spawn`: a function on several processes of this machine, as `torch.multiprocessing.spawn` does it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from typing import Any, NamedTuple
+
+from rankwise import secret
+from rankwise.errors import DistError
+from rankwise.launch import child
+
+__all__ = ["ProcessException", "ProcessExitedException", "ProcessRaisedException", "SpawnContext", "spawn"]
+
+#: A process that is told to end gets so long before it is killed.
+_STOP_GRACE_S = 1.0
+_JOB_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+class ProcessException(DistError):
+    """A spawned process did not end well.
+
+    Attributes:
+        error_index: Which one, from 0.
+        error_pid: Its process id.
+    """
+
+    def __init__(self, message: str, error_index: int, error_pid: int) -> None:
+        super().__init__(message, error_index, error_pid)
+        self.error_index, self.error_pid = error_index, error_pid
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ProcessRaisedException(ProcessException):
+    """A spawned process ended by an exception; the message holds its traceback."""
+
+
+class ProcessExitedException(ProcessException):
+    """A spawned process ended with an exit code or by a signal.
+
+    Attributes:
+        exit_code: As `multiprocessing` has it: negative for a signal.
+        signal_name: The signal's name, if one ended it.
+    """
+
+    def __init__(
+        self, message: str, error_index: int, error_pid: int, exit_code: int, signal_name: str | None = None
+    ) -> None:
+        super().__init__(message, error_index, error_pid)
+        self.args = (message, error_index, error_pid, exit_code, signal_name)
+        self.exit_code, self.signal_name = exit_code, signal_name
+
+
+class _Member(NamedTuple):
+    number: int
+    process: BaseProcess
+    #: What the process says about its failure comes here.
+    report: connection.Connection
+
+
+class SpawnContext:
+    """The processes that `spawn(join=False)` has started.
+
+    Attributes:
+        processes: The processes, by index.
+    """
+
+    def __init__(self, members: list[_Member]) -> None:
+        self._members = members
+        self._running = {member.process.sentinel: member for member in members}
+        self.processes = [member.process for member in members]
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes' ids."""
+        return [int(process.pid or 0) for process in self.processes]
+
+    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
+        """Wait until all have ended well, and return true; return false if the time is up before.
+
+        Args:
+            timeout: Seconds; None waits without end.
+            grace_period: Seconds that the others get to end by themselves after a failure.
+
+        Raises:
+            ProcessException: One has failed; the others have been stopped.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while self._running:
+            left = None if end is None else max(end - time.monotonic(), 0.0)
+            ended = connection.wait(list(self._running), left)
+            failed = [member for member in map(self._reap, ended) if member.process.exitcode]
+            if failed:
+                self._stop(grace_period)
+                raise self._error(min(failed, key=lambda member: member.number))
+            if not ended:
+                return False
+        return True
+
+    def _reap(self, sentinel: Any) -> _Member:
+        member = self._running.pop(sentinel)
+        member.process.join()
+        return member
+
+    def _stop(self, grace_period: float | None) -> None:
+        if grace_period:
+            connection.wait(list(self._running), grace_period)
+        for member in self._running.values():
+            member.process.terminate()
+        end = time.monotonic() + _STOP_GRACE_S
+        for member in self._running.values():
+            member.process.join(max(end - time.monotonic(), 0.0))
+            if member.process.exitcode is None:
+                member.process.kill()
+                member.process.join()
+        self._running.clear()
+
+    def _error(self, member: _Member) -> ProcessException:
+        index, process = member.number, member.process
+        pid, code = process.pid or 0, process.exitcode or 0
+        traceback = child.receive(member.report)
+        if traceback is not None:
+            return ProcessRaisedException(f"\n\n-- Process {index} failed with this error:\n{traceback}", index, pid)
+        if code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+            return ProcessExitedException(f"process {index} was ended by {name}", index, pid, code, name)
+        return ProcessExitedException(f"process {index} ended with exit code {code}", index, pid, code)
+
+
+def spawn(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> SpawnContext | None:
+    """Call `fn(i, *args)` in `nprocs` new processes, `i` from 0.
+
+    Where the environment says nothing about a job (no RANK, WORLD_SIZE, MASTER_ADDR or MASTER_PORT), each process is
+    given what `rankwise run` gives: RANK and LOCAL_RANK are `i`, the ranks meet at a free port, and they share a
+    job secret that nobody else knows; so `fn` can call `init_process_group("gloo")` straight away.
+
+    Args:
+        fn: A function of a module that the new processes can import.
+        args: Its further arguments; they are pickled.
+        nprocs: Number of processes.
+        join: Wait for all; otherwise a context to wait with is returned.
+        daemon: End the processes when this one ends; they may then have no child processes.
+        start_method: "spawn", "forkserver" or "fork" (not once there is a process group in this process).
+
+    Raises:
+        ProcessRaisedException: A process raised; the message holds its traceback, and the others have been stopped.
+        ProcessExitedException: A process ended with another exit code than 0, or by a signal.
+    """
+    if nprocs < 1:
+        raise ValueError(f"spawn: nprocs must be at least 1, not {nprocs}")
+    context: Any = multiprocessing.get_context(start_method)
+    shared, job_secret = _job(nprocs)
+    members: list[_Member] = []
+    try:
+        for index in range(nprocs):
+            members.append(_start(context, index, fn, args, daemon, _place(shared, index), job_secret))
+    except BaseException:
+        SpawnContext(members)._stop(None)
+        raise
+    started = SpawnContext(members)
+    if not join:
+        return started
+    started.join()
+    return None
+
+
+def _start(
+    context: Any,
+    index: int,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    daemon: bool,
+    environment: Mapping[str, str],
+    job_secret: bytes | None,
+) -> _Member:
+    reader, writer = context.Pipe(duplex=False)
+    process = context.Process(
+        target=child.main,
+        # To the kernel the parent is the thread that starts a process, and threads may end early.
+        args=(index, fn, args, writer, dict(environment), job_secret, _in_main_thread()),
+        name=f"rank {index}",
+        daemon=daemon,
+    )
+    process.start()
+    writer.close()
+    return _Member(index, process, reader)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _job(nprocs: int) -> tuple[dict[str, str], bytes | None]:
+    """Return the variables that all processes share, and the job secret to give them, if it is for us to do so."""
+    mine = secret.load()
+    if any(os.environ.get(name) for name in _JOB_VARIABLES):
+        # The program arranges for itself. A descriptor is not inherited by a new process, so the secret is passed on.
+        return {}, mine
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    size = str(nprocs)
+    return {
+        "WORLD_SIZE": size,
+        "LOCAL_WORLD_SIZE": size,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }, mine or secret.new()
+
+
+def _place(shared: Mapping[str, str], index: int) -> dict[str, str]:
+    return {**shared, "RANK": str(index), "LOCAL_RANK": str(index)} if shared else {}

@@ -1,0 +1,213 @@
+"""The board: memory that all ranks of a group on one machine share, to agree on a call and to pass small data.
+
+Each rank has a turn number that only it writes, two places for its record, and two areas for data. A rank writes
+data and record, then its turn number; when it has seen the same number from all others, their records and data are
+there to be read. Records alternate between turns, and areas between uses: when a place is written again, every rank
+has meanwhile posted a later turn, which it does after it has read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from rankwise.arrays import Array
+from rankwise.deadline import Deadline
+from rankwise_gloo_tcp import futex
+
+__all__ = ["AREA_NBYTES", "RECORD_NBYTES", "Board", "available", "create", "nbytes"]
+
+RECORD_NBYTES = 40
+_RECORD_STRIDE = 64
+_CONTROL_STRIDE = 128
+_PAGE = 4096
+_NOTICE_AT = 64
+AREA_NBYTES = 512 << 10
+
+_SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")
+
+#: How long a wait looks at the memory before it sleeps. It falls by half each time that was in vain, as when the ranks
+#: are not in step or others want the processor, and doubles when it was not.
+_SPIN_S, _LEAST_SPIN_S = 100e-6, 15e-6
+#: Where ranks share processors: the one that is waited for may be next in line. More than a few of these cost whole
+#: time slices as soon as other programs run.
+_YIELDS = 2
+_SLICE_S = 0.02
+
+
+def available() -> bool:
+    """Tell whether this system has what a board needs."""
+    return hasattr(os, "memfd_create") and all(hasattr(fcntl, seal) for seal in _SEALS) and futex.available()
+
+
+def _offsets(size: int) -> tuple[int, int, int]:
+    records = _PAGE + size * _CONTROL_STRIDE
+    data = -(-(records + 2 * size * _RECORD_STRIDE) // _PAGE) * _PAGE
+    return records, data, data + 2 * size * AREA_NBYTES
+
+
+def nbytes(size: int) -> int:
+    """Return the size of a board for so many ranks; its pages take memory when they are first used."""
+    return _offsets(size)[2]
+
+
+def create(size: int) -> int:
+    """Return the descriptor of a new board, whose size nobody can change."""
+    descriptor = os.memfd_create("rankwise-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, nbytes(size))
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+class Board:
+    """One rank's view of its group's board.
+
+    Args:
+        descriptor: The memory; it can be closed afterwards.
+        rank: This rank.
+        size: Number of ranks.
+        may_spin: Whether there is a processor for each rank.
+        look: Called now and then while waiting; raises if the group has failed.
+    """
+
+    def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
+        records, data, total = _offsets(size)
+        self.rank, self.size = rank, size
+        self._memory = mmap.mmap(descriptor, total)
+        self._bytes = memoryview(self._memory)
+        self._words = self._bytes.cast("Q")
+        whole = np.frombuffer(self._memory, np.uint8)
+        self._base = whole.ctypes.data
+        self._turns = [(_PAGE + peer * _CONTROL_STRIDE) // 8 for peer in range(size)]
+        self._others = [self._turns[(rank + k) % size] for k in range(1, size)]
+        self._mine = self._turns[rank]
+        self._table = [[records + (2 * peer + phase) * _RECORD_STRIDE for peer in range(size)] for phase in range(2)]
+        self._areas = [
+            [whole[data + (2 * peer + area) * AREA_NBYTES :][:AREA_NBYTES] for peer in range(size)] for area in range(2)
+        ]
+        self._turn = self._area = 0
+        self._spin_s = _SPIN_S if may_spin else 0.0
+        self._look = look
+
+    # ------------------------------------------------------------------ turns
+
+    def exchange(self, record: bytes, deadline: Deadline) -> list[bytes]:
+        """Give one's record of 40 bytes, and return everyone's.
+
+        Raises:
+            TimeoutError: Some have not come; `late` tells who.
+        """
+        self._turn = turn = self._turn + 1
+        table = self._table[turn & 1]
+        at = table[self.rank]
+        view = self._bytes
+        view[at : at + RECORD_NBYTES] = record
+        self._post(turn)
+        words = self._words
+        for index in self._others:
+            if words[index] < turn:
+                self._await(index, turn, deadline)
+        return [bytes(view[at : at + RECORD_NBYTES]) for at in table]
+
+    def meet(self, deadline: Deadline) -> None:
+        """Return once everyone has come."""
+        self._turn = turn = self._turn + 1
+        self._post(turn)
+        words = self._words
+        for index in self._others:
+            if words[index] < turn:
+                self._await(index, turn, deadline)
+
+    def late(self) -> list[int]:
+        """Return the ranks that have not come to this turn."""
+        return [peer for peer, index in enumerate(self._turns) if self._words[index] < self._turn]
+
+    def areas(self) -> list[Array]:
+        """Return everyone's area for data to write one's own of before the next turn, and read the others' after."""
+        self._area ^= 1
+        return self._areas[self._area]
+
+    def _post(self, turn: int) -> None:
+        words, mine = self._words, self._mine
+        words[mine] = turn
+        futex.fence()
+        if words[mine + 8]:
+            words[mine + 8] = 0
+            futex.wake(self._base + 8 * mine)
+
+    def _await(self, index: int, turn: int, deadline: Deadline) -> None:
+        words = self._words
+        if self._spin_s:
+            until = monotonic() + self._spin_s
+            while monotonic() < until:
+                for _ in range(20):
+                    if words[index] >= turn:
+                        self._spin_s = min(2 * self._spin_s, _SPIN_S)
+                        return
+            self._spin_s = max(self._spin_s / 2, _LEAST_SPIN_S)
+        else:
+            for _ in range(_YIELDS):
+                os.sched_yield()
+                if words[index] >= turn:
+                    return
+        self._sleep(index, turn, deadline)
+
+    def _sleep(self, index: int, turn: int, deadline: Deadline) -> None:
+        words = self._words
+        while words[index] < turn:
+            found = words[index]
+            words[index + 8] = 1
+            futex.fence()
+            if found < turn:
+                futex.wait(self._base + 8 * index, found, min(_SLICE_S, deadline.remaining()))
+            if words[index] >= turn:
+                return
+            self._look()
+            if deadline.expired():
+                raise TimeoutError
+
+    # ------------------------------------------------------------------ the end
+
+    def leave(self) -> None:
+        """Tell the others that this rank goes in good order."""
+        self._words[self._mine + 9] = 1
+
+    def has_left(self, peer: int) -> bool:
+        """Tell whether a rank has gone in good order."""
+        return bool(self._words[self._turns[peer] + 9])
+
+    def give_up(self, text: bytes) -> None:
+        """Tell everyone that the group is given up, and wake them; who has said so first is heard."""
+        if not self._words[0]:
+            self._bytes[_NOTICE_AT : _NOTICE_AT + len(text)] = text
+            self._words[1] = len(text) | self.rank << 32
+            self._words[0] = 1
+        for index in self._turns:
+            futex.wake(self._base + 8 * index)
+
+    def given_up(self) -> tuple[int, bytes] | None:
+        """Return who has given the group up, and the text."""
+        if not self._words[0]:
+            return None
+        length, sender = self._words[1] & 0xFFFF, self._words[1] >> 32
+        return int(sender), bytes(self._bytes[_NOTICE_AT : _NOTICE_AT + min(length, _PAGE - _NOTICE_AT)])
+
+    def close(self) -> None:
+        """Give the memory back."""
+        empty: Any = None
+        self._areas = empty
+        self._words.release()
+        self._bytes.release()
+        with suppress(BufferError):  # an array of it is still alive somewhere, and closes it when it goes
+            self._memory.close()

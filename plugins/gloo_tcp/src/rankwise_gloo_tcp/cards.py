@@ -1,0 +1,94 @@
+"""What each rank tells the others about itself: where it listens, and on which machine it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import secrets
+from typing import Any, NamedTuple
+
+from rankwise.deadline import Deadline
+from rankwise.errors import RendezvousError
+from rankwise.store import Store
+
+__all__ = ["Card", "exchange", "machine"]
+
+
+class Card(NamedTuple):
+    """One rank's address.
+
+    Attributes:
+        host: The machine's name, for messages.
+        machine: What only processes of one machine and network namespace have in common.
+        space: Likewise for process numbers.
+        uid: The user.
+        pid: The process.
+        unix: Name of its abstract Unix socket; empty if it has none.
+        address: Its TCP address; empty if it serves no network.
+        port: Its TCP port.
+        transport: Which transports it was told to use.
+        board: Name of the Unix socket where this rank would hand out the board; empty if it can use none.
+        cores: The processors that it may use, and how many of them at a time.
+    """
+
+    host: str
+    machine: str
+    space: str
+    uid: int
+    pid: int
+    unix: str
+    address: str
+    port: int
+    transport: str
+    board: str
+    cores: tuple[str, float]
+
+    def is_near(self, other: Card) -> bool:
+        """Tell whether the two can meet at a Unix socket."""
+        return bool(self.unix and other.unix) and self.machine == other.machine and self.uid == other.uid
+
+    def shares_processes(self, other: Card) -> bool:
+        """Tell whether the two know each other's process number."""
+        return self.is_near(other) and self.space == other.space
+
+
+def machine() -> tuple[str, str]:
+    """Return what stands for this machine and network namespace, and for this process namespace."""
+    boot = _read("/proc/sys/kernel/random/boot_id") or platform.node()
+    return f"{boot}/{_link('/proc/self/ns/net')}", f"{boot}/{_link('/proc/self/ns/pid')}"
+
+
+def exchange(store: Store, rank: int, card: Card, size: int, deadline: Deadline) -> tuple[list[Card], bytes]:
+    """Tell the others one's card; return everyone's, and the random token of this meeting.
+
+    Raises:
+        RendezvousError: A card is malformed.
+    """
+    if rank == 0:
+        store.set("token", secrets.token_hex(32))
+    store.set(f"card/{rank}", json.dumps(card))
+    keys = ["token", *(f"card/{peer}" for peer in range(size))]
+    token, *rows = store.multi_get(keys, timeout=deadline.remaining())
+    return [_card(json.loads(row), peer) for peer, row in enumerate(rows)], bytes.fromhex(token.decode())
+
+
+def _card(fields: Any, peer: int) -> Card:
+    if not isinstance(fields, list) or len(fields) != len(Card._fields):
+        raise RendezvousError(f"the address that rank {peer} has published is malformed")
+    return Card(*fields)
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

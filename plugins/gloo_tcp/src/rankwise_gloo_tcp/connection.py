@@ -1,0 +1,303 @@
+"""One established connection: frames out of the callers' memory, and into it."""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import NamedTuple, Protocol
+
+from rankwise.errors import ProtocolError
+from rankwise_gloo_tcp.request import Request
+from rankwise_gloo_tcp.wire import HEADER_NBYTES, Header, parse
+
+__all__ = ["Connection", "Guards", "Incoming", "Office"]
+
+_INBOX_NBYTES = 64 << 10
+#: From here on the rest of a payload is received in place, not through the inbox.
+_DIRECT_NBYTES = 8 << 10
+_TAG_NBYTES = 8
+#: How many pieces go out before the other direction has its turn.
+_SENDS_A_TURN = 8
+_FILLER = memoryview(bytes(1 << 16))
+_NOWHERE = memoryview(bytearray())
+
+
+class Guards(NamedTuple):
+    """The keys that guard the headers: of the frames that go out, and of those that come in."""
+
+    mine: bytes
+    theirs: bytes
+
+
+class Incoming(NamedTuple):
+    """What to do with the payload of a frame: where it goes (None: nowhere), what happens when it is there, and whose
+    it is."""
+
+    target: memoryview | None
+    whole: Callable[[], None]
+    request: Request | None = None
+
+
+class Office(Protocol):
+    """What a connection tells its engine; all of it while the engine's lock is held."""
+
+    def frame(self, connection: Connection, header: Header) -> Incoming | None:
+        """Take a frame; None if its payload must wait until `Connection.resume`."""
+
+    def lost(self, connection: Connection, error: ProtocolError | None = None) -> None:
+        """Hear that the connection has ended, or that what it brings makes no sense."""
+
+    def watch(self, connection: Connection, reading: bool, writing: bool) -> None:
+        """Call `receive` and `flush` when the socket is ready."""
+
+
+class _Frame(NamedTuple):
+    header: Header
+    payload: memoryview | None
+    request: Request | None
+
+
+class Connection:
+    """One end of a connection to a peer. All methods are called with the engine's lock held."""
+
+    def __init__(self, office: Office, peer: int, sock: socket.socket, guards: Guards | None) -> None:
+        self.office, self.peer, self.sock, self.guards = office, peer, sock, guards
+        self.closed = self.left = False
+        self._unit = HEADER_NBYTES + (_TAG_NBYTES if guards else 0)
+        self._sent = self._received = 0
+        self._queue: deque[_Frame] = deque()
+        self._parts: list[bytes | memoryview] = []
+        self._request: Request | None = None
+        self._has_payload = False
+        self._broken = False
+        #: How many more pieces of filler take the place of a payload that was given up.
+        self._filler = 0
+        self._length = 0
+        self._inbox = bytearray(_INBOX_NBYTES)
+        self._view = memoryview(self._inbox)
+        self._start = self._end = 0
+        self._rest = _NOWHERE
+        self._skip = 0
+        self._whole: Callable[[], None] | None = None
+        self._receiver: Request | None = None
+        self._paused = False
+        self._writing = False
+        office.watch(self, True, False)
+
+    # ------------------------------------------------------------------ out
+
+    def send(self, header: Header, payload: memoryview | None = None, request: Request | None = None) -> None:
+        """Send a frame behind those that are waiting; end `request` when its last byte has left."""
+        self._queue.append(_Frame(header, payload, request))
+        if not self._writing and not self._broken:  # if it is, whoever reads will find out why
+            self.flush()
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything has left."""
+        return self._broken or self.closed or not (self._parts or self._queue or self._filler)
+
+    def flush(self) -> None:
+        """Send until the socket is full."""
+        for _ in range(_SENDS_A_TURN):
+            if not self._parts and not self._next():
+                self._watch(writing=False)
+                return
+            try:
+                sent = self.sock.sendmsg(self._parts)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:
+                # What the peer said before it went may still be there to read.
+                self._broken = True
+                self._watch(writing=False)
+                return
+            self._advance(sent)
+        self._watch(writing=bool(self._parts or self._queue or self._filler))
+
+    def abort(self, header: Header, payload: bytes) -> list[Request]:
+        """Drop what has not begun, fill up what has, send one last frame; return the requests that were dropped."""
+        dropped = self.drop()
+        if self._parts and self._has_payload:
+            # In place of the caller's memory, which is the caller's again: the peer throws it away anyhow.
+            self._filler, rest = divmod(len(self._parts.pop()), len(_FILLER))
+            self._has_payload = False
+            if rest:
+                self._parts.append(_FILLER[:rest])
+        self._divert()
+        self.send(header, memoryview(payload))
+        return dropped
+
+    def drop(self) -> list[Request]:
+        """Forget the requests that use this connection, and return them."""
+        dropped = [frame.request for frame in self._queue if frame.request is not None]
+        dropped += [request for request in (self._request, self._receiver) if request is not None]
+        self._queue.clear()
+        self._request = self._receiver = None
+        return dropped
+
+    def close(self) -> None:
+        """Give the socket back."""
+        if not self.closed:
+            self.closed = True
+            self.office.watch(self, False, False)
+            self.sock.close()
+
+    def _next(self) -> bool:
+        """Begin with the next frame; tell whether there is one."""
+        if self._filler:
+            self._filler -= 1
+            self._parts = [_FILLER]
+            return True
+        if not self._queue:
+            return False
+        header, payload, self._request = self._queue.popleft()
+        head = header.pack()
+        if self.guards:
+            head += _tag(self.guards.mine, self._sent, head)
+            self._sent += 1
+        self._has_payload = payload is not None and len(payload) > 0
+        self._parts = [head, payload] if payload is not None and len(payload) else [head]
+        return True
+
+    def _advance(self, sent: int) -> None:
+        parts = self._parts
+        while parts and sent >= len(parts[0]):
+            sent -= len(parts.pop(0))
+        if sent:
+            parts[0] = memoryview(parts[0])[sent:]
+        if not parts and self._request is not None:
+            self._request.end()
+            self._request = None
+
+    # ------------------------------------------------------------------ in
+
+    def receive(self) -> None:
+        """Take in what has come."""
+        while not (self._paused or self.closed):
+            if self._whole is None:
+                if self._end - self._start >= self._unit:
+                    self._begin()
+                    continue
+            elif self._end > self._start:
+                self._copy()
+                continue
+            into = self._rest if len(self._rest) >= _DIRECT_NBYTES else self._room()
+            try:
+                count = self.sock.recv_into(into)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                count = 0
+            if count == 0:
+                self.office.lost(self)
+                return
+            if into is self._rest:
+                self._rest = into[count:]
+                self._settle()
+            else:
+                self._end += count
+            if count < len(into):
+                self._digest()
+                return
+
+    def resume(self, incoming: Incoming) -> None:
+        """Go on with a frame whose payload had to wait."""
+        self._paused = False
+        self._open(self._length, incoming)
+        self._watch(writing=self._writing)
+        self.receive()
+
+    def _digest(self) -> None:
+        """Take what the inbox holds, without asking the socket for more."""
+        while not (self._paused or self.closed):
+            if self._whole is None:
+                if self._end - self._start < self._unit:
+                    return
+                self._begin()
+            elif self._end > self._start:
+                self._copy()
+            else:
+                return
+
+    def _begin(self) -> None:
+        try:
+            header = parse(self._inbox, self._start)
+            if self.guards:
+                at = self._start + HEADER_NBYTES
+                expected = _tag(self.guards.theirs, self._received, bytes(self._view[self._start : at]))
+                self._received += 1
+                if expected != self._view[at : at + _TAG_NBYTES]:
+                    raise ProtocolError("a frame's header was changed on its way")
+            self._start += self._unit
+            incoming = self.office.frame(self, header)
+        except ProtocolError as error:
+            self.office.lost(self, error)
+            return
+        self._length = header.payload_nbytes
+        if incoming is None:
+            self._paused = True
+            self._watch(writing=self._writing)
+        elif not self.closed:
+            self._open(self._length, incoming)
+
+    def _open(self, length: int, incoming: Incoming) -> None:
+        if incoming.target is None:
+            self._skip = length
+        else:
+            self._rest = incoming.target
+        self._whole, self._receiver = incoming.whole, incoming.request
+        self._settle()
+
+    def _copy(self) -> None:
+        """Move bytes of the payload from the inbox to where they belong."""
+        if self._skip:
+            count = min(self._skip, self._end - self._start)
+            self._skip -= count
+        else:
+            count = min(len(self._rest), self._end - self._start)
+            self._rest[:count] = self._view[self._start : self._start + count]
+            self._rest = self._rest[count:]
+        self._start += count
+        self._settle()
+
+    def _settle(self) -> None:
+        """If the payload is whole, say so."""
+        if not self._skip and not len(self._rest) and self._whole is not None:
+            whole, self._whole, self._rest = self._whole, None, _NOWHERE
+            self._receiver = None
+            whole()
+
+    def _room(self) -> memoryview:
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif len(self._inbox) - self._end < _DIRECT_NBYTES:
+            rest = bytes(self._view[self._start : self._end])
+            self._view[: len(rest)] = rest
+            self._start, self._end = 0, len(rest)
+        return self._view[self._end :]
+
+    def _divert(self) -> None:
+        """Write no more into anybody's memory."""
+        if self._paused:
+            self._paused = False
+            self._open(self._length, Incoming(None, _nothing))
+        elif self._whole is not None:
+            self._skip += len(self._rest)
+            self._rest, self._whole, self._receiver = _NOWHERE, _nothing, None
+            self._settle()
+
+    def _watch(self, writing: bool) -> None:
+        self._writing = writing
+        if not self.closed:
+            self.office.watch(self, not self._paused, writing)
+
+
+def _tag(key: bytes, number: int, head: bytes) -> bytes:
+    return blake2b(number.to_bytes(8, "little") + head, key=key, digest_size=_TAG_NBYTES).digest()
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -1,0 +1,102 @@
+"""Who may connect: a mutual challenge-response of fixed-size records, before anything else is read.
+
+The one who dials sends a hello with the two ranks and a random number; the other answers with a random number of its
+own and a proof that it knows the group's key; the dialler proves the same and gets a verdict. Each proof covers both
+numbers and the hello, so it fits no other connection, pair of ranks, group or direction.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+from typing import NamedTuple
+
+from rankwise.errors import ProtocolError
+from rankwise.secret import digest, verify
+
+__all__ = [
+    "ANSWER_NBYTES",
+    "CROSSED",
+    "HELLO_NBYTES",
+    "PROOF_NBYTES",
+    "WELCOME",
+    "Hello",
+    "answer",
+    "check_answer",
+    "proof",
+    "check_proof",
+    "read_hello",
+    "session_keys",
+]
+
+_HELLO = struct.Struct("<4sIII16s")
+_MAGIC = b"RKW1"
+_NONCE_NBYTES = 16
+HELLO_NBYTES = _HELLO.size
+PROOF_NBYTES = 32
+ANSWER_NBYTES = _NONCE_NBYTES + PROOF_NBYTES
+
+#: The verdict: the connection stands; or the other has dialled too, and its connection is the one to use.
+WELCOME, CROSSED = b"W", b"X"
+
+
+class Hello(NamedTuple):
+    """Who dials whom."""
+
+    source: int
+    target: int
+    size: int
+    nonce: bytes
+
+    @classmethod
+    def new(cls, source: int, target: int, size: int) -> Hello:
+        """Make a hello with a fresh random number."""
+        return cls(source, target, size, secrets.token_bytes(_NONCE_NBYTES))
+
+    def pack(self) -> bytes:
+        """Return the bytes of the record."""
+        return _HELLO.pack(_MAGIC, *self)
+
+
+def read_hello(data: bytes, rank: int, size: int) -> Hello:
+    """Return the hello in a record that came to `rank` of `size`.
+
+    Raises:
+        ProtocolError: It is none, or not for this rank.
+    """
+    magic, source, target, claimed, nonce = _HELLO.unpack(data)
+    if magic != _MAGIC:
+        raise ProtocolError("not a rankwise connection")
+    if target != rank or claimed != size or source >= size or source == rank:
+        raise ProtocolError(f"a hello from rank {source} of {claimed} to rank {target} came to rank {rank} of {size}")
+    return Hello(source, target, claimed, nonce)
+
+
+def answer(key: bytes, hello: Hello) -> bytes:
+    """Return the answer to a hello: a random number, and the proof of whoever listens."""
+    nonce = secrets.token_bytes(_NONCE_NBYTES)
+    return nonce + digest(key, b"listener", hello.pack(), nonce)
+
+
+def check_answer(key: bytes, hello: Hello, record: bytes) -> None:
+    """Raise `ProtocolError` unless an answer to `hello` proves that its sender knows the key."""
+    nonce, tag = record[:_NONCE_NBYTES], record[_NONCE_NBYTES:]
+    if not verify(key, tag, b"listener", hello.pack(), nonce):
+        raise ProtocolError(f"rank {hello.target} does not prove that it belongs to this job (is the secret the same?)")
+
+
+def proof(key: bytes, hello: Hello, answered: bytes) -> bytes:
+    """Return the dialler's proof."""
+    return digest(key, b"dialler", hello.pack(), answered[:_NONCE_NBYTES])
+
+
+def check_proof(key: bytes, hello: Hello, answered: bytes, record: bytes) -> None:
+    """Raise `ProtocolError` unless the dialler has proved that it knows the key."""
+    if not verify(key, record, b"dialler", hello.pack(), answered[:_NONCE_NBYTES]):
+        raise ProtocolError(f"who claims to be rank {hello.source} does not prove that it belongs to this job")
+
+
+def session_keys(key: bytes, hello: Hello, answered: bytes) -> tuple[bytes, bytes]:
+    """Return the keys that guard the headers of one connection: of the dialler's frames, and of the listener's."""
+    what = hello.pack(), answered[:_NONCE_NBYTES]
+    return digest(key, b"from dialler", *what), digest(key, b"from listener", *what)

@@ -1,0 +1,58 @@
+"""What an engine knows about one other rank."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rankwise.errors import PeerDiedError
+from rankwise_gloo_tcp.cards import Card
+from rankwise_gloo_tcp.connection import Connection
+from rankwise_gloo_tcp.request import Request
+from rankwise_gloo_tcp.wire import Header
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.joining import Dial
+
+__all__ = ["Peer"]
+
+#: How much may be under way to one peer before it has met a receive: so much does the peer hold at the most.
+_MAX_MESSAGES = 1024
+_MAX_NBYTES = 4 << 20
+
+
+class Peer:
+    """One rank as another sees it.
+
+    Attributes:
+        near: Whether a Unix socket leads there.
+        readable: Whether its memory may be read.
+        gone: Why nothing can be sent there any more.
+        frames: What is to be sent once there is a connection.
+        backlog: Sends that wait until the peer has taken earlier ones.
+    """
+
+    def __init__(self, rank: int, card: Card, near: bool) -> None:
+        self.rank, self.card, self.near = rank, card, near
+        self.readable = False
+        self.gone: PeerDiedError | None = None
+        self.connection: Connection | None = None
+        self.dial: Dial | None = None
+        self.failures = 0
+        self.frames: list[tuple[Header, memoryview | None, Request | None]] = []
+        self.backlog: deque[Request] = deque()
+        self._messages = self._nbytes = 0
+
+    def is_full(self, nbytes: int) -> bool:
+        """Tell whether a message of so many bytes must wait."""
+        return self._messages >= _MAX_MESSAGES or (self._messages > 0 and self._nbytes + nbytes > _MAX_NBYTES)
+
+    def begin(self, nbytes: int) -> None:
+        """Count a message that goes out."""
+        self._messages += 1
+        self._nbytes += nbytes if nbytes <= 32 << 10 else 0
+
+    def finish(self, nbytes: int) -> None:
+        """Count a message that has met its receive."""
+        self._messages -= 1
+        self._nbytes -= nbytes if nbytes <= 32 << 10 else 0

@@ -1,0 +1,300 @@
+"""`MpiCommunicator`: the collectives of one group on MPI.
+
+A synchronous collective runs on the caller's own thread. Where that is as fast, it is the nonblocking call of MPI and
+a wait that looks at the clock; else the ranks first wait for each other in a nonblocking barrier, whose wait has the
+deadline, and then make the blocking call, which nobody is missing from any more. An asynchronous one is the
+nonblocking call. MPI keeps the order in which a rank issues collectives, so that there is no queue of our own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from rankwise.arrays import Array
+from rankwise.contract import Context
+from rankwise.deadline import Deadline
+from rankwise.reduce_op import ReduceOp
+from rankwise.work import COMPLETED, Work
+from rankwise_mpi import cuda
+from rankwise_mpi.counts import message, pieces
+from rankwise_mpi.layout import Layout, address_of, contiguous
+from rankwise_mpi.messages import MpiMessages
+from rankwise_mpi.pages import Pages
+from rankwise_mpi.reductions import kernel
+from rankwise_mpi.works import Requests, RequestWork
+
+if TYPE_CHECKING:
+    from rankwise_mpi.process import Process
+
+__all__ = ["MpiCommunicator"]
+
+_IN_PLACE, _BYTE = MPI.IN_PLACE, MPI.BYTE
+
+_ALWAYS, _KIB, _MIB = 1 << 62, 1 << 10, 1 << 20
+#: Up to how many bytes the nonblocking call is used: in Open MPI, and in the others. All ranks must come to the same
+#: answer, so that collectives whose total size not every rank knows have no choice.
+_NONBLOCKING = {
+    "broadcast": (_MIB, _MIB),
+    "all_reduce": (_KIB, 16 * _KIB),
+    "reduce": (4 * _KIB, 16 * _KIB),
+    "all_gather": (4 * _KIB, _MIB),
+    "gather": (_ALWAYS, _ALWAYS),
+    "scatter": (_ALWAYS, _ALWAYS),
+    "reduce_scatter": (16 * _MIB, 16 * _KIB),
+    "all_to_all": (_ALWAYS, _ALWAYS),
+    "barrier": (_ALWAYS, _ALWAYS),
+}
+_CALLS = {
+    "broadcast": "Bcast",
+    "all_reduce": "Allreduce",
+    "reduce": "Reduce",
+    "all_gather": "Allgatherv",
+    "gather": "Gatherv",
+    "scatter": "Scatterv",
+    "reduce_scatter": "Reduce_scatter",
+    "all_to_all": "Alltoallv",
+    "barrier": "Barrier",
+}
+
+
+class _Native(NamedTuple):
+    """One collective of MPI."""
+
+    name: str
+    begin: Callable[..., MPI.Request]
+    block: Callable[..., None]
+    nonblocking_bytes: int
+
+
+class MpiCommunicator(MpiMessages):
+    """One group on MPI.
+
+    Args:
+        context: What the core says of the group.
+        process: MPI in this process.
+        pages: The group's own communicators.
+    """
+
+    def __init__(self, context: Context, process: Process, pages: Pages) -> None:
+        super().__init__(context, process, pages)
+        #: How many collectives this rank has issued.
+        self._issued = 0
+        # Reentrant: the callback of a receive that ends while a collective waits may issue another one.
+        self._turn = threading.RLock()
+        self._natives = {name: self._native(name) for name in _CALLS}
+        self._broadcast, self._all_reduce, self._barrier = (
+            self._natives[name] for name in ("broadcast", "all_reduce", "barrier")
+        )
+
+    def _native(self, name: str) -> _Native:
+        call = _CALLS[name]
+        limit = _ALWAYS if self.size == 1 else _NONBLOCKING[name][not self._process.is_openmpi]
+        return _Native(name, getattr(self._comm, f"I{call.lower()}"), getattr(self._comm, call), limit)
+
+    # ------------------------------------------------------------------ collectives
+
+    def broadcast(self, array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
+        """Copy the root's array into everyone's, by MPI_Bcast."""
+        if array.nbytes > self.limit:
+            buffers = [((piece, piece.size, _BYTE), root) for piece in pieces(_flat_bytes(array), self.limit)]
+            return self._several(self._broadcast, buffers, array, timeout_s, async_op)
+        nbytes = array.nbytes
+        return self._issue(self._broadcast, ((array, nbytes, _BYTE), root), nbytes, timeout_s, async_op)
+
+    def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
+        """Reduce into everyone's array, in place, by MPI_Allreduce."""
+        how = kernel(op, array.dtype)
+        if how.plain and array.size <= self.limit:
+            args = (_IN_PLACE, (array, array.size, how.datatype), how.op)
+            return self._issue(self._all_reduce, args, array.nbytes, timeout_s, async_op)
+        total = op.accumulator(array) if how.widens or op.factor is not None else array
+        calls = [
+            (_IN_PLACE, (piece, piece.size, how.datatype), how.op) for piece in pieces(total, self.limit)
+        ]
+        finish = None if how.plain else lambda: _finish(op, total, array, self.size)
+        return self._several(self._all_reduce, calls, array, timeout_s, async_op, finish)
+
+    def reduce(self, array: Array, op: ReduceOp, root: int, timeout_s: float, async_op: bool = False) -> Work:
+        """Reduce into the root's array, by MPI_Reduce."""
+        how = kernel(op, array.dtype)
+        total = op.accumulator(array) if how.widens or op.factor is not None else array
+        whole: list[Any] = [(piece, piece.size, how.datatype) for piece in pieces(total, self.limit)]
+        if self.rank != root:
+            sends = [(piece, None, how.op, root) for piece in whole]
+            return self._several(self._natives["reduce"], sends, array, timeout_s, async_op)
+        finish = None if how.plain else lambda: _finish(op, total, array, self.size)
+        calls = [(_IN_PLACE, piece, how.op, root) for piece in whole]
+        return self._several(self._natives["reduce"], calls, array, timeout_s, async_op, finish)
+
+    def all_gather(self, parts: Sequence[Array], array: Array, timeout_s: float, async_op: bool = False) -> Work:
+        """Copy rank i's array into everyone's `parts[i]`, by MPI_Allgatherv."""
+        total = sum(part.nbytes for part in parts)
+        if total > self.limit:
+            return super().all_gather(parts, array, timeout_s, async_op)
+        _copy_own(parts[self.rank], array)
+        layout = Layout(parts, self.limit, fill=False)
+        if layout.copied:
+            layout.fill(self.rank)
+        args = (_IN_PLACE, layout.message)
+        return self._issue(self._natives["all_gather"], args, total, timeout_s, async_op, layout.receive)
+
+    def gather(
+        self, parts: Sequence[Array] | None, array: Array, root: int, timeout_s: float, async_op: bool = False
+    ) -> Work:
+        """Copy rank i's array into `parts[i]` of the root, by MPI_Gatherv."""
+        native = self._natives["gather"]
+        if parts is None:
+            buffer = message(array, array.nbytes, self.limit)
+            return self._issue(native, (buffer, None, root), 0, timeout_s, async_op)
+        _copy_own(parts[root], array)
+        layout = Layout(parts, self.limit, fill=False)
+        if layout.copied:
+            layout.fill(root)
+        args = (_IN_PLACE, layout.message, root)
+        return self._issue(native, args, 0, timeout_s, async_op, layout.receive)
+
+    def scatter(
+        self, array: Array, parts: Sequence[Array] | None, root: int, timeout_s: float, async_op: bool = False
+    ) -> Work:
+        """Copy `parts[i]` of the root into rank i's array, by MPI_Scatterv."""
+        native = self._natives["scatter"]
+        if parts is None:
+            buffer = message(array, array.nbytes, self.limit)
+            return self._issue(native, (None, buffer, root), 0, timeout_s, async_op)
+        _copy_own(array, parts[root])
+        layout = Layout(parts, self.limit, fill=True)
+        return self._issue(native, (layout.message, _IN_PLACE, root), 0, timeout_s, async_op, layout.free)
+
+    def reduce_scatter(
+        self, array: Array, parts: Sequence[Array], op: ReduceOp, timeout_s: float, async_op: bool = False
+    ) -> Work:
+        """Reduce everyone's `parts[i]` into rank i's array, by MPI_Reduce_scatter."""
+        counts = [part.size for part in parts]
+        if sum(counts) > self.limit:
+            return super().reduce_scatter(array, parts, op, timeout_s, async_op)
+        how = kernel(op, array.dtype)
+        if how.widens or op.factor is not None:
+            whole: Any = np.concatenate([op.accumulator(part) for part in parts])
+        elif contiguous(parts):
+            start = next((address_of(part) for part in parts if part.nbytes), 0)
+            whole = MPI.buffer.fromaddress(start, sum(part.nbytes for part in parts))
+        else:
+            whole = np.concatenate([part.reshape(-1) for part in parts])
+        aliased = any(np.may_share_memory(part, array) for part in parts)
+        out = array
+        if how.widens:
+            out = np.empty(array.size, whole.dtype, like=array)
+        elif aliased:
+            out = np.empty_like(array)
+        finish = None if out is array and how.plain else lambda: _finish(op, out, array, self.size)
+        args = ((whole, sum(counts), how.datatype), (out, out.size, how.datatype), counts, how.op)
+        nbytes = sum(counts) * array.itemsize
+        return self._issue(self._natives["reduce_scatter"], args, nbytes, timeout_s, async_op, finish)
+
+    def all_to_all(
+        self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False
+    ) -> Work:
+        """Copy rank i's `ins[j]` into rank j's `outs[i]`, by MPI_Alltoallv."""
+        sent, received = Layout(ins, self.limit, fill=True), Layout(outs, self.limit, fill=False)
+
+        def finish() -> None:
+            sent.free()
+            received.receive()
+
+        args = (sent.message, received.message)
+        return self._issue(self._natives["all_to_all"], args, 0, timeout_s, async_op, finish)
+
+    def barrier(self, timeout_s: float, async_op: bool = False) -> Work:
+        """Return once every rank has called, by MPI_Ibarrier."""
+        return self._issue(self._barrier, (), 0, timeout_s, async_op)
+
+    # ------------------------------------------------------------------ issuing
+
+    def _issue(
+        self,
+        native: _Native,
+        args: tuple[Any, ...],
+        nbytes: int,
+        timeout_s: float,
+        async_op: bool,
+        finish: Callable[[], object] | None = None,
+    ) -> Work:
+        """Make one call of MPI; `nbytes` must be the same on all ranks."""
+        if self.failure is not None:
+            raise self.failure
+        if self._on_device:
+            cuda.synchronize()
+        if async_op:
+            with self._turn, self._translating(native.name):
+                request = native.begin(*args)
+                self._issued += 1
+            return self._started(RequestWork(self, native.name, timeout_s, request, args, finish, self._issued))
+        try:
+            with self._turn:
+                self._issued += 1
+                if nbytes <= native.nonblocking_bytes:
+                    request = native.begin(*args)
+                    if not request.Test():
+                        self._wait(native.name, request, args, timeout_s, self._issued)
+                else:
+                    request = self._barrier.begin()
+                    if not request.Test():
+                        self._wait(native.name, request, (), timeout_s, self._issued)
+                    # Who has given up meanwhile came to the barrier too, and would not come to the call.
+                    if self._notices.has_come():
+                        self._attend_for_good()
+                    native.block(*args)
+        except MPI.Exception as error:
+            raise self._fatal(native.name, error) from error
+        if finish is not None:
+            finish()
+        return COMPLETED
+
+    def _several(
+        self,
+        native: _Native,
+        calls: Sequence[tuple[Any, ...]],
+        array: Array,
+        timeout_s: float,
+        async_op: bool,
+        finish: Callable[[], object] | None = None,
+    ) -> Work:
+        """Make the same call of MPI for each piece of an array; mostly there is one."""
+        nbytes = array.nbytes
+        if len(calls) == 1:
+            return self._issue(native, calls[0], nbytes, timeout_s, async_op, finish)
+        if async_op:
+            with self._turn, self._translating(native.name):
+                requests = Requests([native.begin(*args) for args in calls])
+                self._issued += len(calls)
+            return self._started(RequestWork(self, native.name, timeout_s, requests, calls, finish, self._issued))
+        deadline = Deadline(timeout_s)
+        with self._turn:
+            for args in calls:
+                self._issue(native, args, nbytes, deadline.remaining(), False)
+        if finish is not None:
+            finish()
+        return COMPLETED
+
+
+def _flat_bytes(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _copy_own(target: Array, source: Array) -> None:
+    """Copy this rank's own part, which MPI then finds in place."""
+    if target.nbytes and address_of(target) != address_of(source):
+        target.reshape(-1)[...] = source.reshape(-1)
+
+
+def _finish(op: ReduceOp, total: Array, array: Array, size: int) -> None:
+    """Put the reduced `total` into the caller's array, which it may be already."""
+    if total is not array:
+        op.finish(total, array, size)
+    elif op.name == "AVG":
+        np.divide(array, size, out=array)

@@ -1,0 +1,82 @@
+"""How a group gets communicators of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpi4py import MPI
+
+from rankwise.contract import Communicator, Context
+from rankwise.deadline import Deadline
+from rankwise.debug import DebugLevel, get_debug_level
+from rankwise_mpi.checked import CheckedCommunicator
+from rankwise_mpi.communicator import MpiCommunicator
+from rankwise_mpi.failures import translate
+from rankwise_mpi.group import MpiGroup
+from rankwise_mpi.pages import Pages
+from rankwise_mpi.process import Process, process
+
+__all__ = ["create"]
+
+
+def create(context: Context) -> Communicator:
+    """Make the communicator of one group; only its members call."""
+    here = process()
+    here.check_thread()
+    deadline = Deadline(context.timeout_s)
+    try:
+        first = _first(here, context, deadline)
+        pages = Pages(first, lambda comm: here.duplicate(comm, deadline.remaining(), _what(context)))
+    except MPI.Exception as error:
+        raise translate(error, _what(context)) from error
+    kind = CheckedCommunicator if get_debug_level() is DebugLevel.DETAIL else MpiCommunicator
+    return kind(context, here, pages)
+
+
+def _first(here: Process, context: Context, deadline: Deadline) -> MPI.Intracomm:
+    base = here.base(deadline.remaining())
+    ranks = context.global_ranks
+    survivors = here.find(ranks) if here.survives_deaths else None
+    if survivors is not None:
+        made = _after_deaths(survivors, ranks)
+    elif ranks == tuple(range(base.size)):
+        made = here.duplicate(base, deadline.remaining(), _what(context))
+    else:
+        made = _part(base, ranks, _tag(context))
+    made.Set_errhandler(MPI.ERRORS_RETURN)
+    made.Set_name(f"rankwise {context.name}"[: MPI.MAX_OBJECT_NAME - 1])
+    return made
+
+
+def _part(comm: MPI.Intracomm, ranks: Sequence[int], tag: int) -> MPI.Intracomm:
+    """Make a communicator of some ranks of another; only these call."""
+    group = comm.Get_group().Incl(ranks)
+    made = comm.Create_group(group, tag)
+    group.Free()
+    return made
+
+
+def _after_deaths(parent: MpiGroup, ranks: Sequence[int]) -> MPI.Intracomm:
+    """Make a communicator where others may have died: all that has dead members is useless, except to be shrunk."""
+    members = parent.context.global_ranks
+    if parent.failure is None:
+        return _part(parent.mpi, [members.index(rank) for rank in ranks], 0)
+    left = MPI.Intracomm(parent.mpi.Shrink())
+    theirs = MPI.Group.Translate_ranks(left.Get_group(), None, parent.mpi.Get_group())
+    survivors = [members[rank] for rank in theirs]
+    if survivors == list(ranks):
+        return left
+    made = _part(left, [survivors.index(rank) for rank in ranks], 0)
+    left.Free()
+    return made
+
+
+def _tag(context: Context) -> int:
+    """Return a tag that keeps groups apart that are made at the same time by different threads."""
+    return sum(context.name.encode()) % 32_000
+
+
+def _what(context: Context) -> str:
+    return f"making group {context.name!r}"
+
+

@@ -1,0 +1,99 @@
+"""`MpiMessages`: the messages of one group on MPI.
+
+A receive is posted when its message has been met by a matched probe, so that its size is known.
+"""
+
+from __future__ import annotations
+
+from mpi4py import MPI
+
+from rankwise.arrays import Array
+from rankwise.work import COMPLETED, Work
+from rankwise_mpi.counts import message
+from rankwise_mpi.group import MpiGroup
+from rankwise_mpi.works import ReceiveWork, RequestWork, size_of, too_long
+
+__all__ = ["MpiMessages"]
+
+_BYTE, _ANY_SOURCE = MPI.BYTE, MPI.ANY_SOURCE
+
+#: A message of up to so many bytes is received by a blocking call once it has been met: its sender is done with it,
+#: or as good as done.
+_SHORT_MESSAGE = 64 << 10
+
+
+class MpiMessages(MpiGroup):
+    """One group on MPI, with its point-to-point operations."""
+
+    def isend(self, array: Array, dst: int, tag: int) -> Work:
+        """Begin to send; see `Communicator.isend`."""
+        self._ready(array)
+        what = f"isend(dst={self.context.global_ranks[dst]}, tag={tag})"
+        comm, place = self._pages.place(tag)
+        with self._translating(what):
+            request = comm.Isend(message(array, array.nbytes, self.limit), dst, place)
+            if request.Test():
+                return COMPLETED
+        return self._started(RequestWork(self, what, self.context.timeout_s, request, array))
+
+    def irecv(self, array: Array, src: int | None, tag: int) -> Work:
+        """Begin to receive; see `Communicator.irecv`."""
+        self._ready(array)
+        work = ReceiveWork(self, array, src, tag, self.context.timeout_s)
+        self.receives.add(work)
+        return self._started(work)
+
+    def send(self, array: Array, dst: int, tag: int, timeout_s: float) -> None:
+        """Send, and wait until the buffer is the caller's again."""
+        if self.failure is not None:
+            raise self.failure
+        if self._on_device:
+            self._ready(array)
+        comm, place = self._pages.place(tag)
+        try:
+            request = comm.Isend(message(array, array.nbytes, self.limit), dst, place)
+            if not request.Test():
+                self._wait(f"send(dst={self.context.global_ranks[dst]})", request, array, timeout_s)
+        except MPI.Exception as error:
+            raise self._fatal("send", error) from error
+
+    def recv(self, array: Array, src: int | None, tag: int, timeout_s: float) -> int:
+        """Receive, and return the sender's group rank."""
+        if self.receives:
+            return super().recv(array, src, tag, timeout_s)
+        if self.failure is not None:
+            raise self.failure
+        comm, place = self._pages.place(tag)
+        source = _ANY_SOURCE if src is None else src
+        status = MPI.Status()
+        try:
+            met = comm.Improbe(source, place, status)
+            if met is None:
+                met = self._meet(comm, source, place, status, timeout_s)
+            nbytes = size_of(status)
+            if nbytes > array.nbytes:
+                raise too_long(self, met, status, nbytes, array, tag)
+            if nbytes <= _SHORT_MESSAGE:
+                met.Recv((array, nbytes, _BYTE))
+            else:
+                request = met.Irecv(message(array, nbytes, self.limit))
+                self._wait("recv", request, array, timeout_s)
+        except MPI.Exception as error:
+            raise self._fatal("recv", error) from error
+        return status.Get_source()
+
+    def _meet(
+        self, comm: MPI.Intracomm, source: int, tag: int, status: MPI.Status, timeout_s: float
+    ) -> MPI.Message:
+        """Wait for a message; nothing is lost if it does not come."""
+        met: MPI.Message | None = None
+
+        def look() -> bool:
+            nonlocal met
+            met = comm.Improbe(source, tag, status)
+            return met is not None
+
+        if not self.wait_until(look, timeout_s) or met is None:
+            name = "anyone" if source == _ANY_SOURCE else str(self.context.global_ranks[source])
+            raise self.late(f"recv(src={name})", timeout_s)
+        return met

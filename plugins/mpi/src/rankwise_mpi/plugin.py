@@ -1,0 +1,102 @@
+"""The declaration of the backend: what it can do and how to make it, with nothing heavy imported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rankwise.capability import COLLECTIVES, POINT_TO_POINT, REDUCTIONS, Capabilities, Device, conditional, native
+from rankwise.contract import Availability, BackendSpec, Runtime
+from rankwise.debug import DebugLevel, get_debug_level
+from rankwise.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from rankwise.contract import Communicator, Context
+
+__all__ = ["rankwise_backend"]
+
+_ASYNC = (
+    "by a progress thread where MPI grants MPI_THREAD_MULTIPLE; at a lower level only within wait() and is_completed()"
+)
+_TIMEOUT = (
+    "a collective of more than a few KiB ends at its time-out until all ranks have entered it; from then on it is "
+    "one blocking call of the library"
+)
+_ABORT = "the peers are told by messages, and notice in the calls that wait; by MPI_Comm_revoke where there is ULFM"
+_MISMATCH = "compared over a side communicator with RANKWISE_DEBUG=detail, as the group is made; off, it costs nothing"
+_SHRINK = "an Open MPI whose mpirun was given --with-ft ulfm"
+_CUDA = "an MPI library that reports that it is CUDA-aware"
+
+#: What MPI reduces by itself: a user op over NumPy cannot read the memory of a GPU.
+_CUDA_FLOATS = frozenset({"float16", "float32", "float64"})
+_CUDA_INTEGERS = frozenset(name for name in REDUCTIONS["BAND"] if "int" in name)
+_CUDA_REDUCTIONS = {
+    **{name: _CUDA_INTEGERS | _CUDA_FLOATS | {"complex64", "complex128"} for name in ("SUM",)},
+    **{name: _CUDA_INTEGERS | _CUDA_FLOATS for name in ("PRODUCT",)},
+    **{name: _CUDA_INTEGERS for name in ("MIN", "MAX", "BAND", "BOR", "BXOR")},
+    **{name: _CUDA_FLOATS | {"complex64", "complex128"} for name in ("AVG", "PREMUL_SUM")},
+}
+
+
+def _detailed() -> bool:
+    return get_debug_level() is DebugLevel.DETAIL
+
+
+def _survives() -> bool:
+    from rankwise_mpi.ulfm import job_survives_deaths
+
+    return job_survives_deaths()
+
+
+def _cuda_aware() -> bool:
+    from rankwise_mpi.cuda import is_cuda_aware
+
+    return is_cuda_aware()
+
+
+_FEATURES = {
+    **native("async", reason=_ASYNC),
+    **native("tags", "any_source", "uneven", "split"),
+    **native("timeout", reason=_TIMEOUT),
+    **native("abort", reason=_ABORT),
+    **conditional("mismatch", reason=_MISMATCH, holds=_detailed),
+    **conditional("shrink", reason=_SHRINK, holds=_survives),
+}
+_CPU = Device(native(*POINT_TO_POINT, *COLLECTIVES), _FEATURES)
+_GPU = Device(
+    conditional(
+        *(*POINT_TO_POINT, *COLLECTIVES), reason=_CUDA, holds=_cuda_aware, reduce_ops=_CUDA_REDUCTIONS
+    ),
+    _FEATURES,
+)
+
+
+def _availability() -> Availability:
+    from rankwise_mpi.availability import availability
+
+    return availability()
+
+
+def _runtime() -> Runtime:
+    from rankwise_mpi.runtime import runtime
+
+    return runtime()
+
+
+def _create(context: Context) -> Communicator:
+    from rankwise_mpi.creation import create
+
+    return create(context)
+
+
+@hookimpl
+def rankwise_backend() -> BackendSpec:
+    """Return the declaration of the backend `mpi`."""
+    return BackendSpec(
+        name="mpi",
+        api_version=1,
+        capabilities=Capabilities("mpi", {"cpu": _CPU, "cuda": _GPU}),
+        create=_create,
+        availability=_availability,
+        runtime=_runtime,
+        launch=("mpiexec", "-n", "{size}"),
+    )

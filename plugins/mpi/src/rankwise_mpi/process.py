@@ -1,0 +1,231 @@
+"""MPI in this process: initialised once, by whom, at which thread level, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from rankwise.deadline import Deadline
+from rankwise.errors import DistBackendError, DistTimeoutError, GroupAbortedError
+from rankwise_mpi import ulfm
+from rankwise_mpi.engine import Engine
+from rankwise_mpi.launchers import check_before_init, check_world
+from rankwise_mpi.leaving import leave_at_exit
+from rankwise_mpi.waiting import LOOKS, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mpi4py import MPI
+
+    from rankwise_mpi.group import MpiGroup
+    from rankwise_mpi.store import MpiStore
+    from rankwise_mpi.works import Testable
+
+__all__ = ["Process", "process"]
+
+_LEVELS = {"single": 0, "funneled": 1, "serialized": 2, "multiple": 3}
+_HOST_BYTES = 256
+
+
+class Process:
+    """What all groups of this process have in common. Made by `process`."""
+
+    def __init__(self) -> None:
+        mpi, self.initialised_here = _initialise()
+        self._mpi = mpi
+        self.library: str = mpi.Get_library_version()
+        self.is_openmpi = "Open MPI" in self.library
+        level = mpi.Query_thread()
+        #: Whether any thread may call MPI at any time.
+        self.multiple = level == mpi.THREAD_MULTIPLE
+        self._any_thread = level >= mpi.THREAD_SERIALIZED
+        self._thread = threading.get_ident()
+        #: Whether this process goes on when another one dies.
+        self.survives_deaths = ulfm.job_survives_deaths()
+        self.rank: int = mpi.COMM_WORLD.rank
+        self.size: int = mpi.COMM_WORLD.size
+        check_world(self.size, self.library, os.environ)
+        self.engine = Engine()
+        #: The store of the job, if there is one, and the prefix of this life of the default group in it.
+        self.store: MpiStore | None = None
+        self.life = ""
+        self._kept: list[tuple[Testable, Any]] = []
+        self._keeping = threading.Lock()
+        #: How often to look for the end of an operation before giving way to others.
+        self.looks = LOOKS
+        self._base: MPI.Intracomm | None = None
+        self._making = threading.Lock()
+        self._hosts: list[str] = []
+        self._last_tasks: list[Callable[[], object]] = []
+        self._live: weakref.WeakSet[MpiGroup] = weakref.WeakSet()
+        # MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF: the moment to let go, whoever calls it.
+        keyval = mpi.Comm.Create_keyval(delete_fn=lambda *_: self.let_go())
+        mpi.COMM_SELF.Set_attr(keyval, self)
+        leave_at_exit(self)
+
+    def base(self, timeout_s: float) -> MPI.Intracomm:
+        """Return our duplicate of `MPI_COMM_WORLD`, from which all groups are made; the first time, all ranks call.
+
+        Raises:
+            DistTimeoutError: Not all ranks have called.
+        """
+        with self._making:
+            if self._base is None:
+                self._base = self.duplicate(self._mpi.COMM_WORLD, timeout_s, "init_process_group")
+                self.looks = LOOKS if self._has_a_core(self._base) else 1
+                if self.survives_deaths:
+                    self._hosts = _exchange_hosts(self._base)
+            return self._base
+
+    def duplicate(self, comm: MPI.Intracomm, timeout_s: float, what: str) -> MPI.Intracomm:
+        """Return a duplicate of a communicator whose errors are exceptions.
+
+        Raises:
+            DistTimeoutError: Not all its ranks have called.
+        """
+        deadline = Deadline(timeout_s)
+        made, request = comm.Idup()
+        if not wait_until(request.Test, deadline.remaining(), lambda: None):
+            self.keep(request, made)
+            raise DistTimeoutError(
+                f"{what} on rank {self.rank}: not all of the {comm.size} ranks that MPI has started came within "
+                f"{timeout_s:g} s"
+            )
+        made.Set_errhandler(self._mpi.ERRORS_RETURN)
+        return made
+
+    def _has_a_core(self, base: MPI.Intracomm) -> bool:
+        """Tell whether every rank on this host can have a core for itself."""
+        near = base.Split_type(self._mpi.COMM_TYPE_SHARED)
+        ranks: int = near.size
+        near.Free()
+        return ranks <= (os.cpu_count() or 1)
+
+    def keep(self, request: Testable, buffers: Any) -> None:
+        """Keep what MPI may still read or write although nobody waits for it, until it has ended."""
+        with self._keeping:
+            self._kept = [pair for pair in [*self._kept, (request, buffers)] if not _has_ended(pair[0])]
+
+    @property
+    def kept(self) -> int:
+        """How many requests have not ended although nobody waits for them any more."""
+        return len(self._kept)
+
+    def may_call(self) -> bool:
+        """Tell whether this thread may call MPI now, whatever others are doing."""
+        mine = self.multiple or threading.get_ident() == self._thread
+        return mine and not self._mpi.Is_finalized()
+
+    def watch(self, communicator: MpiGroup) -> None:
+        """Let a communicator know when MPI is finalised."""
+        self._live.add(communicator)
+
+    def find(self, ranks: Sequence[int]) -> MpiGroup | None:
+        """Return the best group to make one of `ranks` from: whole rather than failed, small rather than large."""
+        around = [one for one in list(self._live) if set(ranks) <= set(one.context.global_ranks)]
+        return min(around, key=lambda one: (one.failure is not None, one.size), default=None)
+
+    def before_finalising(self, task: Callable[[], object]) -> None:
+        """Run `task` when MPI is about to be finalised, with the progress thread still running."""
+        self._last_tasks.append(task)
+
+    def let_go(self) -> None:
+        """Do what is left to do before MPI is finalised, and call it no more."""
+        tasks, self._last_tasks = self._last_tasks, []
+        for task in tasks:
+            task()
+        self.engine.stop()
+        error = GroupAbortedError("MPI has been finalised; call destroy_process_group before that")
+        for communicator in list(self._live):
+            communicator.let_go(error)
+
+    def check_thread(self) -> None:
+        """Raise if this thread must not call MPI at all."""
+        if not self._any_thread and threading.get_ident() != self._thread:
+            raise DistBackendError(
+                "MPI was initialised for calls from one thread only; initialise it with MPI_THREAD_MULTIPLE "
+                "(RANKWISE_MPI_THREADS=multiple, or mpi4py.rc.thread_level) to call from several"
+            )
+
+    def who_died(self, comm: MPI.Intracomm, global_ranks: Sequence[int]) -> tuple[int, str]:
+        """Return global rank and host of a member that has died, as far as that is known."""
+        if not self.survives_deaths:
+            return -1, "an unknown host"
+        gone = [global_ranks[rank] for rank in ulfm.failed_ranks(comm)]
+        if not gone and self._base is not None:
+            gone = [rank for rank in ulfm.failed_ranks(self._base) if rank in global_ranks]
+        return (gone[0], self._hosts[gone[0]]) if gone else (-1, "an unknown host")
+
+    def finalise(self) -> None:
+        """Finalise MPI if it was initialised here; if not, leave that to whoever did."""
+        if self._mpi.Is_finalized():
+            return
+        self.let_go()
+        if self.initialised_here:
+            self._mpi.Finalize()
+
+
+@cache
+def process() -> Process:
+    """Return MPI in this process, initialising it if nobody has.
+
+    Raises:
+        DistBackendError: It cannot be used: finalised already, or started by another library's launcher.
+    """
+    return Process()
+
+
+def _initialise() -> tuple[Any, bool]:
+    """Return `mpi4py.MPI` and whether MPI was initialised here."""
+    import mpi4py
+
+    if "mpi4py.MPI" not in sys.modules:
+        # Importing would initialise MPI, and finalise it at the very end of the process, without a question.
+        mpi4py.rc.initialize = False
+        mpi4py.rc.finalize = False
+    from mpi4py import MPI
+
+    if MPI.Is_finalized():
+        raise DistBackendError("MPI has been finalised in this process, and cannot be initialised again")
+    if MPI.Is_initialized():
+        return MPI, False
+    check_before_init(MPI.Get_library_version(), os.environ)
+    wanted = os.environ.get("RANKWISE_MPI_THREADS", "multiple").strip().lower()
+    if wanted not in _LEVELS:
+        raise ValueError(f"RANKWISE_MPI_THREADS is {wanted!r}, but must be one of {', '.join(_LEVELS)}")
+    asked = (MPI.THREAD_SINGLE, MPI.THREAD_FUNNELED, MPI.THREAD_SERIALIZED, MPI.THREAD_MULTIPLE)[_LEVELS[wanted]]
+    provided = MPI.Init_thread(asked)
+    if provided < asked:
+        import warnings
+
+        warnings.warn(
+            f"the MPI library grants thread level {provided} where {wanted} ({asked}) was asked for; asynchronous "
+            "operations make progress only in wait() and is_completed()",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return MPI, True
+
+
+def _has_ended(request: Testable) -> bool:
+    from mpi4py import MPI
+
+    try:
+        return request.Test()
+    except MPI.Exception:
+        return True
+
+
+def _exchange_hosts(comm: MPI.Intracomm) -> list[str]:
+    import platform
+
+    mine = platform.node().encode()[:_HOST_BYTES].ljust(_HOST_BYTES, b"\0")
+    hosts = bytearray(_HOST_BYTES * comm.size)
+    comm.Allgather(mine, hosts)
+    names = (bytes(hosts[i : i + _HOST_BYTES]) for i in range(0, len(hosts), _HOST_BYTES))
+    return [name.rstrip(b"\0").decode(errors="replace") for name in names]

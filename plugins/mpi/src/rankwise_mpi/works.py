@@ -1,0 +1,262 @@
+"""What has been issued and has not ended: requests of MPI, and receives that no message has met."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import InvalidStateError
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mpi4py import MPI
+
+from rankwise.arrays import Array
+from rankwise.deadline import Timeout, seconds
+from rankwise.errors import DistBackendError, DistError, DistTimeoutError
+from rankwise.work import FutureWork, Work
+from rankwise_mpi.counts import message
+from rankwise_mpi.layout import new_bytes
+
+if TYPE_CHECKING:
+    from rankwise_mpi.group import MpiGroup
+
+__all__ = ["Pending", "ReceiveWork", "Requests", "RequestWork", "Testable", "too_long"]
+
+
+class Testable(Protocol):
+    """A request of mpi4py, or several."""
+
+    def Test(self) -> bool:
+        """Make progress, and tell whether it has ended."""
+
+
+class Requests:
+    """Several requests that end together."""
+
+    def __init__(self, requests: Sequence[Testable]) -> None:
+        self._requests = list(requests)
+
+    def Test(self) -> bool:
+        """Make progress, and tell whether all have ended."""
+        self._requests = [request for request in self._requests if not request.Test()]
+        return not self._requests
+
+
+class Pending(FutureWork):
+    """A work that makes progress whenever somebody looks at it: its owner, the progress thread, or who waits.
+
+    Args:
+        owner: The communicator.
+        what: The operation, for messages.
+        timeout_s: How long the operation may take from now.
+    """
+
+    def __init__(self, owner: MpiGroup, what: str, timeout_s: float) -> None:
+        super().__init__()
+        self._owner = owner
+        self._what = what
+        self._timeout_s = timeout_s
+        self._number = 0
+        self._until = monotonic() + timeout_s
+        self._looking = threading.Lock()
+
+    def advance(self) -> bool:
+        """Make progress, and tell whether the operation has ended well; its error is raised."""
+        raise NotImplementedError
+
+    def give_up(self) -> bool:
+        """Leave the operation to itself; tell whether the group is as good as before."""
+        raise NotImplementedError
+
+    def poll(self) -> bool:
+        """Make progress, and tell whether the operation has ended, well or badly."""
+        if self._future.done():
+            return True
+        if not self._looking.acquire(blocking=False):
+            return self._future.done()
+        try:
+            error = self._look()
+        finally:
+            self._looking.release()
+        if error is not None:
+            self.end(error)
+        return self._future.done()
+
+    def end(self, error: DistError | None) -> None:
+        """End the work, badly if there is an error; the first ending counts."""
+        try:
+            if error is None:
+                super().succeed(source=self._source)
+            else:
+                self.fail(error)
+        except InvalidStateError:
+            return  # another thread has ended it in this very moment
+        finally:
+            self._owner.forget(self)
+
+    def is_done(self) -> bool:
+        """Tell whether the work has ended, without looking again."""
+        return self._future.done()
+
+    def is_completed(self) -> bool:
+        """Make progress, and tell whether the work has ended."""
+        return self.poll()
+
+    def is_success(self) -> bool:
+        """Make progress, and tell whether the work has ended well."""
+        return self.poll() and super().is_success()
+
+    def exception(self) -> BaseException | None:
+        """Make progress, and return the error of a work that has failed, or None."""
+        self.poll()
+        return super().exception()
+
+    def wait(self, timeout: Timeout | None = None) -> bool:
+        """Block until the work has ended; see `rankwise.work.Work.wait`."""
+        # The operation's own time-out is kept by `poll`.
+        timeout_s = self._timeout_s + 1.0 if timeout is None else seconds(timeout)
+        if not self._owner.wait_seen(self.poll, timeout_s, self._what, self._number):
+            raise DistTimeoutError(f"{self._owner.where(self._what)}: not done after {timeout_s:g} s")
+        self._future.result()
+        return True
+
+    def result(self) -> Any:
+        """Wait for the work; what it filled is the caller's own."""
+        self.wait()
+
+    def add_done_callback(self, callback: Callable[[Work], object]) -> None:
+        """Call `callback(work)` once the work has ended."""
+        if not self._owner.progresses:
+            # Nobody would look again by himself: a callback that waits is better than one that never comes.
+            self._owner.wait_until(self.poll, self._timeout_s + 1.0)
+        super().add_done_callback(callback)
+
+    def _look(self) -> DistError | None:
+        try:
+            ended = self.advance()
+        except MPI.Exception as error:
+            failed = self._owner.failed(self._what, error)
+            self._owner.fail(failed)
+            return failed
+        except DistError as error:
+            return error
+        if ended:
+            self.end(None)
+        elif monotonic() >= self._until:
+            return self._late()
+        return None
+
+    def _late(self) -> DistError:
+        error = self._owner.late(self._what, self._timeout_s, self._number)
+        if not self.give_up():
+            self._owner.fail(error)
+        return error
+
+
+class RequestWork(Pending):
+    """A request of MPI.
+
+    Args:
+        owner: The communicator.
+        what: The operation, for messages.
+        timeout_s: How long it may take from now.
+        request: The request.
+        buffers: What must live as long as MPI may use it.
+        finish: Called once when the request has ended well, before the work does.
+        number: For a collective, which of the group's it is.
+    """
+
+    def __init__(
+        self,
+        owner: MpiGroup,
+        what: str,
+        timeout_s: float,
+        request: Testable,
+        buffers: Any,
+        finish: Callable[[], object] | None = None,
+        number: int = 0,
+    ) -> None:
+        super().__init__(owner, what, timeout_s)
+        self._number = number
+        self._request = request
+        self._buffers = buffers
+        self._finish = finish
+
+    def advance(self) -> bool:
+        """Test the request."""
+        if not self._request.Test():
+            return False
+        if self._finish is not None:
+            self._finish()
+        return True
+
+    def give_up(self) -> bool:
+        """Keep what MPI may still use: a collective, or a send, cannot be withdrawn."""
+        self._owner.abandon(self._request, self._buffers)
+        return False
+
+
+class ReceiveWork(Pending):
+    """A receive, which is posted only when its message has been met and found to fit.
+
+    A receive that is posted beforehand does not tell the sender's size when that is too large, and a single-copy
+    transport may write past the end of the buffer.
+    """
+
+    def __init__(self, owner: MpiGroup, array: Array, src: int | None, tag: int, timeout_s: float) -> None:
+        super().__init__(owner, f"irecv(tag={tag})", timeout_s)
+        self.src = src
+        self.tag = tag
+        self._array = array
+        self._status = MPI.Status()
+        self._request: MPI.Request | None = None
+
+    def advance(self) -> bool:
+        """Look for the message; once it is met, receive it."""
+        if self._request is None:
+            met = self._owner.receives.match(self, self._status)
+            if met is None:
+                return False
+            nbytes = size_of(self._status)
+            if nbytes > self._array.nbytes:
+                raise too_long(self._owner, met, self._status, nbytes, self._array, self.tag)
+            self._request = met.Irecv(message(self._array, nbytes, self._owner.limit))
+        if not self._request.Test():
+            return False
+        self._source = self._status.Get_source()
+        return True
+
+    def give_up(self) -> bool:
+        """Withdraw the receive if it has not met a message."""
+        if self._request is None:
+            self._owner.receives.withdraw(self)
+            return True
+        self._owner.abandon(self._request, self._array)
+        return False
+
+    def cancel(self) -> bool:
+        """Withdraw the receive if it has not met a message."""
+        withdrawn = self._owner.receives.withdraw(self)
+        if withdrawn:
+            self.end(DistError(f"{self._owner.where(self._what)} was withdrawn"))
+        return withdrawn
+
+
+def size_of(status: MPI.Status) -> int:
+    """Return the number of bytes of a message that was met."""
+    nbytes = status.Get_count(MPI.BYTE)
+    # A count of 32 bits is undefined for a larger message; the elements have 64.
+    return nbytes if nbytes >= 0 else status.Get_elements(MPI.BYTE)
+
+
+def too_long(
+    owner: MpiGroup, met: MPI.Message, status: MPI.Status, nbytes: int, array: Array, tag: int
+) -> DistBackendError:
+    """Take a message that does not fit out of the way, and return the error that names both sizes."""
+    source = status.Get_source()
+    met.Recv(message(new_bytes(array, nbytes), nbytes, owner.limit))
+    sender = owner.context.global_ranks[source]
+    return DistBackendError(
+        f"{owner.where('recv')}: a message of {nbytes} bytes from rank {sender} (tag {tag}) met a receive of "
+        f"{array.nbytes} bytes"
+    )

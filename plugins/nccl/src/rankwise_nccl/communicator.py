@@ -1,0 +1,411 @@
+"""`NcclCommunicator`: one group on NCCL.
+
+Data is moved as bytes and reduced by NCCL's own types. Which call of NCCL is made depends only on what all ranks know:
+sizes, and never on where in memory the parts lie.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from rankwise.arrays import Array
+from rankwise.contract import Communicator, Context
+from rankwise.deadline import Deadline
+from rankwise.errors import DistError, DistTimeoutError, UnsupportedOperationError
+from rankwise.reduce_op import ReduceOp
+from rankwise.work import COMPLETED, CompletedWork, Work
+from rankwise_nccl.datatypes import BYTE, reduction
+from rankwise_nccl.failures import translate
+from rankwise_nccl.lane import Api, Lane, grouped, issue
+from rankwise_nccl.lanes import Lanes
+from rankwise_nccl.messages import SelfMessages, receiving, sending
+from rankwise_nccl.notices import Notices
+from rankwise_nccl.packing import Packed, alike
+from rankwise_nccl.reducer import Reducer
+from rankwise_nccl.watchdog import Watchdog
+from rankwise_nccl.works import BarrierWork, NcclWork
+
+__all__ = ["NcclCommunicator"]
+
+
+class NcclCommunicator(Communicator):
+    """One group on NCCL.
+
+    Args:
+        context: What the core says of the group.
+        api: CuPy.
+    """
+
+    def __init__(self, context: Context, api: Api) -> None:
+        super().__init__(context)
+        self._api, self._nccl = api, api.nccl
+        self._all = Lanes(api, context, self.fail, self._flush)
+        notices = Notices(context.store if context.size > 1 else None)
+        self._watchdog = Watchdog(self, notices, f"rankwise watch {context.name}", self._all.absent)
+        self._notices = notices
+        self._numbers = itertools.count()
+        self._batch = threading.local()
+        #: By reduce op and dtype; without those of PREMUL_SUM, each of which has a factor.
+        self._reducers: dict[Any, Reducer] = {}
+        self._to_self = SelfMessages()
+        self._token: Array | None = None
+
+    def start(self, device: int) -> None:
+        """Start NCCL on a device, and return when that is done.
+
+        Raises:
+            DistTimeoutError: Not all ranks came; the missing ones are named.
+        """
+        lane = self._all.collective(device)
+        if not lane.started.wait(self.context.timeout_s) or self.failure is not None:
+            absent = self._all.absent(lane)
+            who = f"ranks {', '.join(map(str, absent))} have not come" if absent else "all ranks have come"
+            error = self.failure or DistTimeoutError(
+                f"starting NCCL for {lane.name}: not done within {self.context.timeout_s:g} s; {who}"
+            )
+            self.fail(error)
+            self._watchdog.stop(1.0)
+            raise error
+
+    def lanes(self) -> list[Lane]:
+        """Return all lanes, for the watchdog."""
+        return self._all.all()
+
+    # ------------------------------------------------------------------ point to point
+
+    def isend(self, array: Array, dst: int, tag: int) -> Work:
+        """Begin to send, by ncclSend; see `Communicator.isend`."""
+        return self._send(array, dst, self.context.timeout_s)
+
+    def irecv(self, array: Array, src: int | None, tag: int) -> Work:
+        """Begin to receive, by ncclRecv; the sender is always known, as the capability table says."""
+        return self._recv(array, src, self.context.timeout_s)
+
+    def send(self, array: Array, dst: int, tag: int, timeout_s: float) -> None:
+        """Send; what the current stream does next comes after it."""
+        self._send(array, dst, timeout_s).wait()
+
+    def recv(self, array: Array, src: int | None, tag: int, timeout_s: float) -> int:
+        """Receive; what the current stream does next comes after it. Return the sender's group rank."""
+        work = self._recv(array, src, timeout_s)
+        work.wait()
+        return work.source_rank()
+
+    # ------------------------------------------------------------------ collectives
+
+    def broadcast(self, array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
+        """Copy the root's array into everyone's, by ncclBroadcast."""
+        address, nbytes = array.data.ptr, array.nbytes
+
+        def call(comm: Any, stream: int) -> None:
+            comm.broadcast(address, address, nbytes, BYTE, root, stream)
+
+        return self._begin("broadcast", nbytes, self._lane(array), call, (array,), timeout_s)
+
+    def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
+        """Reduce into everyone's array, in place, by ncclAllReduce."""
+        how = self._reducer(op, array)
+        address, count = array.data.ptr, array.size * how.width
+        datatype, plain = how.datatype, how.plain
+
+        def call(comm: Any, stream: int) -> None:
+            comm.allReduce(address, address, count, datatype, plain, stream)
+
+        def scaled(comm: Any, stream: int) -> None:
+            with how.number(comm) as number:
+                comm.allReduce(address, address, count, datatype, number, stream)
+
+        chosen = scaled if plain is None else call
+        return self._begin("all_reduce", count, self._lane(array), chosen, (array,), timeout_s)
+
+    def reduce(self, array: Array, op: ReduceOp, root: int, timeout_s: float, async_op: bool = False) -> Work:
+        """Reduce into the root's array, by ncclReduce."""
+        how = self._reducer(op, array)
+        address, count = array.data.ptr, array.size * how.width
+        target = address if root == self.rank else 0
+
+        def call(comm: Any, stream: int) -> None:
+            with how.number(comm) as number:
+                comm.reduce(address, target, count, how.datatype, number, root, stream)
+
+        return self._begin("reduce", count, self._lane(array), call, (array,), timeout_s)
+
+    def all_gather(self, parts: Sequence[Array], array: Array, timeout_s: float, async_op: bool = False) -> Work:
+        """Copy everyone's array into all parts: by ncclAllGather if they are alike, else by broadcasts."""
+        total = sum(part.nbytes for part in parts)
+        lane = self._lane(array)
+        source = array.data.ptr
+        if alike(parts):
+            packed = Packed(self._api, lane, parts)
+
+            def call(comm: Any, stream: int) -> None:
+                comm.allGather(source, packed.address(), array.nbytes, BYTE, stream)
+
+            return self._begin("all_gather", total, lane, call, (array, *parts), timeout_s, packed.unpack)
+
+        def calls(comm: Any, stream: int) -> None:
+            with grouped(self._nccl):
+                for root, part in enumerate(parts):
+                    if part.nbytes:
+                        target = part.data.ptr
+                        sent = source if root == self.rank else target
+                        comm.broadcast(sent, target, part.nbytes, BYTE, root, stream)
+
+        return self._begin("all_gather", total, lane, calls, (array, *parts), timeout_s)
+
+    def reduce_scatter(
+        self, array: Array, parts: Sequence[Array], op: ReduceOp, timeout_s: float, async_op: bool = False
+    ) -> Work:
+        """Reduce everyone's parts[i] into rank i's array: by ncclReduceScatter if they are alike, else by reduces."""
+        how = self._reducer(op, array)
+        total = sum(part.nbytes for part in parts)
+        lane = self._lane(array)
+        target = array.data.ptr
+        if alike(parts):
+            packed = Packed(self._api, lane, parts)
+
+            def call(comm: Any, stream: int) -> None:
+                packed.pack(stream)
+                with how.number(comm) as number:
+                    count = array.size * how.width
+                    comm.reduceScatter(packed.address(), target, count, how.datatype, number, stream)
+
+            return self._begin("reduce_scatter", total, lane, call, (array, *parts), timeout_s)
+
+        def calls(comm: Any, stream: int) -> None:
+            with how.number(comm) as number, grouped(self._nccl):
+                for root, part in enumerate(parts):
+                    if part.size:
+                        result = target if root == self.rank else 0
+                        comm.reduce(
+                            part.data.ptr, result, part.size * how.width, how.datatype, number, root, stream
+                        )
+
+        return self._begin("reduce_scatter", total, lane, calls, (array, *parts), timeout_s)
+
+    def gather(
+        self, parts: Sequence[Array] | None, array: Array, root: int, timeout_s: float, async_op: bool = False
+    ) -> Work:
+        """Copy rank i's array into parts[i] of the root, by grouped sends and receives."""
+        return self._exchange("gather", array, {root: array}, dict(enumerate(parts or ())), timeout_s)
+
+    def scatter(
+        self, array: Array, parts: Sequence[Array] | None, root: int, timeout_s: float, async_op: bool = False
+    ) -> Work:
+        """Copy parts[i] of the root into rank i's array, by grouped sends and receives."""
+        return self._exchange("scatter", array, dict(enumerate(parts or ())), {root: array}, timeout_s)
+
+    def all_to_all(
+        self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False
+    ) -> Work:
+        """Copy rank i's ins[j] into rank j's outs[i], by grouped sends and receives."""
+        return self._exchange(
+            "all_to_all", outs[self.rank], dict(enumerate(ins)), dict(enumerate(outs)), timeout_s
+        )
+
+    def barrier(self, timeout_s: float, async_op: bool = False) -> Work:
+        """Reduce one byte; waiting for it blocks the host until every rank has come."""
+        lane = self._all.collective(self._home())
+        if self._token is None or self._token.device.id != lane.device:
+            with lane.on_device():
+                self._token = self._api.cupy.empty(1, "uint8")
+        token = self._token
+        address, how = token.data.ptr, reduction(ReduceOp.MAX, token.dtype)
+
+        def call(comm: Any, stream: int) -> None:
+            comm.allReduce(address, address, 1, how.datatype, how.op, stream)
+
+        work = self._begin("barrier", 1, lane, call, (token,), timeout_s, kind=BarrierWork)
+        if not async_op and not self._collecting():
+            work.wait()
+        return work
+
+    # ------------------------------------------------------------------ for the core
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Collect the operations that this thread begins, and hand them over to NCCL in one group at the end."""
+        if self._collecting():
+            yield
+            return
+        self._batch.works = []
+        try:
+            yield
+        except BaseException:
+            self._batch.works = None
+            raise
+        self._flush()
+        self._batch.works = None
+
+    def drain(self, timeout_s: float) -> None:
+        """Wait until the device is done with the collectives that were issued."""
+        self._await(self._all.outgoing(), timeout_s)
+
+    def abort(self, error: DistError) -> None:
+        """End every operation with `error`, on the watchdog's thread; see `Communicator.abort`."""
+        self._watchdog.abort(error)
+
+    def close(self) -> None:
+        """Give the NCCL communicators back; one that is broken is aborted instead, which waits for nobody."""
+        try:
+            if self.failure is None:
+                self._await(self._all.outgoing(), self.context.timeout_s)
+        except DistTimeoutError as error:
+            self.fail(error)
+            raise
+        finally:
+            self._watchdog.stop(5.0)
+            late = self._all.destroy()
+            self._notices.close()
+        if late and self.failure is None:
+            raise DistTimeoutError(f"closing {late[0]}: NCCL has not let go; perhaps a peer has not closed its group")
+
+    # ------------------------------------------------------------------ how an operation is begun
+
+    def _begin(
+        self,
+        name: str,
+        amount: int,
+        lane: Lane,
+        call: Callable[[Any, int], None],
+        buffers: tuple[Array, ...],
+        timeout_s: float,
+        after: Callable[[int], None] | None = None,
+        kind: type[NcclWork] = NcclWork,
+    ) -> Work:
+        self._alive()
+        number = next(self._numbers)
+        if not amount:
+            return COMPLETED
+        return self._submit(kind(lane, f"{name} #{number}", call, buffers, timeout_s, after))
+
+    def _exchange(
+        self, name: str, like: Array, sent: dict[int, Array], received: dict[int, Array], timeout_s: float
+    ) -> Work:
+        """Send to and receive from several ranks in one group; nothing is said about parts of no size."""
+        going = [(peer, part) for peer, part in sent.items() if part.nbytes]
+        coming = [(peer, part) for peer, part in received.items() if part.nbytes]
+
+        def calls(comm: Any, stream: int) -> None:
+            with grouped(self._nccl):
+                for peer, part in going:
+                    comm.send(part.data.ptr, part.nbytes, BYTE, peer, stream)
+                for peer, part in coming:
+                    comm.recv(part.data.ptr, part.nbytes, BYTE, peer, stream)
+
+        buffers = tuple(part for _, part in (*going, *coming))
+        return self._begin(name, len(buffers), self._lane(like), calls, buffers, timeout_s)
+
+    def _send(self, array: Array, dst: int, timeout_s: float) -> Work:
+        self._alive()
+        if not array.nbytes and dst != self.rank:
+            return COMPLETED
+        lane = self._all.message(self.rank, dst, array.device.id)
+        work = sending(lane, array, self.context.global_ranks[dst], timeout_s)
+        if dst == self.rank:
+            return self._meet(work, False)
+        return self._submit(work)
+
+    def _recv(self, array: Array, src: int | None, timeout_s: float) -> Work:
+        self._alive()
+        if src is None:
+            raise UnsupportedOperationError("backend 'nccl' cannot receive from just anyone; give the source")
+        if not array.nbytes and src != self.rank:
+            return CompletedWork(src)
+        lane = self._all.message(src, self.rank, array.device.id)
+        work = receiving(lane, array, src, self.context.global_ranks[src], timeout_s)
+        if src == self.rank:
+            return self._meet(work, True)
+        return self._submit(work)
+
+    def _meet(self, work: NcclWork, is_receive: bool) -> Work:
+        """Begin one end of a message to oneself; it is issued when the other end has come."""
+        work.lane.prepare(work)
+        pair = self._to_self.meet(work, is_receive)
+        if pair:
+            self._put(pair)
+        self._watchdog.look()
+        return work
+
+    def _submit(self, work: NcclWork) -> Work:
+        self._alive()
+        work.lane.prepare(work)
+        if self._collecting():
+            self._batch.works.append(work)
+        else:
+            self._put([work])
+            self._watchdog.look()
+        return work
+
+    def _put(self, works: list[NcclWork]) -> None:
+        """Hand works over: in one group where all their lanes have started, else each lane's for itself."""
+        lanes = list(dict.fromkeys(work.lane for work in works))
+        try:
+            if len(lanes) == 1:
+                lanes[0].put(works)
+                return
+            with ExitStack() as locks:
+                for lane in sorted(lanes, key=id):
+                    locks.enter_context(lane.lock)
+                if all(lane.comm is not None for lane in lanes):
+                    issue(works, self._api)
+                    return
+                for lane in lanes:
+                    lane.put([work for work in works if work.lane is lane])
+        except Exception as error:
+            failure = self.failure or translate(error, works[0].title)
+            for work in works:
+                work.end(failure)
+            if not isinstance(failure, UnsupportedOperationError):
+                self.fail(failure)
+            raise failure from error
+
+    def _flush(self) -> None:
+        """Issue what this thread has collected in a batch that is still open."""
+        works = getattr(self._batch, "works", None)
+        if works:
+            self._batch.works = []
+            self._put(works)
+            self._watchdog.look()
+
+    def _collecting(self) -> bool:
+        return getattr(self._batch, "works", None) is not None
+
+    def _alive(self) -> None:
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
+
+    # ------------------------------------------------------------------ within
+
+    def _lane(self, array: Array) -> Lane:
+        return self._all.collective(array.device.id)
+
+    def _reducer(self, op: ReduceOp, array: Array) -> Reducer:
+        if op.factor is not None:
+            return Reducer(op, array, self._api)
+        key = (op.name, array.dtype)
+        found = self._reducers.get(key)
+        if found is None:
+            found = self._reducers[key] = Reducer(op, array, self._api)
+        return found
+
+    def _home(self) -> int:
+        """Return the device for an operation without an array: the first one used, or the one that is current."""
+        used = self._all.devices()
+        if used:
+            return used[0]
+        named = self.context.device_index
+        return int(self._api.cuda.runtime.getDevice()) if named is None else named
+
+    def _await(self, lanes: Sequence[Lane], timeout_s: float) -> None:
+        deadline = Deadline(timeout_s)
+        for lane in lanes:
+            # A lane without works is waited for too: the peers start it together with this rank.
+            if not lane.started.wait(deadline.remaining()):
+                raise DistTimeoutError(f"{lane.name}: NCCL has not started within {timeout_s:g} s")
+            for work in lane.given():
+                work.finish(deadline.remaining())

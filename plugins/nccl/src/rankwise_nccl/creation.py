@@ -1,0 +1,17 @@
+"""How a group gets its communicator: at once where the program has named the device, else with the first operation."""
+
+from __future__ import annotations
+
+from rankwise.contract import Communicator, Context
+from rankwise_nccl.communicator import NcclCommunicator
+from rankwise_nccl.lane import Api
+
+__all__ = ["create"]
+
+
+def create(context: Context) -> Communicator:
+    """Make the communicator of one group; with `device_id` given, NCCL has started when this returns."""
+    communicator = NcclCommunicator(context, Api.installed())
+    if context.device_index is not None:
+        communicator.start(context.device_index)
+    return communicator

@@ -1,0 +1,117 @@
+"""The lanes of one group: one for its collectives on each device, and one for each direction between two ranks.
+
+Messages have lanes of their own, one per direction, since operations of one NCCL communicator run in the order in
+which they were issued on all its ranks, which messages need not be. They are made when they are first used.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from rankwise.contract import Context
+from rankwise.deadline import Deadline
+from rankwise.errors import DistError
+from rankwise_nccl.datatypes import BYTE
+from rankwise_nccl.lane import Api, Lane
+from rankwise_nccl.startup import Start
+
+__all__ = ["Lanes"]
+
+#: Giving NCCL back takes a moment; whoever has not done so by then is left to a thread that ends with the process.
+_DESTROY_S = 30.0
+
+
+class _Key(NamedTuple):
+    """Which lane: the sender and the receiver as group ranks, or None for all, and the device."""
+
+    way: tuple[int, int] | None
+    device: int
+
+
+class Lanes:
+    """Makes lanes, and keeps them.
+
+    Args:
+        api: CuPy.
+        context: The group.
+        failed: Told when a lane cannot start.
+        flush: Issues what the calling thread has in an open batch.
+    """
+
+    def __init__(
+        self, api: Api, context: Context, failed: Callable[[DistError], None], flush: Callable[[], None]
+    ) -> None:
+        self._api, self._context, self._failed, self._flush = api, context, failed, flush
+        self._lock = threading.Lock()
+        self._lanes: dict[_Key, Lane] = {}
+        self._starts: dict[Lane, Start] = {}
+
+    def collective(self, device: int) -> Lane:
+        """Return the lane of collectives on a device."""
+        key = _Key(None, device)
+        return self._lanes.get(key) or self._make(key)
+
+    def message(self, source: int, target: int, device: int) -> Lane:
+        """Return the lane of messages from one rank to another; this rank is one of the two, or both."""
+        key = _Key((source, target), device)
+        return self._lanes.get(key) or self._make(key)
+
+    def all(self) -> list[Lane]:
+        """Return the lanes that have been made."""
+        return list(self._lanes.values())
+
+    def outgoing(self) -> list[Lane]:
+        """Return the lanes whose operations have to be over before the group is closed."""
+        me = self._context.rank
+        return [lane for key, lane in self._lanes.items() if key.way is None or key.way[0] == me]
+
+    def devices(self) -> list[int]:
+        """Return the devices that collectives have used, the first one first."""
+        return [key.device for key in self._lanes if key.way is None]
+
+    def absent(self, lane: Lane) -> list[int]:
+        """Return the global ranks that have not come to a lane that is starting."""
+        return self._starts[lane].absent()
+
+    def destroy(self) -> list[str]:
+        """Give all lanes back, all at the same time, as each waits for its peers; return those that took too long."""
+        threads = [threading.Thread(target=lane.destroy, name=lane.name, daemon=True) for lane in self.all()]
+        for thread in threads:
+            thread.start()
+        deadline = Deadline(min(_DESTROY_S, self._context.timeout_s))
+        for thread in threads:
+            thread.join(deadline.remaining())
+        return [thread.name for thread in threads if thread.is_alive()]
+
+    def _make(self, key: _Key) -> Lane:
+        with self._lock:
+            lane = self._lanes.get(key)
+            if lane is not None:
+                return lane
+            # Ranks name their devices differently, but use them in one order: the first here is the first there.
+            turn = sum(other.way == key.way for other in self._lanes)
+            context = self._context
+            members = tuple(range(context.size)) if key.way is None else tuple(dict.fromkeys(key.way))
+            path = "all" if key.way is None else f"{key.way[0]}-to-{key.way[1]}"
+            start = Start(self._api, context, members, f"{path}/{turn}", key.device)
+            name = f"group {context.name!r}, rank {context.global_ranks[context.rank]}"
+            connect = partial(self._connect, key)
+            lane = Lane(self._api, key.device, name, start, connect, self._failed, self._flush)
+            self._lanes = {**self._lanes, key: lane}  # others read it without the lock
+            self._starts[lane] = start
+        lane.start()
+        return lane
+
+    def _connect(self, key: _Key, comm: Any, stream: Any) -> None:
+        """Send one byte along a new lane of messages."""
+        if key.way is None or key.way[0] == key.way[1]:
+            return
+        with stream:
+            token = self._api.cupy.empty(1, "uint8")
+        if key.way[0] == self._context.rank:
+            comm.send(token.data.ptr, 1, BYTE, 1, stream.ptr)
+        else:
+            comm.recv(token.data.ptr, 1, BYTE, 0, stream.ptr)

@@ -1,0 +1,88 @@
+"""The two ends of a message as works, and messages to oneself, whose ends meet here."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+from rankwise.arrays import Array
+from rankwise.errors import DistBackendError, DistError
+from rankwise_nccl.datatypes import BYTE
+from rankwise_nccl.lane import Lane
+from rankwise_nccl.works import NcclWork
+
+__all__ = ["SelfMessages", "receiving", "sending"]
+
+#: On the lane of a direction the sender comes first, and the receiver second.
+_SENDER, _RECEIVER = 0, 1
+
+
+def sending(lane: Lane, array: Array, name: int, timeout_s: float) -> NcclWork:
+    """Return the work that sends `array` along a lane; `name` is the receiver's global rank."""
+    address, nbytes = array.data.ptr, array.nbytes
+
+    def call(comm: Any, stream: int) -> None:
+        comm.send(address, nbytes, BYTE, _RECEIVER, stream)
+
+    return NcclWork(lane, f"isend(dst={name})", call, (array,), timeout_s)
+
+
+def receiving(lane: Lane, array: Array, source: int, name: int, timeout_s: float) -> NcclWork:
+    """Return the work that receives `array`; `source` is the sender's group rank, `name` its global one."""
+    address, nbytes = array.data.ptr, array.nbytes
+
+    def call(comm: Any, stream: int) -> None:
+        comm.recv(address, nbytes, BYTE, _SENDER, stream)
+
+    return NcclWork(lane, f"irecv(src={name})", call, (array,), timeout_s, source=source)
+
+
+class SelfMessages:
+    """Sends and receives of a rank with itself. NCCL takes both ends only together, in one group."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sends: deque[NcclWork] = deque()
+        self._receives: deque[NcclWork] = deque()
+
+    def meet(self, work: NcclWork, is_receive: bool) -> list[NcclWork]:
+        """Return the two ends to be issued together, or nothing if there is only one so far, or nothing to move."""
+        mine, theirs = (self._receives, self._sends) if is_receive else (self._sends, self._receives)
+        with self._lock:
+            while theirs and theirs[0].ended:  # given up by a time-out
+                theirs.popleft()
+            if not theirs:
+                mine.append(work)
+                work.lane.unmatched.append(work)
+                return []
+            other = theirs.popleft()
+            work.lane.unmatched.remove(other)
+        return _joined(other, work) if is_receive else _joined(work, other)
+
+
+def _joined(send: NcclWork, receive: NcclWork) -> list[NcclWork]:
+    source, target = send.buffers[0], receive.buffers[0]
+    if source.nbytes > target.nbytes:
+        error = _too_long(receive, source.nbytes, target.nbytes)
+        send.end(error)
+        receive.end(error)
+        return []
+    if not source.nbytes:
+        send.end(None)
+        receive.end(None)
+        return []
+    origin, address, nbytes = source.data.ptr, target.data.ptr, source.nbytes
+
+    def give(comm: Any, stream: int) -> None:
+        comm.send(origin, nbytes, BYTE, 0, stream)
+
+    def take(comm: Any, stream: int) -> None:
+        comm.recv(address, nbytes, BYTE, 0, stream)
+
+    send.call, receive.call = give, take
+    return [send, receive]
+
+
+def _too_long(work: NcclWork, sent: int, room: int) -> DistError:
+    return DistBackendError(f"{work.title}: the message has {sent} bytes, but the buffer only {room}")

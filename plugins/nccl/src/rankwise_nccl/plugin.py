@@ -1,0 +1,61 @@
+"""The declaration of the backend: what it can do and how to make it, with nothing heavy imported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rankwise.capability import COLLECTIVES, POINT_TO_POINT, Capabilities, Device, native, no
+from rankwise.contract import Availability, BackendSpec
+from rankwise.hookspecs import hookimpl
+from rankwise_nccl.datatypes import REDUCTIONS
+
+if TYPE_CHECKING:
+    from rankwise.contract import Communicator, Context
+
+__all__ = ["rankwise_backend"]
+
+_REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+_MOVING = tuple(op for op in (*POINT_TO_POINT, *COLLECTIVES) if op not in _REDUCING)
+
+_TYPES = (
+    "NCCL's own types, and bool as bytes; complex numbers as pairs of reals; "
+    "float8 needs NCCL 2.24 and a GPU of compute capability 9.0"
+)
+_ABORT = "the communicators are aborted, which is the end of the group; the peers are told through the store"
+_TIMEOUT = "a time-out aborts the group's communicators, as NCCL cannot withdraw one operation"
+
+_FEATURES = {
+    **native("async", "uneven"),
+    **native("timeout", reason=_TIMEOUT),
+    **native("abort", reason=_ABORT),
+    **no("tags", reason="messages of NCCL have no tag; they are met in the order they were sent"),
+    **no("any_source", reason="NCCL has to know the sender"),
+    **no("mismatch", reason="nothing is compared before NCCL moves data; a mismatch ends at the time-out"),
+    **no("split", reason="CuPy's commSplit needs every rank of the parent; a new group starts with a new id"),
+    **no("shrink", reason="ranks that have died are not told apart from slow ones"),
+}
+
+
+def _availability() -> Availability:
+    from rankwise_nccl.availability import availability
+
+    return availability()
+
+
+def _create(context: Context) -> Communicator:
+    from rankwise_nccl.creation import create
+
+    return create(context)
+
+
+@hookimpl
+def rankwise_backend() -> BackendSpec:
+    """Return the declaration of the backend `nccl`."""
+    ops = {**native(*_MOVING), **native(*_REDUCING, reason=_TYPES, reduce_ops=REDUCTIONS)}
+    return BackendSpec(
+        name="nccl",
+        api_version=1,
+        capabilities=Capabilities("nccl", {"cuda": Device(ops, _FEATURES)}),
+        create=_create,
+        availability=_availability,
+    )

@@ -1,0 +1,170 @@
+"""The thread that looks after a group: it ends works, keeps their deadlines, and aborts NCCL.
+
+Nobody else calls NCCL's abort, so that it happens once, on a thread that may take its time, while those who wait for
+a work have already been told.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Protocol
+
+from rankwise.errors import DistError, DistTimeoutError
+from rankwise_nccl.failures import translate
+from rankwise_nccl.lane import Lane
+from rankwise_nccl.notices import Notices
+
+__all__ = ["Watchdog"]
+
+#: How often the device is looked at: soon after it was given something, later less often.
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.5e-3, 20e-3
+
+#: How often NCCL is asked for errors, and the store for notices of the peers.
+_INSPECTION_S = 0.2
+
+
+class _Group(Protocol):
+    failure: DistError | None
+
+    def lanes(self) -> Sequence[Lane]:
+        """Return all lanes."""
+
+    def fail(self, error: DistError) -> None:
+        """Make the group unusable."""
+
+
+class Watchdog:
+    """One group's watchdog; its thread is started by the first operation.
+
+    Args:
+        group: The communicator that it looks after.
+        notices: Where peers hear of failures.
+        name: The thread's name.
+        absent: Tells who has not come to a lane that is starting.
+    """
+
+    def __init__(self, group: _Group, notices: Notices, name: str, absent: Callable[[Lane], Sequence[int]]) -> None:
+        self._group, self._notices, self._name, self._absent = group, notices, name, absent
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._idle = False
+        self._stopping = False
+        self._error: DistError | None = None
+        self._told = False
+        self._inspected = 0.0
+
+    def look(self) -> None:
+        """Begin to look: something has been issued."""
+        if self._thread is None:
+            self._begin()
+        elif self._idle:
+            self._wake.set()
+
+    def abort(self, error: DistError) -> None:
+        """Abort all lanes with `error`, soon; never blocks."""
+        with self._lock:
+            self._error = self._error or error
+        self._begin()
+        self._wake.set()
+
+    def stop(self, timeout_s: float) -> bool:
+        """End the thread, once an abort that was asked for is done; tell whether it has ended in time."""
+        self._stopping = True
+        self._wake.set()
+        with self._lock:
+            thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(timeout_s)
+        return not thread.is_alive()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def _run(self) -> None:
+        pause_s = _SHORTEST_PAUSE_S
+        while self._error is None and not self._stopping:
+            if self._rest():
+                pause_s = _SHORTEST_PAUSE_S
+                continue
+            try:
+                swept = self._round()
+            except Exception as error:  # whatever it is, the group cannot go on
+                self._fail(translate(error, self._name))
+                break
+            pause_s = _SHORTEST_PAUSE_S if swept else min(2 * pause_s, _LONGEST_PAUSE_S)
+            self._wake.wait(pause_s)
+            self._wake.clear()
+        if self._error is not None:
+            self._give_up(self._error)
+
+    def _rest(self) -> bool:
+        """Sleep while there is nothing to look at; tell whether that was so."""
+        self._idle = True
+        busy = any(lane.works() for lane in self._group.lanes())
+        if not busy and self._error is None and not self._stopping:
+            self._wake.wait()
+            self._wake.clear()
+        self._idle = False
+        return not busy
+
+    def _round(self) -> bool:
+        swept = False
+        for lane in self._group.lanes():
+            swept |= lane.sweep()
+            for work in lane.works():
+                if work.deadline.expired() and not work.poll():
+                    raise self._late(lane, work.title, work.deadline.timeout_s)
+        if monotonic() - self._inspected > _INSPECTION_S:
+            self._inspect()
+            self._inspected = monotonic()
+        return swept
+
+    def _inspect(self) -> None:
+        for lane in self._group.lanes():
+            lane.check()
+        heard = self._notices.hear()
+        if heard is not None:
+            self._told = True
+            raise heard
+
+    def _late(self, lane: Lane, title: str, timeout_s: float) -> DistTimeoutError:
+        if lane.comm is not None:
+            return DistTimeoutError(
+                f"{title}: not done within {timeout_s:g} s; perhaps not all ranks have called it, or not with the same "
+                "sizes"
+            )
+        absent = self._absent(lane)
+        who = f"ranks {', '.join(map(str, absent))} have not come" if absent else "all ranks have come"
+        return DistTimeoutError(f"{title}: NCCL has not started within {timeout_s:g} s; {who}")
+
+    def _fail(self, error: DistError) -> None:
+        """Fail the group with what all ranks fail with: the error of whoever was first to tell."""
+        if not self._told:
+            self._told = True
+            error = self._notices.publish(error)
+        self._group.fail(error)
+        with self._lock:
+            self._error = self._error or error
+
+    def _give_up(self, error: DistError) -> None:
+        """Tell those who wait here, then the peers, then NCCL."""
+        for lane in self._group.lanes():
+            for work in lane.works():
+                work.end(error)
+        if not self._told:
+            self._told = True
+            self._notices.publish(error)
+        for lane in self._group.lanes():
+            # One at a time: an abort of one must not keep the others from being aborted.
+            try:
+                lane.abort()
+            except Exception:  # NCCL has nothing to add to an end
+                continue

@@ -1,0 +1,372 @@
+"""The command `rankwise`, as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+import rankwise
+from rankwise.algorithms.table import CHOICES, choose
+from rankwise.cli import main
+from rankwise.cli.commands import COMMANDS
+from rankwise.registry import registry
+
+TIMEOUT_S = 60
+SOURCE = Path(rankwise.__file__).parents[1]
+ROOT = SOURCE.parent
+
+
+class Shell:
+    """Runs `rankwise` in a folder of its own, which is also a place to install distributions into."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = [str(folder), str(SOURCE)]
+        self.environment = dict(os.environ)
+        for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE"):
+            self.environment.pop(name, None)
+
+    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {**self.environment, "PYTHONPATH": os.pathsep.join(self.path), **variables}
+        return subprocess.run(
+            [sys.executable, "-m", "rankwise.cli", *arguments],
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+
+    def install(self, distribution: str, backend: str, module: str, source: str | None = None) -> None:
+        """Write what pip would leave of a distribution with one plugin."""
+        info = self.folder / f"{distribution.replace('-', '_')}-1.2.3.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2.3\n")
+        (info / "entry_points.txt").write_text(f"[rankwise.backends]\n{backend} = {module}\n")
+        if source is not None:
+            (self.folder / f"{module}.py").write_text(source)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@pytest.fixture
+def with_gloo(shell: Shell) -> Shell:
+    """A shell in which the backend gloo is installed, if need be from its source."""
+    if "gloo" not in registry.names():
+        shell.path.append(str(ROOT / "plugins/gloo_tcp/src"))
+        shell.install("rankwise-gloo-tcp", "gloo", "rankwise_gloo_tcp.plugin")
+    return shell
+
+
+GOOD = """
+from rankwise import API_VERSION, Availability, BackendSpec
+from rankwise.capability import Capabilities, Device, conditional, derived, native
+from rankwise.hookspecs import hookimpl
+
+DEVICE = Device(
+    {**native("send", "recv"), **derived("barrier"),
+     **conditional("all_reduce", reason="the moon must be full", holds=lambda: False)},
+    native("tags"),
+)
+
+@hookimpl
+def rankwise_backend():
+    return BackendSpec("good", 1, Capabilities("good", {"cpu": DEVICE, "cuda": DEVICE}), create=None,
+                       availability=lambda: Availability(False, "no moon here", "wait for the night"))
+"""
+
+
+def run_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
+    """Run a command that starts no processes in this one, and return its exit code and what it printed."""
+    try:
+        code: object = main(list(arguments))
+    except SystemExit as end:
+        code = end.code
+    return code, *capsys.readouterr()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    code, out, err = run_here(capsys, command, "--help")
+    assert (code, err) == (0, "")
+    assert f"\n  rankwise {command}" in out
+    assert re.search(r"\nexamples?:\n", out)
+
+
+def test_the_overview_lists_all_commands_and_imports_none(shell: Shell) -> None:
+    program = (
+        "import sys\nfrom rankwise.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit as end: assert end.code == 0\n"
+        "heavy = {'rich', 'zmq', 'pluggy', 'asyncio', 'multiprocessing.connection', 'importlib.metadata'}\n"
+        "print('loaded', sorted(n for n in sys.modules if n in heavy or n.endswith('_command')))"
+    )
+    environment = {**shell.environment, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+    )
+    assert all(f"    {name}" in done.stdout for name in COMMANDS)
+    assert done.stdout.endswith("loaded []\n")
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here(capsys, "--version") == (0, f"rankwise {rankwise.__version__}\n", "")
+
+
+def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run_here(capsys, "rnu")
+    assert code == 2
+    assert "'run'" in err or "run, demo" in err
+
+
+def test_an_error_is_one_paragraph_unless_its_traceback_is_asked_for(shell: Shell) -> None:
+    plain = shell.run("conformance", "bogus")
+    assert plain.returncode == 1
+    assert plain.stderr.startswith("rankwise conformance: no backend 'bogus' is installed")
+    assert "Traceback" not in plain.stderr
+    assert "\n\n" not in plain.stderr
+    full = shell.run("conformance", "--traceback", "bogus")
+    assert full.returncode == 1
+    assert "Traceback (most recent call last)" in full.stderr
+
+
+# ---------------------------------------------------------------------- secret
+
+
+def test_a_new_secret_is_readable_by_its_owner_only_and_never_overwritten(shell: Shell) -> None:
+    result = shell.run("secret", "new", "job.secret")
+    path = shell.folder / "job.secret"
+    before = path.read_text()
+    assert result.returncode == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert len(bytes.fromhex(before.strip())) == 32
+    assert before.strip() not in result.stdout + result.stderr
+    again = shell.run("secret", "new", "job.secret")
+    assert again.returncode == 1
+    assert "job.secret is there already" in again.stderr
+    assert path.read_text() == before
+
+
+# ---------------------------------------------------------------------- backends
+
+
+def test_backends_tells_ready_from_broken_from_missing(shell: Shell) -> None:
+    shell.install("good-dist", "good", "good_plugin", GOOD)
+    shell.install("broken-dist", "broken", "broken_plugin", "import no_such_library_at_all")
+    result = shell.run("backends", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    backends = {backend["name"]: backend for backend in found["backends"]}
+    assert backends["good"] == {
+        "name": "good",
+        "installed": True,
+        "available": False,
+        "provider": "good-dist 1.2.3",
+        "loads": True,
+        "devices": ["cpu", "cuda"],
+        "reason": "no moon here",
+        "remedy": "wait for the night",
+    }
+    assert backends["broken"]["loads"] is False
+    assert "broken-dist 1.2.3" in backends["broken"]["reason"]
+    assert "No module named 'no_such_library_at_all'" in backends["broken"]["reason"]
+    assert {"gloo", "mpi", "nccl"} <= set(backends)
+    cell = found["capabilities"]["good"]["cpu"]["ops"]["all_reduce"]
+    assert (cell["support"], cell["usable"], cell["reason"]) == ("conditional", False, "the moon must be full")
+
+
+def test_the_table_in_the_terminal_shows_states_and_reasons(shell: Shell) -> None:
+    shell.install("good-dist", "good", "good_plugin", GOOD)
+    shown = shell.run("backends").stdout
+    assert re.search(r"good +cpu, cuda +good-dist 1.2.3 +cannot run: no moon here; wait for the night", shown)
+    assert re.search(r"all_reduce .*conditional: no here \[1\]", shown)
+    assert "[1] the moon must be full" in shown
+    assert "\x1b" not in shown
+    if "nccl" not in registry.names():
+        assert re.search(r"nccl +- +- +not installed; pip install rankwise-nccl", shown)
+
+
+def test_one_device_and_one_operation_can_be_asked_for(shell: Shell) -> None:
+    shell.install("good-dist", "good", "good_plugin", GOOD)
+    shown = shell.run("backends", "--device", "cuda", "--op", "all_reduce").stdout
+    assert "good cuda: conditional, no on this machine (the moon must be full)" in shown
+    assert "good cpu" not in shown
+    assert re.search(r"BAND, BOR, BXOR: .*bool", shown)
+    markdown = shell.run("backends", "--device", "cuda", "--markdown").stdout
+    assert markdown.startswith("| operation | ")
+    assert "good cuda" in markdown.splitlines()[0]
+    assert "cpu" not in markdown.splitlines()[0]
+    for wrong in (["--device", "tpu"], ["--op", "all_redcue"]):
+        result = shell.run("backends", *wrong)
+        assert result.returncode == 2
+        assert wrong[1] in result.stderr
+
+
+# ---------------------------------------------------------------------- doctor
+
+
+def test_the_doctor_finds_a_working_machine_healthy(with_gloo: Shell) -> None:
+    result = with_gloo.run("doctor")
+    assert result.returncode == 0, result.stdout
+    assert re.search(r"ok  gloo: two processes all_reduce 1 MiB on this machine: right, in \d+ us", result.stdout)
+    assert re.search(r"ok  gloo: rankwise-gloo-tcp .* ready for cpu", result.stdout)
+    assert "this machine's address is" in result.stdout or "only this machine can be reached" in result.stdout
+    assert "process_vm_readv" in result.stdout
+    assert result.stdout.endswith("\nhealthy\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ("import no_such_library_at_all", "No module named 'no_such_library_at_all'"),
+        (GOOD.replace('"good", 1', '"good", 99'), "written for API version 99"),
+        ("", "rankwise_backend()"),
+    ],
+    ids=["broken", "other version", "empty"],
+)
+def test_the_doctor_names_a_broken_plugin_and_the_cause(shell: Shell, source: str, cause: str) -> None:
+    shell.install("good-dist", "good", "good_plugin", source)
+    result = shell.run("doctor", "--quick", "--json")
+    found = json.loads(result.stdout)
+    assert result.returncode == 1
+    assert found["healthy"] is False
+    [finding] = [f for f in found["findings"] if f["text"].startswith("good: ")]
+    assert finding["level"] == "bad"
+    assert "good-dist 1.2.3" in finding["text"]
+    assert cause in finding["text"]
+
+
+def test_the_doctor_names_both_claimants_of_a_name(shell: Shell) -> None:
+    shell.install("good-dist", "good", "good_plugin", GOOD)
+    shell.install("other-dist", "good", "good_plugin")
+    result = shell.run("doctor", "--quick")
+    assert result.returncode == 1
+    assert "claimed by" in result.stdout
+    assert "good-dist 1.2.3" in result.stdout
+    assert "other-dist 1.2.3" in result.stdout
+
+
+def test_a_backend_that_does_not_work_makes_the_machine_unhealthy(shell: Shell) -> None:
+    source = GOOD.replace("create=None", "create=print").split("availability=")[0].rstrip().rstrip(",") + ")\n"
+    shell.install("good-dist", "good", "good_plugin", source)
+    result = shell.run("doctor")
+    assert result.returncode == 1
+    assert "XX  good: two processes all_reduce 1 MiB on this machine: exit code 1" in result.stdout
+
+
+def test_a_secret_that_others_can_read_is_reported(with_gloo: Shell) -> None:
+    with_gloo.run("secret", "new", "s")
+    (with_gloo.folder / "s").chmod(0o644)
+    result = with_gloo.run("doctor", "--quick", RANKWISE_SECRET_FILE="s")
+    assert result.returncode == 1
+    assert "the job secret cannot be used" in result.stdout
+
+
+# ---------------------------------------------------------------------- explain
+
+
+@pytest.mark.parametrize("op", CHOICES)
+def test_explain_names_the_algorithm_that_the_table_takes(capsys: pytest.CaptureFixture[str], op: str) -> None:
+    code, out, _ = run_here(capsys, "explain", op, "--bytes", "64KiB", "--ranks", "6", "--hosts", "2")
+    chosen = choose(op, 65536, 6)
+    assert code == 0
+    assert out.splitlines()[0].endswith(f"on 6 rank(s), 2 host(s): {chosen}")
+    assert len(re.findall(rf"-> {chosen} ", out)) == 2  # in the table, and among the simulated
+
+
+@pytest.mark.parametrize("wrong", [["all_redcue"], ["barrier", "--ranks", "0"], ["barrier", "--bytes", "many"]])
+def test_explain_refuses_what_makes_no_sense(capsys: pytest.CaptureFixture[str], wrong: list[str]) -> None:
+    code, out, err = run_here(capsys, "explain", *wrong)
+    assert (code, out) == (2, "")
+    assert err.startswith("rankwise explain: ")
+
+
+# ---------------------------------------------------------------------- demo, bench
+
+
+def test_the_demo_trains_and_says_what_was_exchanged(with_gloo: Shell) -> None:
+    result = with_gloo.run("demo", "-n", "2", "--backend", "gloo", "--steps", "60")
+    assert result.returncode == 0, result.stderr
+    losses = {
+        int(step): (float(first), float(second))
+        for step, first, second in re.findall(r"\[0\]: (\d+) +(\d\.\d+) +(\d\.\d+) +[\d.]+ +\d+ MB/s", result.stdout)
+    }
+    assert sorted(losses) == [1, 20, 40, 60]
+    assert max(losses[60]) < min(losses[1]) / 2
+    assert "parameters of all ranks are identical, bit for bit" in result.stdout
+    assert "60 times all_reduce of 154 kB of gradients" in result.stdout
+
+
+def test_the_example_is_the_program_of_the_demo() -> None:
+    program = SOURCE / "rankwise/cli/demo_program.py"
+    assert (ROOT / "examples/data_parallel.py").read_text() == program.read_text()
+
+
+def test_the_first_examples_run_and_say_what_they_do(with_gloo: Shell) -> None:
+    hello = with_gloo.run("run", "-n", "3", str(ROOT / "examples/hello.py"))
+    assert hello.returncode == 0, hello.stderr
+    assert hello.stdout.count(" of 3: process ") == 3
+    assert "[0]: 1 + ... + 3 = 6, and every rank knows it\n" in hello.stdout
+    moved = with_gloo.run("run", "-n", "3", str(ROOT / "examples/collectives.py"))
+    assert moved.returncode == 0, moved.stderr
+    rows = re.findall(r"\[0\]: (\w+): .*\n\[0\]: +rank 0: .* -> (.*)\n", moved.stdout)
+    assert dict(rows) == {
+        "broadcast": "[0, 1]",
+        "all_reduce": "[30, 33]",
+        "reduce": "[20, 21]",
+        "all_gather": "[0, 1]  [10, 11]  [20, 21]",
+        "gather": "[0, 1]  [10, 11]  [20, 21]",
+        "scatter": "[0, 0]",
+        "reduce_scatter": "[30, 33]",
+        "all_to_all": "[0, 1]  [10, 11]  [20, 21]",
+    }
+    assert moved.stderr == ""
+
+
+def test_bench_measures_every_operation_and_draws_curves(with_gloo: Shell) -> None:
+    plan = ["--backend", "gloo", "--sizes", "1KiB:16KiB:4", "--iterations", "2", "--warmup", "1"]
+    result = with_gloo.run("bench", "--ops", "all", *plan, "--json", "--plot", "out.svg")
+    assert result.returncode == 0, result.stderr
+    results = json.loads(result.stdout)["results"]
+    by_op = {op: [r for r in results if r["op"] == op] for op in {r["op"] for r in results}}
+    assert len(by_op) == 10
+    assert [r["nbytes"] for r in by_op["all_reduce"]] == [1024, 4096, 16384]
+    assert all(r["latency_s"] >= r["fastest_s"] > 0 for r in results if r["op"] != "send_recv")
+    assert all(r["algbw_bytes_per_s"] == pytest.approx(r["nbytes"] / r["latency_s"]) for r in results)
+    picture = ElementTree.parse(with_gloo.folder / "out.svg").getroot()
+    curves = picture.findall("{http://www.w3.org/2000/svg}polyline")
+    assert len(curves) == 2 * 9  # latency and bandwidth of all but the barrier
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "sentence"),
+    [
+        (["--ops", "all_redcue"], 2, "cannot measure 'all_redcue'"),
+        (["--sizes", "8:4:1"], 2, "a factor of 2 or more"),
+        (["--sizes", "lots"], 2, "'lots' is not a number of bytes"),
+        (["-n", "0"], 2, "at least 1 rank"),
+        (["--plot", "out.gif"], 2, "must end in .svg or .png"),
+        (["--compare", "magic"], 2, "cannot compare with 'magic'"),
+        (["--backend", "bogus"], 1, "no backend 'bogus' is installed"),
+    ],
+)
+def test_bench_refuses_what_makes_no_sense(
+    capsys: pytest.CaptureFixture[str], wrong: list[str], code: int, sentence: str
+) -> None:
+    import rankwise.testing  # noqa: F401  # brings the backend `local`
+
+    ended, _, err = run_here(capsys, "bench", "--backend", "local", *wrong)
+    assert ended == code
+    assert sentence in err.replace("\n", " ")

@@ -1,0 +1,59 @@
+"""Numbers and tables as the command line writes and reads them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from rankwise.cli.plot import write_plot
+from rankwise.cli.text import columns, format_nbytes, format_rate, format_seconds, parse_nbytes
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [("0", 0), ("8B", 8), ("64KiB", 65536), ("64K", 65536), ("64kb", 65536), ("1.5MiB", 3 << 19), ("1g", 1 << 30)],
+)
+def test_sizes_are_read(text: str, nbytes: int) -> None:
+    assert parse_nbytes(text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "KiB", "-1", "1x", "nan", "inf", "1e300", "0x10"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a number of bytes"):
+        parse_nbytes(text)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (3 << 19, "1.5 MiB"), (1 << 50, "1024 TiB")]
+)
+def test_sizes_are_written_in_the_unit_that_suits(nbytes: int, text: str) -> None:
+    assert format_nbytes(nbytes) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(2.5, "2.5 s"), (0.0125, "12.5 ms"), (3e-6, "3 us"), (0.0, "0 us")])
+def test_times_are_written_in_the_unit_that_suits(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(("rate", "text"), [(12, "12 B/s"), (1e3, "1 kB/s"), (2.5e9, "2.5 GB/s"), (1e12, "1000 GB/s")])
+def test_bandwidths_are_written_in_the_unit_that_suits(rate: float, text: str) -> None:
+    assert format_rate(rate) == text
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    assert columns([["a", "size"], ["long", "1"]], right=[1]) == "a     size\n----  ----\nlong     1"
+
+
+def test_a_plot_of_a_single_point_is_drawn(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "one.svg"
+    write_plot(path, "<one & only>", {"a < b": [(1024.0, 1e-5, 1e8)]})
+    text = path.read_text()
+    assert "&lt;one &amp; only&gt;" in text
+    assert "nan" not in text
+    assert not math.isnan(float(text.split('<circle cx="')[1].split('"')[0]))
+
+
+def test_other_formats_are_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=r"must end in \.svg or \.png"):
+        write_plot(tmp_path / "x.pdf", "x", {"a": [(1.0, 1.0, 1.0)]})

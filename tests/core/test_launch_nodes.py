@@ -1,0 +1,129 @@
+"""`rankwise run` on several nodes; here they are launchers side by side on loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rankwise
+from rankwise import secret
+
+TIMEOUT_S = 30
+SOURCE = str(Path(rankwise.__file__).parents[1])
+
+
+class Cluster:
+    """Some nodes of one job, which share a folder, a port and a job secret."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        secret.new_file(folder / "secret")
+        self.environment = {**os.environ, "PYTHONPATH": SOURCE, "RANKWISE_SECRET_FILE": str(folder / "secret")}
+        self.environment.pop("RANKWISE_SECRET_FD", None)
+        self.port = _free_pair()
+
+    def start(self, node: int, *arguments: str, nnodes: int = 2) -> subprocess.Popen[str]:
+        where = ["--nnodes", str(nnodes), "--node-rank", str(node), "--master-addr", "127.0.0.1"]
+        return subprocess.Popen(
+            [sys.executable, "-m", "rankwise.cli", "run", *where, "--master-port", str(self.port), *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def finish(self, *nodes: subprocess.Popen[str]) -> list[tuple[int, str, str]]:
+        ends = [node.communicate(timeout=TIMEOUT_S) for node in nodes]
+        return [(node.returncode, out, err) for node, (out, err) in zip(nodes, ends, strict=True)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def _free_pair() -> int:
+    """Return a port that is free together with the next one."""
+    while True:
+        with socket.socket() as one, socket.socket() as next_one:
+            one.bind(("127.0.0.1", 0))
+            port = int(one.getsockname()[1])
+            try:
+                next_one.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
+def test_nodes_of_different_sizes_make_one_world(cluster: Cluster) -> None:
+    (cluster.folder / "place.py").write_text(
+        "import os; print(*(os.environ[n] for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'GROUP_RANK')))"
+    )
+    first, second = cluster.start(0, "-n", "2", "place.py"), cluster.start(1, "-n", "1", "place.py")
+    ends = cluster.finish(first, second)
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    assert sorted(ends[0][1].splitlines()) == ["[0]: 0 0 3 0", "[1]: 1 1 3 0"]
+    assert ends[1][1] == "[2]: 2 0 3 1\n"
+
+
+def test_a_failure_ends_all_nodes_with_its_exit_code(cluster: Cluster) -> None:
+    (cluster.folder / "fail.py").write_text(
+        "import os, sys, time\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    print('these are the last words', file=sys.stderr); sys.exit(7)\n"
+        "time.sleep(60)"
+    )
+    ends = cluster.finish(cluster.start(0, "fail.py"), cluster.start(1, "fail.py"))
+    assert [code for code, _, _ in ends] == [7, 7], ends
+    assert "node 1" in ends[0][2]
+    assert "rank 1 failed first: exit code 7" in ends[0][2]
+    assert "these are the last words" in ends[0][2]
+
+
+def test_a_failure_after_the_end_of_another_node_counts_there_too(cluster: Cluster) -> None:
+    """And all nodes start again together."""
+    (cluster.folder / "late.py").write_text(
+        "import os, sys, time\n"
+        "print('attempt', os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
+        "if os.environ['RANK'] == '1': time.sleep(0.3); sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n"
+    )
+    ends = cluster.finish(*(cluster.start(node, "--max-restarts", "1", "late.py") for node in (0, 1)))
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    assert [out.count("attempt") for _, out, _ in ends] == [2, 2]
+
+
+def test_a_node_that_never_joins_is_named(cluster: Cluster) -> None:
+    (cluster.folder / "none.py").write_text("print('started')")
+    waiting = [cluster.start(node, "--join-timeout", "2", "none.py", nnodes=3) for node in (0, 2)]
+    ends = cluster.finish(*waiting)
+    assert [(code, out) for code, out, _ in ends] == [(110, ""), (110, "")], ends
+    assert "node 1 has not joined at 127.0.0.1:" in ends[0][2]
+
+
+def test_a_missing_node_0_is_told(cluster: Cluster) -> None:
+    (cluster.folder / "none.py").write_text("print('started')")
+    [(code, _, err)] = cluster.finish(cluster.start(1, "--join-timeout", "0.5", "none.py"))
+    assert code == 110
+    assert f"the launcher of node 0 has not answered at 127.0.0.1:{cluster.port + 1} within 0.5 s" in err
+
+
+def test_the_same_node_twice_is_refused(cluster: Cluster) -> None:
+    (cluster.folder / "none.py").write_text("")
+    first, one, other = (cluster.start(node, "--join-timeout", "3", "none.py", nnodes=3) for node in (0, 1, 1))
+    ends = cluster.finish(one, other, first)
+    assert sorted(code for code, _, _ in ends) == [2, 110, 110], ends
+    assert "is node 1 already" in ends[0][2] + ends[1][2]
+
+
+def test_several_nodes_need_a_secret(cluster: Cluster) -> None:
+    (cluster.folder / "none.py").write_text("")
+    del cluster.environment["RANKWISE_SECRET_FILE"]
+    [(code, _, err)] = cluster.finish(cluster.start(0, "none.py"))
+    assert code == 77
+    assert "rankwise secret new FILE" in err

@@ -1,0 +1,374 @@
+"""`rankwise run` and `python -m rankwise.launch`, as a user meets them: processes, signals, exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import rankwise
+from rankwise.cli import main
+
+TIMEOUT_S = 30
+SOURCE = str(Path(rankwise.__file__).parents[1])
+
+#: Writes its own and a grandchild's process id into the working directory, tells that it is ready, and stays.
+STAYING = """
+import os, pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+pathlib.Path(f"pids-{os.environ['RANK']}").write_text(f"{os.getpid()} {child.pid}")
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+class Launcher:
+    """Runs the launcher in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "PYTHONPATH": SOURCE}
+        for name in ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE"):
+            self.environment.pop(name, None)
+
+    def script(self, text: str) -> str:
+        (self.folder / "script.py").write_text(text)
+        return "script.py"
+
+    def start(self, *arguments: str, module: str = "rankwise.cli", **variables: str) -> subprocess.Popen[str]:
+        words = ["run", *arguments] if module == "rankwise.cli" else arguments
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *words],
+            cwd=self.folder,
+            env={**self.environment, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        with self.start(*arguments, **settings) as process:
+            out, err = process.communicate(timeout=TIMEOUT_S)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def pids(self) -> list[int]:
+        return [int(word) for path in self.folder.glob("pids-*") for word in path.read_text().split()]
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Launcher:
+    return Launcher(tmp_path)
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process runs; one that only waits to be noticed does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def exit_code(arguments: list[str]) -> object:
+    """Run a command line in this process."""
+    try:
+        return main(arguments)
+    except SystemExit as end:
+        return end.code
+
+
+def wait_until_gone(pids: list[int], within_s: float) -> list[int]:
+    """Return those that are still alive after a while."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end and any(map(alive, pids)):
+        time.sleep(0.01)
+    return [pid for pid in pids if alive(pid)]
+
+
+def test_every_rank_finds_its_place_in_the_variables_of_torchrun(launcher: Launcher) -> None:
+    names = (
+        "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_NAME ROLE_WORLD_SIZE "
+        "MASTER_ADDR OMP_NUM_THREADS TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID"
+    )
+    script = launcher.script(f"import os; print(*(os.environ[name] for name in '{names}'.split()))")
+    result = launcher.run("-n", "2", "--run-id", "mine", script)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert sorted(result.stdout.splitlines()) == [
+        f"[{rank}]: {rank} {rank} 2 2 0 1 {rank} default 2 127.0.0.1 1 0 0 mine" for rank in (0, 1)
+    ]
+
+
+def test_a_thread_count_that_is_set_is_left_alone(launcher: Launcher) -> None:
+    script = launcher.script("import os; print(os.environ['OMP_NUM_THREADS'])")
+    result = launcher.run("-n", "2", script, OMP_NUM_THREADS="7")
+    assert sorted(result.stdout.splitlines()) == ["[0]: 7", "[1]: 7"]
+
+
+def test_the_ranks_share_a_secret_that_nobody_can_see(launcher: Launcher) -> None:
+    script = launcher.script(
+        "import hashlib, os, pathlib\n"
+        "from rankwise import secret\n"
+        "known = secret.load()\n"
+        "seen = pathlib.Path('/proc/self/environ').read_bytes() + pathlib.Path('/proc/self/cmdline').read_bytes()\n"
+        "seen += pathlib.Path(f'/proc/{os.getppid()}/cmdline').read_bytes()\n"
+        "seen += pathlib.Path(f'/proc/{os.getppid()}/environ').read_bytes()\n"
+        "print(len(known), bytes(known) in seen or known.hex().encode() in seen, hashlib.sha256(known).hexdigest())"
+    )
+    first = launcher.run("-n", "2", script)
+    second = launcher.run("-n", "1", script)
+    lines = {line.split(": ", 1)[1] for line in first.stdout.splitlines()}
+    assert len(lines) == 1, first
+    assert lines.pop().startswith("32 False ")
+    assert second.stdout.split()[-1] not in first.stdout
+
+
+def test_the_port_is_free_for_rank_0_to_serve(launcher: Launcher) -> None:
+    script = launcher.script(
+        "import os\n"
+        "from rankwise import TCPStore\n"
+        "rank = int(os.environ['RANK'])\n"
+        "store = TCPStore('127.0.0.1', int(os.environ['MASTER_PORT']), 3, rank == 0, 20)\n"
+        "store.set(f'key {rank}', str(rank)); store.wait([f'key {i}' for i in range(3)])\n"
+        "store.barrier('end', 3); print('met')"
+    )
+    result = launcher.run("-n", "3", script)
+    assert (result.returncode, result.stdout.count("met")) == (0, 3), result
+
+
+def test_lines_of_all_ranks_arrive_whole_and_on_their_own_stream(launcher: Launcher) -> None:
+    script = launcher.script(
+        "import os, sys\n"
+        "for i in range(300):\n"
+        "    for stream, mark in ((1, 'o'), (2, 'e')):\n"
+        "        line = f'{mark}{i:04}' + mark * 3000 + '\\n'\n"
+        "        for part in (line[:7], line[7:]): os.write(stream, part.encode())\n"
+        "os.write(1, b'no newline')"
+    )
+    result = launcher.run("-n", "4", script)
+    for stream, mark in ((result.stdout, "o"), (result.stderr, "e")):
+        lines = [line for line in stream.splitlines() if "no newline" not in line]
+        assert len(lines) == 4 * 300
+        assert all(re.fullmatch(rf"\[[0-3]\]: {mark}\d{{4}}{mark}{{3000}}", line) for line in lines)
+    assert result.stdout.count("]: no newline\n") == 4
+
+
+def test_colour_is_for_terminals_only_and_not_for_those_who_do_not_want_it(launcher: Launcher) -> None:
+    shown = {}
+    for no_color in ("", "1"):
+        leader, follower = os.openpty()
+        environment = {**launcher.environment, "TERM": "xterm", "NO_COLOR": no_color}
+        command = [sys.executable, "-m", "rankwise.cli", "run", "--no-python", "echo", "hello"]
+        subprocess.run(command, cwd=launcher.folder, env=environment, stdout=follower, timeout=TIMEOUT_S, check=True)
+        os.close(follower)
+        shown[no_color] = os.read(leader, 4096)
+        os.close(leader)
+    assert shown == {"": b"\x1b[36m[0]:\x1b[0m hello\r\n", "1": b"[0]: hello\r\n"}
+
+
+def test_the_first_failure_stops_the_others_within_a_second_and_comes_last(launcher: Launcher) -> None:
+    script = launcher.script(
+        STAYING.replace("time.sleep(60)\n", "\n")
+        + "import signal\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "rank = int(os.environ['RANK'])\n"
+        "if rank == 3: sys.exit(0)\n"
+        "while rank == 2 and len(list(pathlib.Path().glob('pids-*'))) < 4: time.sleep(0.01)\n"
+        "if rank == 2:\n"
+        "    time.sleep(0.3); print(time.time(), flush=True)\n"
+        "    try: 1 / 0\n"
+        "    except ZeroDivisionError as error: raise ValueError('the cause') from error\n"
+        "time.sleep(60)"
+    )
+    result = launcher.run("-n", "4", script)
+    ended = time.time()
+    failed = float(re.findall(r"\[2\]: ([\d.]+)\n", result.stdout)[0])
+    assert result.returncode == 1
+    assert ended - failed < 1.5  # a second, and the interpreters' ends
+    assert wait_until_gone(launcher.pids(), 0.5) == []
+    report = result.stderr[result.stderr.index("=" * 80) :]
+    assert "rank 2 failed first: exit code 1" in report
+    assert "rank 3 had ended with exit code 0" in report
+    assert "ranks 0, 1 were stopped" in report
+    assert report.index("ZeroDivisionError") < report.index("ValueError: the cause\n" + "=" * 80)
+    assert result.stderr.endswith("=" * 80 + "\n")
+
+
+def test_a_rank_that_fell_over_another_is_not_the_one_to_blame(launcher: Launcher) -> None:
+    script = launcher.script(
+        "import os, sys, time, pathlib\n"
+        "from rankwise import PeerDiedError\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    pathlib.Path('failed').touch(); raise PeerDiedError(1, 'here', 'it was said')\n"
+        "while not pathlib.Path('failed').exists(): time.sleep(0.005)\n"
+        "time.sleep(0.1); os._exit(9)"
+    )
+    result = launcher.run("-n", "2", script)
+    assert result.returncode == 9
+    assert "rank 1 failed first: exit code 9" in result.stderr
+    assert "rank 0 failed too: exit code 1" in result.stderr
+
+
+def test_exit_codes_and_signals_are_passed_on(launcher: Launcher) -> None:
+    script = launcher.script(
+        "import os, sys, time\n"
+        "if os.environ['RANK'] != '1': time.sleep(60)\n"
+        "code = int(sys.argv[1])\n"
+        "sys.exit(code) if code >= 0 else os.kill(os.getpid(), -code)"
+    )
+    assert launcher.run("-n", "2", script, "42").returncode == 42
+    killed = launcher.run("-n", "2", script, "-9")
+    assert killed.returncode == 128 + 9
+    assert "rank 1 failed first: killed by SIGKILL (signal 9)" in killed.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)], ids=["INT", "TERM", "KILL"]
+)
+def test_no_process_outlives_the_launcher(launcher: Launcher, number: int, code: int) -> None:
+    """Neither ranks nor what they have started, even if the launcher itself is killed."""
+    with launcher.start("-n", "2", launcher.script(STAYING)) as process:
+        assert process.stdout is not None
+        assert {process.stdout.readline() for _ in range(2)} == {"[0]: ready\n", "[1]: ready\n"}
+        pids = launcher.pids()
+        assert len([pid for pid in pids if alive(pid)]) == 4
+        process.send_signal(number)
+        process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == code
+    assert wait_until_gone(pids, 2.0) == []
+
+
+def test_ranks_can_clean_up_after_a_signal(launcher: Launcher) -> None:
+    script = launcher.script(
+        "import time\ntry: print('ready'); time.sleep(60)\nexcept KeyboardInterrupt: print('cleaned up')\n"
+    )
+    with launcher.start(script) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, out) == (130, "[0]: cleaned up\n")
+    assert "Ctrl-C: stopping all ranks" in err
+    assert "Traceback" not in err
+
+
+def test_what_a_rank_leaves_running_is_ended_with_the_job(launcher: Launcher) -> None:
+    result = launcher.run("-n", "1", launcher.script(STAYING.replace("time.sleep(60)\n", "\n")))
+    assert result.returncode == 0
+    assert wait_until_gone(launcher.pids(), 0.5) == []
+
+
+def test_a_failed_job_is_started_again(launcher: Launcher) -> None:
+    script = launcher.script(
+        "import os, sys\n"
+        "attempt = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
+        "print('attempt', attempt, 'of', os.environ['TORCHELASTIC_MAX_RESTARTS'])\n"
+        "sys.exit(3 if attempt < sys.argv[1] else 0)"
+    )
+    good = launcher.run("--max-restarts", "2", script, "1")
+    assert (good.returncode, good.stdout) == (0, "[0]: attempt 0 of 2\n[0]: attempt 1 of 2\n")
+    assert "starting all ranks again (2 of 2 left)" in good.stderr
+    bad = launcher.run("--max-restarts", "1", script, "9")
+    assert (bad.returncode, bad.stdout.count("attempt")) == (3, 2)
+
+
+def test_log_files_take_what_they_are_told_to(launcher: Launcher) -> None:
+    script = launcher.script("import sys; print('out'); print('err', file=sys.stderr)")
+    result = launcher.run(
+        *("-n", "2", "--log-dir", "logs", "--run-id", "x", "--redirects", "1:3", "--tee", "0:1", script)
+    )
+    logs = {str(p.relative_to(launcher.folder)): p.read_text() for p in launcher.folder.rglob("*.log")}
+    assert logs == {
+        "logs/x/attempt_0/0/stdout.log": "out\n",
+        "logs/x/attempt_0/1/stdout.log": "out\n",
+        "logs/x/attempt_0/1/stderr.log": "err\n",
+    }
+    assert result.stdout == "[0]: out\n"
+    assert [line for line in result.stderr.splitlines() if "logs in" not in line] == ["[0]: err"]
+    launcher.run("--log-dir", "both", "--run-id", "y", script)
+    assert (launcher.folder / "both/y/attempt_0/0/stderr.log").read_text() == "err\n"
+
+
+def test_modules_and_programs_run_too(launcher: Launcher) -> None:
+    (launcher.folder / "mine.py").write_text("import sys; print(__name__, sys.argv[1:])")
+    assert launcher.run("-m", "mine", "--flag", "-n").stdout == "[0]: __main__ ['--flag', '-n']\n"
+    assert launcher.run("--no-python", "sh", "-c", "echo $RANK of $WORLD_SIZE").stdout == "[0]: 0 of 1\n"
+
+
+def test_the_older_command_line_tells_the_local_rank(launcher: Launcher) -> None:
+    script = launcher.script("import os, sys; print(os.environ['LOCAL_RANK'], *sys.argv[1:])")
+    result = launcher.run("--nproc_per_node=2", script, "--lr", "1", module="rankwise.launch")
+    assert sorted(result.stdout.splitlines()) == [f"[{i}]: {i} --local_rank={i} --lr 1" for i in (0, 1)]
+    result = launcher.run("--nproc_per_node", "1", "--use_env", script, module="rankwise.launch")
+    assert result.stdout == "[0]: 0\n"
+
+
+def test_only_rank_0_reads_the_standard_input(launcher: Launcher) -> None:
+    script = launcher.script("import sys; print(repr(sys.stdin.read()))")
+    command = [sys.executable, "-m", "rankwise.cli", "run", "-n", "2", script]
+    result = subprocess.run(
+        command, cwd=launcher.folder, env=launcher.environment, input=b"text", capture_output=True, timeout=TIMEOUT_S
+    )
+    assert sorted(result.stdout.splitlines()) == [b"[0]: 'text'", b"[1]: ''"]
+
+
+def test_a_reader_that_goes_away_ends_the_job(launcher: Launcher) -> None:
+    script = launcher.script("while True: print('more', flush=True)")
+    with launcher.start("-n", "2", script) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(TIMEOUT_S) == 141
+        assert process.stderr is not None
+        assert "Traceback (most recent call last):\n  File \"<frozen" not in process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["missing.py"], 127, "there is no script 'missing.py' in "),
+        (["ls"], 127, "add --no-python"),
+        (["-m", "no_such_module_at_all"], 127, "there is no Python module 'no_such_module_at_all'"),
+        (["--no-python", "./script.py"], 126, "cannot be executed; run `chmod +x"),
+        (["--no-python", "no-such-program"], 127, "there is no program 'no-such-program'"),
+        (["-n", "0", "script.py"], 2, "at least 1 process per node is needed, not 0"),
+        (["-n", "many", "script.py"], 2, "'many' must be a number, or auto, cpu or gpu"),
+        (["--nnodes", "2", "script.py"], 2, "several nodes need --master-addr"),
+        (["--nnodes", "2", "--master-addr", "127.0.0.1", "script.py"], 2, "several nodes need --node-rank"),
+        (["--node-rank", "1", "--nnodes", "1", "--tee", "5", "script.py"], 2, "must be 0 to 3"),
+        (["--master-port", "70000", "script.py"], 2, "must be 1 to 65535"),
+        (["--master-addr", "192.0.2.1", "script.py"], 98, "192.0.2.1 is not an address of this machine"),
+        (["--bogus", "script.py"], 2, "--bogus"),
+        ([], 2, "SCRIPT"),
+    ],
+)
+def test_bad_input_gets_a_sentence_and_an_exit_code(
+    launcher: Launcher,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    sentence: str,
+) -> None:
+    launcher.script("")
+    monkeypatch.chdir(launcher.folder)
+    for name in ("PET_NODE_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    assert exit_code(["run", *arguments]) == code
+    shown = capsys.readouterr().err
+    assert sentence in shown.replace("\n", " ")
+    assert "Traceback" not in shown
+
+
+def test_a_port_in_use_is_told_before_anything_starts(launcher: Launcher) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        result = launcher.run("--master-port", port, launcher.script("print('started')"))
+    assert (result.returncode, result.stdout) == (98, "")
+    assert f"port {port} on 127.0.0.1 is in use" in result.stderr

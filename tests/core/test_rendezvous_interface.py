@@ -1,0 +1,117 @@
+"""Which address of this machine is used, and how a host's address is found."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from rankwise import interface
+from rankwise.errors import DistNetworkError
+from rankwise.store import guard
+
+HAS_IPV6 = os.path.exists("/proc/net/if_inet6")
+
+
+@pytest.fixture(autouse=True)
+def _no_override(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANKWISE_SOCKET_IFNAME", raising=False)
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+
+
+def names(*addresses: str) -> object:
+    """Return a stand-in for the system's look-up, which answers with these addresses."""
+
+    def getaddrinfo(host: str, port: object, **_: object) -> list[object]:
+        family = {True: socket.AF_INET6, False: socket.AF_INET}
+        return [(family[":" in a], socket.SOCK_STREAM, 6, "", (a, 0)) for a in addresses]
+
+    return getaddrinfo
+
+
+@pytest.mark.parametrize("toward", ["127.0.0.1", "127.5.5.5", "localhost", "::1", "[::1]"])
+def test_the_way_to_this_machine_is_a_loopback_address(toward: str) -> None:
+    if ":" in toward and not HAS_IPV6:
+        pytest.skip("this machine has no IPv6")
+    address = interface.local_address(toward)
+    assert interface.is_loopback(address)
+    with socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET):
+        pass
+
+
+def test_the_route_decides_and_this_machines_name_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("a name was looked up"))
+    outside = interface.outward_address()
+    assert outside is None or not interface.is_loopback(outside)
+    if outside is not None:
+        assert interface.local_address("192.0.2.7") == outside
+
+
+@pytest.mark.parametrize("variable", ["RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"])
+def test_a_variable_overrides_the_route(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    for value in ("lo", "lo,lo", " lo "):
+        monkeypatch.setenv(variable, value)
+        assert interface.local_address("192.0.2.7") == "127.0.0.1"
+        if HAS_IPV6:
+            assert interface.local_address("2001:db8::7") == "::1"
+
+
+def test_our_variable_counts_before_gloos(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKWISE_SOCKET_IFNAME", "lo")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")
+    assert interface.local_address("127.0.0.1") == "127.0.0.1"
+
+
+@pytest.mark.parametrize("value", ["eth99", "lo,eth99", "^lo", ","])
+def test_a_wrong_name_lists_those_that_exist(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", value)
+    with pytest.raises(ValueError, match=r"GLOO_SOCKET_IFNAME=.*this machine has .*\blo\b"):
+        interface.local_address("127.0.0.1")
+
+
+def test_addresses_are_taken_as_they_are_and_names_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert interface.resolve("10.1.2.3") == ["10.1.2.3"]
+    assert interface.resolve("[2001:DB8::0:1]") == ["2001:db8::1"]
+    monkeypatch.setattr(socket, "getaddrinfo", names("2001:db8::1", "10.1.2.3", "2001:db8::1"))
+    assert interface.resolve("node7") == ["10.1.2.3", "2001:db8::1"]
+
+
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "", "a..b", "x" * 70, "\0", "é" * 100])
+def test_an_unknown_name_is_a_network_error(name: str) -> None:
+    with pytest.raises(DistNetworkError, match="is unknown here"):
+        interface.resolve(name)
+
+
+@pytest.mark.parametrize(
+    ("address", "inside"),
+    [
+        ("127.0.0.1", True),
+        ("127.1.2.3", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.1", False),
+        ("::2", False),
+    ],
+)
+def test_loopback_is_known_in_every_form(address: str, inside: bool) -> None:
+    assert interface.is_loopback(address) is inside
+
+
+def test_without_a_secret_a_name_means_its_loopback_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", names("10.1.2.3", "127.0.1.1"))
+    assert guard.addresses_of("node7", False, 1) == ["127.0.1.1"]
+    assert guard.addresses_of("node7", True, 1) == ["10.1.2.3", "127.0.1.1"]
+    monkeypatch.setattr(socket, "getaddrinfo", names("10.1.2.3"))
+    with pytest.raises(DistNetworkError, match=r"node7 \(10\.1\.2\.3\) can be reached from the network"):
+        guard.addresses_of("node7", False, 1)
+
+
+def test_with_a_secret_a_machines_own_name_is_one_that_others_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many systems look up their own name as 127.0.1.1; the other hosts would wait for rank 0 in vain."""
+    outside = interface.outward_address()
+    monkeypatch.setattr(socket, "getaddrinfo", names("127.0.1.1"))
+    assert guard.addresses_of("node7", True, 1) == [outside or "127.0.1.1"]
+    for name in ("localhost", "LocalHost.", "a.localhost"):
+        assert guard.addresses_of(name, True, 1) == ["127.0.1.1"]
+    assert guard.addresses_of("127.0.1.1", True, 1) == ["127.0.1.1"]

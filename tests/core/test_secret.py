@@ -1,0 +1,162 @@
+"""The job secret: where it comes from, what is made of it, and that it stays secret."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rankwise import secret
+
+VALUE = bytes(range(32))
+
+
+@pytest.fixture(autouse=True)
+def _no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANKWISE_SECRET_FD", raising=False)
+    monkeypatch.delenv("RANKWISE_SECRET_FILE", raising=False)
+    monkeypatch.setattr(secret, "_loaded", {})
+    monkeypatch.setattr(secret, "_given", None)
+
+
+def write(path: Path, data: bytes, mode: int = 0o600) -> str:
+    path.write_bytes(data)
+    path.chmod(mode)
+    return str(path)
+
+
+def test_without_a_variable_there_is_no_secret() -> None:
+    assert secret.load() is None
+
+
+def test_a_new_file_holds_a_new_secret_that_only_its_owner_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for name in ("a", "b"):
+        secret.new_file(tmp_path / name)
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+        monkeypatch.setenv("RANKWISE_SECRET_FILE", str(tmp_path / name))
+        found.append(secret.load())
+    assert all(value is not None and len(value) == 32 for value in found)
+    assert found[0] != found[1]
+    with pytest.raises(FileExistsError):
+        secret.new_file(tmp_path / "a")
+
+
+@pytest.mark.parametrize("data", [VALUE, VALUE.hex().encode(), VALUE.hex().upper().encode() + b"\n"])
+def test_a_file_may_hold_bytes_or_hexadecimal_digits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    monkeypatch.setenv("RANKWISE_SECRET_FILE", write(tmp_path / "s", data))
+    assert secret.load() == VALUE
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660])
+def test_a_file_that_others_can_read_is_refused_with_the_command_that_mends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    path = write(tmp_path / "s", VALUE, mode)
+    monkeypatch.setenv("RANKWISE_SECRET_FILE", path)
+    with pytest.raises(ValueError, match=f"chmod 600 {path}"):
+        secret.load()
+
+
+def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKWISE_SECRET_FILE", write(tmp_path / "s", VALUE))
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    with pytest.raises(ValueError, match="belongs to user"):
+        secret.load()
+
+
+@pytest.mark.parametrize("data", [b"", VALUE[:31], VALUE + b"x", b"zz" * 32, VALUE.hex().encode()[:-2], b"x" * 500])
+def test_what_is_no_secret_is_refused_without_being_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    monkeypatch.setenv("RANKWISE_SECRET_FILE", write(tmp_path / "s", data))
+    with pytest.raises(ValueError, match="expected 32 bytes") as caught:
+        secret.load()
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    assert data.hex()[:16] not in str(caught.value) or not data
+
+
+def test_a_file_that_is_not_there_or_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (tmp_path / "missing", tmp_path, Path("/dev/zero")):
+        monkeypatch.setenv("RANKWISE_SECRET_FILE", str(path))
+        with pytest.raises(ValueError, match="RANKWISE_SECRET_FILE="):
+            secret.load()
+
+
+def test_a_descriptor_in_memory_is_read_by_any_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    descriptor = secret.hand_down(VALUE)
+    environment = os.environ | {"RANKWISE_SECRET_FD": str(descriptor)}
+    code = "from rankwise import secret; value = secret.load(); assert value is secret.load(); print(value.hex())"
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, pass_fds=[descriptor], capture_output=True, timeout=20
+        )
+        assert done.stdout.decode().strip() == VALUE.hex(), done.stderr
+    os.close(descriptor)
+
+
+def test_a_pipe_is_read_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, VALUE)
+    monkeypatch.setenv("RANKWISE_SECRET_FD", str(reader))
+    assert secret.load() == VALUE
+    os.close(writer)
+    os.close(reader)
+    assert secret.load() == VALUE
+
+
+def test_a_descriptor_that_is_no_secret_is_refused_and_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secret, "_PIPE_PATIENCE_S", 0.01)
+    reader, writer = os.pipe()
+    try:
+        for text in ("", "x", "-1", "99999", "9" * 30, str(reader), "1.5"):
+            monkeypatch.setenv("RANKWISE_SECRET_FD", text)
+            with pytest.raises(ValueError, match=f"RANKWISE_SECRET_FD={text}"):
+                secret.load()
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_secret_that_was_set_counts_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKWISE_SECRET_FILE", "/no/such/file")
+    secret.use(VALUE)
+    assert secret.load() == VALUE
+    with pytest.raises(ValueError, match="expected 32 bytes"):
+        secret.use(b"short")
+
+
+def test_a_secret_does_not_show_where_it_is_printed() -> None:
+    value = secret.new()
+    for text in (repr(value), str(value), f"{value}", f"{value!r}", f"{[value]}"):
+        assert text.strip("[]") == "<job secret>"
+    assert len(value) == 32
+
+
+def test_keys_are_derived_as_rfc_5869_says() -> None:
+    seed = hmac.digest(b"rankwise 1", VALUE, hashlib.sha256)
+    first = hmac.digest(seed, b"purpose\x01", hashlib.sha256)
+    second = hmac.digest(seed, first + b"purpose\x02", hashlib.sha256)
+    assert secret.derive(VALUE, "purpose") == first
+    assert secret.derive(VALUE, "purpose", 50) == (first + second)[:50]
+    assert secret.derive(VALUE, "purpose", 64) == first + second
+    assert len({secret.derive(VALUE, purpose) for purpose in ("a", "b", "ab", "")}) == 4
+
+
+def test_a_digest_tells_its_parts_apart() -> None:
+    tag = secret.digest(VALUE, b"ab", b"c")
+    assert secret.verify(VALUE, tag, b"ab", b"c")
+    for parts in ((b"a", b"bc"), (b"abc",), (b"ab", b"c", b""), (b"ab", b"d")):
+        assert not secret.verify(VALUE, tag, *parts)
+    assert not secret.verify(VALUE, tag[:-1], b"ab", b"c")
+    assert not secret.verify(VALUE[::-1], tag, b"ab", b"c")

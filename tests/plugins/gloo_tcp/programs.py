@@ -1,0 +1,448 @@
+"""What the ranks of the tests run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+import rankwise as dist
+from rankwise.errors import DistError
+
+BIG = 6 << 20  # well beyond what sockets hold
+
+
+def begin(timeout_s: float = 30.0) -> tuple[int, int]:
+    if not dist.is_initialized():
+        where = os.environ.get("MEET_AT")  # a file, where any rank may die; else as the launcher says
+        numbers = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])} if where else {}
+        dist.init_process_group("gloo", init_method=where, timeout=timeout_s, **numbers)
+    return dist.get_rank(), dist.get_world_size()
+
+
+def end() -> None:
+    dist.destroy_process_group()
+
+
+def _descriptors() -> list[str]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            pass
+    return sorted(found)
+
+
+def big_messages_both_ways() -> None:
+    rank, size = begin()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    mine, theirs = np.full(BIG, rank, np.uint8), np.empty(BIG, np.uint8)
+    sending = dist.isend(mine, right)
+    dist.recv(theirs, left)
+    sending.wait()
+    assert (theirs == left).all()
+    end()
+
+
+def order_and_tags() -> list[list[int]]:
+    rank, size = begin()
+    got: list[list[int]] = []
+    if rank == 0:
+        works = [dist.isend(np.array([i]), peer, tag=i % 3) for i in range(60) for peer in range(1, size)]
+        for work in works:
+            work.wait()
+    else:
+        for tag in (2, 0, 1):
+            numbers = []
+            for _ in range(20):
+                a = np.empty(1, int)
+                dist.recv(a, 0, tag=tag)
+                numbers.append(int(a[0]))
+            got.append(numbers)
+    end()
+    return got
+
+
+def many_unexpected(count: int, nbytes: int) -> None:
+    rank, _ = begin()
+    if rank == 0:
+        works = [dist.isend(np.full(nbytes, i % 251, np.uint8), 1) for i in range(count)]
+        dist.barrier()
+        for work in works:
+            work.wait()
+    else:
+        dist.barrier()
+        if rank == 1:
+            a = np.empty(nbytes, np.uint8)
+            for i in range(count):
+                dist.recv(a, 0)
+                assert (a == i % 251).all(), i
+    end()
+
+
+def from_anyone(nbytes: int) -> list[int]:
+    rank, size = begin()
+    sources = []
+    if rank == 0:
+        for _ in range(3 * (size - 1)):
+            a = np.empty(nbytes, np.uint8)
+            source = dist.recv(a)
+            assert (a == source).all()
+            sources.append(source)
+    else:
+        for _ in range(3):
+            dist.send(np.full(nbytes, rank, np.uint8), 0)
+    end()
+    return sources
+
+
+def too_long(nbytes: int, posted_first: bool) -> str | None:
+    rank, _ = begin()
+    message = None
+    try:
+        if rank == 0:
+            if posted_first:
+                dist.barrier()
+            dist.send(np.zeros(nbytes, np.uint8), 1, tag=5)
+        elif rank == 1:
+            room = np.full(nbytes, 7, np.uint8)
+            if posted_first:
+                work = dist.irecv(room[: nbytes // 2], 0, tag=5)
+                dist.barrier()
+                work.wait()
+            else:
+                dist.recv(room[: nbytes // 2], 0, tag=5)
+        elif posted_first:
+            dist.barrier()
+    except DistError as error:
+        message = str(error)
+    if rank == 1:
+        assert (room[nbytes // 2 :] == 7).all()
+    # The group is as good as before.
+    total = np.ones(1)
+    dist.all_reduce(total)
+    assert total[0] == dist.get_world_size()
+    end()
+    return message
+
+
+def withdraw() -> None:
+    rank, size = begin()
+    first, second = np.zeros(4), np.zeros(4)
+    right, left = (rank + 1) % size, (rank - 1) % size
+    work = dist.irecv(first, left)
+    assert work.cancel()
+    assert not work.cancel()
+    sending = dist.isend(np.ones(4), right)
+    assert dist.recv(second, left) == left
+    sending.wait()
+    assert first.sum() == 0
+    assert second.sum() == 4
+    end()
+
+
+def overlapping_groups() -> None:
+    rank, size = begin()
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 1]), dist.new_group([0, 1, 2]), None]
+    for turn in range(10):
+        works = []
+        arrays = []
+        for index, group in enumerate(groups):
+            if group is dist.GroupMember.NON_GROUP_MEMBER:
+                continue
+            array = np.full(2000 * (index + 1), rank + 10.0 * index)
+            arrays.append((array, group, index))
+            works.append(dist.all_reduce(array, group=group, async_op=True))
+        for work in works:
+            work.wait()
+        for array, group, index in arrays:
+            ranks = dist.get_process_group_ranks(group) if group is not None else range(size)
+            assert (array == sum(r + 10.0 * index for r in ranks)).all(), (turn, index)
+    end()
+
+
+def several_threads() -> None:
+    rank, size = begin()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    failures: list[BaseException] = []
+
+    def talk(tag: int) -> None:
+        try:
+            for i in range(30):
+                a = np.empty(3000, np.int64)
+                sending = dist.isend(np.full(3000, 100 * tag + i), right, tag=tag)
+                dist.recv(a, left, tag=tag)
+                sending.wait()
+                assert (a == 100 * tag + i).all()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=talk, args=(tag,)) for tag in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        total = np.ones(100)
+        dist.all_reduce(total)
+        assert (total == size).all()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    end()
+
+
+def progress_while_computing() -> float:
+    """Return for how long rank 1, which never waits, kept rank 0 from finishing its send."""
+    rank, _ = begin()
+    waited = 0.0
+    done = np.zeros(1)
+    big = np.ones(BIG, np.uint8)
+    dist.barrier()
+    if rank == 0:
+        start = time.perf_counter()
+        dist.send(big, 1)
+        waited = time.perf_counter() - start
+    elif rank == 1:
+        work = dist.irecv(big, 0)
+        until = time.perf_counter() + 2.0
+        while time.perf_counter() < until and not work.is_completed():
+            np.linalg.norm(np.ones(20000))
+        assert work.is_completed()
+        done[0] = 1
+    end()
+    return waited
+
+
+def nothing_left() -> None:
+    rank, size = begin()
+    end()
+    threads, before = threading.active_count(), _descriptors()
+    for _ in range(5):
+        begin()
+        total = np.ones(10)
+        work = dist.all_reduce(total, async_op=True)
+        work.wait()
+        dist.recv(np.zeros(1), (rank - 1) % size) if rank else dist.send(np.zeros(1), 1)
+        if rank and rank + 1 < size:
+            dist.send(np.zeros(1), rank + 1)
+        end()
+    assert threading.active_count() == threads
+    assert len(_descriptors()) == len(before), (before, _descriptors())
+
+
+def somebody_dies(op: str, victim: int) -> tuple[str, int]:
+    rank, _ = begin()
+    a = np.ones(BIG // 8)
+    dist.all_reduce(a)
+    if rank == victim:
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        while True:
+            if op == "all_reduce":
+                dist.all_reduce(a)
+            elif op == "barrier":
+                dist.barrier()
+            elif op == "small":
+                dist.all_reduce(a[:10])
+            elif op == "async":
+                dist.all_reduce(a, async_op=True).wait()
+            else:
+                dist.recv(a, victim)
+    except dist.PeerDiedError as error:
+        return str(error), error.rank
+
+
+def abort_from_another_thread() -> list[str]:
+    rank, size = begin()
+    dist.barrier()
+    found = []
+    if rank == 0:
+        threading.Timer(0.2, _abort).start()
+    for call in (lambda: dist.recv(np.zeros(9), (rank + 1) % size), dist.barrier):
+        try:
+            call()
+            found.append("went on")
+        except dist.GroupAbortedError as error:
+            found.append(str(error))
+    dist.destroy_process_group()
+    return found
+
+
+def _abort() -> None:
+
+    dist.group.WORLD.abort("on purpose")
+
+
+def late() -> tuple[str, float]:
+    rank, _ = begin()
+    dist.barrier()
+    message, took = "", 0.0
+    if rank == 0:
+        start = time.perf_counter()
+        try:
+            dist.recv(np.zeros(1), 1, timeout=0.3)
+        except dist.DistTimeoutError as error:
+            message, took = str(error), time.perf_counter() - start
+    dist.barrier()
+    a = np.zeros(1)
+    # The receive that timed out must not swallow this.
+    if rank == 1:
+        dist.send(np.ones(1), 0)
+    elif rank == 0:
+        dist.recv(a, 1)
+        assert a[0] == 1
+    end()
+    return message, took
+
+
+def mismatch() -> tuple[str, tuple[int, ...]]:
+    rank, size = begin()
+    try:
+        if rank == 1:
+            dist.broadcast(np.zeros(5), 0)
+        else:
+            dist.all_reduce(np.zeros(5))
+    except dist.CollectiveMismatchError as error:
+        found = str(error), error.odd_ranks
+    total = np.ones(1)
+    dist.all_reduce(total)
+    assert total[0] == size
+    end()
+    return found
+
+
+def reductions_agree(seed: int) -> list[Any]:
+    rank, _ = begin()
+    rng = np.random.default_rng(seed + rank)
+    digests = []
+    for count in (0, 1, 3, 1000, 70_000, 700_000):
+        for dtype in (np.float32, np.float16):
+            a = rng.normal(size=count).astype(dtype)
+            dist.all_reduce(a)
+            digests.append(a.tobytes()[:100_000])
+    end()
+    return digests
+
+
+def stand_at_the_door(strangers: int) -> int:
+    """Let rank 0 be called by strangers while all ranks work; return how many of them were let in."""
+    rank, size = begin()
+    welcomed = 0
+    if rank == 0:
+        welcomed = _call_in(_engine(), strangers)
+    else:
+        dist.barrier()
+    for _ in range(20):
+        total = np.ones(1000)
+        dist.all_reduce(total)
+        assert total[0] == size
+    # A rank that has not connected yet still comes in.
+    a = np.zeros(1)
+    sending = dist.isend(np.ones(1), (rank + 1) % size)
+    dist.recv(a, (rank - 1) % size)
+    sending.wait()
+    end()
+    return welcomed
+
+
+def _engine() -> Any:
+    from rankwise.world import current
+
+    return current().default.communicators()[0].engine
+
+
+def _call_in(engine: Any, count: int) -> int:
+    where = engine._listeners[-1].getsockname()
+    family = socket.AF_UNIX if isinstance(where, bytes) else socket.AF_INET
+    hello = struct.Struct("<4sIII16s")
+    first_words = [
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n",
+        os.urandom(200),
+        hello.pack(b"RKW1", 1, 0, 3, bytes(16)) + os.urandom(32),  # rank 1, without the key
+        hello.pack(b"RKW1", 0, 0, 3, bytes(16)),  # this very rank
+        hello.pack(b"RKW1", 7, 0, 3, bytes(16)),  # no such rank
+        hello.pack(b"RKW1", 1, 0, 3, bytes(16))[:9],
+    ]
+    calls = []
+    for index in range(count):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            sock.connect(where)
+        with contextlib.suppress(OSError):
+            sock.send(first_words[index % len(first_words)])
+        calls.append(sock)
+    dist.barrier()  # moves the handshakes
+    until = time.perf_counter() + 0.5
+    while time.perf_counter() < until:
+        engine.look()
+    welcomed = 0
+    for sock in calls:
+        with contextlib.suppress(OSError):
+            welcomed += sock.recv(200)[48:] == b"W"
+        sock.close()
+    return welcomed
+
+
+def with_a_secret() -> bool:
+    """Return whether the frames of this rank's TCP connections are guarded."""
+    big_messages_both_ways()
+    _, size = begin()
+    total = np.ones(3)
+    dist.all_reduce(total)
+    assert total[0] == size
+    dist.barrier()
+    guarded = any(peer.connection and peer.connection.guards for peer in _engine().peers)
+    end()
+    return bool(guarded)
+
+
+def different_secrets() -> str:
+    try:
+        begin(5.0)
+        dist.barrier()
+    except DistError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def abort_in_the_middle_of_a_message() -> str:
+    """Give the group up on rank 1 while half of a long message is on its way to rank 0."""
+    rank, _ = begin()
+    dist.barrier()
+    engine, array = _engine(), np.ones(64 << 20, np.uint8)
+    started = engine.peers[1 - rank].connection
+    heard = ""
+    if rank == 0:
+        work = dist.irecv(array, 1)
+        dist.recv(np.zeros(1), 1, tag=7)  # the long message is announced before this one
+        with engine.lock:  # reads nothing meanwhile
+            time.sleep(1.0)
+        try:
+            work.wait()
+        except dist.GroupAbortedError as error:
+            heard = str(error)
+    else:
+        sending = dist.isend(array, 0)
+        dist.send(np.zeros(1), 0, tag=7)
+        until = time.monotonic() + 10
+        while started.idle and time.monotonic() < until:
+            time.sleep(0.001)
+        _abort()
+        try:
+            sending.wait()
+        except dist.GroupAbortedError as error:
+            heard = str(error)
+        array[:] = 0  # the caller's again
+    dist.destroy_process_group()
+    return heard

@@ -1,0 +1,98 @@
+"""What the survivors hear when a rank dies, when the group is given up, and when strangers call."""
+
+from __future__ import annotations
+
+import ast
+import os
+import secrets
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def run(tmp_path: Path, size: int, call: str, transport: str, **env: str) -> tuple[list[object], float]:
+    """Run a call of `programs` on processes of their own; return what each printed (None: nothing), and the time."""
+    common = {**os.environ, "RANKWISE_GLOO_TRANSPORT": transport, "WORLD_SIZE": str(size), **env}
+    common["MEET_AT"] = f"file://{tmp_path / 'meet'}"
+    code = f"import programs; print(repr(programs.{call}))"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=HERE,
+            env={name: value.replace("{rank}", str(rank)) for name, value in {**common, "RANK": str(rank)}.items()},
+            stdout=-1,
+            stderr=-1,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    start = time.perf_counter()
+    found: list[object] = []
+    try:
+        for process in processes:
+            out, err = process.communicate(timeout=60)
+            assert process.returncode in (0, -9), err
+            found.append(ast.literal_eval(out) if out else None)
+    finally:
+        for process in processes:
+            process.kill()
+    return found, time.perf_counter() - start
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+@pytest.mark.parametrize(("op", "victim"), [("all_reduce", 1), ("async", 0), ("barrier", 2), ("small", 1), ("recv", 0)])
+def test_all_survivors_name_the_rank_that_was_killed(tmp_path: Path, transport: str, op: str, victim: int) -> None:
+    found, took = run(tmp_path, 3, f"somebody_dies({op!r}, {victim})", transport)
+    assert found.pop(victim) is None
+    texts = {text for text, _ in found}  # type: ignore[misc]
+    assert [rank for _, rank in found] == [victim, victim]  # type: ignore[misc]
+    assert len(texts) == 1
+    assert took < 10  # the time-out is 30 s
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_an_abort_from_another_thread_ends_the_calls_of_all_ranks(tmp_path: Path, transport: str) -> None:
+    found, took = run(tmp_path, 3, "abort_from_another_thread()", transport)
+    for texts in found:
+        assert all("on purpose" in text for text in texts), found  # type: ignore[attr-defined]
+    assert took < 10
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_strangers_are_not_let_in_and_do_not_disturb(tmp_path: Path, transport: str) -> None:
+    found, _ = run(tmp_path, 3, "stand_at_the_door(210)", transport)
+    assert found == [0, 0, 0]
+
+
+def secret_file(path: Path) -> None:
+    path.write_text(secrets.token_hex(32))
+    path.chmod(0o600)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_a_job_with_a_secret_guards_its_frames_between_hosts(tmp_path: Path, transport: str) -> None:
+    secret_file(tmp_path / "secret")
+    found, _ = run(tmp_path, 3, "with_a_secret()", transport, RANKWISE_SECRET_FILE=str(tmp_path / "secret"))
+    assert found == [transport == "tcp"] * 3
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_different_secrets_end_in_an_error_that_says_so(tmp_path: Path, transport: str) -> None:
+    for rank in range(2):
+        secret_file(tmp_path / f"secret{rank}")
+    files = str(tmp_path / "secret{rank}")
+    found, took = run(tmp_path, 2, "different_secrets()", transport, RANKWISE_SECRET_FILE=files)
+    assert any("secret" in str(text) for text in found), found
+    assert all(found)
+    assert took < 20
+
+
+def test_a_group_given_up_in_the_middle_of_a_message_says_why(tmp_path: Path) -> None:
+    found, took = run(tmp_path, 2, "abort_in_the_middle_of_a_message()", "tcp")
+    assert all("on purpose" in str(text) for text in found), found
+    assert took < 15

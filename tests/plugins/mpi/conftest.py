@@ -1,0 +1,98 @@
+"""Runs programs under the `mpiexec` of the MPI library that this environment has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mpi4py", reason="needs mpi4py and an MPI library from pip")
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+#: Open MPI refuses root, and more processes than cores, unless told; Open MPI 5 reads the last, 4 the one before.
+_ALLOWED = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+_OURS = ("OMPI_", "PMI", "PRTE_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_", "MPI_")
+
+Run = subprocess.CompletedProcess[str]
+Launch = Callable[..., Run]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return an environment without any launcher's variables but those given."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    return {**clean, "PYTHONFAULTHANDLER": "1", "PYTHONWARNINGS": "error", **_ALLOWED, **variables}
+
+
+def launcher() -> str:
+    """Return the `mpiexec` of this environment, or else the first on the path."""
+    own = Path(sys.executable).parent / "mpiexec"
+    found = str(own) if own.exists() else shutil.which("mpiexec")
+    if found is None:
+        pytest.fail("mpi4py is installed, but there is no mpiexec beside it or on the path")
+    return found
+
+
+@pytest.fixture
+def clean_environment() -> Callable[..., dict[str, str]]:
+    """Make an environment without any launcher's variables but those given."""
+    return environment
+
+
+@pytest.fixture(scope="session")
+def library() -> str:
+    """The name and version of the MPI library."""
+    code = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def mpiexec() -> Launch:
+    """Run a program of `programs/` on some ranks, and return how it ended."""
+
+    def run(
+        size: int, program: str, *args: str, options: tuple[str, ...] = (), timeout_s: float = 60, **variables: str
+    ) -> Run:
+        command = [launcher(), *options, "-n", str(size), sys.executable, str(PROGRAMS / program), *args]
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(**variables),
+            start_new_session=True,
+        ) as process:
+            try:
+                out, err = process.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, 9)
+                out, err = process.communicate()
+                pytest.fail(f"{program} on {size} ranks has not ended within {timeout_s:g} s\n{out}\n{err}")
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    return run
+
+
+@pytest.fixture
+def fine(mpiexec: Launch) -> Launch:
+    """Run a program that prints "fine" on each rank, and fail unless all do."""
+
+    def run(size: int, program: str, *args: str, **terms: object) -> Run:
+        done = mpiexec(size, program, *args, **terms)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        assert done.stdout.count("fine") == size, f"{done.stdout}\n{done.stderr}"
+        return done
+
+    return run

@@ -1,0 +1,82 @@
+"""What must hold under a real `mpiexec`, with whichever MPI library is there."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_everything_agrees_with_numpy(fine, size):
+    fine(size, "oracle.py", "0", "7", "3000", timeout_s=90)
+
+
+def test_everything_agrees_with_numpy_on_more_ranks_than_cores(fine):
+    fine(4, "oracle.py", "1", "5000", timeout_s=120)
+
+
+def test_large_counts_are_cut_and_wrapped(fine):
+    fine(3, "large.py")
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_program_may_use_mpi_itself_beside(fine, size):
+    fine(size, "beside.py")
+
+
+def test_a_program_may_finalise_mpi_before_the_groups_are_given_back(fine):
+    fine(2, "beside.py", "finalise")
+
+
+def test_calls_end_at_their_deadlines(fine):
+    fine(2, "deadlines.py")
+
+
+def test_a_lower_thread_level_makes_progress_in_the_calls(fine):
+    fine(2, "levels.py", RANKWISE_MPI_THREADS="serialized")
+
+
+def test_groups_come_and_go_without_a_trace(fine):
+    fine(2, "lives.py")
+
+
+@pytest.mark.parametrize("how", ["no-destroy", "fork"])
+def test_a_process_may_end_without_destroying_its_groups(fine, how):
+    fine(2, "leaving.py", how)
+
+
+@pytest.mark.parametrize("how", ["raise", "own-init-raise"])
+def test_a_rank_that_raises_ends_the_job_and_shows_its_traceback(mpiexec, how):
+    done = mpiexec(3, "leaving.py", how, timeout_s=30)
+    assert done.returncode != 0
+    assert "RuntimeError: this rank has had enough" in done.stderr
+    assert "MPI_Abort" not in done.stderr
+
+
+def test_a_rank_that_leaves_with_a_status_ends_the_job(mpiexec):
+    done = mpiexec(3, "leaving.py", "exit-code", timeout_s=30)
+    assert done.returncode != 0
+    assert "by the end of the process" in done.stderr
+
+
+def test_detail_names_the_odd_rank_on_every_rank(fine):
+    fine(3, "mismatch.py", RANKWISE_DEBUG="detail")
+
+
+def test_survivors_of_a_dead_rank_go_on(mpiexec, library):
+    if "Open MPI" not in library:
+        pytest.skip("this MPI library has no ULFM")
+    done = mpiexec(3, "survivors.py", options=("--with-ft", "ulfm"))
+    assert done.stdout.count("fine") == 2, f"{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("variables", [{}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}])
+def test_the_launcher_of_the_library_is_the_right_one(fine, variables):
+    fine(2, "hello.py", **variables)
+
+
+def test_ranks_from_elsewhere_warn(mpiexec):
+    done = mpiexec(2, "hello.py", "7", PYTHONWARNINGS="default")
+    assert done.returncode == 0, done.stderr
+    assert "this is rank 1 of 2; the arguments rank=7" in done.stderr
+
+

@@ -1,0 +1,340 @@
+"""A double of the few entry points of CuPy that the plugin uses. It records them, and does what they do on the host.
+
+Each stream is a thread that does what is put on it in order, so that wrong orders show as wrong data. NCCL's calls
+meet those of the other ranks, which are threads of the same process. `test_signatures.py` compares the double with
+CuPy itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import queue
+import threading
+import types
+from collections import defaultdict, deque
+from typing import Any
+
+import numpy as np
+
+from rankwise_nccl.datatypes import TYPES
+from rankwise_nccl.lane import Api
+
+DTYPES = {number: name for name, number in TYPES.items() if "float8" not in name and name != "bfloat16"}
+SIZES = {number: np.dtype(name).itemsize for number, name in DTYPES.items()}
+REDUCE = {0: np.add, 1: np.multiply, 2: np.maximum, 3: np.minimum, 4: np.add}
+_PATIENCE_S = 20.0
+
+
+class Array:
+    """What the plugin sees of a `cupy.ndarray`, over memory of the host."""
+
+    def __init__(self, host: np.ndarray, device: int = 0) -> None:
+        self.host, self.dtype, self.shape, self.size, self.nbytes = host, host.dtype, host.shape, host.size, host.nbytes
+        self.data = types.SimpleNamespace(ptr=host.ctypes.data)
+        self.device = types.SimpleNamespace(id=device)
+
+
+class Fabric:
+    """Where the ranks' communicators meet."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Condition()
+        self.ids = itertools.count()
+        self.worlds: dict[bytes, dict[Any, Any]] = defaultdict(dict)
+        self.refuse_shared_gpus = False
+
+
+class Rank:
+    """The double's state for one rank: its log, its device, and CuPy as this rank sees it."""
+
+    def __init__(self, fabric: Fabric | None = None, device: int = 0) -> None:
+        self.fabric = fabric or Fabric()
+        self.log: list[tuple[Any, ...]] = []
+        self.device = device
+        self.numbers = itertools.count(100)
+        self.held: set[str] = set()
+        self.default: dict[int, Any] = {}
+        self.local = threading.local()
+        self.capturing = False
+        self.async_error: Exception | None = None
+        self.api = Api(types.SimpleNamespace(empty=self.empty), self._cuda(), self._nccl())
+
+    def names(self) -> list[str]:
+        """Return the names of the calls so far."""
+        return [entry[0] for entry in self.log]
+
+    def empty(self, shape: int, dtype: str) -> Array:
+        self.log.append(("empty", shape))
+        return Array(np.empty(shape, dtype), self.current())
+
+    def current(self) -> int:
+        return getattr(self.local, "device", self.device)
+
+    def _cuda(self) -> Any:
+        rank = self
+
+        def get_current_stream(device_id: int = -1) -> Any:
+            stream = getattr(rank.local, "stream", None)
+            if stream is None:
+                with rank.fabric.lock:
+                    stream = rank.default.get(0) or rank.default.setdefault(0, Stream(null=True))
+            return stream
+
+        class Event:
+            def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
+                self.number = next(rank.numbers)
+                self.happened = threading.Event()
+
+            def record(self, stream: Any = None) -> None:
+                rank.log.append(("record", self.number, stream.ptr))
+                stream.put(self.happened.set)
+
+            @property
+            def done(self) -> bool:
+                return self.happened.is_set()
+
+        class Stream:
+            def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
+                self.ptr = 0 if null else next(rank.numbers)
+                self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+                threading.Thread(target=self._run, daemon=True).start()
+
+            def _run(self) -> None:
+                while True:
+                    self.tasks.get()()
+
+            def put(self, task: Any) -> None:
+                self.tasks.put(task)
+
+            def wait_event(self, event: Any) -> None:
+                rank.log.append(("wait_event", event.number, self.ptr))
+                self.put(lambda: event.happened.wait(_PATIENCE_S))
+
+            def is_capturing(self) -> bool:
+                return rank.capturing
+
+            def synchronize(self) -> None:
+                over = threading.Event()
+                self.put(over.set)
+                assert over.wait(_PATIENCE_S)
+
+            def __enter__(self) -> Any:
+                self.before = getattr(rank.local, "stream", None)
+                rank.local.stream = self
+                return self
+
+            def __exit__(self, *_: Any) -> None:
+                rank.local.stream = self.before
+
+        class Device:
+            compute_capability = "90"
+
+            def __init__(self, device: int | None = None) -> None:
+                self.id = device
+
+            def __enter__(self) -> Any:
+                self.before = rank.current()
+                rank.local.device = self.id
+                return self
+
+            def __exit__(self, *_: Any) -> None:
+                rank.local.device = self.before
+
+        def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
+            rank.log.append(("memcpyAsync", size))
+            rank.streams[stream].put(lambda: ctypes.memmove(dst, src, size))
+
+        self.streams: dict[int, Any] = {}
+        make = Stream.__init__
+
+        def registering(stream: Any, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
+            make(stream, null, non_blocking, ptds)
+            rank.streams[stream.ptr] = stream
+
+        Stream.__init__ = registering  # type: ignore[method-assign]
+        runtime = types.SimpleNamespace(
+            getDevice=self.current,
+            memcpyAsync=memcpyAsync,
+            memcpyDeviceToDevice=3,
+            deviceGetPCIBusId=lambda device: f"0000:0{device}:00.0",
+        )
+        return types.SimpleNamespace(
+            Event=Event, Stream=Stream, Device=Device, runtime=runtime, get_current_stream=get_current_stream
+        )
+
+    def _nccl(self) -> Any:
+        rank = self
+
+        class NcclError(RuntimeError):
+            pass
+
+        class NcclCommunicator(Communicator):
+            owner = rank
+
+            def __init__(self, ndev: int, commId: bytes, rank: int, config: Any = None) -> None:
+                if self.owner.fabric.refuse_shared_gpus and ndev > 1:
+                    raise NcclError("NCCL_ERROR_INVALID_USAGE: invalid usage (run with NCCL_DEBUG=WARN for details)")
+                super().__init__(ndev, commId, rank)
+
+        def groupStart() -> None:
+            rank.log.append(("groupStart",))
+            rank.local.group = [*getattr(rank.local, "group", []), []]
+
+        def groupEnd() -> None:
+            rank.log.append(("groupEnd",))
+            *outer, ops = rank.local.group
+            rank.local.group = outer
+            if outer:
+                outer[-1].extend(ops)
+            else:
+                launch(rank, ops)
+
+        def get_unique_id() -> bytes:
+            rank.log.append(("get_unique_id",))
+            with rank.fabric.lock:
+                # Bytes above 127, as real ids have.
+                return (b"\xff\x80" + str(next(rank.fabric.ids)).encode()).ljust(128, b"\0")
+
+        return types.SimpleNamespace(
+            NcclCommunicator=NcclCommunicator,
+            NcclError=NcclError,
+            groupStart=groupStart,
+            groupEnd=groupEnd,
+            get_unique_id=get_unique_id,
+            get_version=lambda: 22400,
+            available=True,
+        )
+
+
+class Communicator:
+    """NCCL on the host: operations begin when their stream comes to them, and end when the peers' do."""
+
+    owner: Rank
+
+    def __init__(self, ndev: int, commId: bytes, rank: int) -> None:
+        self.size, self.rank, self.comm = ndev, rank, 4711
+        self.over = threading.Event()
+        self.count = itertools.count()
+        fabric = self.owner.fabric
+        with fabric.lock:
+            self.world = fabric.worlds[commId]
+            self.world.setdefault("here", set()).add(rank)
+            fabric.lock.notify_all()
+            assert fabric.lock.wait_for(lambda: len(self.world["here"]) == ndev, _PATIENCE_S), "a rank did not come"
+
+    def abort(self) -> None:
+        self.owner.log.append(("abort",))
+        self._end()
+
+    def destroy(self) -> None:
+        self.owner.log.append(("destroy",))
+        self._end()
+
+    def _end(self) -> None:
+        self.over.set()
+        with self.owner.fabric.lock:
+            self.owner.fabric.lock.notify_all()
+
+    def check_async_error(self) -> None:
+        if self.owner.async_error is not None:
+            raise self.owner.async_error
+
+    def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:
+        self._call("allReduce", stream, count, datatype, op, sendbuf, recvbuf)
+
+    def reduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, root: int, stream: int) -> None:
+        self._call("reduce", stream, count, datatype, op, sendbuf, recvbuf, root)
+
+    def broadcast(self, sendbuff: int, recvbuff: int, count: int, datatype: int, root: int, stream: int) -> None:
+        self._call("broadcast", stream, count, datatype, 0, sendbuff, recvbuff, root)
+
+    def allGather(self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int) -> None:
+        self._call("allGather", stream, count, datatype, 0, sendbuf, recvbuf)
+
+    def reduceScatter(self, sendbuf: int, recvbuf: int, recvcount: int, datatype: int, op: int, stream: int) -> None:
+        self._call("reduceScatter", stream, recvcount, datatype, op, sendbuf, recvbuf)
+
+    def send(self, sendbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
+        self._call("send", stream, count, datatype, 0, sendbuf, 0, peer)
+
+    def recv(self, recvbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
+        self._call("recv", stream, count, datatype, 0, 0, recvbuf, peer)
+
+    def _call(self, name: str, stream: int, count: int, datatype: int, *rest: int) -> None:
+        owner = self.owner
+        owner.log.append((name, count, datatype, *rest))
+        operation = (self, name, stream, count, datatype, rest)
+        groups = getattr(owner.local, "group", None)
+        if groups:
+            groups[-1].append(operation)
+        else:
+            launch(owner, [operation])
+
+
+def launch(owner: Rank, operations: list[Any]) -> None:
+    """Put the operations of one group on their streams: all of a stream as one task, sends before receives."""
+    by_stream = defaultdict(list)
+    for operation in operations:
+        by_stream[operation[2]].append(operation)
+    for stream, ours in by_stream.items():
+        ours.sort(key=lambda operation: operation[1] == "recv")
+        owner.streams[stream].put(lambda ours=ours: [run(operation) for operation in ours])
+
+
+def run(operation: Any) -> None:
+    comm, name, _, count, datatype, rest = operation
+    fabric, world = comm.owner.fabric, comm.world
+    nbytes = count * SIZES[datatype]
+    if name == "send":
+        with fabric.lock:
+            world.setdefault(("mail", comm.rank, rest[3]), deque()).append(ctypes.string_at(rest[1], nbytes))
+            fabric.lock.notify_all()
+        return
+    if name == "recv":
+        with fabric.lock:
+            box = world.setdefault(("mail", rest[3], comm.rank), deque())
+            fabric.lock.wait_for(lambda: box or comm.over.is_set(), _PATIENCE_S)
+            if not box:
+                return
+            data = box.popleft()
+        assert len(data) == nbytes, f"a message of {len(data)} bytes met a receive of {nbytes}"
+        ctypes.memmove(rest[2], data, nbytes)
+        return
+    collective(comm, name, count, datatype, rest)
+
+
+def collective(comm: Communicator, name: str, count: int, datatype: int, rest: Any) -> None:
+    fabric, world = comm.owner.fabric, comm.world
+    op, source, target, *root = rest
+    number = next(comm.count)
+    reads = count * (comm.size if name == "reduceScatter" else 1)
+    dtype = np.dtype(DTYPES[datatype])
+    given = None if name == "broadcast" and comm.rank != root[0] else ctypes.string_at(source, reads * dtype.itemsize)
+    with fabric.lock:
+        table = world.setdefault(("table", number), {})
+        table[comm.rank] = (name, count, datatype, op, root, given)
+        fabric.lock.notify_all()
+        if not fabric.lock.wait_for(lambda: len(table) == comm.size or comm.over.is_set(), _PATIENCE_S):
+            return
+        if len(table) < comm.size:
+            return
+    assert len({str(call[:5]) for call in table.values()}) == 1, f"the ranks call different things: {table}"
+    inputs = [None if table[i][5] is None else np.frombuffer(table[i][5], dtype) for i in range(comm.size)]
+    result = combine(name, op, inputs, count, comm.rank, root)
+    if result is not None:
+        ctypes.memmove(target, result.tobytes(), result.nbytes)
+
+
+def combine(name: str, op: int, inputs: Any, count: int, rank: int, root: list[int]) -> Any:
+    if name == "broadcast":
+        return inputs[root[0]]
+    if name == "allGather":
+        return np.concatenate(inputs)
+    total = REDUCE[op].reduce(inputs, axis=0)
+    if op == 4:
+        total = total / len(inputs)
+    total = total.astype(inputs[0].dtype)
+    if name == "reduce":
+        return total if rank == root[0] else None
+    return total[rank * count : (rank + 1) * count] if name == "reduceScatter" else total

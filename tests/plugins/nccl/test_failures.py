@@ -1,0 +1,241 @@
+"""Start-up, time-outs, aborts and the end of a group."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ranks import PATIENCE_S, Fabric, Member, world
+
+from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError
+from rankwise.reduce_op import ReduceOp
+from rankwise.store import HashStore
+from rankwise_nccl import lanes
+from rankwise_nccl.failures import HINTS, from_notice, to_notice, translate
+
+T = PATIENCE_S
+SUM = ReduceOp.SUM
+
+
+def error_of(call: Callable[[], Any]) -> DistError:
+    with pytest.raises(DistError) as caught:
+        call()
+    return caught.value
+
+
+def test_the_unique_id_goes_through_the_store_as_raw_bytes() -> None:
+    store = HashStore()
+    fabric = Fabric()
+    members = [Member(rank, 2, store, fabric) for rank in range(2)]
+    threads = [threading.Thread(target=member.comm.start, args=(member.rank,)) for member in members]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(T)
+    assert store.get("lane/all/0/id")[:2] == b"\xff\x80"
+    assert sum("get_unique_id" in member.double.names() for member in members) == 1
+    for member in members:
+        member.comm.shutdown()
+
+
+def test_a_start_that_times_out_names_the_ranks_that_are_missing() -> None:
+    store, fabric, names = HashStore(), Fabric(), (4, 5, 6)
+    errors: list[DistError] = []
+
+    def run(rank: int) -> None:
+        me = Member(rank, 3, store, fabric, timeout_s=0.3, global_ranks=names)
+        errors.append(error_of(lambda: me.comm.start(rank)))
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in (0, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(T)
+    assert [type(error) for error in errors] == [DistTimeoutError] * 2
+    assert all("ranks 5 have not come" in str(error) for error in errors)
+
+
+def test_an_operation_that_waits_for_the_start_names_them_too() -> None:
+    me = Member(0, 2, HashStore(), Fabric(), timeout_s=T)
+    work = me.comm.all_reduce(me.array([1.0]), SUM, 0.1)
+    error = error_of(work.wait)
+    assert "NCCL has not started within 0.1 s; ranks 1 have not come" in str(error)
+    me.comm.shutdown()
+
+
+def test_two_ranks_on_one_gpu_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_HOSTID", "here")
+    fabric = Fabric()
+    fabric.refuse_shared_gpus = True
+
+    def body(me: Member) -> str:
+        return str(error_of(lambda: me.comm.start(0)))
+
+    for text in world(2, body, fabric=fabric):
+        assert "ranks 0, 1 are all on GPU 0000:00:00.0 of host here" in text
+        assert "a GPU of its own" in text
+
+
+def test_a_time_out_aborts_nccl_and_all_ranks_raise_the_same_error() -> None:
+    leave = threading.Barrier(2)
+
+    def body(me: Member) -> Any:
+        me.comm.all_reduce(me.array([1.0]), SUM, T).synchronize()
+        # Rank 1 waits for something else, so that neither can ever end.
+        work = me.comm.all_reduce(me.array([1.0]), SUM, 0.2) if me.rank == 0 else me.comm.irecv(me.array([0.0]), 0, 0)
+        first = error_of(work.synchronize)
+        assert error_of(work.wait) is first
+        assert work.exception() is first
+        assert error_of(lambda: me.comm.barrier(T)) is first
+        leave.wait(T)
+        me.comm.shutdown()
+        assert "abort" in me.double.names()
+        assert "destroy" not in me.double.names()
+        return type(first), str(first)
+
+    first, second = world(2, body, close=False)
+    assert first == second
+    assert first[0] is DistTimeoutError
+    assert "all_reduce #1 on group 'test', rank 0: not done within 0.2 s" in first[1]
+
+
+def test_an_abort_from_another_thread_ends_a_wait_here_and_at_the_peers() -> None:
+    asleep = threading.Barrier(2)
+
+    def body(me: Member) -> str:
+        me.comm.barrier(T).wait()
+        work = me.comm.irecv(me.array([0.0]), 1 - me.rank, 0)
+        if me.rank == 0:
+
+            def give_up() -> None:
+                asleep.wait(T)
+                me.comm.fail(GroupAbortedError("group 'test' was aborted on rank 0"))
+
+            threading.Thread(target=give_up).start()
+        else:
+            asleep.wait(T)
+        error = error_of(work.synchronize)
+        me.comm.abort(error)  # once more does no harm
+        me.comm.shutdown()
+        return f"{type(error).__name__}: {error}"
+
+    assert set(world(2, body, close=False)) == {"GroupAbortedError: group 'test' was aborted on rank 0"}
+
+
+def test_an_abort_does_not_block_its_caller() -> None:
+    def body(me: Member) -> None:
+        me.comm.start(0)
+        lane, released = me.comm.lanes()[0], threading.Event()
+        lane.comm.abort = lambda: released.wait(T)
+        began = time.monotonic()
+        me.comm.fail(GroupAbortedError("enough"))
+        assert time.monotonic() - began < 1
+        released.set()
+        me.comm.shutdown()
+
+    world(1, body, close=False)
+
+
+def test_an_error_that_nccl_reports_later_ends_the_works_with_a_hint() -> None:
+    def body(me: Member) -> None:
+        me.comm.start(0)
+        me.double.async_error = me.double.api.nccl.NcclError("NCCL_ERROR_REMOTE_ERROR: remote process exited")
+        stuck = me.comm.irecv(me.array([0.0]), 0, 0)
+        error = error_of(stuck.synchronize)
+        assert isinstance(error, DistBackendError)
+        assert "a peer has ended" in str(error)
+        me.comm.shutdown()
+
+    world(1, body, close=False)
+
+
+def test_a_busy_nonblocking_communicator_is_no_error() -> None:
+    def body(me: Member) -> None:
+        me.comm.start(0)
+        me.double.async_error = KeyError(7)
+        me.comm.lanes()[0].check()
+
+    world(1, body)
+
+
+def test_a_call_that_nccl_refuses_ends_the_group_of_calls_and_the_communicator() -> None:
+    def body(me: Member) -> None:
+        me.comm.start(0)
+        refusal = me.double.api.nccl.NcclError("NCCL_ERROR_INVALID_ARGUMENT: invalid argument")
+
+        def refuse(*args: int) -> None:
+            raise refusal
+
+        me.comm.lanes()[0].comm.recv = refuse
+        me.double.log.clear()
+        error = error_of(lambda: me.comm.gather([me.array([0.0])], me.array([1.0]), 0, T))
+        assert isinstance(error, DistBackendError)
+        assert error.__cause__ is not None
+        assert "gather #0 on group 'test', rank 0" in str(error)
+        assert "which argument NCCL refuses" in str(error)
+        assert [name for name in me.double.names() if name.startswith("group")] == ["groupStart", "groupEnd"]
+        assert me.comm.failure is error
+        me.comm.shutdown()
+
+    world(1, body, close=False)
+
+
+def test_closing_gives_up_on_a_communicator_that_does_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "_DESTROY_S", 0.1)
+
+    def body(me: Member) -> None:
+        me.comm.start(0)
+        released = threading.Event()
+        me.comm.lanes()[0].comm.destroy = lambda: released.wait(T)
+        error = error_of(me.comm.shutdown)
+        assert "NCCL has not let go" in str(error)
+        released.set()
+
+    world(1, body, close=False)
+
+
+def test_closing_delivers_what_has_been_sent() -> None:
+    def body(me: Member) -> Any:
+        into = me.array([0.0])
+        if me.rank == 0:
+            me.comm.isend(me.array([7.0]), 1, 0)
+        else:
+            me.comm.irecv(into, 0, 0).synchronize()
+        me.comm.drain(T)
+        me.comm.shutdown()
+        return into.host[0]
+
+    assert world(2, body, close=False) == [0.0, 7.0]
+
+
+def test_closing_leaves_no_thread_behind_but_those_of_the_double() -> None:
+    def body(me: Member) -> None:
+        me.comm.barrier(T).wait()
+        me.comm.send(me.array([1.0]), 1, 0, T) if me.rank == 0 else me.comm.recv(me.array([0.0]), 0, 0, T)
+
+    world(2, body)
+    for thread in threading.enumerate():
+        if thread.name.startswith("rankwise") and "'test'" in thread.name:
+            thread.join(T)
+            assert not thread.is_alive(), thread.name
+
+
+@pytest.mark.parametrize("word", HINTS)
+def test_every_result_of_nccl_has_a_hint(word: str) -> None:
+    error = translate(RuntimeError(f"NCCL_ERROR_{word}: something"), "all_reduce")
+    assert isinstance(error, DistBackendError)
+    assert HINTS[word] in str(error)
+
+
+@pytest.mark.parametrize("error", [DistTimeoutError("late"), DistBackendError("broken"), GroupAbortedError("enough")])
+def test_a_notice_makes_the_same_error_again(error: DistError) -> None:
+    again = from_notice(to_notice(error))
+    assert (type(again), str(again)) == (type(error), str(error))
+
+
+def test_a_notice_of_a_kind_that_does_not_travel_is_an_abort() -> None:
+    assert isinstance(from_notice(json.dumps({"kind": "Odd", "message": "m"})), GroupAbortedError)

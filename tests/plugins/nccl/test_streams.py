@@ -1,0 +1,235 @@
+"""The order between the caller's stream and NCCL's, and how long buffers live."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ranks import PATIENCE_S, Fabric, Member, world
+
+from rankwise.errors import DistTimeoutError, UnsupportedOperationError
+from rankwise.reduce_op import ReduceOp
+from rankwise.store import HashStore
+
+T = PATIENCE_S
+SUM = ReduceOp.SUM
+
+
+def alone(body: Callable[[Member], None]) -> None:
+    """Run `body` in a world of one whose lane of collectives has started."""
+
+    def prepared(me: Member) -> None:
+        me.comm.start(0)
+        me.double.log.clear()
+        body(me)
+
+    world(1, prepared)
+
+
+def current(me: Member) -> Any:
+    return me.double.api.cuda.get_current_stream()
+
+
+def gate(stream: Any) -> Callable[[], None]:
+    """Make a stream wait until what is returned is called."""
+    opened = threading.Event()
+    stream.put(lambda: opened.wait(T))
+    return opened.set
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + T
+    while not condition():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.001)
+
+
+def test_events_order_the_streams_both_ways() -> None:
+    def body(me: Member) -> None:
+        opened = gate(current(me))  # what has ended need not be waited for
+        work = me.comm.all_reduce(me.array([1.0]), SUM, T)
+        work.wait()
+        opened()
+        names = me.double.names()
+        assert names == ["record", "wait_event", "allReduce", "record", "wait_event"]
+        ready, before, _, done, after = me.double.log
+        own = work.lane.stream.ptr
+        assert ready[1:] == (before[1], 0)
+        assert before[2] == done[2] == own != 0
+        assert after[1:] == (done[1], 0)
+
+    alone(body)
+
+
+def test_an_operation_waits_for_what_the_caller_has_queued_before_it() -> None:
+    def body(me: Member) -> None:
+        stream, array, seen = current(me), me.array([0.0]), []
+        opened = gate(stream)
+        stream.put(lambda: array.host.__setitem__(0, 5.0))
+        twice = me.comm.all_reduce(array, ReduceOp.AVG, T)
+        twice.wait()
+        stream.put(lambda: seen.append(float(array.host[0])))
+        assert not twice.poll()
+        opened()
+        stream.synchronize()
+        assert seen == [5.0]
+
+    alone(body)
+
+
+def test_what_the_caller_queues_after_a_wait_comes_after_the_operation() -> None:
+    def body(me: Member) -> None:
+        array, order = me.array([1.0]), []
+        work = me.comm.all_reduce(array, SUM, T)
+        work.synchronize()
+        opened = gate(work.lane.stream)
+        second = me.comm.all_reduce(array, SUM, T)
+        second.lane.stream.put(lambda: order.append("nccl"))
+        second.lane.stream.put(lambda: None)
+        third = me.comm.all_reduce(array, SUM, T)
+        third.wait()
+        current(me).put(lambda: order.append("caller"))
+        opened()
+        current(me).synchronize()
+        assert order == ["nccl", "caller"]
+
+    alone(body)
+
+
+def test_wait_does_not_block_the_host_and_synchronize_does() -> None:
+    def body(me: Member) -> None:
+        opened = gate(current(me))
+        work = me.comm.all_reduce(me.array([1.0]), SUM, T)
+        assert not work.is_completed()
+        assert work.wait()
+        assert work.is_completed()  # for the stream that waits
+        assert not work.poll()  # but the device is not done
+        threading.Timer(0.05, opened).start()
+        work.synchronize()
+        assert work.poll()
+
+    alone(body)
+
+
+def test_a_wait_with_a_time_out_blocks_until_it_passes_and_may_be_repeated() -> None:
+    def body(me: Member) -> None:
+        opened = gate(current(me))
+        work = me.comm.all_reduce(me.array([1.0]), SUM, T)
+        with pytest.raises(DistTimeoutError, match="all_reduce #0 on group 'test', rank 0: not done after"):
+            work.wait(0.01)
+        opened()
+        assert work.wait(T)
+
+    alone(body)
+
+
+def test_buffers_live_until_the_device_is_done_with_them() -> None:
+    def body(me: Member) -> None:
+        opened = gate(current(me))
+        array = me.array([1.0])
+        watched = weakref.ref(array)
+        me.comm.all_reduce(array, SUM, T).wait()
+        del array
+        gc.collect()
+        assert watched() is not None
+        opened()
+        eventually(lambda: gc.collect() is not None and watched() is None)
+
+    alone(body)
+
+
+def test_scratch_belongs_to_the_streams_own_memory() -> None:
+    def body(me: Member) -> None:
+        streams: list[Any] = []
+        empty = me.double.api.cupy.empty
+        me.double.api.cupy.empty = lambda *a: streams.append(me.double.local.stream) or empty(*a)
+        parts = [me.array([0.0]), me.array([0.0])]
+        work = me.comm.all_gather(parts, me.array([1.0]), T)
+        work.synchronize()
+        assert streams == [work.lane.stream]
+
+    world(2, body)
+
+
+def test_the_current_device_is_as_before_after_an_operation_on_another_one() -> None:
+    def body(me: Member) -> None:
+        me.double.device = 3
+        me.comm.all_reduce(me.array([1.0]), SUM, T).synchronize()
+        assert me.double.current() == 3
+
+    world(1, body)
+
+
+def test_callbacks_futures_and_await_are_about_the_device() -> None:
+    def body(me: Member) -> None:
+        opened = gate(current(me))
+        work = me.comm.all_reduce(me.array([1.0]), SUM, T)
+        called = threading.Event()
+        work.add_done_callback(lambda w: called.set())
+        future = work.get_future()
+        work.wait()
+        assert not future.done()
+        assert not called.is_set()
+        opened()
+        assert called.wait(T)
+        assert future.result(T) is None
+
+        async def waits() -> bool:
+            await work
+            return work.is_success()
+
+        assert asyncio.run(waits())
+        late: list[Any] = []
+        work.add_done_callback(late.append)
+        assert late == [work]
+
+    alone(body)
+
+
+def test_groups_of_one_device_do_not_wait_for_each_other() -> None:
+    def body(me: Member) -> None:
+        other = Member(0, 1, me.context.store, me.double.fabric)
+        opened = gate(current(me))
+        held = me.comm.all_reduce(me.array([1.0]), SUM, T)
+        other.comm.all_reduce(me.array([1.0]), SUM, T).synchronize()
+        assert not held.poll()
+        opened()
+        held.synchronize()
+        other.comm.shutdown()
+
+    alone(body)
+
+
+class TestCapture:
+    """Operations within a graph that is being captured."""
+
+    def test_they_are_joined_but_never_asked_about(self) -> None:
+        def body(me: Member) -> None:
+            stream = me.double.api.cuda.Stream(non_blocking=True)
+            me.double.capturing = True
+            with stream:
+                work = me.comm.all_reduce(me.array([1.0]), SUM, T)
+                work.wait()
+            me.double.capturing = False
+            assert work.captured
+            assert me.double.log[-1] == ("wait_event", work.done.number, stream.ptr)
+            work.done.happened.wait(T)
+            assert not work.poll()
+            assert not work.lane.pending
+
+        alone(body)
+
+    def test_nccl_is_not_started_within_one(self) -> None:
+        me = Member(0, 2, HashStore(), Fabric())
+        me.double.capturing = True
+        with me.double.api.cuda.Stream(non_blocking=True), pytest.raises(UnsupportedOperationError, match="before"):
+            me.comm.isend(me.array([1.0]), 1, 0)
+        me.double.capturing = False
+        assert me.comm.failure is None
+        me.comm.shutdown()
