@@ -19,11 +19,7 @@ environment() {
     echo "$wanted" >"$stamp"
 }
 
-# The distributions under test, as arguments for pip: the core and every plugin that is there.
-editable() {
-    local plugin
-    printf -- '-e\n.\n'
-    for plugin in plugins/*/pyproject.toml; do
-        [ -e "$plugin" ] && printf -- '-e\n./%s\n' "$(dirname "$plugin")"
-    done
+# packages MPI: the distributions under test as arguments for pip, the core and all plugins, with this MPI library.
+packages() {
+    printf '%s\n' -e . -e ./plugins/gloo_tcp -e "./plugins/mpi[$1]" -e ./plugins/nccl
 }
