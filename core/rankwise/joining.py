@@ -49,6 +49,8 @@ def join(
     if runtime is not None:
         rank, world_size = runtime.rank, runtime.size
         if store is None and init_method is None:
+            if runtime.store is not None:
+                runtime.store.set_timeout(deadline.remaining())
             return Place(runtime.store, rank, world_size)
     if store is not None:
         _check_given(rank, world_size)

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,17 +27,27 @@ class Cluster:
         self.environment = {**os.environ, "PYTHONPATH": SOURCE, "RANKWISE_SECRET_FILE": str(folder / "secret")}
         self.environment.pop("RANKWISE_SECRET_FD", None)
         self.port = _free_pair()
+        self.nodes: list[subprocess.Popen[str]] = []
 
     def start(self, node: int, *arguments: str, nnodes: int = 2) -> subprocess.Popen[str]:
         where = ["--nnodes", str(nnodes), "--node-rank", str(node), "--master-addr", "127.0.0.1"]
-        return subprocess.Popen(
-            [sys.executable, "-m", "rankwise.cli", "run", *where, "--master-port", str(self.port), *arguments],
+        where += ["--master-port", str(self.port), "--join-timeout", "20"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rankwise.cli", "run", *where, *arguments],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.nodes.append(process)
+        return process
+
+    def end(self) -> None:
+        """Leave nothing behind, even if a test has failed."""
+        for process in self.nodes:
+            process.kill()
+            process.communicate()
 
     def finish(self, *nodes: subprocess.Popen[str]) -> list[tuple[int, str, str]]:
         ends = [node.communicate(timeout=TIMEOUT_S) for node in nodes]
@@ -44,8 +55,10 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
-    return Cluster(tmp_path)
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    made.end()
 
 
 def _free_pair() -> int:

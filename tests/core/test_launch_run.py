@@ -56,7 +56,11 @@ class Launcher:
 
     def run(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         with self.start(*arguments, **settings) as process:
-            out, err = process.communicate(timeout=TIMEOUT_S)
+            try:
+                out, err = process.communicate(timeout=TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def pids(self) -> list[int]:

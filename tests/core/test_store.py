@@ -273,8 +273,10 @@ class TestStore:
 
     def test_waiting_ends_for_all_who_wait(self, store: Store, threads: ThreadPoolExecutor) -> None:
         waiting = [threads.submit(store.get, "key") for _ in range(7)]
-        threading.Timer(0.02, store.set, ("key", "there")).start()
+        setter = threading.Timer(0.02, store.set, ("key", "there"))
+        setter.start()
         assert {call.result(PATIENCE_S) for call in waiting} == {b"there"}
+        setter.join()
 
     @pytest.mark.parametrize("timeout_s", [0.01, 0.1])
     def test_waiting_in_vain_ends_at_its_time_out(self, store: Store, timeout_s: float) -> None:
@@ -423,10 +425,12 @@ class TestStore:
         if isinstance(store, PrefixStore):
             store = store.underlying_store
         waiting = [threads.submit(store.get, "key"), threads.submit(store.queue_pop, "queue")]
-        threading.Timer(0.02, store.close).start()
+        closer = threading.Timer(0.02, store.close)
+        closer.start()
         for call in waiting:
             with pytest.raises(DistStoreError, match="closed"):
                 call.result(PATIENCE_S)
+        closer.join()
 
     def test_a_store_can_be_a_key_of_a_weak_dictionary(self, store: Store) -> None:
         from weakref import WeakKeyDictionary

@@ -87,6 +87,11 @@ def babbler(connection: socket.socket) -> None:
     connection.sendall(os.urandom(4096))
 
 
+def soon(call: Callable[..., object], *args: object) -> None:
+    """Call when whoever comes next is probably waiting; it does not matter if not."""
+    threading.Timer(0.05, call, args).start()
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
@@ -408,7 +413,7 @@ def test_malformed_requests_get_an_error_and_the_server_goes_on() -> None:
 def test_a_frame_beyond_the_bound_ends_that_connection_and_no_other() -> None:
     with pair() as (_, client), raw(client) as ask:
         assert ask(wire.encode_request(1, "add", None, ["n", 1])).value == 1
-        ask(bytes(wire.FRAME_NBYTES + 1), reply=False)
+        ask(bytes(wire.MAX_FRAME_NBYTES + 1), reply=False)
         assert wait_until(lambda: connections(client.port) == 2)
         assert client.add("n", 1) == 2
 
@@ -479,7 +484,7 @@ def wait_until(condition: Callable[[], bool]) -> bool:
 def test_waiting_clients_hear_at_once_that_the_store_is_closed(secret: bytes | None) -> None:
     with pair(secret) as (master, client), ThreadPoolExecutor(2) as threads:
         waiting: list[Future[Any]] = [threads.submit(client.get, "key"), threads.submit(client.barrier, "b", 2)]
-        threading.Timer(0.02, master.close).start()
+        soon(master.close)
         for call in waiting:
             with pytest.raises(DistNetworkError, match=r"the server is gone|nobody listens"):
                 call.result(PATIENCE_S)
@@ -491,7 +496,7 @@ def test_waiting_clients_hear_at_once_that_the_store_is_closed(secret: bytes | N
 
 def test_waiting_clients_hear_at_once_that_the_master_was_killed() -> None:
     with master_process() as (process, port), TCPStore("127.0.0.1", port, timeout=PATIENCE_S) as client:
-        threading.Timer(0.05, process.kill).start()
+        soon(process.kill)
         with pytest.raises(DistNetworkError, match="the server is gone"):
             client.get("key")
 
@@ -576,7 +581,7 @@ def test_a_store_that_is_forgotten_is_closed() -> None:
 
 def test_an_interrupt_ends_the_waiting_and_the_store_can_still_be_used() -> None:
     with pair() as (_, client):
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        soon(os.kill, os.getpid(), signal.SIGINT)
         begin = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             client.get("key")
@@ -609,18 +614,20 @@ def test_a_forked_child_is_refused_and_cannot_harm_the_parent() -> None:
 
 def test_a_forked_child_does_not_keep_the_port() -> None:
     with pair() as (master, _):
-        reader, writer = os.pipe()
+        here, there = socket.socketpair()
         child = os.fork()
         if child == 0:
-            os.close(writer)
-            os.read(reader, 1)
+            here.close()
+            there.sendall(b"forked")
+            there.recv(1)
             os._exit(0)
+        there.close()
+        assert here.recv(6) == b"forked"
     try:
         with TCPStore("127.0.0.1", master.port, is_master=True, timeout=PATIENCE_S) as again:
             assert again.num_keys() == 0
     finally:
-        os.close(writer)
-        os.close(reader)
+        here.close()
         os.waitpid(child, 0)
 
 

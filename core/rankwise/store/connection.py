@@ -74,7 +74,7 @@ class Connection:
         self._monitor: Any = None
         self._socket = socket = context.socket(zmq.DEALER)
         socket.linger = 0
-        socket.maxmsgsize = wire.FRAME_NBYTES
+        socket.maxmsgsize = wire.MAX_FRAME_NBYTES
         # What answers after a break may be another server, so there is no second attempt: not for days. To forbid it
         # (-1), or to set `immediate`, would drop a reply that has come just before the server's end.
         socket.reconnect_ivl = _NEVER_MS

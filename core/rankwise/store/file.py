@@ -80,7 +80,7 @@ class FileStore(Store):
         """Become a user of the file."""
         self._pid, self._lock, self._table = os.getpid(), threading.Lock(), Table()
         self._journal = Journal(self._path, seats, self._timeout_s)
-        self._finalizer = weakref.finalize(self, _leave, self._journal, self._pid)
+        self._finalizer = weakref.finalize(self, _leave, self._lock, self._journal, self._pid)
 
     def _run(self, operation: Operation[_P, _R], limit_s: float, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         self._check_open(operation)
@@ -102,6 +102,8 @@ def _exclusively(lock: threading.Lock, journal: Journal, table: Table, limit_s: 
     if not lock.acquire(timeout=limit_s):
         raise DistTimeoutError(f"FileStore: another thread was busy with {journal.path} for {limit_s:g} s")
     try:
+        if journal.closed:
+            raise DistStoreError(f"FileStore({journal.path!r}): the store has been closed")
         journal.lock(limit_s)
         try:
             journal.read_into(table.values)
@@ -122,9 +124,10 @@ def _exclusively(lock: threading.Lock, journal: Journal, table: Table, limit_s: 
         lock.release()
 
 
-def _leave(journal: Journal, pid: int) -> None:
+def _leave(lock: threading.Lock, journal: Journal, pid: int) -> None:
     """Close the file; in a forked child, leave it to the parent."""
-    if pid == os.getpid():
-        journal.leave(GRACE_S)
-    else:
+    if pid != os.getpid():
         journal.abandon()
+    elif lock.acquire(timeout=GRACE_S):
+        journal.leave(GRACE_S)
+        lock.release()

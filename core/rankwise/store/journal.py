@@ -128,6 +128,11 @@ class Journal:
 
     # ------------------------------------------------------------------ the end
 
+    @property
+    def closed(self) -> bool:
+        """Whether the file has been closed."""
+        return self._descriptor < 0
+
     def leave(self, timeout_s: float) -> None:
         """Close the file; the last user removes it."""
         try:

@@ -134,7 +134,7 @@ class StoreServer:
             self._porter.bind(_ZAP_URL)
         socket = self._socket = self._context.socket(zmq.ROUTER)
         socket.linger = _LINGER_MS
-        socket.maxmsgsize = wire.FRAME_NBYTES
+        socket.maxmsgsize = wire.MAX_FRAME_NBYTES
         socket.sndhwm = socket.rcvhwm = _QUEUED_MESSAGES
         socket.handshake_ivl = _HANDSHAKE_MS
         socket.router_mandatory = True  # a reply that reaches nobody is an error, not lost

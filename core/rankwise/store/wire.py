@@ -17,6 +17,7 @@ __all__ = [
     "FRAME_NBYTES",
     "LATE",
     "MAGIC",
+    "MAX_FRAME_NBYTES",
     "MAX_MESSAGE_NBYTES",
     "MISSING",
     "OK",
@@ -40,8 +41,10 @@ VERSION = 1
 
 #: `compare_set` carries two values.
 MAX_MESSAGE_NBYTES = 2 * MAX_VALUE_NBYTES + (64 << 10)
-#: Messages travel in frames of this size, for ZeroMQ buffers as much for those who have yet to prove themselves.
+#: Messages travel in frames of this size, for ZeroMQ buffers a frame even for those who have yet to prove themselves.
 FRAME_NBYTES = 64 << 10
+#: What ZeroMQ takes: a frame, and what encryption adds to it.
+MAX_FRAME_NBYTES = FRAME_NBYTES + 256
 _MAX_WAIT_S = 1e10
 _MAX_TEXT = 1500
 

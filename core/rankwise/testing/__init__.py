@@ -9,10 +9,24 @@
 Importing this package registers the backend `local`.
 """
 
+from rankwise.testing.chaos import Chaos, RankKilledError, chaos_spec, register_chaos
+from rankwise.testing.conformance import conformance
 from rankwise.testing.harness import RankFailedError, RankPool, run_ranks
 from rankwise.testing.local import register_local
 from rankwise.testing.local_world import LocalWorld, local_world
 
-__all__ = ["LocalWorld", "RankFailedError", "RankPool", "local_world", "register_local", "run_ranks"]
+__all__ = [
+    "Chaos",
+    "LocalWorld",
+    "RankFailedError",
+    "RankKilledError",
+    "RankPool",
+    "chaos_spec",
+    "conformance",
+    "local_world",
+    "register_chaos",
+    "register_local",
+    "run_ranks",
+]
 
 register_local()

@@ -87,6 +87,7 @@ class RankPool:
                 were aborted; ranks that did not end by that were killed.
             DistTimeoutError: Some ranks did not return; the message shows the stacks of all.
         """
+        __tracebackhide__ = True  # the rank's own traceback says more
         task, timeout_s = Task.of(function, args), seconds(timeout)
         with self._lock:
             run = _Run(self._ready(), size or self.size)
@@ -131,6 +132,7 @@ class _Run:
 
     def finish(self, task: Task, timeout_s: float) -> list[Any]:
         """Hand out the task, and wait for all answers; for a little while only once a rank has failed."""
+        __tracebackhide__ = True
         for connection in list(self.pending):
             self._guarded(connection, lambda c: c.send(task))
         deadline = Deadline(timeout_s)

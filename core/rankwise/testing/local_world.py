@@ -44,6 +44,7 @@ class LocalWorld:
         Raises:
             DistTimeoutError: Some ranks stand still; the message shows where.
         """
+        __tracebackhide__ = True
         if not self._worlds:
             self._begin()
         try:
@@ -71,6 +72,7 @@ class LocalWorld:
         self._worlds = worlds
 
     def _run(self, function: Callable[..., T], args: tuple[Any, ...]) -> list[T]:
+        __tracebackhide__ = True
         results: list[T] = _Ranks(self._worlds).run(function, args, self._timeout_s)
         return results
 
@@ -103,6 +105,7 @@ class _Ranks:
         self._pending = set(range(len(worlds)))
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float) -> list[Any]:
+        __tracebackhide__ = True
         threads = [
             threading.Thread(
                 target=contextvars.copy_context().run,
@@ -165,6 +168,7 @@ def _destroy() -> None:
 
 def _raise_first(errors: dict[int, BaseException], places: str) -> None:
     """Raise the error that came first: those of ranks that were stopped by it say less."""
+    __tracebackhide__ = True
     own = {rank: error for rank, error in errors.items() if not isinstance(error, GroupAbortedError)} or errors
     rank, error = next(iter(own.items()))
     if hasattr(error, "add_note"):  # from Python 3.11

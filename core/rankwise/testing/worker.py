@@ -56,11 +56,11 @@ def main() -> None:
 
 def _prepare(setup: Setup) -> None:
     sys.path[:] = setup.sys_path
-    os.environ.update(setup.environ)
     if setup.python_path is None:
         os.environ.pop("PYTHONPATH", None)
     else:
         os.environ["PYTHONPATH"] = setup.python_path
+    os.environ.update(setup.environ)
 
 
 def _serve(connection: Connection[Any, Any]) -> None:

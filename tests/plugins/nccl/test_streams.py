@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ranks import PATIENCE_S, Fabric, Member, world
+from ranks import PATIENCE_S, Fabric, Member, array, world
 
-from rankwise.errors import DistTimeoutError, UnsupportedOperationError
+from rankwise.errors import DistTimeoutError, GroupAbortedError, UnsupportedOperationError
 from rankwise.reduce_op import ReduceOp
 from rankwise.store import HashStore
 
@@ -192,6 +192,19 @@ def test_callbacks_futures_and_await_are_about_the_device() -> None:
     alone(body)
 
 
+def test_callbacks_run_with_the_device_of_the_operation() -> None:
+    def body(me: Member) -> None:
+        opened = gate(current(me))
+        work = me.comm.all_reduce(array([1.0], device=2), SUM, T)
+        devices: list[int] = []
+        work.add_done_callback(lambda w: devices.append(me.double.current()))
+        opened()
+        eventually(lambda: devices)
+        assert devices == [2]
+
+    alone(body)
+
+
 def test_groups_of_one_device_do_not_wait_for_each_other() -> None:
     def body(me: Member) -> None:
         other = Member(0, 1, me.context.store, me.double.fabric)
@@ -232,4 +245,5 @@ class TestCapture:
             me.comm.isend(me.array([1.0]), 1, 0)
         me.double.capturing = False
         assert me.comm.failure is None
+        me.comm.fail(GroupAbortedError("the other rank never comes"))
         me.comm.shutdown()

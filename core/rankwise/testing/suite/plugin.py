@@ -41,7 +41,7 @@ class Kit:
         return isinstance(self.ranks, ThreadRanks)
 
     def lacks(self, name: str) -> str:
-        """Return why a feature, or an operation (on float32, a reduction with SUM), cannot be used; nothing if it can."""
+        """Return why a feature, or an operation on float32, cannot be used; nothing if it can."""
         offered = self.measurements.usable[name]
         if offered and (
             name in FEATURES or self.measurements.declares(name, "SUM" if name in REDUCING else None, "float32")

@@ -73,7 +73,7 @@ def grown(meeting: Meeting, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]
     def live() -> None:
         meeting.join(rank)
         group = dist.new_group()
-        still_usable(group)  # type: ignore[arg-type]
+        still_usable(group)
         dist.destroy_process_group()
 
     for _ in range(3):  # caches and lazily started threads of the process

@@ -35,7 +35,13 @@ _MISTAKES: dict[str, tuple[_Call, _Call, tuple[str, ...], tuple[str, ...]]] = {
         lambda **g: dist.all_reduce(numbers(1), **g),
         lambda **g: dist.all_reduce(numbers(1, 2), **g),
         ("all_reduce",),
-        ("1 elements", "2 elements"),
+        (),
+    ),
+    "shape": (
+        lambda **g: dist.all_reduce(numbers(1, 2).reshape(1, 2), **g),
+        lambda **g: dist.all_reduce(numbers(1, 2).reshape(2, 1), **g),
+        ("all_reduce",),
+        ("(1, 2)", "(2, 1)"),
     ),
     "dtype": (
         lambda **g: dist.all_reduce(numbers(1), **g),

@@ -62,7 +62,7 @@ def scatter_single(shape: tuple[int, ...]) -> None:
     inputs = [np.stack([_data(shape, source + 3 * to) for to in range(size)]) for source in range(size)]
     output = on_device(np.zeros(shape, np.float32))
     dist.reduce_scatter_single(output, on_device(inputs[rank]))
-    same(output, np.asarray(sum(inputs)[rank]))
+    same(output, np.sum([array[rank] for array in inputs], axis=0, dtype=np.float32))
 
 
 @needs("all_to_all")

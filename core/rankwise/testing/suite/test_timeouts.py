@@ -145,13 +145,13 @@ def monitored() -> str | None:
     return str(error)
 
 
-@needs("all_reduce")
+@needs("all_reduce", "timeout")
 def test_a_timeout_that_makes_no_sense_is_refused(kit: Kit) -> None:
     kit.run(2, nonsense)
 
 
 def nonsense() -> None:
     if dist.get_rank() == 0:
-        error_of((ValueError, TypeError), dist.all_reduce, numbers(1), timeout=-1)  # type: ignore[type-var]
+        error_of(ValueError, dist.all_reduce, numbers(1), timeout=-1)
         error_of(TypeError, dist.all_reduce, numbers(1), timeout="soon")
     still_usable()

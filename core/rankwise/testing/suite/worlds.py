@@ -102,11 +102,13 @@ class ThreadRanks(Ranks):
         self._worlds: dict[int, LocalWorld] = {}
 
     def run(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        __tracebackhide__ = True
         if size not in self._worlds:
             self._worlds[size] = LocalWorld(size, self.full_name, _TIMEOUT_S)
         return self._run(self._worlds[size], function, args)
 
     def run_alone(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        __tracebackhide__ = True
         world = LocalWorld(size, self.full_name, _TIMEOUT_S)
         try:
             return self._run(world, function, args)
@@ -115,6 +117,7 @@ class ThreadRanks(Ranks):
                 world.end()
 
     def run_outside(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        __tracebackhide__ = True
         meeting = Meeting(self.full_name, size, HashStore())
 
         def program() -> Any:
@@ -134,6 +137,8 @@ class ThreadRanks(Ranks):
         self.renew()
 
     def _run(self, world: LocalWorld, function: Callable[..., Any], args: tuple[Any, ...]) -> list[Any]:
+        __tracebackhide__ = True
+
         def program() -> list[Any]:
             use_device(self.device)  # in a context of its own, which the threads inherit
             return world.run(function, *args)
@@ -156,13 +161,16 @@ class ProcessRanks(Ranks):
         self._life: dict[int, int] = {}
 
     def run(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        __tracebackhide__ = True
         life = self._life.setdefault(size, next(self._names))
-        return self._run(size, in_world, life, False, FunctionName.of(function), args)
+        return self._run(size, in_world, life, FunctionName.of(function), args)
 
     def run_alone(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
-        return self._run(size, in_world, next(self._names), True, FunctionName.of(function), args)
+        __tracebackhide__ = True
+        return self._run(size, in_world, next(self._names), FunctionName.of(function), args)
 
     def run_outside(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        __tracebackhide__ = True
         return self._run(size, outside, next(self._names), FunctionName.of(function), args)
 
     def renew(self) -> None:
@@ -175,15 +183,16 @@ class ProcessRanks(Ranks):
         self._directory.cleanup()
 
     def _run(self, size: int, runner: Callable[..., Any], life: int, *args: Any) -> list[Any]:
+        __tracebackhide__ = True
         # A world of a runtime is as large as the runtime has made it; others can take some of the processes.
         number = size if self._has_runtime or self._launch else MAX_SIZE
         if number not in self._pools:
             self._pools[number] = RankPool(number, launch=self._launch, env=self._env)
         where = None if self._has_runtime else f"file://{self._directory.name}/{life}"
         meeting = Meeting(self.full_name, size, where)
-        pool = self._pools[number]
+        place = Place(self.module, self.device, meeting, life, (life, *self._life.values()))
         try:
-            return pool.run(runner, self.module, self.device, meeting, life, *args, timeout=_RUN_S, size=size)
+            return self._pools[number].run(runner, place, *args, timeout=_RUN_S, size=size)
         except BaseException:
             self.renew()
             raise
@@ -207,58 +216,55 @@ def register_from(module: str | None) -> None:
         registry.register(import_module(module).rankwise_backend(), replace=True)
 
 
-#: The worlds of this process, by size, and the life that each is in.
-_worlds: dict[int, tuple[int, World]] = {}
+@dataclass(frozen=True)
+class Place:
+    """Where a process is to run a function.
+
+    Attributes:
+        module: A module whose backend is to be registered first.
+        device: The kind of device under test.
+        meeting: How to join the world.
+        life: Which world of this process it is.
+        lives: All that are still needed.
+    """
+
+    module: str | None
+    device: str
+    meeting: Meeting
+    life: int
+    lives: tuple[int, ...]
+
+    def enter(self) -> None:
+        """Make the world of the life the current one, and leave those that are not needed any more.
+
+        A world is left by the call after the last one in it: then all ranks have ended there.
+        """
+        register_from(self.module)
+        use_device(self.device)
+        for life in [life for life in _worlds if life not in self.lives]:
+            _leave(_worlds.pop(life))
+        if self.life not in _worlds:
+            _worlds[self.life] = World()
+            watch_world(_worlds[self.life])
+        use(_worlds[self.life])
 
 
-def in_world(
-    module: str | None,
-    device: str,
-    meeting: Meeting,
-    life: int,
-    alone: bool,
-    function: FunctionName,
-    args: tuple[Any, ...],
-) -> Any:
-    """Run a function in the world of a life on this process, which is made if need be."""
-    world = _world_of(meeting.size, life, alone)
-    _enter(world, device, module)
+#: The worlds of this process, by life.
+_worlds: dict[int, World] = {}
+
+
+def in_world(place: Place, function: FunctionName, args: tuple[Any, ...]) -> Any:
+    """Run a function in a world of this process, which is made if need be."""
+    place.enter()
     if not dist.is_initialized():
-        meeting.join(from_environment().rank)
-    try:
-        return function.find()(*args)
-    finally:
-        if alone:
-            _leave(world)
+        place.meeting.join(from_environment().rank)
+    return function.find()(*args)
 
 
-def outside(
-    module: str | None, device: str, meeting: Meeting, life: int, function: FunctionName, args: tuple[Any, ...]
-) -> Any:
+def outside(place: Place, function: FunctionName, args: tuple[Any, ...]) -> Any:
     """Run a function in a world without a default group."""
-    world = World()
-    _enter(world, device, module)
-    try:
-        return function.find()(meeting, from_environment().rank, *args)
-    finally:
-        _leave(world)
-
-
-def _world_of(size: int, life: int, alone: bool) -> World:
-    if alone:
-        return World()
-    if size in _worlds and _worlds[size][0] != life:
-        _leave(_worlds.pop(size)[1])
-    if size not in _worlds:
-        _worlds[size] = life, World()
-    return _worlds[size][1]
-
-
-def _enter(world: World, device: str, module: str | None) -> None:
-    register_from(module)
-    use(world)
-    use_device(device)
-    watch_world(world)
+    place.enter()
+    return function.find()(place.meeting, from_environment().rank, *args)
 
 
 def _leave(world: World) -> None:
@@ -269,7 +275,7 @@ def _leave(world: World) -> None:
 
 
 def _leave_all() -> None:
-    for _, world in _worlds.values():
+    for world in _worlds.values():
         _leave(world)
 
 

@@ -22,6 +22,8 @@ _TAG_NBYTES = 8
 _SENDS_A_TURN = 8
 _FILLER = memoryview(bytes(1 << 16))
 _NOWHERE = memoryview(bytearray())
+#: The byte behind each payload: it is all there, or was filled up because the group was given up meanwhile.
+_GOOD, _BAD = b"\x01", b"\x00"
 
 
 class Guards(NamedTuple):
@@ -74,6 +76,7 @@ class Connection:
         self._broken = False
         #: How many more pieces of filler take the place of a payload that was given up.
         self._filler = 0
+        self._spoilt = False
         self._length = 0
         self._inbox = bytearray(_INBOX_NBYTES)
         self._view = memoryview(self._inbox)
@@ -82,6 +85,9 @@ class Connection:
         self._skip = 0
         self._whole: Callable[[], None] | None = None
         self._receiver: Request | None = None
+        #: A receive whose payload was filled up: it ends with the notice that follows.
+        self._doomed: Request | None = None
+        self._trailing = False
         self._paused = False
         self._writing = False
         office.watch(self, True, False)
@@ -97,7 +103,7 @@ class Connection:
     @property
     def idle(self) -> bool:
         """Whether everything has left."""
-        return self._broken or self.closed or not (self._parts or self._queue or self._filler)
+        return self._broken or self.closed or not (self._parts or self._queue or self._filler or self._spoilt)
 
     def flush(self) -> None:
         """Send until the socket is full."""
@@ -115,17 +121,17 @@ class Connection:
                 self._watch(writing=False)
                 return
             self._advance(sent)
-        self._watch(writing=bool(self._parts or self._queue or self._filler))
+        self._watch(writing=bool(self._parts or self._queue or self._filler or self._spoilt))
 
     def abort(self, header: Header, payload: bytes) -> list[Request]:
         """Drop what has not begun, fill up what has, send one last frame; return the requests that were dropped."""
         dropped = self.drop()
-        if self._parts and self._has_payload:
-            # In place of the caller's memory, which is the caller's again: the peer throws it away anyhow.
-            self._filler, rest = divmod(len(self._parts.pop()), len(_FILLER))
-            self._has_payload = False
-            if rest:
-                self._parts.append(_FILLER[:rest])
+        if len(self._parts) > 1 and self._has_payload:
+            # In place of the caller's memory, which is the caller's again; the peer is told that it is of no use.
+            *head, pending, _ = self._parts
+            self._filler, rest = divmod(len(pending), len(_FILLER))
+            self._has_payload, self._spoilt = False, True
+            self._parts = [*head, _FILLER[:rest]] if rest else head
         self._divert()
         self.send(header, memoryview(payload))
         return dropped
@@ -133,9 +139,10 @@ class Connection:
     def drop(self) -> list[Request]:
         """Forget the requests that use this connection, and return them."""
         dropped = [frame.request for frame in self._queue if frame.request is not None]
-        dropped += [request for request in (self._request, self._receiver) if request is not None]
+        mine = self._request, self._receiver, self._doomed
+        dropped += [request for request in mine if request is not None]
         self._queue.clear()
-        self._request = self._receiver = None
+        self._request = self._receiver = self._doomed = None
         return dropped
 
     def close(self) -> None:
@@ -151,6 +158,10 @@ class Connection:
             self._filler -= 1
             self._parts = [_FILLER]
             return True
+        if self._spoilt:
+            self._spoilt = False
+            self._parts = [_BAD]
+            return True
         if not self._queue:
             return False
         header, payload, self._request = self._queue.popleft()
@@ -159,7 +170,7 @@ class Connection:
             head += _tag(self.guards.mine, self._sent, head)
             self._sent += 1
         self._has_payload = payload is not None and len(payload) > 0
-        self._parts = [head, payload] if payload is not None and len(payload) else [head]
+        self._parts = [head, payload, _GOOD] if payload is not None and len(payload) else [head]
         return True
 
     def _advance(self, sent: int) -> None:
@@ -182,7 +193,7 @@ class Connection:
                     self._begin()
                     continue
             elif self._end > self._start:
-                self._copy()
+                self._take_trailer() if self._trailing else self._copy()
                 continue
             into = self._rest if len(self._rest) >= _DIRECT_NBYTES else self._room()
             try:
@@ -218,7 +229,7 @@ class Connection:
                     return
                 self._begin()
             elif self._end > self._start:
-                self._copy()
+                self._take_trailer() if self._trailing else self._copy()
             else:
                 return
 
@@ -264,11 +275,25 @@ class Connection:
         self._settle()
 
     def _settle(self) -> None:
-        """If the payload is whole, say so."""
+        """If the payload is whole, wait for the byte behind it."""
         if not self._skip and not len(self._rest) and self._whole is not None:
-            whole, self._whole, self._rest = self._whole, None, _NOWHERE
-            self._receiver = None
+            if self._length:
+                self._trailing = True
+            else:
+                self._finish()
+
+    def _finish(self) -> None:
+        whole, self._whole, self._rest, self._receiver = self._whole, None, _NOWHERE, None
+        if whole is not None:
             whole()
+
+    def _take_trailer(self) -> None:
+        self._trailing = False
+        good = self._inbox[self._start] == _GOOD[0]
+        self._start += 1
+        if not good:
+            self._doomed, self._whole = self._receiver, _nothing
+        self._finish()
 
     def _room(self) -> memoryview:
         if self._start == self._end:
@@ -287,7 +312,8 @@ class Connection:
         elif self._whole is not None:
             self._skip += len(self._rest)
             self._rest, self._whole, self._receiver = _NOWHERE, _nothing, None
-            self._settle()
+            if not self._trailing:
+                self._settle()
 
     def _watch(self, writing: bool) -> None:
         self._writing = writing

@@ -122,6 +122,8 @@ class Engine:
         #: The sends whose end the peer has to tell, and the receives whose payload was asked for.
         self._outgoing: dict[tuple[int, int], Request] = {}
         self._awaited: dict[tuple[int, int], Request] = {}
+        #: The receives that have met a message of which bytes are still to come.
+        self._claims: dict[int, Request] = {}
         me = cards[rank] if cards else None
         self.peers = [
             Peer(index, card, allow_near and me is not None and me.is_near(card)) for index, card in enumerate(cards)
@@ -592,6 +594,7 @@ class Engine:
     def _whole(self, arrival: Arrival) -> None:
         arrival.complete = True
         if arrival.claimed is not None:
+            self._claims.pop(id(arrival), None)
             self._hand_over(arrival, arrival.claimed)
 
     def _offer(self, source: int, header: Header) -> None:
@@ -670,7 +673,7 @@ class Engine:
         elif arrival.complete:
             self._hand_over(arrival, receive)
         else:
-            arrival.claimed = receive
+            arrival.claimed = self._claims[id(arrival)] = receive
 
     def _hand_over(self, arrival: Arrival, receive: Request) -> None:
         header, source, data = arrival.header, arrival.source, arrival.data
@@ -859,7 +862,8 @@ class Engine:
         receives, arrivals = self.matching.clear()
         requests = [*receives, *self._outgoing.values(), *self._awaited.values()]
         requests += [arrival.local for arrival in arrivals if arrival.local is not None]
-        requests += [arrival.claimed for arrival in arrivals if arrival.claimed is not None]
+        requests += self._claims.values()
+        self._claims.clear()
         requests += [receive for _, receive in self._jobs]
         self._outgoing.clear()
         self._awaited.clear()

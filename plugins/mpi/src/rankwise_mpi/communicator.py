@@ -104,14 +104,14 @@ class MpiCommunicator(MpiMessages):
             buffers = [((piece, piece.size, _BYTE), root) for piece in pieces(_flat_bytes(array), self.limit)]
             return self._several(self._broadcast, buffers, array, timeout_s, async_op)
         nbytes = array.nbytes
-        return self._issue(self._broadcast, ((array, nbytes, _BYTE), root), nbytes, timeout_s, async_op)
+        return self._call_mpi(self._broadcast, ((array, nbytes, _BYTE), root), nbytes, timeout_s, async_op)
 
     def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
         """Reduce into everyone's array, in place, by MPI_Allreduce."""
         how = kernel(op, array.dtype)
         if how.plain and array.size <= self.limit:
             args = (_IN_PLACE, (array, array.size, how.datatype), how.op)
-            return self._issue(self._all_reduce, args, array.nbytes, timeout_s, async_op)
+            return self._call_mpi(self._all_reduce, args, array.nbytes, timeout_s, async_op)
         total = op.accumulator(array) if how.widens or op.factor is not None else array
         calls = [
             (_IN_PLACE, (piece, piece.size, how.datatype), how.op) for piece in pieces(total, self.limit)
@@ -141,7 +141,7 @@ class MpiCommunicator(MpiMessages):
         if layout.copied:
             layout.fill(self.rank)
         args = (_IN_PLACE, layout.message)
-        return self._issue(self._natives["all_gather"], args, total, timeout_s, async_op, layout.receive)
+        return self._call_mpi(self._natives["all_gather"], args, total, timeout_s, async_op, layout.receive)
 
     def gather(
         self, parts: Sequence[Array] | None, array: Array, root: int, timeout_s: float, async_op: bool = False
@@ -150,13 +150,13 @@ class MpiCommunicator(MpiMessages):
         native = self._natives["gather"]
         if parts is None:
             buffer = message(array, array.nbytes, self.limit)
-            return self._issue(native, (buffer, None, root), 0, timeout_s, async_op)
+            return self._call_mpi(native, (buffer, None, root), 0, timeout_s, async_op)
         _copy_own(parts[root], array)
         layout = Layout(parts, self.limit, fill=False)
         if layout.copied:
             layout.fill(root)
         args = (_IN_PLACE, layout.message, root)
-        return self._issue(native, args, 0, timeout_s, async_op, layout.receive)
+        return self._call_mpi(native, args, 0, timeout_s, async_op, layout.receive)
 
     def scatter(
         self, array: Array, parts: Sequence[Array] | None, root: int, timeout_s: float, async_op: bool = False
@@ -165,10 +165,10 @@ class MpiCommunicator(MpiMessages):
         native = self._natives["scatter"]
         if parts is None:
             buffer = message(array, array.nbytes, self.limit)
-            return self._issue(native, (None, buffer, root), 0, timeout_s, async_op)
+            return self._call_mpi(native, (None, buffer, root), 0, timeout_s, async_op)
         _copy_own(array, parts[root])
         layout = Layout(parts, self.limit, fill=True)
-        return self._issue(native, (layout.message, _IN_PLACE, root), 0, timeout_s, async_op, layout.free)
+        return self._call_mpi(native, (layout.message, _IN_PLACE, root), 0, timeout_s, async_op, layout.free)
 
     def reduce_scatter(
         self, array: Array, parts: Sequence[Array], op: ReduceOp, timeout_s: float, async_op: bool = False
@@ -194,7 +194,7 @@ class MpiCommunicator(MpiMessages):
         finish = None if out is array and how.plain else lambda: _finish(op, out, array, self.size)
         args = ((whole, sum(counts), how.datatype), (out, out.size, how.datatype), counts, how.op)
         nbytes = sum(counts) * array.itemsize
-        return self._issue(self._natives["reduce_scatter"], args, nbytes, timeout_s, async_op, finish)
+        return self._call_mpi(self._natives["reduce_scatter"], args, nbytes, timeout_s, async_op, finish)
 
     def all_to_all(
         self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False
@@ -207,15 +207,15 @@ class MpiCommunicator(MpiMessages):
             received.receive()
 
         args = (sent.message, received.message)
-        return self._issue(self._natives["all_to_all"], args, 0, timeout_s, async_op, finish)
+        return self._call_mpi(self._natives["all_to_all"], args, 0, timeout_s, async_op, finish)
 
     def barrier(self, timeout_s: float, async_op: bool = False) -> Work:
         """Return once every rank has called, by MPI_Ibarrier."""
-        return self._issue(self._barrier, (), 0, timeout_s, async_op)
+        return self._call_mpi(self._barrier, (), 0, timeout_s, async_op)
 
     # ------------------------------------------------------------------ issuing
 
-    def _issue(
+    def _call_mpi(
         self,
         native: _Native,
         args: tuple[Any, ...],
@@ -226,7 +226,7 @@ class MpiCommunicator(MpiMessages):
     ) -> Work:
         """Make one call of MPI; `nbytes` must be the same on all ranks."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)
         if self._on_device:
             cuda.synchronize()
         if async_op:
@@ -267,7 +267,7 @@ class MpiCommunicator(MpiMessages):
         """Make the same call of MPI for each piece of an array; mostly there is one."""
         nbytes = array.nbytes
         if len(calls) == 1:
-            return self._issue(native, calls[0], nbytes, timeout_s, async_op, finish)
+            return self._call_mpi(native, calls[0], nbytes, timeout_s, async_op, finish)
         if async_op:
             with self._turn, self._translating(native.name):
                 requests = Requests([native.begin(*args) for args in calls])
@@ -276,7 +276,7 @@ class MpiCommunicator(MpiMessages):
         deadline = Deadline(timeout_s)
         with self._turn:
             for args in calls:
-                self._issue(native, args, nbytes, deadline.remaining(), False)
+                self._call_mpi(native, args, nbytes, deadline.remaining(), False)
         if finish is not None:
             finish()
         return COMPLETED

@@ -191,7 +191,7 @@ class MpiGroup(Communicator):
     def _attend(self) -> None:
         """See to what concerns the whole group while something waits: failures, notices, receives."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)
         for work in list(self._pending):
             if isinstance(work, ReceiveWork):
                 work.poll()
@@ -226,7 +226,7 @@ class MpiGroup(Communicator):
 
     def _ready(self, array: Array) -> None:
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)
         if self._on_device and type(array) is not np.ndarray:
             cuda.synchronize()
 

@@ -46,7 +46,7 @@ class MpiMessages(MpiGroup):
     def send(self, array: Array, dst: int, tag: int, timeout_s: float) -> None:
         """Send, and wait until the buffer is the caller's again."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)
         if self._on_device:
             self._ready(array)
         comm, place = self._pages.place(tag)
@@ -62,7 +62,7 @@ class MpiMessages(MpiGroup):
         if self.receives:
             return super().recv(array, src, tag, timeout_s)
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)
         comm, place = self._pages.place(tag)
         source = _ANY_SOURCE if src is None else src
         status = MPI.Status()

@@ -343,7 +343,7 @@ class NcclCommunicator(Communicator):
 
     def _put(self, works: list[NcclWork]) -> None:
         """Hand works over: in one group where all their lanes have started, else each lane's for itself."""
-        lanes = list(dict.fromkeys(work.lane for work in works))
+        lanes = [works[0].lane] if len(works) == 1 else list(dict.fromkeys(work.lane for work in works))
         try:
             if len(lanes) == 1:
                 lanes[0].put(works)

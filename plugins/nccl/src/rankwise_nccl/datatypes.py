@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankwise.arrays import dtype_name
+from rankwise.errors import UnsupportedOperationError
 from rankwise.reduce_op import ReduceOp
 
 __all__ = ["BYTE", "FLOAT8", "REDUCTIONS", "TYPES", "Reduction", "reduction"]
@@ -82,6 +83,8 @@ class Reduction(NamedTuple):
 def reduction(op: ReduceOp, dtype: np.dtype[np.generic]) -> Reduction:
     """Return how NCCL does what `REDUCTIONS` says that it does."""
     name = dtype_name(dtype)
+    if name not in REDUCTIONS.get(op.name, frozenset()):
+        raise UnsupportedOperationError(f"NCCL has no {op.name} of {name}")
     if name == "bool":
         return Reduction(BYTE, _BOOL_OPS[op.name])
     if name in _PAIRS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +26,9 @@ _DEFAULT_STREAMS = frozenset({0, 1})
 #: How long an abort waits for a thread that is just handing an operation to NCCL. One that is stuck there is freed by
 #: the abort itself.
 _HANDOVER_S = 1.0
+
+#: Does nothing, any number of times.
+_HERE = nullcontext()
 
 
 class Api(NamedTuple):
@@ -90,6 +93,9 @@ class Lane:
         self.lock = threading.RLock()
         self._start, self._failed, self._connect = start, failed, connect
         self._closed = False
+        # These are on the path of every operation.
+        self.new_event, self._current = api.cuda.Event, api.cuda.get_current_stream
+        self._current_device = api.cuda.runtime.getDevice
         with self.on_device():
             self.stream = api.cuda.Stream(non_blocking=True)
         self.started = threading.Event()
@@ -101,8 +107,8 @@ class Lane:
 
     def on_device(self) -> Any:
         """Return a context in which this lane's device is the current one."""
-        if self.api.cuda.runtime.getDevice() == self.device:
-            return nullcontext()
+        if self._current_device() == self.device:
+            return _HERE
         return self.api.cuda.Device(self.device)
 
     # ------------------------------------------------------------------ operations
@@ -110,7 +116,7 @@ class Lane:
     def prepare(self, work: NcclWork) -> None:
         """Mark the place of `work` in the caller's stream: what is there before it comes before it."""
         with self.on_device():
-            current = self.api.cuda.get_current_stream(self.device)
+            current = self._current(self.device)
             if current.ptr not in _DEFAULT_STREAMS and current.is_capturing():
                 if self.comm is None:
                     raise UnsupportedOperationError(
@@ -118,8 +124,8 @@ class Lane:
                         "on the group before the capture"
                     )
                 work.captured = True
-            work.ready = self.api.cuda.Event(disable_timing=True)
-            work.ready.record(current)
+            work.ready = ready = self.new_event(disable_timing=True)
+            ready.record(current)
 
     def put(self, works: list[NcclWork]) -> None:
         """Issue prepared works together, or queue them until the lane has started."""
@@ -134,7 +140,7 @@ class Lane:
     def join(self, work: NcclWork) -> None:
         """Make the caller's current stream wait for an issued work."""
         with self.on_device():
-            self.api.cuda.get_current_stream(self.device).wait_event(work.done)
+            self._current(self.device).wait_event(work.done)
 
     # ------------------------------------------------------------------ for the watchdog
 
@@ -212,25 +218,37 @@ class Lane:
             self.started.set()
 
 
-def issue(works: Iterable[NcclWork], api: Api) -> None:
+def issue(works: list[NcclWork], api: Api) -> None:
     """Hand over prepared works of lanes that have started, all in one group if there are several."""
     ours = [work for work in works if not work.ended]
+    if len(ours) == 1:
+        _call(ours[0], ours[0].lane)
+    elif ours:
+        with grouped(api.nccl):
+            for work in ours:
+                _call(work, work.lane)
     for work in ours:
-        if work.lane.comm is None:
-            raise DistBackendError(f"{work.title}: its communicator has been closed")
-        work.lane.stream.wait_event(work.ready)
-    with grouped(api.nccl) if len(ours) > 1 else nullcontext():
-        for work in ours:
-            try:
-                work.call(work.lane.comm, work.lane.stream.ptr)
-            except Exception as error:
-                raise translate(error, work.title) from error
-    for work in ours:
-        with work.lane.on_device():
-            if work.after is not None:
-                work.after(work.lane.stream.ptr)
-            work.done = api.cuda.Event(disable_timing=True)
-            work.done.record(work.lane.stream)
-        if not work.captured:
-            work.lane.pending.append(work)
-        work.issued = True
+        _end(work, work.lane)
+
+
+def _call(work: NcclWork, lane: Lane) -> None:
+    """Hand one operation to NCCL, behind what the caller's stream had to do before it."""
+    if lane.comm is None:
+        raise DistBackendError(f"{work.title}: its communicator has been closed")
+    lane.stream.wait_event(work.ready)
+    try:
+        work.call(lane.comm, lane.stream.ptr)
+    except Exception as error:
+        raise translate(error, work.title) from error
+
+
+def _end(work: NcclWork, lane: Lane) -> None:
+    """Mark the end of an operation in its lane's stream."""
+    with lane.on_device():
+        if work.after is not None:
+            work.after(lane.stream.ptr)
+        work.done = done = lane.new_event(disable_timing=True)
+        done.record(lane.stream)
+    if not work.captured:
+        lane.pending.append(work)
+    work.issued = True

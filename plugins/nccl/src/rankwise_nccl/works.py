@@ -119,7 +119,8 @@ class NcclWork:
             self.buffers = ()
             self.call = self.after = _nothing
         if future is not None:
-            _settle(future, error)
+            with self.lane.on_device():  # callbacks may well work on the arrays
+                _settle(future, error)
 
     def finish(self, timeout_s: float) -> None:
         """Block until the device is done, whatever becomes of the work.

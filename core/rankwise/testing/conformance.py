@@ -1,0 +1,32 @@
+"""`conformance`: the suite as a function."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["conformance"]
+
+_SUITE = "rankwise.testing.suite"
+
+
+def conformance(name: str, device: str = "cpu", extra_args: Sequence[str] = ()) -> int:
+    """Run the conformance suite on a backend, in a process of its own, and return pytest's exit code: 0 if all is well.
+
+    Args:
+        name: The backend.
+        device: The kind of device to prove it on.
+        extra_args: Further arguments for pytest, those of the suite included (`--report FILE`, `--launch COMMAND`).
+
+    Raises:
+        ModuleNotFoundError: pytest is not installed.
+    """
+    if importlib.util.find_spec("pytest") is None:
+        raise ModuleNotFoundError("the conformance suite runs on pytest: pip install 'rankwise[testing]'")
+    # The suite's own settings, whatever project this is called in.
+    settings = Path(__file__).with_name("suite") / "pytest.ini"
+    command = [sys.executable, "-m", "pytest", "-c", str(settings), "-p", f"{_SUITE}.plugin", "--pyargs", _SUITE]
+    return subprocess.run([*command, "--backend", name, "--device", device, *extra_args], check=False).returncode

@@ -1,0 +1,128 @@
+"""Runs all tests on the GPU, and writes what was found: where, with which versions, what passed, what was not tested.
+
+Called by scripts/test-gpu: run_all.py RESULTS [ARGUMENT OF THE CONFORMANCE SUITE...]
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[4]
+HERE = Path(__file__).parent
+
+#: What lets several ranks share one GPU, over sockets of this machine alone.
+SHARED = {
+    "NCCL_HOSTID": "rank-{rank}",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_IB_DISABLE": "1",
+    "CUDA_MODULE_LOADING": "LAZY",
+}
+
+#: Tests of the suite that cannot pass, and why.
+LEFT_OUT = {
+    "test_a_shorter_message_fills_the_beginning": "NCCL needs the same size at both ends of a message",
+    "test_a_longer_message_is_an_error_that_names_both_sizes": "NCCL needs the same size at both ends of a message",
+}
+
+_LIMIT_S = 540
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run all, write the results, and return the exit status."""
+    path = Path(arguments[0])
+    from rankwise_nccl.availability import availability
+
+    answer = availability()
+    if not answer:
+        print(f"test-gpu: nothing can be tested here: {answer.reason}; {answer.remedy}", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as directory:
+        runs = {
+            "without a GPU": pytest(Path(directory), [str(HERE.parent), "--ignore", str(HERE)]),
+            "streams and failures": pytest(Path(directory), [str(HERE)]),
+            "conformance": pytest(Path(directory), conformance(directory, arguments[1:])),
+        }
+        table = read_json(Path(directory) / "table.json")
+    results = {**machine(), "runs": runs, "capabilities": table, "not_tested": not_tested(runs)}
+    path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    # Status 5 means that nothing was selected.
+    failed = sum(len(run["failed"]) + (run["status"] not in (0, 5)) for run in runs.values())
+    print(f"test-gpu: wrote {path}: {sum(run['passed'] for run in runs.values())} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def conformance(directory: str, more: Sequence[str]) -> list[str]:
+    """Return the arguments that run the conformance suite."""
+    env = [word for name, value in SHARED.items() for word in ("--env", f"{name}={value}")]
+    skips = " and ".join(f"not {name}" for name in LEFT_OUT)
+    return [
+        *("--pyargs", "rankwise.testing.suite", "-p", "rankwise.testing.suite.plugin"),
+        *("--backend", "nccl", "--device", "cuda", "--launch", "processes", "--plugin-module", "rankwise_nccl.plugin"),
+        *("--report", f"{directory}/table.json", "-k", skips, *env, *more),
+    ]
+
+
+def pytest(directory: Path, arguments: Sequence[str]) -> dict[str, Any]:
+    """Run pytest, and return what passed, what failed and what was skipped."""
+    report = directory / "report.xml"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", f"--junitxml={report}", *arguments]
+    try:
+        status = subprocess.run(command, cwd=ROOT, timeout=_LIMIT_S, check=False).returncode
+    except subprocess.TimeoutExpired:
+        status = -1
+    passed, failed, skipped = 0, [], {}
+    cases = ElementTree.parse(report).iter("testcase") if report.exists() else ()
+    for case in cases:
+        name = f"{case.get('classname')}.{case.get('name')}"
+        skip = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed.append(name)
+        elif skip is not None:
+            skipped[name] = skip.get("message", "")
+        else:
+            passed += 1
+    return {"status": status, "passed": passed, "failed": failed, "skipped": skipped}
+
+
+def machine() -> dict[str, Any]:
+    """Return what it ran on. CUDA is asked in another process, so that this one holds no memory of the GPU."""
+    program = (
+        "import cupy, json; from cupy.cuda import nccl, runtime as r;"
+        "n = r.getDeviceCount(); p = [r.getDeviceProperties(i) for i in range(n)];"
+        "print(json.dumps(dict(gpus=[d['name'].decode() for d in p],"
+        " compute_capability=[f\"{d['major']}.{d['minor']}\" for d in p], cuda_driver=r.driverGetVersion(),"
+        " cuda_runtime=r.runtimeGetVersion(), nccl=nccl.get_version(), cupy=cupy.__version__)))"
+    )
+    found: dict[str, Any] = json.loads(subprocess.check_output([sys.executable, "-c", program], text=True, timeout=120))
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    told = subprocess.run(query, capture_output=True, text=True, check=False, timeout=60).stdout.splitlines()
+    driver = told[0].strip() if told else ""
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return {"date": now, "python": platform.python_version(), "driver": driver, **found, "environment": SHARED}
+
+
+def not_tested(runs: dict[str, Any]) -> dict[str, str]:
+    """Return what could not be tested, and why."""
+    reasons = {**LEFT_OUT, **{name: why for run in runs.values() for name, why in run["skipped"].items()}}
+    reasons["speed between GPUs"] = "the ranks share one GPU and talk over sockets"
+    reasons["NVLink, PCIe peer access and InfiniBand"] = "they need several GPUs, or several machines"
+    return reasons
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a file, or None if it is not there."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
