@@ -30,7 +30,7 @@ from rankwise.tags import FINGERPRINT_TAG
 if TYPE_CHECKING:
     from rankwise.contract import Communicator
 
-__all__ = ["Fingerprint", "agree"]
+__all__ = ["Fingerprint", "agree", "counts", "mismatch", "same_call"]
 
 _RECORD = struct.Struct("<QQQQQ")
 _UNIFORM = ("broadcast", "all_reduce", "reduce")
@@ -102,6 +102,14 @@ class Fingerprint:
         count = self.count if self.op in _UNIFORM else -1
         return _digest(self.op, self.reduce_op, self.root, self.dtype, count, self.parts, self.shape)
 
+    def record(self, rank: int, sequence: int) -> bytes:
+        """Return what the ranks exchange: 40 bytes that tell whether they make the same call."""
+        sent = received = 0
+        if self.sent or self.received:
+            sent = sum(_pair(rank, peer, count) for peer, count in self.sent) & _MASK
+            received = sum(_pair(peer, rank, count) for peer, count in self.received) & _MASK
+        return _RECORD.pack(sequence, self.digest(), self.count, sent, received)
+
 
 def agree(comm: Communicator, mine: Fingerprint, sequence: int, deadline: Deadline) -> tuple[int, ...]:
     """Compare this call with those of all other ranks, and return how many elements each of them contributes.
@@ -113,19 +121,21 @@ def agree(comm: Communicator, mine: Fingerprint, sequence: int, deadline: Deadli
     """
     if comm.size == 1:
         return (mine.count,)
-    record = _RECORD.pack(
-        sequence,
-        mine.digest(),
-        mine.count,
-        sum(_pair(comm.rank, peer, count) for peer, count in mine.sent) & _MASK,
-        sum(_pair(peer, comm.rank, count) for peer, count in mine.received) & _MASK,
-    )
-    rows = [_RECORD.unpack(row) for row in _exchange(comm, record, deadline)]
-    sequences, digests, counts, sent, received = zip(*rows, strict=True)
-    same = len(set(sequences)) == len(set(digests)) == 1 and sum(sent) & _MASK == sum(received) & _MASK
-    if not same:
-        raise _mismatch(comm, mine, sequence, deadline)
-    return counts
+    records = _exchange(comm, mine.record(comm.rank, sequence), deadline)
+    if not same_call(records):
+        raise mismatch(comm, mine, sequence, deadline)
+    return counts(records)
+
+
+def same_call(records: Sequence[bytes]) -> bool:
+    """Tell whether the records of all ranks belong to one call."""
+    sequences, digests, _, sent, received = zip(*map(_RECORD.unpack, records), strict=True)
+    return len(set(sequences)) == len(set(digests)) == 1 and sum(sent) & _MASK == sum(received) & _MASK
+
+
+def counts(records: Sequence[bytes]) -> tuple[int, ...]:
+    """Return how many elements each rank contributes."""
+    return tuple(_RECORD.unpack(record)[2] for record in records)
 
 
 def _exchange(comm: Communicator, record: bytes, deadline: Deadline) -> list[bytes]:
@@ -135,7 +145,8 @@ def _exchange(comm: Communicator, record: bytes, deadline: Deadline) -> list[byt
     return [row.tobytes() for row in table]
 
 
-def _mismatch(comm: Communicator, mine: Fingerprint, sequence: int, deadline: Deadline) -> CollectiveMismatchError:
+def mismatch(comm: Communicator, mine: Fingerprint, sequence: int, deadline: Deadline) -> CollectiveMismatchError:
+    """Exchange the calls in words, and return the error that all ranks are to raise; all must call this."""
     words = json.dumps({**asdict(mine), "sequence": sequence, "at": _call_site()}).encode()
     # All ranks must send the same number of bytes, and a rank may have a count for each of its peers.
     room = 1024 + 64 * comm.size

@@ -48,7 +48,7 @@ def broadcast_multigpu(
                 _copy(array, carrier)
 
     work = lane.broadcast(carrier, root, *terms(pg, carrier, "broadcast", async_op, None))
-    return finish(pg, _then(work, after), tensor_list, async_op)
+    return finish(pg, _then(work, after, carrier), tensor_list, async_op)
 
 
 def all_reduce_multigpu(
@@ -67,7 +67,7 @@ def all_reduce_multigpu(
             _copy(array, arrays[0])
 
     work = lane.all_reduce(total, inner, *terms(pg, total, "all_reduce", async_op, None))
-    return finish(pg, _then(work, after), tensor_list, async_op)
+    return finish(pg, _then(work, after, total), tensor_list, async_op)
 
 
 def reduce_multigpu(
@@ -92,7 +92,7 @@ def reduce_multigpu(
             _finish(op, total, arrays[index])
 
     work = lane.reduce(total, inner, root, *terms(pg, total, "reduce", async_op, None))
-    return finish(pg, _then(work, after), tensor_list, async_op)
+    return finish(pg, _then(work, after, total), tensor_list, async_op)
 
 
 def all_gather_multigpu(
@@ -124,7 +124,7 @@ def all_gather_multigpu(
                 _copy(out, row)
 
     work = lane.all_gather(list(whole), mine, *terms(pg, mine, "all_gather", async_op, None))
-    return finish(pg, _then(work, after), output_tensor_lists, async_op)
+    return finish(pg, _then(work, after, mine), output_tensor_lists, async_op)
 
 
 def reduce_scatter_multigpu(
@@ -156,7 +156,7 @@ def reduce_scatter_multigpu(
 
     parts = list(total.reshape(pg.size(), mine.size))
     work = lane.reduce_scatter(mine, parts, inner, *terms(pg, total, "reduce_scatter", async_op, None))
-    return finish(pg, _then(work, after), output_tensor_list, async_op)
+    return finish(pg, _then(work, after, total), output_tensor_list, async_op)
 
 
 def _reduced_here(
@@ -213,12 +213,20 @@ def _near(array: Array, target: Array) -> Array:
         return array.copy()
 
 
+def _synchronize(array: Array) -> None:
+    """Wait for what was begun on a GPU by this thread, whose stream is not the caller's."""
+    if type(array) is not np.ndarray:
+        import cupy
+
+        cupy.cuda.get_current_stream().synchronize()
+
+
 def _copy(out: Array, array: Array) -> None:
     out[...] = _near(array, out).reshape(out.shape)
 
 
-def _then(work: Work, after: Callable[[], None]) -> Work:
-    """Return a work that ends when `work` has and `after` has run."""
+def _then(work: Work, after: Callable[[], None], array: Array) -> Work:
+    """Return a work that ends when `work` has and `after` has run, on the device of `array` too."""
     whole = FutureWork()
 
     def ended(first: Work) -> None:
@@ -226,6 +234,7 @@ def _then(work: Work, after: Callable[[], None]) -> Work:
         if error is None:
             try:
                 after()
+                _synchronize(array)
             except Exception as failure:  # it belongs to whoever waits
                 error = failure
         if error is None:

@@ -121,6 +121,8 @@ def _exclusively(lock: threading.Lock, journal: Journal, table: Table, limit_s: 
     except OSError as error:
         raise DistStoreError(f"FileStore: cannot use {journal.path}: {error.strerror}") from error
     finally:
+        if journal.leaving:
+            journal.leave(GRACE_S)
         lock.release()
 
 
@@ -128,6 +130,9 @@ def _leave(lock: threading.Lock, journal: Journal, pid: int) -> None:
     """Close the file; in a forked child, leave it to the parent."""
     if pid != os.getpid():
         journal.abandon()
-    elif lock.acquire(timeout=GRACE_S):
+        return
+    # Should another thread be at it, it leaves in our place.
+    journal.leaving = True
+    if lock.acquire(timeout=GRACE_S):
         journal.leave(GRACE_S)
         lock.release()

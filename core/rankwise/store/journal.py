@@ -58,6 +58,8 @@ class Journal:
         #: At which length it is worth while to see whether most of it is outdated.
         self._look_at = _COMPACT_FROM_NBYTES
         self._descriptor = -1
+        #: That whoever is busy with it shall leave when he is done.
+        self.leaving = False
         deadline = Deadline(timeout_s)
         try:
             self._open(deadline)
@@ -134,12 +136,14 @@ class Journal:
         return self._descriptor < 0
 
     def leave(self, timeout_s: float) -> None:
-        """Close the file; the last user removes it."""
+        """Close the file, if it is open; the last user removes it."""
+        if self.closed:
+            return
         try:
             self.lock(timeout_s)
             if self._try_lock(fcntl.F_WRLCK, _PRESENCE_BYTE) and self._is_current():
                 os.unlink(self.path)
-        except (OSError, DistTimeoutError):
+        except OSError:
             pass  # it will be known as left over by the next run
         finally:
             self.abandon()

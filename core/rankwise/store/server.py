@@ -110,11 +110,11 @@ class StoreServer:
         import zmq
 
         _servers.discard(self)
-        knock = self._context.socket(zmq.DEALER)
-        knock.connect(PRIVATE_URL)
-        knock.send(self._stop_word)
-        self.thread.join()
-        knock.close(0)
+        with self._context.socket(zmq.DEALER) as knock:
+            knock.linger = 0
+            knock.connect(PRIVATE_URL)
+            knock.send(self._stop_word)
+            self.thread.join()
 
     def drop_in_child(self) -> None:
         """Close a forked child's copy of the listening socket, lest it keeps the port when the server has ended."""
@@ -209,8 +209,12 @@ class StoreServer:
         client, number = waiter.client, waiter.number
         try:
             result = waiter.operation(self._table, *waiter.args)
-        except (DistStoreError, ValueError) as error:
+        except DistStoreError as error:
             self._reply(client, number, wire.STORE_ERROR, str(error))
+            return
+        except Exception as error:
+            # A guest has written nonsense to where the store keeps its own values; that must not end the server.
+            self._reply(client, number, wire.STORE_ERROR, f"{waiter.operation.__name__} failed: {error}")
             return
         if not isinstance(result, Missing):
             if not self._reply(client, number, wire.OK, result) and waiter.operation is operations.queue_pop:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
@@ -73,7 +73,14 @@ class RankPool:
     ) -> None:
         self.close()
 
-    def run(self, function: Callable[..., T], *args: Any, timeout: Timeout = 60.0, size: int | None = None) -> list[T]:
+    def run(
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        timeout: Timeout = 60.0,
+        size: int | None = None,
+        doomed: Collection[int] = (),
+    ) -> list[T]:
         """Run `function(*args)` on every rank, and return what each returned.
 
         Args:
@@ -81,6 +88,7 @@ class RankPool:
             *args: Its arguments; they and the results are pickled.
             timeout: How long it may take.
             size: Run on the first so many ranks only.
+            doomed: Ranks whose process may die; that is no failure, and their result is None.
 
         Raises:
             RankFailedError: It raised on a rank, whose error and traceback are the cause. The groups of the others
@@ -90,7 +98,7 @@ class RankPool:
         __tracebackhide__ = True  # the rank's own traceback says more
         task, timeout_s = Task.of(function, args), seconds(timeout)
         with self._lock:
-            run = _Run(self._ready(), size or self.size)
+            run = _Run(self._ready(), size or self.size, doomed)
             try:
                 return run.finish(task, timeout_s)
             finally:
@@ -120,8 +128,8 @@ class RankPool:
 class _Run:
     """One run of a function: who has answered what."""
 
-    def __init__(self, processes: Processes, size: int) -> None:
-        self.processes = processes
+    def __init__(self, processes: Processes, size: int, doomed: Collection[int]) -> None:
+        self.processes, self._doomed = processes, doomed
         self.pending: dict[Connection[Any, Any], int] = dict(
             zip(processes.connections[:size], range(size), strict=True)
         )
@@ -167,6 +175,8 @@ class _Run:
         except (EOFError, OSError):
             rank = self.pending.pop(connection)
             self.died = True
+            if rank in self._doomed:
+                return
             self._errors[rank] = PeerDiedError(rank, "this host", self.processes.end_of(rank))
             self._last_lines = self._last_lines or self.processes.last_lines(rank)
 

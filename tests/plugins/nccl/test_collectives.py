@@ -198,7 +198,7 @@ def test_messages_of_a_pair_arrive_in_order() -> None:
     assert world(2, body)[1] == list(range(20))
 
 
-def test_a_batch_is_one_group_and_ends_it_when_a_call_fails() -> None:
+def test_a_batch_is_one_group() -> None:
     def body(me: Member) -> Any:
         out, into, peer = me.array([me.rank]), me.array([-1]), 1 - me.rank
         for _ in range(2):  # the first starts the lanes

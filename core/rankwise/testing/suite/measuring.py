@@ -21,9 +21,10 @@ from rankwise.contract import BackendSpec
 from rankwise.errors import UnsupportedOperationError
 from rankwise.registry import registry
 from rankwise.testing.suite.exercises import Case, perform, prepare
-from rankwise.testing.suite.worlds import Meeting, Ranks
+from rankwise.testing.suite.place import Meeting
+from rankwise.testing.suite.worlds import Ranks
 
-__all__ = ["REDUCING", "CellName", "Measurements"]
+__all__ = ["REDUCING", "CellName", "Measurements", "join_unguarded"]
 
 #: An operation, the name of a reduce op or None, and the name of a dtype.
 CellName = tuple[str, str | None, str]
@@ -165,6 +166,16 @@ def refusals(cases: list[Case], device: str, named: bool) -> list[str]:
 
 def try_unguarded(meeting: Meeting, rank: int, backend: str, case: Case) -> bool:
     """Tell whether a case works with a table that allows everything."""
+    join_unguarded(meeting, rank, backend)
+    try:
+        perform(case)
+    except Exception:  # the question is only whether it works
+        return False
+    return True
+
+
+def join_unguarded(meeting: Meeting, rank: int, backend: str) -> None:
+    """Join a world of the backend under another name, with a table that allows everything."""
     spec = registry.get(backend)
     open_name = backend + _UNDECLARED
     features = {**derived(*FEATURES)}
@@ -172,11 +183,6 @@ def try_unguarded(meeting: Meeting, rank: int, backend: str, case: Case) -> bool
     table = Capabilities(open_name, {device: Device(ops, features) for device in spec.capabilities.devices})
     registry.register(replace(spec, name=open_name, capabilities=table), replace=True)
     replace(meeting, backend=meeting.backend + _UNDECLARED, timeout_s=5.0).join(rank)
-    try:
-        perform(case)
-    except Exception:  # the question is only whether it works
-        return False
-    return True
 
 
 def _usable(backend: str, device: str) -> dict[str, bool]:

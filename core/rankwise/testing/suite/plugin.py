@@ -16,8 +16,9 @@ from rankwise.contract import BackendSpec
 from rankwise.errors import BackendNotFoundError, PluginError
 from rankwise.registry import registry
 from rankwise.testing.suite.measuring import REDUCING, CellName, Measurements
+from rankwise.testing.suite.place import register_from
 from rankwise.testing.suite.report import write_report
-from rankwise.testing.suite.worlds import Ranks, ThreadRanks, make_ranks, register_from
+from rankwise.testing.suite.worlds import Ranks, ThreadRanks, make_ranks
 
 __all__ = ["Kit", "needs"]
 
@@ -31,6 +32,7 @@ class Kit:
         self.spec, self.ranks = spec, ranks
         self.device = ranks.device
         self.run, self.run_alone, self.run_outside = ranks.run, ranks.run_alone, ranks.run_outside
+        self.run_doomed = ranks.run_doomed
         self.measurements = Measurements(ranks, spec)
         self.measured: list[CellName] = []
         self.features: dict[str, bool] = {}

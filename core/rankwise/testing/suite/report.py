@@ -25,7 +25,7 @@ def write_report(
         path: The file.
         measurements: What was measured.
         measured: The cells that were measured.
-        features: For each feature that was tried, whether its tests passed.
+        features: For each feature that was tried, whether it works.
     """
     device, declared = measurements.device, measurements.spec.capabilities
     shown = _measured_table(measurements, measured, features)
@@ -54,7 +54,9 @@ def _measured_table(
         worked = {name for name in measured if name[0] == op and measurements.worked(name)}
         ops[op] = _shown(ops[op], op, worked)
     cells = {name: declared.cell(name, device) for name in FEATURES}
-    cells = {name: cell if features.get(name, True) else _FAILED for name, cell in cells.items()}
+    for name, works in features.items():
+        if works != measurements.usable[name]:
+            cells[name] = replace(cells[name], support=Support.DERIVED) if works else _FAILED
     return Capabilities(declared.backend, {device: Device(ops, cells)})
 
 
@@ -81,5 +83,7 @@ def _differences(
         declares, works = measurements.declares(op, reduce, dtype), measurements.worked((op, reduce, dtype))
         if declares != works:
             found.append({"op": op, "reduce_op": reduce, "dtype": dtype, "declared": declares, "works": works})
-    found += [{"feature": name, "declared": True, "works": False} for name, works in features.items() if not works]
+    for name, works in features.items():
+        if works != measurements.usable[name]:
+            found.append({"feature": name, "declared": not works, "works": works})
     return found

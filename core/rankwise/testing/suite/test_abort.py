@@ -11,8 +11,8 @@ import pytest
 import rankwise as dist
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 from rankwise.testing.suite.expect import begun, error_of, numbers, settled, still_usable
+from rankwise.testing.suite.place import Meeting
 from rankwise.testing.suite.plugin import Kit, needs
-from rankwise.testing.suite.worlds import Meeting
 
 pytestmark = needs("abort")
 

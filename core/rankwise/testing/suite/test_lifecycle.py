@@ -10,8 +10,8 @@ import pytest
 import rankwise as dist
 from rankwise.process_group import ProcessGroup
 from rankwise.testing.suite.expect import error_of, numbers, still_usable
+from rankwise.testing.suite.place import Meeting
 from rankwise.testing.suite.plugin import Kit, needs
-from rankwise.testing.suite.worlds import Meeting
 
 pytestmark = needs("all_reduce")
 

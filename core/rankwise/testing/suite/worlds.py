@@ -4,62 +4,30 @@ from __future__ import annotations
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import rankwise as dist
 from rankwise.contract import BackendSpec
 from rankwise.errors import DistError
-from rankwise.launcher_env import from_environment
 from rankwise.registry import registry
-from rankwise.store import HashStore, Store
+from rankwise.store import HashStore
 from rankwise.testing.harness import RankPool
 from rankwise.testing.local import IN_THREADS
 from rankwise.testing.local_world import LocalWorld
 from rankwise.testing.messages import FunctionName
 from rankwise.testing.suite.arrays import use_device
-from rankwise.testing.worker import before_exit, watch_world
-from rankwise.world import World, use
+from rankwise.testing.suite.place import TIMEOUT_S, Meeting, Place, in_world, outside
 
-__all__ = ["MAX_SIZE", "Meeting", "ProcessRanks", "Ranks", "ThreadRanks", "make_ranks", "register_from"]
+__all__ = ["MAX_SIZE", "ProcessRanks", "Ranks", "ThreadRanks", "make_ranks"]
 
 #: The largest world of the suite.
 MAX_SIZE = 4
 
-_TIMEOUT_S = 15.0
 _RUN_S = 120.0
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """How a rank joins a world, as often as it likes.
-
-    Attributes:
-        backend: The backend, with its device, as `init_process_group` takes it.
-        size: Number of ranks.
-        where: A store, or the address of one; None where the backend's runtime knows.
-        timeout_s: The group's time-out.
-    """
-
-    backend: str
-    size: int
-    where: Store | str | None
-    timeout_s: float = _TIMEOUT_S
-
-    def join(self, rank: int) -> None:
-        """Make the default group."""
-        place: dict[str, Any] = {"rank": rank, "world_size": self.size}
-        if self.where is None:
-            place = {}
-        elif isinstance(self.where, Store):
-            place["store"] = self.where
-        else:
-            place["init_method"] = self.where
-        dist.init_process_group(self.backend, timeout=self.timeout_s, **place)
 
 
 class Ranks(ABC):
@@ -79,6 +47,10 @@ class Ranks(ABC):
     @abstractmethod
     def run_outside(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Run `function(meeting, rank, *args)` where there is no world yet."""
+
+    def run_doomed(self, size: int, doomed: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Run a function on a world of its own, in which the process of one rank dies, which returns None."""
+        raise NotImplementedError
 
     @abstractmethod
     def renew(self) -> None:
@@ -104,12 +76,12 @@ class ThreadRanks(Ranks):
     def run(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
         __tracebackhide__ = True
         if size not in self._worlds:
-            self._worlds[size] = LocalWorld(size, self.full_name, _TIMEOUT_S)
+            self._worlds[size] = LocalWorld(size, self.full_name, TIMEOUT_S, _RUN_S)
         return self._run(self._worlds[size], function, args)
 
     def run_alone(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
         __tracebackhide__ = True
-        world = LocalWorld(size, self.full_name, _TIMEOUT_S)
+        world = LocalWorld(size, self.full_name, TIMEOUT_S, _RUN_S)
         try:
             return self._run(world, function, args)
         finally:
@@ -173,6 +145,13 @@ class ProcessRanks(Ranks):
         __tracebackhide__ = True
         return self._run(size, outside, next(self._names), FunctionName.of(function), args)
 
+    def run_doomed(self, size: int, doomed: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        __tracebackhide__ = True
+        try:
+            return self._run(size, in_world, next(self._names), FunctionName.of(function), args, doomed=(doomed,))
+        finally:
+            self.renew()  # the pool starts anew
+
     def renew(self) -> None:
         # Whoever was told to stop has given up all its worlds.
         self._life.clear()
@@ -182,7 +161,9 @@ class ProcessRanks(Ranks):
             pool.close()
         self._directory.cleanup()
 
-    def _run(self, size: int, runner: Callable[..., Any], life: int, *args: Any) -> list[Any]:
+    def _run(
+        self, size: int, runner: Callable[..., Any], life: int, *args: Any, doomed: Collection[int] = ()
+    ) -> list[Any]:
         __tracebackhide__ = True
         # A world of a runtime is as large as the runtime has made it; others can take some of the processes.
         number = size if self._has_runtime or self._launch else MAX_SIZE
@@ -192,7 +173,7 @@ class ProcessRanks(Ranks):
         meeting = Meeting(self.full_name, size, where)
         place = Place(self.module, self.device, meeting, life, (life, *self._life.values()))
         try:
-            return self._pools[number].run(runner, place, *args, timeout=_RUN_S, size=size)
+            return self._pools[number].run(runner, place, *args, timeout=_RUN_S, size=size, doomed=doomed)
         except BaseException:
             self.renew()
             raise
@@ -206,77 +187,3 @@ def make_ranks(
     if launch == IN_THREADS:
         return ThreadRanks(spec.name, device, module)
     return ProcessRanks(spec.name, device, module, () if launch == ("processes",) else launch, env)
-
-
-def register_from(module: str | None) -> None:
-    """Register the backend of a module that is not installed."""
-    if module is not None:
-        from importlib import import_module
-
-        registry.register(import_module(module).rankwise_backend(), replace=True)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a process is to run a function.
-
-    Attributes:
-        module: A module whose backend is to be registered first.
-        device: The kind of device under test.
-        meeting: How to join the world.
-        life: Which world of this process it is.
-        lives: All that are still needed.
-    """
-
-    module: str | None
-    device: str
-    meeting: Meeting
-    life: int
-    lives: tuple[int, ...]
-
-    def enter(self) -> None:
-        """Make the world of the life the current one, and leave those that are not needed any more.
-
-        A world is left by the call after the last one in it: then all ranks have ended there.
-        """
-        register_from(self.module)
-        use_device(self.device)
-        for life in [life for life in _worlds if life not in self.lives]:
-            _leave(_worlds.pop(life))
-        if self.life not in _worlds:
-            _worlds[self.life] = World()
-            watch_world(_worlds[self.life])
-        use(_worlds[self.life])
-
-
-#: The worlds of this process, by life.
-_worlds: dict[int, World] = {}
-
-
-def in_world(place: Place, function: FunctionName, args: tuple[Any, ...]) -> Any:
-    """Run a function in a world of this process, which is made if need be."""
-    place.enter()
-    if not dist.is_initialized():
-        place.meeting.join(from_environment().rank)
-    return function.find()(*args)
-
-
-def outside(place: Place, function: FunctionName, args: tuple[Any, ...]) -> Any:
-    """Run a function in a world without a default group."""
-    place.enter()
-    return function.find()(place.meeting, from_environment().rank, *args)
-
-
-def _leave(world: World) -> None:
-    use(world)
-    if dist.is_initialized():
-        with suppress(DistError):
-            dist.destroy_process_group()
-
-
-def _leave_all() -> None:
-    for world in _worlds.values():
-        _leave(world)
-
-
-before_exit(_leave_all)

@@ -2,36 +2,11 @@
 
 from __future__ import annotations
 
-from rankwise import fingerprint as fp
 from rankwise.deadline import Deadline
 from rankwise.errors import DistTimeoutError
-from rankwise.fingerprint import Fingerprint
 from rankwise_gloo_tcp.board import Board
 
-__all__ = ["pack", "same", "compare", "counts", "timely"]
-
-
-def pack(rank: int, call: Fingerprint, sequence: int) -> bytes:
-    """Return the record of a call."""
-    sent = received = 0
-    if call.sent or call.received:
-        sent = sum(fp._pair(rank, peer, count) for peer, count in call.sent) & fp._MASK
-        received = sum(fp._pair(peer, rank, count) for peer, count in call.received) & fp._MASK
-    return fp._RECORD.pack(sequence, call.digest(), call.count, sent, received)
-
-
-def same(rows: list[bytes]) -> bool:
-    """Tell whether all records belong to one call."""
-    if rows.count(rows[0]) == len(rows):
-        record = fp._RECORD.unpack(rows[0])
-        return bool((record[3] * len(rows) - record[4] * len(rows)) & fp._MASK == 0)
-    sequences, digests, _, sent, received = zip(*map(fp._RECORD.unpack, rows), strict=True)
-    return len(set(sequences)) == len(set(digests)) == 1 and sum(sent) & fp._MASK == sum(received) & fp._MASK
-
-
-def counts(rows: list[bytes]) -> tuple[int, ...]:
-    """Return how many elements each rank contributes."""
-    return tuple(fp._RECORD.unpack(row)[2] for row in rows)
+__all__ = ["compare", "timely"]
 
 
 def compare(board: Board, record: bytes, names: tuple[int, ...], deadline: Deadline) -> list[bytes]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from rankwise import derived
-from rankwise import fingerprint as fp
 from rankwise.arrays import Array
 from rankwise.contract import Communicator, Context
 from rankwise.deadline import Deadline
@@ -21,7 +20,7 @@ from rankwise.errors import (
     GroupAbortedError,
     PeerDiedError,
 )
-from rankwise.fingerprint import Fingerprint
+from rankwise.fingerprint import Fingerprint, counts, mismatch, same_call
 from rankwise.reduce_op import ReduceOp
 from rankwise.work import Work
 from rankwise_gloo_tcp import agreement, plans
@@ -266,11 +265,11 @@ class GlooCommunicator(Communicator):
         if board is None:
             raise GroupAbortedError(f"group {self.context.name!r} has been destroyed")
         plan.offer(self)
-        record = agreement.pack(self.rank, call, sequence)
+        record = call.record(self.rank, sequence)
         rows = agreement.compare(board, record, self.context.global_ranks, deadline)
-        if not agreement.same(rows):
-            raise fp._mismatch(self, call, sequence, deadline)
-        plan.take(self, lambda: agreement.counts(rows), deadline)
+        if not same_call(rows):
+            raise mismatch(self, call, sequence, deadline)
+        plan.take(self, lambda: counts(rows), deadline)
 
 
 def _assign(target: Array, source: Array) -> None:

@@ -55,7 +55,11 @@ class Plan:
     """One call's way through shared memory. It stands where the core expects the body of a collective."""
 
     def offer(self, us: Fellows) -> None:
-        """Write what the others will want; nothing has been compared yet."""
+        """Write what the others will want; nothing has been compared yet.
+
+        Each call uses the areas once here, also one without data, so that ranks which disagree stay in step.
+        """
+        us.areas()
 
     def take(self, us: Fellows, counts: Callable[[], tuple[int, ...]], deadline: Deadline) -> None:
         """Finish, now that all have made the same call."""

@@ -164,7 +164,7 @@ def _nccl_error() -> str:
     if nccl.available:
         return ""
     reasons = [line for warning in told for line in str(warning.message).splitlines() if line.startswith("Reason")]
-    return _first_line(reasons[0]) if reasons else "libnccl.so.2 cannot be loaded"
+    return reasons[0].removeprefix("Reason:").strip() if reasons else "libnccl.so.2 cannot be loaded"
 
 
 def _first_line(text: str) -> str:

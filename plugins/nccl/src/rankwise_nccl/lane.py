@@ -221,6 +221,11 @@ class Lane:
 def issue(works: list[NcclWork], api: Api) -> None:
     """Hand over prepared works of lanes that have started, all in one group if there are several."""
     ours = [work for work in works if not work.ended]
+    for work in ours:
+        if work.lane.comm is None:
+            raise DistBackendError(f"{work.title}: its communicator has been closed")
+        # What the caller's stream had to do before the operation comes first.
+        work.lane.stream.wait_event(work.ready)
     if len(ours) == 1:
         _call(ours[0], ours[0].lane)
     elif ours:
@@ -232,10 +237,7 @@ def issue(works: list[NcclWork], api: Api) -> None:
 
 
 def _call(work: NcclWork, lane: Lane) -> None:
-    """Hand one operation to NCCL, behind what the caller's stream had to do before it."""
-    if lane.comm is None:
-        raise DistBackendError(f"{work.title}: its communicator has been closed")
-    lane.stream.wait_event(work.ready)
+    """Hand one operation to NCCL."""
     try:
         work.call(lane.comm, lane.stream.ptr)
     except Exception as error:

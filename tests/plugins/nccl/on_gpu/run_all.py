@@ -64,8 +64,11 @@ def conformance(directory: str, more: Sequence[str]) -> list[str]:
     """Return the arguments that run the conformance suite."""
     env = [word for name, value in SHARED.items() for word in ("--env", f"{name}={value}")]
     skips = " and ".join(f"not {name}" for name in LEFT_OUT)
+    import rankwise.testing.suite as suite
+
+    settings = Path(suite.__file__).with_name("pytest.ini")
     return [
-        *("--pyargs", "rankwise.testing.suite", "-p", "rankwise.testing.suite.plugin"),
+        *("-c", str(settings), "-p", "rankwise.testing.suite.plugin", "--pyargs", "rankwise.testing.suite"),
         *("--backend", "nccl", "--device", "cuda", "--launch", "processes", "--plugin-module", "rankwise_nccl.plugin"),
         *("--report", f"{directory}/table.json", "-k", skips, *env, *more),
     ]

@@ -1,0 +1,123 @@
+"""A rank's own side of the suite: the worlds that its process is in, and how it joins and leaves them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import rankwise as dist
+from rankwise.errors import DistError
+from rankwise.launcher_env import from_environment
+from rankwise.registry import registry
+from rankwise.store import Store
+from rankwise.testing.messages import FunctionName
+from rankwise.testing.suite.arrays import use_device
+from rankwise.testing.worker import before_exit, watch_world
+from rankwise.world import World, use
+
+__all__ = ["TIMEOUT_S", "Meeting", "Place", "in_world", "outside", "register_from"]
+
+#: The time-out of the groups under test.
+TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """How a rank joins a world, as often as it likes.
+
+    Attributes:
+        backend: The backend, with its device, as `init_process_group` takes it.
+        size: Number of ranks.
+        where: A store, or the address of one; None where the backend's runtime knows.
+        timeout_s: The group's time-out.
+    """
+
+    backend: str
+    size: int
+    where: Store | str | None
+    timeout_s: float = TIMEOUT_S
+
+    def join(self, rank: int) -> None:
+        """Make the default group."""
+        place: dict[str, Any] = {"rank": rank, "world_size": self.size}
+        if self.where is None:
+            place = {}
+        elif isinstance(self.where, Store):
+            place["store"] = self.where
+        else:
+            place["init_method"] = self.where
+        dist.init_process_group(self.backend, timeout=self.timeout_s, **place)
+
+
+def register_from(module: str | None) -> None:
+    """Register the backend of a module that is not installed."""
+    if module is not None:
+        registry.register(import_module(module).rankwise_backend(), replace=True)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process is to run a function.
+
+    Attributes:
+        module: A module whose backend is to be registered first.
+        device: The kind of device under test.
+        meeting: How to join the world.
+        life: Which world of this process it is.
+        lives: All that are still needed.
+    """
+
+    module: str | None
+    device: str
+    meeting: Meeting
+    life: int
+    lives: tuple[int, ...]
+
+    def enter(self) -> None:
+        """Make the world of the life the current one, and leave those that are not needed any more.
+
+        A world is left by the call after the last one in it: then all ranks have ended there.
+        """
+        register_from(self.module)
+        use_device(self.device)
+        for life in [life for life in _worlds if life not in self.lives]:
+            _leave(_worlds.pop(life))
+        if self.life not in _worlds:
+            _worlds[self.life] = World()
+            watch_world(_worlds[self.life])
+        use(_worlds[self.life])
+
+
+#: The worlds of this process, by life.
+_worlds: dict[int, World] = {}
+
+
+def in_world(place: Place, function: FunctionName, args: tuple[Any, ...]) -> Any:
+    """Run a function in a world of this process, which is made if need be."""
+    place.enter()
+    if not dist.is_initialized():
+        place.meeting.join(from_environment().rank)
+    return function.find()(*args)
+
+
+def outside(place: Place, function: FunctionName, args: tuple[Any, ...]) -> Any:
+    """Run a function in a world without a default group."""
+    place.enter()
+    return function.find()(place.meeting, from_environment().rank, *args)
+
+
+def _leave(world: World) -> None:
+    use(world)
+    if dist.is_initialized():
+        with suppress(DistError):
+            dist.destroy_process_group()
+
+
+def _leave_all() -> None:
+    for world in _worlds.values():
+        _leave(world)
+
+
+before_exit(_leave_all)

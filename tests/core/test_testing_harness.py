@@ -1,0 +1,274 @@
+"""The harness: functions on processes, and what becomes of them."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise.errors import DistTimeoutError, PeerDiedError
+from rankwise.testing import RankFailedError, RankPool, run_ranks
+
+
+def rank():
+    return int(os.environ["RANK"])
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with RankPool(3) as ranks:
+        yield ranks
+
+
+def place():
+    return [os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")]
+
+
+def test_every_rank_knows_its_place(pool):
+    assert pool.run(place) == [[str(r), str(r), "3", "3", "127.0.0.1"] for r in range(3)]
+
+
+def double(array, *, by=2):
+    return array * by + rank()
+
+
+def test_arguments_and_results_travel(pool):
+    for r, array in enumerate(pool.run(double, np.arange(3))):
+        np.testing.assert_array_equal(array, np.arange(3) * 2 + r)
+
+
+def test_processes_are_used_again(pool):
+    assert pool.run(os.getpid) == pool.run(os.getpid)
+
+
+def test_the_first_ranks_may_run_alone(pool):
+    assert pool.run(rank, size=2) == [0, 1]
+
+
+def fail(on):
+    if rank() == on:
+        raise KeyError("lost")
+    return rank()
+
+
+def test_an_error_comes_home_with_its_traceback_and_the_processes_live_on(pool):
+    before = pool.run(os.getpid)
+    with pytest.raises(RankFailedError, match=r"rank 1 of 3 failed: KeyError: 'lost'") as caught:
+        pool.run(fail, 1)
+    assert caught.value.rank == 1
+    assert set(caught.value.errors) == {1}
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert "in fail" in str(caught.value.__cause__.__cause__)
+    assert pool.run(os.getpid) == before
+
+
+class AwkwardError(Exception):
+    def __init__(self, one, two):
+        super().__init__(f"{one}{two}")
+
+
+def raise_awkward():
+    raise AwkwardError("a", "b")
+
+
+def test_an_error_that_cannot_be_pickled_comes_home_in_words(pool):
+    with pytest.raises(RankFailedError, match="AwkwardError: ab"):
+        pool.run(raise_awkward)
+
+
+def make_lock():
+    return threading.Lock()
+
+
+def test_a_result_that_cannot_be_pickled_is_an_error(pool):
+    with pytest.raises(RankFailedError, match="cannot be brought home"):
+        pool.run(make_lock)
+
+
+def leave():
+    sys.exit(3)
+
+
+def test_an_exit_is_a_failure_of_the_function_and_not_the_end_of_the_process(pool):
+    with pytest.raises(RankFailedError, match="SystemExit"):
+        pool.run(leave)
+
+
+def test_functions_must_be_found_by_their_name(pool):
+    with pytest.raises(ValueError, match="top level"):
+        pool.run(lambda: 1)
+
+
+def die():
+    if rank() == 1:
+        print("my last words", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rank()
+
+
+def test_a_process_that_dies_is_told_with_what_it_printed_last(pool):
+    with pytest.raises(RankFailedError, match=r"rank 1 of 3 failed.*killed by SIGKILL") as caught:
+        pool.run(die)
+    assert isinstance(caught.value.__cause__, PeerDiedError)
+    assert "my last words" in str(caught.value)
+    assert pool.run(rank) == [0, 1, 2]
+
+
+def test_a_process_that_is_doomed_may_die(pool):
+    assert pool.run(die, doomed=[1]) == [0, None, 2]
+    assert pool.run(rank) == [0, 1, 2]
+
+
+def loiter(on, folder):
+    if rank() == on:
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+        with open(os.path.join(folder, "child"), "w", encoding="utf-8") as file:
+            file.write(str(child.pid))
+        child.wait()
+
+
+def test_a_time_out_shows_the_stacks_and_kills_even_grandchildren(pool, tmp_path):
+    before = pool.run(os.getpid)
+    with pytest.raises(DistTimeoutError, match=r"rank 2 of 3 did not return within 1 s") as caught:
+        pool.run(loiter, 2, str(tmp_path), timeout=1)
+    assert "rank 2 is here:" in str(caught.value)
+    assert "in loiter" in str(caught.value)
+    grandchild = int((tmp_path / "child").read_text())
+    assert not any(is_running(pid) for pid in [*before, grandchild])
+    assert pool.run(rank) == [0, 1, 2]
+
+
+def is_running(pid):
+    for _ in range(200):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+                if stat.read().rpartition(")")[2].split()[0] == "Z":
+                    return False
+        except FileNotFoundError:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def speak():
+    print("hello from", rank())
+
+
+def test_what_ranks_print_is_shown(pool, capsys):
+    pool.run(speak)
+    assert sorted(capsys.readouterr().out.splitlines()) == [f"hello from {r}" for r in range(3)]
+
+
+def variable(name):
+    return os.environ.get(name)
+
+
+def test_variables_may_name_the_rank():
+    with RankPool(2, env={"SOME_PLACE": "host-{rank}"}) as pool:
+        assert pool.run(variable, "SOME_PLACE") == ["host-0", "host-1"]
+
+
+def meet():
+    from rankwise.testing import register_chaos
+
+    # Any backend will do that is there in this process; nothing but the rendezvous is shared between processes.
+    dist.init_process_group(register_chaos("local"), world_size=2, rank=rank(), timeout=30)
+    seen = dist.get_rank(), dist.get_world_size(), dist.group.WORLD.store.add("seen", 1) in (1, 2)
+    dist.monitored_barrier()
+    dist.destroy_process_group()
+    return seen
+
+
+def test_the_ranks_can_meet_through_their_environment():
+    """The port in MASTER_PORT is free for rank 0, in one life after another."""
+    with RankPool(2) as pool:
+        for _ in range(3):
+            assert pool.run(meet) == [(0, 2, True), (1, 2, True)]
+
+
+def test_a_launcher_may_start_the_processes(tmp_path):
+    launcher = tmp_path / "mpiexec.py"
+    launcher.write_text(
+        "import os, subprocess, sys\n"
+        "size, command = int(sys.argv[1]), sys.argv[2:]\n"
+        "place = lambda r: {**os.environ, 'OMPI_COMM_WORLD_RANK': str(r), 'OMPI_COMM_WORLD_SIZE': str(size)}\n"
+        "ranks = [subprocess.Popen(command, env=place(r)) for r in range(size)]\n"
+        "sys.exit(max(process.wait() for process in ranks))\n"
+    )
+    with RankPool(2, launch=(sys.executable, str(launcher), "{size}")) as pool:
+        assert pool.run(variable, "OMPI_COMM_WORLD_RANK") == ["0", "1"]
+        assert pool.run(variable, "RANK") == [None, None]
+        pids = pool.run(os.getpid)
+        with pytest.raises(RankFailedError, match="rank 1 of 2"):
+            pool.run(fail_by_launcher_rank)
+    assert not any(is_running(pid) for pid in pids)
+
+
+def fail_by_launcher_rank():
+    if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+        raise KeyError("lost")
+
+
+def test_a_program_that_is_not_there_is_named():
+    with pytest.raises(FileNotFoundError, match="no-such-launcher"), RankPool(1, launch=("no-such-launcher",)) as pool:
+        pool.run(rank)
+
+
+def test_processes_that_cannot_start_are_told_with_what_they_printed(tmp_path):
+    launcher = tmp_path / "broken.py"
+    launcher.write_text("raise SystemExit('out of order')")
+    with (
+        pytest.raises(ChildProcessError, match="out of order"),
+        RankPool(1, launch=(sys.executable, str(launcher))) as p,
+    ):
+        p.run(rank)
+
+
+def test_a_function_runs_on_fresh_processes():
+    assert run_ranks(rank, 2) == [0, 1]
+    assert run_ranks(os.getpid, 1) != run_ranks(os.getpid, 1)
+
+
+def test_nothing_is_left_behind():
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    for _ in range(3):
+        run_ranks(rank, 2)
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) <= before
+
+
+def parent_dies(folder):
+    """Start a pool as a program that is then killed."""
+    program = (
+        "import os, sys\n"
+        "from rankwise.testing import RankPool\n"
+        "pool = RankPool(1)\n"
+        "print(pool.run(os.getpid)[0], flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        pid = int(process.stdout.readline())
+        process.kill()
+    return pid
+
+
+def test_the_processes_end_with_their_parent(tmp_path):
+    assert not is_running(parent_dies(tmp_path))
+
+
+def test_nobody_else_can_talk_to_the_processes(pool):
+    """The socket is in a folder of the user's own, and whoever connects must know the key."""
+    processes = pool._ready()
+    folder = processes._directory
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "key").stat().st_mode & 0o777 == 0o600
+    with socket.socket(socket.AF_UNIX) as stranger, pytest.raises(OSError, match="refused"):
+        stranger.connect(str(folder / "socket"))
