@@ -230,7 +230,8 @@ def require(
     if name is not None and cell.usable:
         what += f" of {name}"
     others = sorted(t.backend for t in installed() if t.supports(op, device, name, reduction))
-    raise UnsupportedOperationError(_refusal(table.backend, what, device, cell, others))
+    hint = "; averages of integers are no integers: reduce with SUM, and divide" if _rounds(reduction, name) else ""
+    raise UnsupportedOperationError(_refusal(table.backend, what, device, cell, others) + hint)
 
 
 def require_feature(table: Capabilities, feature: str, device: str, op: str, installed: Any) -> None:
@@ -250,6 +251,10 @@ def reduce_op_name(reduce_op: Any) -> str | None:
     if name not in REDUCTIONS:
         raise ValueError(f"no such reduce op: {reduce_op!r} (there are {', '.join(REDUCTIONS)})")
     return name
+
+
+def _rounds(reduction: str | None, dtype: str | None) -> bool:
+    return reduction == "AVG" and dtype in _BITS
 
 
 def _refusal(backend: str, what: str, device: str, cell: Cell, others: list[str]) -> str:

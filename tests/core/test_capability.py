@@ -135,10 +135,12 @@ def test_every_dispatch_is_checked():
         for call in (
             lambda: dist.all_reduce(np.zeros(1, "S3")),
             lambda: dist.all_reduce(np.zeros(1, np.float32), ReduceOp.BAND),
-            lambda: dist.reduce_scatter_single(np.zeros(1, bool), np.zeros(2, bool), ReduceOp.AVG),
+            lambda: dist.reduce_scatter_single(np.zeros(1, "M8[s]"), np.zeros(2, "M8[s]"), ReduceOp.PRODUCT),
         ):
             with pytest.raises(dist.UnsupportedOperationError, match="'local' does not do"):
                 call()
+        with pytest.raises(dist.UnsupportedOperationError, match="reduce with SUM, and divide"):
+            dist.all_reduce(np.zeros(1, int), ReduceOp.AVG)
         with pytest.raises(TypeError, match="object collectives"):
             dist.broadcast(np.array([None]), src=0)
         array = np.ones(2)
