@@ -12,7 +12,7 @@ from rankwise.hookspecs import hookimpl
 from rankwise.mailbox import Mailbox
 from rankwise.work import COMPLETED
 
-HEADER = struct.Struct("<qQ")  # tag, number of bytes
+HEADER, GOODBYE = struct.Struct("<qQ"), -1  # tag, number of bytes
 OPS = {**native("send", "recv"), **derived(*COLLECTIVES)}
 FEATURES = {**native("tags", "any_source", "abort"), **derived("async", "uneven", "timeout", "mismatch")}
 
@@ -49,6 +49,9 @@ class MeshCommunicator(Communicator):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self):
+        for connection in self.sockets.values():
+            with contextlib.suppress(OSError):
+                connection.sendall(HEADER.pack(GOODBYE, 0))
         self.abort(self.lost(self.rank))
         for reader in self.readers:
             reader.join()
@@ -57,9 +60,11 @@ class MeshCommunicator(Communicator):
         with self.sockets[peer], self.sockets[peer].makefile("rb") as stream, contextlib.suppress(OSError):
             while len(header := stream.read(HEADER.size)) == HEADER.size:
                 tag, nbytes = HEADER.unpack(header)
+                if tag == GOODBYE:
+                    return self.mailbox.fail(self.lost(peer), src=peer)
                 if len(payload := stream.read(nbytes)) == nbytes:
                     self.mailbox.deliver(peer, tag, payload)
-        self.mailbox.fail(self.lost(peer), src=peer)
+        return self.mailbox.fail(self.lost(peer))  # it has died or given up, so nobody may go on waiting
 
     def lost(self, peer):
         return PeerDiedError(self.context.global_ranks[peer], "this host", "its connection was closed")
