@@ -8,9 +8,11 @@ from rankwise.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistTimeoutError
 from rankwise.process_group import ProcessGroup
 from rankwise.store import PrefixStore, Store
-from rankwise.world import resolve
+from rankwise.world import current, resolve
 
 __all__ = ["monitored_barrier"]
+
+_TOLD = "told of the barrier"
 
 #: How often a rank that waits looks whether its group has been aborted.
 _LOOK_S = 0.25
@@ -40,17 +42,28 @@ def monitored_barrier(
         lane.barrier(timeout_s).wait()
         return
     pg.monitored += 1
-    store = PrefixStore(f"monitored/{pg.monitored}", pg.store)
+    store = _place(pg.store, pg.monitored)
+    # Whoever hosts the store must not leave before all have heard.
+    world, before = current(), [entry for entry in current().stay_for if entry[1] != _TOLD]
+    world.stay_for = [*before, (store, _TOLD, pg.size())]
     store.set(f"rank/{pg.rank()}", b"")
     if store.add("come", 1) == pg.size():
+        _sweep(_place(pg.store, pg.monitored - 1), pg.size())  # nobody can be there any more
         store.compare_set("verdict", "", "ok")
     verdict = _verdict(store, pg, Deadline(timeout_s), wait_all_ranks)
-    if store.add("told", 1) == pg.size():
-        # The last one sweeps up: a loop over barriers must not fill the store.
-        for key in ("verdict", "come", "told", *(f"rank/{rank}" for rank in range(pg.size()))):
-            store.delete_key(key)
+    store.add(_TOLD, 1)
     if verdict != "ok":
         raise DistTimeoutError(verdict)
+
+
+def _place(store: Store, number: int) -> PrefixStore:
+    return PrefixStore(f"monitored/{number}", store)
+
+
+def _sweep(store: Store, size: int) -> None:
+    """Delete the keys of a barrier that is over: a loop over barriers must not fill the store."""
+    for key in ("verdict", "come", _TOLD, *(f"rank/{rank}" for rank in range(size))):
+        store.delete_key(key)
 
 
 def _verdict(store: Store, pg: ProcessGroup, deadline: Deadline, wait_all_ranks: bool) -> str:
