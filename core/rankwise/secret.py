@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import secrets
 import select
 import stat
 
@@ -52,7 +51,7 @@ class Secret(bytes):
 
 def new() -> Secret:
     """Make a secret."""
-    return Secret(secrets.token_bytes(SECRET_NBYTES))
+    return Secret(os.urandom(SECRET_NBYTES))
 
 
 def new_file(path: str | os.PathLike[str]) -> None:

@@ -1,12 +1,15 @@
-"""The conformance suite on `local`, the in-process backend; its own output tells what is wrong."""
+"""The conformance suite on `local`, which keeps its word, and on a backend that does not."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import rankwise.testing
 
+LIARS = Path(__file__).with_name("liars")
 SUITE = Path(rankwise.testing.__file__).with_name("suite")
 
 
@@ -19,6 +22,7 @@ def run(tmp_path, *arguments):
         text=True,
         timeout=115,
         check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(LIARS), os.environ.get("PYTHONPATH", "")]).rstrip(":")},
     )
 
 
@@ -30,3 +34,55 @@ def test_local_is_what_it_declares(tmp_path):
     assert measured["differences"] == []
     assert measured["measured"] == measured["declared"]
     assert measured["not_measured"] == ["split"]
+
+
+#: Each lie of the liar, by the test that must catch it; and truths, which must not be taken for lies.
+LIES = {
+    "test_cell[broadcast-float16]": "declared, but does not work",
+    "test_cell[scatter-int32]": None,  # one dtype of an undeclared operation is tried, and that is not this
+    "test_cell[scatter-float32]": "works, but is not declared",
+    "test_cell[broadcast-float64]": None,
+    "test_cell[all_reduce-SUM-int64]": None,
+    "test_an_undeclared_feature_does_not_work[any_source]": "works, but is not declared",
+    "test_tags_tell_messages_apart": "elements are wrong",
+    "test_all_ranks_get_the_same_bits_every_time[4]": "different bits",
+    "test_two_ranks_that_disagree_are_both_named[size]": "instead of CollectiveMismatchError",
+    "test_two_ranks_that_disagree_are_both_named[root]": None,
+}
+
+
+def test_every_lie_is_caught_and_named(tmp_path):
+    report = tmp_path / "liar.json"
+    # Without its last two, each of which ends in a time-out.
+    wanted = "same_bits or tags_tell or undeclared_feature or (both_named and not operation and not barrier)"
+    arguments = ["--backend", "liar", "--plugin-module", "liar", "--report", str(report), "-rA", "--tb=line"]
+    cells = "broadcast-float or cell[scatter or all_reduce-SUM-int64"
+    said = run(tmp_path, *arguments, "-k", f"{wanted} or {cells}")
+    assert said.returncode == 1, said.stdout[-8000:] + said.stderr[-2000:]
+    for name, words in LIES.items():
+        verdict = re.search(rf"^(PASSED|FAILED) \S*::{re.escape(name)}(?: - (.*))?$", said.stdout, re.MULTILINE)
+        assert verdict is not None, f"{name} did not run:\n{said.stdout[-8000:]}"
+        assert verdict[1] == ("PASSED" if words is None else "FAILED"), verdict[0]
+        assert words is None or re.search(words, said.stdout), f"{name} does not say {words!r}:\n{said.stdout[-8000:]}"
+    differences = json.loads(report.read_text())["differences"]
+    assert {"op": "broadcast", "reduce_op": None, "dtype": "float16", "declared": True, "works": False} in differences
+    assert {"op": "scatter", "reduce_op": None, "dtype": "float32", "declared": False, "works": True} in differences
+    assert {"feature": "any_source", "declared": False, "works": True} in differences
+    assert {"feature": "tags", "declared": True, "works": False} in differences
+
+
+def test_the_options_are_in_no_other_run_of_pytest(tmp_path):
+    (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass")
+    command = [sys.executable, "-m", "pytest", "-p", "rankwise_pytest", "-q", "-c", os.devnull]
+    fine = subprocess.run([*command, "test_nothing.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert fine.returncode == 0, fine.stdout + fine.stderr
+    refused = subprocess.run(
+        [*command, "test_nothing.py", "--backend", "x"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "unrecognized arguments: --backend" in refused.stderr
+
+
+def test_what_cannot_be_proved_is_told_before_anything_runs(tmp_path):
+    assert "give --backend NAME" in run(tmp_path).stderr
+    assert "no backend 'nothing' is installed" in run(tmp_path, "--backend", "nothing").stderr
+    assert "'local' serves cpu, not 'cuda'" in run(tmp_path, "--backend", "local", "--device", "cuda").stderr

@@ -280,6 +280,8 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
             TCPStore("127.0.0.1", port, is_master=True)
     with pytest.raises(ValueError, match="only the master"):
         TCPStore("127.0.0.1")
+    with pytest.raises(ValueError, match="a job secret has 32 bytes, not 5"):
+        TCPStore("127.0.0.1", is_master=True, secret=b"short")
     with pytest.raises(TypeError, match="host_name must be a str"):
         TCPStore(None, 1)  # type: ignore[arg-type]
     with pytest.raises(DistNetworkError, match=r"no-such-host\.invalid' is unknown"):
@@ -366,7 +368,7 @@ def test_who_knows_the_servers_key_alone_is_not_let_in() -> None:
 
 
 def test_a_secret_is_shown_nowhere() -> None:
-    with pair(b"topsecret-" * 4) as (master, client), pytest.raises(DistTimeoutError) as caught:
+    with pair(b"topsecret-" * 3 + b"!!") as (master, client), pytest.raises(DistTimeoutError) as caught:
         client.get("key", timeout=0)
     for text in (repr(master), str(caught.value), repr(vars(master)), repr(vars(client._pool))):
         assert "topsecret" not in text

@@ -1,6 +1,8 @@
 """Chaos: what it does, that it does the same again, and that the core bears what is allowed."""
 
 import os
+import random
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -63,8 +65,11 @@ def test_illegal_reordering_breaks_the_order_of_a_stream_and_loses_nothing():
 
 
 def test_messages_of_other_streams_are_overtaken():
+    ready = threading.Event()
+
     def program():
         if dist.get_rank() == 0:
+            assert ready.wait(20)
             late = dist.isend(np.array([1]), 1, tag=1)
             early = dist.isend(np.array([2]), 1, tag=2)
             early.wait()
@@ -75,6 +80,7 @@ def test_messages_of_other_streams_are_overtaken():
         done = []
         for name, work in zip("ab", works, strict=True):
             work.add_done_callback(lambda _, name=name: done.append(name))
+        ready.set()
         for work in works:
             work.wait()
         return "".join(done), int(first[0]), int(second[0])
@@ -86,7 +92,6 @@ def test_messages_of_other_streams_are_overtaken():
 
 def first_seed_that_holds_back_tag(tag):
     """Find a seed for which the first message with `tag` is held back and that with the next tag is not."""
-    import random
 
     def held(seed, stream_tag):
         roll = random.Random(f"{seed}/default/0/1/{stream_tag}/1")
@@ -100,9 +105,9 @@ def test_a_killed_rank_takes_the_group_with_it():
         for _ in range(100):
             dist.all_reduce(np.ones(3))
 
-    with local_world(2, backend=register_chaos("local", seed=1, kill=0.05), timeout=30) as ranks:
-        with pytest.raises(RankKilledError, match="chaos has killed rank"):
-            ranks.run(program)
+    name = register_chaos("local", seed=1, kill=0.05)
+    with local_world(2, backend=name) as ranks, pytest.raises(RankKilledError, match="chaos has killed rank"):
+        ranks.run(program)
 
 
 def test_corruption_of_a_collective_is_noticed_or_harmless_but_never_a_hang():

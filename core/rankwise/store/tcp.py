@@ -6,18 +6,18 @@ import operator
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from rankwise import secret as job_secret
 from rankwise.deadline import Deadline, Timeout
 from rankwise.errors import DistStoreError, DistTimeoutError, ForkedProcessError
 from rankwise.store import operations, wire
 from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, Store, late
-from rankwise.store.guard import Keys, addresses_of
 from rankwise.store.limits import RESERVED
-from rankwise.store.listening import Listener
 from rankwise.store.operations import Missing
-from rankwise.store.pool import Pool
+
+if TYPE_CHECKING:
+    from rankwise.secret import Secret
+    from rankwise.store.pool import Pool
 
 __all__ = ["TCPStore"]
 
@@ -67,7 +67,7 @@ class TCPStore(Store):
         self._host, self._port = _check_address(host_name, port, is_master)
         self._is_master = is_master
         self._pid = os.getpid()
-        self._secret = job_secret.load() if secret is None else job_secret.Secret(secret)
+        self._secret = _known(secret)
         self._pool = self._open(deadline)
         self._finalizer = weakref.finalize(self, self._pool.close)
         try:
@@ -116,6 +116,11 @@ class TCPStore(Store):
     # ------------------------------------------------------------------ the beginning
 
     def _open(self, deadline: Deadline) -> Pool:
+        # Sockets and all that guards them are loaded when they are needed: many programs only import the name.
+        from rankwise.store.guard import Keys, addresses_of
+        from rankwise.store.listening import Listener
+        from rankwise.store.pool import Pool
+
         keys = None if self._secret is None else Keys.of(self._secret)
         addresses = addresses_of(self._host, keys is not None, deadline.remaining())
         if not self._is_master:
@@ -176,6 +181,16 @@ class TCPStore(Store):
                 "store; open it anew here"
             )
         super()._check_open(operation)
+
+
+def _known(secret: bytes | None) -> Secret | None:
+    from rankwise import secret as job_secret
+
+    if secret is None:
+        return job_secret.load()
+    if len(secret) != job_secret.SECRET_NBYTES:
+        raise ValueError(f"TCPStore: a job secret has {job_secret.SECRET_NBYTES} bytes, not {len(secret)}")
+    return job_secret.Secret(secret)
 
 
 def _check_address(host: str, port: int, is_master: bool) -> tuple[str, int]:

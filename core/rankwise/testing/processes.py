@@ -47,6 +47,7 @@ class Processes:
         self._read = [0] * size
         self._directory = Path(tempfile.mkdtemp(prefix="rankwise-"))
         self._port = _reserved_port()
+        self._listener = socket.socket(socket.AF_UNIX)
         try:
             self._start([part.replace("{size}", str(size)) for part in launch], env)
             self._connect(env, Deadline(timeout_s))
@@ -118,6 +119,7 @@ class Processes:
             process.wait()
         self.connections, self._handles, self._started = [], [], []
         self._port.close()
+        self._listener.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _start(self, launch: list[str], env: Mapping[str, str]) -> None:
@@ -130,7 +132,6 @@ class Processes:
         }
         common.setdefault("OMP_NUM_THREADS", "1")  # ranks that each take all cores slow each other down
         _write_secret(self._directory / "key")
-        self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._directory / "socket"))
         self._listener.listen(self.size)
         if launch:
