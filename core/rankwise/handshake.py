@@ -54,6 +54,8 @@ def meet(
     if store.add("come", 1) == len(ranks):
         store.compare_set("verdict", "", _FINE)
     verdict = _verdict(store, ranks, what, deadline)
+    if verdict == _FINE and problem is not None:
+        raise RendezvousError(problem)  # the others are complete without this rank, which is one too many
     if verdict != _FINE:
         store.add("told", 1)
         raise (DistTimeoutError if _LATE in verdict else RendezvousError)(verdict)

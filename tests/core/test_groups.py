@@ -341,6 +341,19 @@ def test_two_processes_that_claim_one_rank_are_both_named_to_all():
         assert str(error).count(f"rank 1 (host {os.uname().nodename}, pid {os.getpid()}") == 2
 
 
+def test_a_duplicate_that_comes_when_all_is_settled_is_refused():
+    from rankwise.deadline import Deadline
+    from rankwise.handshake import meet
+
+    store = HashStore()
+    for rank in (0, 1):
+        thread = threading.Thread(target=meet, args=(store, rank, (0, 1), {}, "init", Deadline(5)), daemon=True)
+        thread.start()
+    thread.join(5)
+    with pytest.raises(dist.RendezvousError, match="two processes claim rank 1"):
+        meet(store, 1, (0, 1), {}, "init", Deadline(5))
+
+
 def test_disagreeing_world_sizes_are_both_named_to_all():
     outcomes = init_all([{"rank": 0, "world_size": 2}, {"rank": 1, "world_size": 3}])
     for error in outcomes:
