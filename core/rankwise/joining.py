@@ -17,14 +17,7 @@ from rankwise.rendezvous import rendezvous
 from rankwise.store import HashStore, PrefixStore, Store
 from rankwise.world import World
 
-__all__ = ["Place", "join", "leave"]
-
-
-def leave(world: World) -> None:
-    """Let those that come to a store given by the program begin a new life there: this one is over, or never began."""
-    if world.leaving is not None:
-        store, life = world.leaving
-        store.compare_set("life", life, secrets.token_hex(8))
+__all__ = ["Place", "join"]
 
 
 class Place(NamedTuple):
@@ -54,9 +47,7 @@ def join(
             return Place(runtime.store, rank, world_size)
     if store is not None:
         _check_given(rank, world_size)
-        life = store.compare_set("life", "", secrets.token_hex(8))
-        world.leaving = (store, life)
-        return Place(PrefixStore(f"life-{life.decode()}", store), rank, world_size)
+        return Place(PrefixStore(f"life-{_life(world, store)}", store), rank, world_size)
     if world_size == 1 and rank in (0, -1) and init_method is None and "MASTER_ADDR" not in os.environ:
         return Place(HashStore(), 0, 1)
     return _meet_at(world, init_method or "env://", rank, world_size, deadline)
@@ -105,6 +96,19 @@ def _meet_at(world: World, address: str, rank: int, world_size: int, deadline: D
                 raise
         time.sleep(min(pause_s, deadline.remaining()))
         pause_s = min(2 * pause_s, 0.1)
+
+
+def _life(world: World, store: Store) -> str:
+    """Return the mark of the life that is beginning in a store given by the program.
+
+    Whoever comes back first ends the life that it has left. Those that were late for that one hear its verdict still.
+    """
+    mark = store.compare_set("life", "", secrets.token_hex(8))
+    if mark in world.left_marks:
+        store.compare_set("life", mark, secrets.token_hex(8))
+        mark = store.get("life")
+    world.left_marks.add(mark)
+    return mark.decode()
 
 
 def _mark(store: Store) -> bytes:

@@ -13,7 +13,7 @@ from rankwise.contract import API_VERSION, Communicator, Context
 from rankwise.deadline import Deadline, Timeout, seconds
 from rankwise.errors import BackendUnavailableError, DistBackendError, DistError, DistTimeoutError, RendezvousError
 from rankwise.handshake import meet, wait_for
-from rankwise.joining import join, leave
+from rankwise.joining import join
 from rankwise.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.registry import registry
 from rankwise.store import PrefixStore, Store
@@ -276,8 +276,6 @@ def _leave(world: World) -> None:
 
 def _release(world: World) -> None:
     """Close the store that `init_process_group` has opened, and forget everything."""
-    with contextlib.suppress(DistError):
-        leave(world)
     if world.owned_store is not None:
         if getattr(world.owned_store, "is_master", False):
             _stay(world.stay_for)

@@ -41,8 +41,8 @@ class World:
     left: dict[str, bytes] = field(default_factory=dict)
     #: Where this life was joined: an address and the mark of the life.
     joined: tuple[str, bytes] | None = None
-    #: A store given by the program, and the mark of the life that was joined there.
-    leaving: tuple[Store, bytes] | None = None
+    #: The marks of all lives that were joined in stores given by the program; none is joined twice.
+    left_marks: set[bytes] = field(default_factory=set)
     #: This is the copy of a world in a forked child: nothing in it may be used or closed.
     forked: bool = False
 
@@ -51,7 +51,7 @@ class World:
         left = self.left
         if self.joined is not None:
             left[self.joined[0]] = self.joined[1]
-        self.__init__(left=left)  # type: ignore[misc]
+        self.__init__(left=left, left_marks=self.left_marks)  # type: ignore[misc]
 
 
 _current: ContextVar[World] = ContextVar("rankwise_world", default=World())  # noqa: B039 - it is the process's
