@@ -71,6 +71,11 @@ def test_every_lie_is_caught_and_named(tmp_path):
     assert {"feature": "tags", "declared": True, "works": False} in differences
 
 
+def test_the_suite_is_also_a_function(capfd):
+    assert rankwise.testing.conformance("local", extra_args=["-q", "-k", "a_message_of_nothing"]) == 0
+    assert "1 passed" in capfd.readouterr().out
+
+
 def test_the_options_are_in_no_other_run_of_pytest(tmp_path):
     (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass")
     command = [sys.executable, "-m", "pytest", "-p", "rankwise_pytest", "-q", "-c", os.devnull]

@@ -247,8 +247,7 @@ def test_nothing_is_left_behind():
     assert (len(os.listdir("/proc/self/fd")), threading.active_count()) <= before
 
 
-def parent_dies(folder):
-    """Start a pool as a program that is then killed."""
+def test_the_processes_end_with_their_parent_and_leave_nothing(tmp_path):
     program = (
         "import os, sys\n"
         "from rankwise.testing import RankPool\n"
@@ -256,17 +255,12 @@ def parent_dies(folder):
         "print(pool.run(os.getpid)[0], flush=True)\n"
         "sys.stdin.read()\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with process:
+    pipe, env = subprocess.PIPE, {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, text=True, env=env) as process:
         pid = int(process.stdout.readline())
         process.kill()
-    return pid
-
-
-def test_the_processes_end_with_their_parent(tmp_path):
-    assert not is_running(parent_dies(tmp_path))
+    assert not is_running(pid)
+    assert not list(tmp_path.iterdir())
 
 
 def test_nobody_else_can_talk_to_the_processes(pool):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import select
 import shutil
 import signal
 import socket
@@ -14,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge, wait
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,9 @@ __all__ = ["Processes"]
 _PLACES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 _STACKS_S = 2.0
+_LAUNCHER_S = 2.0
+#: What fits into the address of a Unix socket.
+_LONGEST_PATH = 100
 _LAST_LINES = 30
 
 
@@ -42,10 +44,9 @@ class Processes:
         self.size = size
         self.connections: list[Connection[Any, Any]] = []
         self._pids: list[int] = []
-        self._handles: list[int] = []
         self._started: list[subprocess.Popen[bytes]] = []
         self._read = [0] * size
-        self._directory = Path(tempfile.mkdtemp(prefix="rankwise-"))
+        self._directory = _new_directory()
         self._port = _reserved_port()
         self._listener = socket.socket(socket.AF_UNIX)
         try:
@@ -84,8 +85,9 @@ class Processes:
     def stacks(self, ranks: Sequence[int]) -> str:
         """Return the stacks of all threads of some ranks, as an appendix for a message."""
         for rank in ranks:
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(self._handles[rank], STACKS_SIGNAL)
+            if not self.connections[rank].closed:  # its process is there, and the number still its own
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pids[rank], STACKS_SIGNAL)
         deadline = Deadline(_STACKS_S)
         return "".join(f"\n\nrank {rank} is here:\n{self._stack(rank, deadline)}" for rank in ranks)
 
@@ -103,21 +105,17 @@ class Processes:
     def kill(self) -> None:
         """End everything at once; may be called again."""
         for connection in self.connections:
-            connection.close()
+            connection.close()  # which ends every process that can still run a line of Python
         if len(self._started) == 1 < self.size:
             # A launcher ends its processes if it is asked to, and knows better than we where they are.
             with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 self._started[0].terminate()
-                self._started[0].wait(2)
-        for handle in self._handles:
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-            os.close(handle)
+                self._started[0].wait(_LAUNCHER_S)
         for process in self._started:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        self.connections, self._handles, self._started = [], [], []
+        self.connections, self._started = [], []
         self._port.close()
         self._listener.close()
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -169,12 +167,11 @@ class Processes:
             connection, pid = found[rank]
             self.connections.append(connection)
             self._pids.append(pid)
-            self._handles.append(os.pidfd_open(pid))
             connection.send(Setup(list(sys.path), os.environ.get("PYTHONPATH"), _of_rank(env, rank)))
 
     def _accept(self, found: Mapping[int, Any], deadline: Deadline) -> socket.socket:
         while True:
-            if select.select([self._listener], [], [], min(0.1, deadline.remaining()))[0]:
+            if wait([self._listener], min(0.1, deadline.remaining())):
                 return self._listener.accept()[0]
             ended = [i for i, process in enumerate(self._started) if process.poll() is not None]
             if ended or deadline.expired():
@@ -191,6 +188,15 @@ class Processes:
             text, previous = path.read_text(), text
         blocks = [block for block in text.strip().split("\n\n") if " in _listen\n" not in block]
         return "\n\n".join(blocks) or "(it does not answer)"
+
+
+def _new_directory() -> Path:
+    """Make a folder of this user's own whose path is short enough for a socket."""
+    directory = Path(tempfile.mkdtemp(prefix="rankwise-"))
+    if len(os.fsencode(directory / "socket")) > _LONGEST_PATH:
+        directory.rmdir()
+        directory = Path(tempfile.mkdtemp(prefix="rankwise-", dir="/tmp"))
+    return directory
 
 
 def _reserved_port() -> socket.socket:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -50,7 +51,7 @@ def main() -> None:
         with Client(str(directory / "socket"), "AF_UNIX", authkey=(directory / "key").read_bytes()) as connection:
             connection.send((from_environment().rank, os.getpid()))
             _prepare(connection.recv())
-            _serve(connection)
+            _serve(connection, directory)
         faulthandler.unregister(STACKS_SIGNAL)
 
 
@@ -63,23 +64,24 @@ def _prepare(setup: Setup) -> None:
     os.environ.update(setup.environ)
 
 
-def _serve(connection: Connection[Any, Any]) -> None:
+def _serve(connection: Connection[Any, Any], directory: Path) -> None:
     watch_world(current())
     tasks: SimpleQueue[Task | None] = SimpleQueue()
-    threading.Thread(target=_listen, args=(connection, tasks), name="rankwise harness", daemon=True).start()
+    args = connection, tasks, directory
+    threading.Thread(target=_listen, args=args, name="rankwise harness", daemon=True).start()
     while (task := tasks.get()) is not None:
         connection.send(_run(task))
     for callback in reversed(_at_end):
         callback()
 
 
-def _listen(connection: Connection[Any, Any], tasks: SimpleQueue[Task | None]) -> None:
+def _listen(connection: Connection[Any, Any], tasks: SimpleQueue[Task | None], directory: Path) -> None:
     """Pass tasks on to the main thread, and do at once what must not wait for it."""
     while True:
         try:
             message = connection.recv()
         except (EOFError, OSError):
-            _vanish()
+            _vanish(directory)
         if isinstance(message, str):
             _abort(message)
         else:
@@ -108,8 +110,9 @@ def _abort(reason: str) -> None:
             group.abort(reason)
 
 
-def _vanish() -> None:
-    """End at once, with all that this process has started."""
+def _vanish(directory: Path) -> None:
+    """End at once, with all that this process has started, and leave nothing: the parent may be gone."""
+    shutil.rmtree(directory, ignore_errors=True)
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

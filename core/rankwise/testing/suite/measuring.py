@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import rankwise as dist
 from rankwise.capability import (
@@ -83,6 +85,16 @@ class Measurements:
             self._undeclared[name] = self._defined(name) and self._works_unguarded(Case(op, dtype, reduce))
         return self._undeclared[name]
 
+    def try_undeclared(self, function: Callable[..., bool], *args: Any) -> bool:
+        """Tell whether a function that joins by `join_unguarded` returns true on two ranks."""
+        try:
+            return all(self.ranks.run_outside(2, function, *args))
+        except Exception:  # crashing and hanging are ways of not working
+            return False
+        finally:
+            with suppress(KeyError):  # it is in this process if ranks are threads
+                registry.unregister(self.spec.name + _UNDECLARED)
+
     def worked(self, name: CellName) -> bool:
         """Tell whether a cell was found to work, declared or not."""
         return self._worked.get(name) == "" or self._undeclared.get(name, False)
@@ -138,10 +150,7 @@ class Measurements:
         return op not in REDUCING or dtype in REDUCTIONS[reduce or "SUM"]
 
     def _works_unguarded(self, case: Case) -> bool:
-        try:
-            return all(self.ranks.run_outside(2, try_unguarded, self.spec.name, case))
-        except Exception:  # crashing and hanging are ways of not working
-            return False
+        return self.try_undeclared(try_unguarded, self.spec.name, case)
 
 
 def try_cases(cases: list[Case]) -> list[str]:

@@ -118,6 +118,16 @@ def kit(request: pytest.FixtureRequest) -> Kit:
     return request.config.stash[_KIT]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _ranks_can_start(kit: Kit) -> None:
+    """End the run if there can be no ranks: every test would say the same."""
+    try:
+        kit.measurements.usable  # noqa: B018 - a world of one tells it
+    except Exception as error:
+        problem = f"backend {kit.spec.name!r} cannot make a world of one: {type(error).__name__}: {error}"
+        pytest.exit(problem, returncode=pytest.ExitCode.USAGE_ERROR)
+
+
 @pytest.fixture(autouse=True)
 def _has_what_it_needs(request: pytest.FixtureRequest, kit: Kit) -> None:
     for name in _needed(request.node):

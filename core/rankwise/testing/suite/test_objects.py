@@ -16,6 +16,15 @@ from rankwise.testing.suite.plugin import Kit, needs
 _SIZES = pytest.mark.parametrize("size", [1, 2, 3])
 
 
+@pytest.fixture(autouse=True)
+def _moves_bytes_and_numbers(kit: Kit) -> None:
+    """Objects travel as bytes, behind their number."""
+    for op in ("send", "recv", "broadcast", "all_gather", "gather", "scatter"):
+        for dtype in ("uint8", "int64"):
+            if not kit.measurements.declares(op, None, dtype):
+                pytest.skip(f"backend {kit.spec.name!r} declares no {op} of {dtype} on {kit.device}")
+
+
 def _object(rank: int) -> dict[str, Any]:
     return {
         "rank": rank,

@@ -122,6 +122,7 @@ def refused() -> None:
     assert "timeout" in str(error), error
 
 
+@needs("barrier")
 def test_a_monitored_barrier_names_the_missing_ranks_to_all_others(kit: Kit) -> None:
     if kit.run_alone(1, has_no_store)[0]:
         pytest.skip("the backend's runtime brings no store, so that this is a plain barrier")
