@@ -39,8 +39,8 @@ class LocalWorld:
         """Run `function(*args)` on every rank, and return what each returned.
 
         Inside, `rankwise.get_rank()` tells which rank it is. If it raises on a rank, all groups are aborted so that the
-        other ranks end too, and that error is raised here, with a note of the rank. The next `run` begins with a new
-        world.
+        other ranks end too, and that error is raised here; from Python 3.11 a note names the rank. The
+        next `run` begins with a new world.
 
         Raises:
             DistTimeoutError: Some ranks stand still; the message shows where.
