@@ -3,6 +3,8 @@
     rankwise run -n 4 data_parallel.py
     rankwise run -n 2 data_parallel.py --backend nccl
     mpiexec -n 4 python data_parallel.py --backend mpi
+
+`rankwise demo` runs this very program, and shows its lines as a table where it can.
 """
 
 from __future__ import annotations
@@ -60,11 +62,16 @@ def main() -> None:
     """Train, and let rank 0 tell what happens."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--backend", default="gloo", help="gloo, mpi or nccl")
-    parser.add_argument("--steps", type=int, default=160)
+    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--every", type=int, help="print a line after so many steps; default an eighth")
     options = parser.parse_args()
+    every = options.every or max(options.steps // 8, 1)
     dist.init_process_group(options.backend)
     rank, size = dist.get_rank(), dist.get_world_size()
-    xp = importlib.import_module("cupy") if options.backend == "nccl" else np
+    xp: Any = np
+    if options.backend == "nccl":
+        xp = importlib.import_module("cupy")
+        xp.cuda.Device(dist.get_node_local_rank(rank) % xp.cuda.runtime.getDeviceCount()).use()
 
     # Everyone knows the same teacher, but draws samples of its own.
     teacher = xp.asarray(np.random.default_rng(0).standard_normal((INPUTS, CLASSES), np.float32))
@@ -84,9 +91,11 @@ def main() -> None:
         loss = network.learn(inputs, (inputs @ teacher).argmax(axis=1))
         before = time.perf_counter()
         dist.all_reduce(network.gradients)
+        if xp is not np:  # a GPU goes on while Python is already here
+            xp.cuda.get_current_stream().synchronize()
         exchanged_s += time.perf_counter() - before
         network.parameters -= xp.float32(0.5 / size) * network.gradients
-        if step in (1, options.steps) or step % 20 == 0:
+        if step in (1, options.steps) or step % every == 0:
             report(step, loss, exchanged_s / step, (time.perf_counter() - began) / step, network.gradients.nbytes, xp)
 
     # Whoever began alike and has added the same gradients, bit by bit, has the same parameters.
@@ -97,7 +106,9 @@ def main() -> None:
         moved = network.gradients.nbytes * options.steps
         print(f"{options.steps} times all_reduce of {network.gradients.nbytes / 1e3:.0f} kB of gradients,")
         print(f"{moved / 1e6:.0f} MB from each rank, {exchanged_s:.2f} s; before that one broadcast of the parameters")
-        print(f"parameters of all ranks are {'identical, bit for bit' if same else 'DIFFERENT'}")
+        if not same:
+            raise SystemExit("the ranks have ended with different parameters")
+        print("parameters of all ranks are identical, bit for bit")
     dist.destroy_process_group()
 
 

@@ -2,6 +2,8 @@
 
     rankwise run -n 4 hello.py
     mpiexec -n 4 python hello.py mpi
+
+Under `rankwise run`, torchrun, mpiexec or srun the program is the same.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ print(f"hello from rank {rank} of {size}: process {os.getpid()} on {socket.getho
 
 number = np.array([rank + 1.0])
 dist.all_reduce(number)
+if number[0] != size * (size + 1) / 2:
+    raise SystemExit(f"rank {rank}: the sum is wrong: {number[0]:g}")
 if rank == 0:
     print(f"1 + ... + {size} = {number[0]:g}, and every rank knows it")
 dist.destroy_process_group()

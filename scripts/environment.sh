@@ -9,14 +9,15 @@ environment() {
     local dir=$1 wanted stamp
     shift
     stamp="$dir/installed"
-    wanted=$(cat pyproject.toml plugins/*/pyproject.toml requirements/*.txt | cksum; echo "$root $*")
-    if [ -x "$dir/bin/python" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+    wanted="$(cat pyproject.toml plugins/*/pyproject.toml requirements/*.txt | cksum) $root $*"
+    # Several scripts may share an environment; each line of the stamp is what one of them has installed.
+    if [ -x "$dir/bin/python" ] && [ -f "$stamp" ] && grep -qxF -- "$wanted" "$stamp"; then
         return
     fi
     [ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
     # One call for everything: a plugin installed alone would look for the core in the package index.
     "$dir/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
-    echo "$wanted" >"$stamp"
+    echo "$wanted" >>"$stamp"
 }
 
 # packages MPI: the distributions under test as arguments for pip, the core and all plugins, with this MPI library.

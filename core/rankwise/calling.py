@@ -10,23 +10,38 @@ from rankwise.deadline import Timeout, seconds
 from rankwise.process_group import ProcessGroup
 from rankwise.work import BoundWork, Work
 
-__all__ = ["finish", "require_uneven", "terms"]
+__all__ = ["bounded", "finish", "require_uneven", "terms"]
 
 
 def terms(
     group: ProcessGroup, device: str | Array, op: str, async_op: bool, timeout: Timeout | None
 ) -> tuple[float, bool]:
-    """Return the operation's time-out in seconds, and whether its call returns before it has ended."""
+    """Begin a collective: return its time-out in seconds, and whether its call returns before it has ended.
+
+    Args:
+        group: The group.
+        device: The array, or the kind of device if there is none.
+        op: The operation.
+        async_op: Whether the caller asks for a work.
+        timeout: The time-out that the caller has given.
+    """
+    array = None if isinstance(device, str) else device
     if timeout is None and not async_op and not group.collected:
+        group.trail.begin(op, array)
         return group.timeout_s, False
-    device = device if isinstance(device, str) else device_of(device)
     if async_op:
-        group.require_feature("async", device, op)
-    later = async_op or get_ident() in group.collected
+        group.require_feature("async", device if isinstance(device, str) else device_of(device), op)
+    timeout_s = bounded(group, device, op, timeout)
+    group.trail.begin(op, array)
+    return timeout_s, async_op or get_ident() in group.collected
+
+
+def bounded(group: ProcessGroup, device: str | Array, op: str, timeout: Timeout | None) -> float:
+    """Return an operation's time-out in seconds, or raise if the backend does not take one for each call."""
     if timeout is None:
-        return group.timeout_s, later
-    group.require_feature("timeout", device, op)
-    return seconds(timeout), later
+        return group.timeout_s
+    group.require_feature("timeout", device if isinstance(device, str) else device_of(device), op)
+    return seconds(timeout)
 
 
 def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work | None:
@@ -39,12 +54,13 @@ def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work
         async_op: Whether the caller asked for the work.
     """
     if group.collected and get_ident() in group.collected:
-        bound = BoundWork(work, result, group.ranks)
+        bound = BoundWork(work, result, group.ranks, group.trail.issued())
         group.collected[get_ident()].append(bound)
         return bound if async_op else None
     if async_op:
-        return BoundWork(work, result, group.ranks)
+        return BoundWork(work, result, group.ranks, group.trail.issued())
     work.wait()
+    group.trail.end()
     return None
 
 

@@ -46,6 +46,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "async": "`async_op=True` makes progress while the caller computes",
         "tags": "messages between two ranks are told apart by tag",
         "any_source": "`recv(src=None)` takes from whoever sends first",
+        "short_messages": "a message may be shorter than the buffer it is received into; a longer one is an error",
         "uneven": "parts may differ in size",
         "timeout": "each call may have its own time-out, and ends at it",
         "abort": "a blocked call is ended from another thread",

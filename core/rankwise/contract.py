@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from rankwise import derived
 from rankwise.arrays import Array
@@ -31,13 +31,14 @@ from rankwise.work import COMPLETED, Work
 if TYPE_CHECKING:
     from rankwise.store import Store
 
-__all__ = ["API_VERSION", "Availability", "BackendSpec", "Communicator", "Context", "Runtime"]
+__all__ = ["API_VERSION", "Availability", "BackendSpec", "Communicator", "Context", "Runtime", "Watch"]
 
 #: The version of this contract. A plugin states, as a literal, the version that it was written for.
 API_VERSION = 1
 
-#: The part of a derived collective that moves the data; it is told how many elements each rank contributes.
-Body = Callable[[Deadline, Sequence[int]], None]
+#: The part of a collective that moves the data: for a derived one, a function of the deadline and of how many elements
+#: each rank contributes; otherwise whatever the backend's own `_carry_out` takes.
+Body: TypeAlias = Callable[[Deadline, Sequence[int]], None] | Any
 
 
 class Availability(NamedTuple):
@@ -75,6 +76,7 @@ class Context:
             takes its place. It is promised while `create` runs; afterwards the rank that hosts it may leave.
         options: `pg_options` as given by the program.
         parent: The world's communicator on the same backend, for a group that is made from it.
+        look: Raises if a member has died meanwhile; for `create` to call now and then while it waits for others.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Context:
     store: Store | None = None
     options: Any = None
     parent: Communicator | None = None
+    look: Callable[[], None] = lambda: None
 
     @classmethod
     def plain(cls, store: Store | None, rank: int, size: int, timeout: Timeout) -> Context:
@@ -123,6 +126,19 @@ class BackendSpec:
     launch: tuple[str, ...] = field(default=())
 
 
+class Watch(Protocol):
+    """What a communicator asks of whoever watches over the job. Both return within a twentieth of a second."""
+
+    def settle(self, context: Context, error: DistError) -> DistError:
+        """Return the error that all ranks raise for a group that has failed here with `error`."""
+
+    def explain(self, context: Context, error: DistTimeoutError, waited_for: tuple[int, ...]) -> DistTimeoutError:
+        """Return a time-out's error with what is known of the ranks that it is due to."""
+
+    def announce(self, context: Context, error: DistError) -> None:
+        """Tell the others why a group has ended; waits for nothing."""
+
+
 class Communicator(ABC):
     """One live group on one backend.
 
@@ -136,6 +152,10 @@ class Communicator(ABC):
         self.size = context.size
         #: The first failure that made this communicator unusable; calls raise it.
         self.failure: DistError | None = None
+        #: Who has all ranks raise the same error, and knows what they do; None where nobody can.
+        self.watch: Watch | None = None
+        #: Called once, with that failure.
+        self.on_failure: Callable[[DistError], object] | None = None
         self._order = IssueOrder(f"rankwise {context.name}")
         self._sequence = itertools.count()
 
@@ -176,16 +196,15 @@ class Communicator(ABC):
 
     def send(self, array: Array, dst: int, tag: int, timeout_s: float) -> None:
         """Send and wait until the buffer is the caller's again."""
-        self._finish(self.isend(array, dst, tag), f"send to rank {self.context.global_ranks[dst]}", timeout_s)
+        self._finish(self.isend(array, dst, tag), "send to", dst, timeout_s)
 
     def recv(self, array: Array, src: int | None, tag: int, timeout_s: float) -> int:
         """Receive and return the sender's group rank."""
         work = self.irecv(array, src, tag)
-        who = "anyone" if src is None else f"rank {self.context.global_ranks[src]}"
-        self._finish(work, f"recv from {who}", timeout_s)
+        self._finish(work, "recv from", src, timeout_s)
         return work.source_rank()
 
-    def _finish(self, work: Work, what: str, timeout_s: float) -> None:
+    def _finish(self, work: Work, verb: str, peer: int | None, timeout_s: float) -> None:
         """Wait for a message; one that is given up must neither swallow the next one nor use the buffer any more."""
         try:
             work.wait(timeout_s)
@@ -194,13 +213,17 @@ class Communicator(ABC):
                 if isinstance(error, DistTimeoutError):
                     return  # it came at the last moment
                 raise
-            where = f"{what} on group {self.context.name!r}, rank {self.context.global_ranks[self.rank]}"
-            late = DistTimeoutError(f"{where}: not done within {timeout_s:g} s")
-            if not work.cancel():
-                broken = GroupAbortedError(f"{where} was broken off by {type(error).__name__}")
-                self.fail(late if isinstance(error, DistTimeoutError) else broken)
+            names = self.context.global_ranks
+            who = "anyone" if peer is None else f"rank {names[peer]}"
+            where = f"{verb} {who} on group {self.context.name!r}, rank {names[self.rank]}"
             if isinstance(error, DistTimeoutError):
+                text = f"{where}: not done within {timeout_s:g} s, waiting for {who}"
+                late: DistError = self.timed_out(text, () if peer is None else (names[peer],))
+                if not work.cancel():
+                    late = self.fail(late)
                 raise late from error
+            if not work.cancel():
+                self.fail(GroupAbortedError(f"{where} was broken off by {type(error).__name__}"))
             raise
 
     # ------------------------------------------------------------------ collectives, derived unless overridden
@@ -303,12 +326,23 @@ class Communicator(ABC):
         """Wait until all collectives that were issued have ended."""
         self._order.drain(timeout_s)
 
-    def fail(self, error: DistError) -> None:
-        """Make this communicator unusable: pending and later operations raise `error`. The first error counts."""
+    def fail(self, error: DistError) -> DistError:
+        """Make this communicator unusable: pending and later operations raise the error that is returned.
+
+        The first error counts, of whatever rank; so `error` may give way to what another rank has found.
+        """
+        if self.failure is None:
+            self.give_up(error if self.watch is None else self.watch.settle(self.context, error))
+        return self.failure or error
+
+    def give_up(self, error: DistError) -> None:
+        """Make this communicator unusable at once, with just this error unless there is one."""
         if self.failure is None:
             self.failure = error
             self._order.abort(error)
             self.abort(error)
+            if self.on_failure is not None:
+                self.on_failure(error)
 
     def shutdown(self) -> None:
         """Stop the thread that runs asynchronous collectives, then close."""
@@ -333,21 +367,43 @@ class Communicator(ABC):
             raise self.failure.with_traceback(None)
         sequence = next(self._sequence)
         try:
-            counts = agree(self, fingerprint, sequence, deadline)
-            body(deadline, counts)
+            self._carry_out(fingerprint, body, sequence, deadline)
         except CollectiveMismatchError:
             raise  # all ranks know, nothing has moved: the group is as good as before
-        except DistTimeoutError as error:
-            late = DistTimeoutError(f"{self._title(fingerprint, sequence)}: {error}")
-            self.fail(late)
-            raise late from error
-        except DistError as error:
-            self.fail(error)
-            raise
         except BaseException as error:
-            title = self._title(fingerprint, sequence)
-            self.fail(GroupAbortedError(f"{title} was broken off by {type(error).__name__} on this rank"))
+            self._broken_off(self._title(fingerprint, sequence), error)
             raise
+
+    def _carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare the calls of all ranks, and run the collective; for backends with a way of their own to compare."""
+        body(deadline, agree(self, fingerprint, sequence, deadline))
+
+    def _broken_off(self, title: str, error: BaseException) -> None:
+        """End the group after a collective that has failed half-way, and raise the error that all ranks raise.
+
+        Returns only where the operation's own error is to be raised.
+        """
+        if isinstance(error, DistTimeoutError):
+            raise self.fail(self.timed_out(f"{title}: {error}", error.waited_for)) from error
+        if isinstance(error, DistError):
+            agreed = self.fail(error)
+            if agreed is not error:
+                raise agreed.with_traceback(None) from error
+        else:
+            self.fail(GroupAbortedError(f"{title} was broken off by {type(error).__name__} on this rank"))
+
+    def timed_out(self, text: str, waited_for: Sequence[int] = ()) -> DistTimeoutError:
+        """Return the error of an operation whose time is up, with what is known of the ranks that it is due to.
+
+        Args:
+            text: Which operation, on which rank, and whom it is waiting for.
+            waited_for: The global ranks that it is waiting for.
+        """
+        error = DistTimeoutError(text)
+        if self.watch is not None and self.failure is None:
+            error = self.watch.explain(self.context, error, tuple(waited_for))
+        error.waited_for = tuple(waited_for)
+        return error
 
     def _title(self, fingerprint: Fingerprint, sequence: int) -> str:
         me = self.context.global_ranks[self.rank]

@@ -76,7 +76,13 @@ class QueueEmptyError(DistStoreError):
 
 
 class DistTimeoutError(DistError, TimeoutError):
-    """A deadline passed; the message says who was being waited for."""
+    """A deadline passed; the message says who was being waited for.
+
+    Attributes:
+        waited_for: Their global ranks, as far as they are known.
+    """
+
+    waited_for: tuple[int, ...] = ()
 
 
 class RendezvousError(DistError):

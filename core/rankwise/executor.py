@@ -113,9 +113,11 @@ class Executor:
                 work.wait(self.deadline.remaining())
             except DistTimeoutError as error:
                 late = {peer, *(other for other, w in works if w is not None and not w.is_completed())}
-                names = ", ".join(str(name) for name in sorted(_named(self.comm, other) for other in late))
-                who = f"{doing} rank{'s' if len(late) > 1 else ''} {names}"
-                raise DistTimeoutError(f"not done within {self.deadline.timeout_s:g} s, {who}") from error
+                names = sorted(_named(self.comm, other) for other in late)
+                who = f"{doing} rank{'s' if len(late) > 1 else ''} {', '.join(map(str, names))}"
+                failure = DistTimeoutError(f"not done within {self.deadline.timeout_s:g} s, {who}")
+                failure.waited_for = tuple(names)
+                raise failure from error
 
 
 _EMPTY: Array = np.empty(0, np.uint8)

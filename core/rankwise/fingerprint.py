@@ -8,7 +8,6 @@ their calls in words, and all raise the same `CollectiveMismatchError` naming th
 from __future__ import annotations
 
 import json
-import os
 import struct
 import sys
 from collections.abc import Mapping, Sequence
@@ -35,7 +34,8 @@ __all__ = ["Fingerprint", "agree", "counts", "mismatch", "same_call"]
 _RECORD = struct.Struct("<QQQQQ")
 _UNIFORM = ("broadcast", "all_reduce", "reduce")
 _MASK = (1 << 64) - 1
-_PACKAGE = str(Path(__file__).parent)
+#: Names of modules of ours and of our plugins begin so; a frame of theirs is not the program's.
+_OURS = ("rankwise.", "rankwise_")
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,13 @@ class Fingerprint:
 
     def record(self, rank: int, sequence: int) -> bytes:
         """Return what the ranks exchange: 40 bytes that tell whether they make the same call."""
-        sent = received = 0
-        if self.sent or self.received:
-            sent = sum(_pair(rank, peer, count) for peer, count in self.sent) & _MASK
-            received = sum(_pair(peer, rank, count) for peer, count in self.received) & _MASK
-        return _RECORD.pack(sequence, self.digest(), self.count, sent, received)
+        return _RECORD.pack(sequence, self.digest(), self.count, *self.sums(rank))
+
+    def sums(self, rank: int) -> tuple[int, int]:
+        """Return what stands for all counts that this rank sends, and receives: over all ranks both are the same."""
+        sent = sum(_pair(rank, peer, count) for peer, count in self.sent) & _MASK
+        received = sum(_pair(peer, rank, count) for peer, count in self.received) & _MASK
+        return sent, received
 
 
 def agree(comm: Communicator, mine: Fingerprint, sequence: int, deadline: Deadline) -> tuple[int, ...]:
@@ -212,7 +214,7 @@ def _numbers(numbers: Sequence[int]) -> str:
 def _call_site() -> str:
     """Return file and line of the program's own call, or nothing on a thread of ours."""
     frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE + os.sep):
+    while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith(_OURS):
         frame = frame.f_back
     name = Path(frame.f_code.co_filename).name
     return "" if name == "threading.py" else f"{_plain(name[-100:])}:{frame.f_lineno}"

@@ -19,7 +19,7 @@ from rankwise.deadline import Deadline
 from rankwise.errors import DistTimeoutError, RendezvousError
 from rankwise.store import Store
 
-__all__ = ["meet", "wait_for"]
+__all__ = ["meet", "process_space", "started_at", "wait_for"]
 
 _FINE = "ok"
 _LATE = "did not come within"
@@ -45,6 +45,7 @@ def meet(
     Whoever hosts the store must not leave after an error before the counter "told" has reached the counter "come".
     """
     card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "call": uuid4().hex, "config": dict(config)}
+    card |= {"space": process_space(), "started": started_at(os.getpid())}
     mine = json.dumps(card, sort_keys=True)
     problem = _differences(what, json.loads(store.compare_set("config", "", mine)), card)
     if problem is None:
@@ -70,6 +71,25 @@ def wait_for(store: Store, counter: str, count: int, deadline: Deadline) -> bool
         time.sleep(min(pause_s, deadline.remaining()))
         pause_s = min(2 * pause_s, 0.05)
     return True
+
+
+def process_space() -> str:
+    """Return what processes have in common that know each other by number and share a network; "" if nobody knows."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "net")]
+            return "/".join([file.read().strip(), *spaces])
+    except OSError:
+        return ""
+
+
+def started_at(pid: int) -> str:
+    """Return when a process was started, by which it is told from another that gets its number later."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
 
 
 def _verdict(store: Store, ranks: Sequence[int], what: str, deadline: Deadline) -> str:

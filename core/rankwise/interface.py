@@ -11,7 +11,7 @@ import threading
 
 from rankwise.errors import DistNetworkError, DistTimeoutError
 
-__all__ = ["DNS_TIMEOUT_S", "is_loopback", "local_address", "numeric", "resolve"]
+__all__ = ["DNS_TIMEOUT_S", "interface_of", "is_loopback", "local_address", "numeric", "resolve"]
 
 #: Both are understood; the first that is set counts.
 _VARIABLES = ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
@@ -112,6 +112,11 @@ def outward_address() -> str | None:
             return _of_interface(variable, names, [_ELSEWHERE])
     found = _route(_ELSEWHERE)
     return None if found is None or is_loopback(found) else found
+
+
+def interface_of(address: str) -> str | None:
+    """Return the name of the interface that has an address of this machine."""
+    return next((name for _, name in socket.if_nameindex() if address in (_ipv4(name), _ipv6(name))), None)
 
 
 def _route(address: str) -> str | None:

@@ -20,7 +20,7 @@ __all__ = ["IssueOrder"]
 
 Operation = Callable[[], None]
 #: What to do with the error of an operation whose time has passed before its turn came: the order is broken then.
-GiveUp = Callable[[DistError], object]
+GiveUp = Callable[[DistError], DistError]
 
 
 class _QueuedWork(FutureWork):
@@ -43,8 +43,7 @@ class _QueuedWork(FutureWork):
             late = DistTimeoutError(
                 f"not done within {self._deadline.timeout_s:g} s: operations before it in the group take longer"
             )
-            self._give_up(late)
-            self.fail(late)
+            self.fail(self._give_up(late))
             return super().wait()
 
 
@@ -62,7 +61,10 @@ class IssueOrder:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        #: How many threads wait for a change. To tell nobody costs as much as half a small collective.
+        self._watchers = 0
         self._waiting: deque[_Item] = deque()
         self._busy = False
         self._closed = False
@@ -70,7 +72,7 @@ class IssueOrder:
 
     def now(self, operation: Operation, deadline: Deadline, give_up: GiveUp) -> None:
         """Run `operation` when its turn comes, and return or raise what it does."""
-        with self._changed:
+        with self._lock:
             idle = not self._busy and not self._waiting
             if idle:
                 self._busy = True
@@ -106,7 +108,7 @@ class IssueOrder:
         deadline = Deadline(timeout_s)
         with self._changed:
             while self._waiting or self._busy:
-                if not self._changed.wait(deadline.remaining()) and deadline.expired():
+                if not self._wait(deadline.remaining()) and deadline.expired():
                     raise DistTimeoutError(f"{len(self._waiting)} operations still wait after {timeout_s:g} s")
 
     def abort(self, error: BaseException) -> None:
@@ -141,7 +143,7 @@ class IssueOrder:
             while self._busy or not self._waiting:
                 if self._closed and not self._waiting:
                     return False
-                self._changed.wait()
+                self._wait()
             operation, work = self._waiting.popleft()
             self._busy = True
         try:
@@ -154,7 +156,15 @@ class IssueOrder:
             work.succeed()
         return True
 
+    def _wait(self, timeout_s: float | None = None) -> bool:
+        self._watchers += 1
+        try:
+            return self._changed.wait(timeout_s)
+        finally:
+            self._watchers -= 1
+
     def _turn_over(self) -> None:
-        with self._changed:
+        with self._lock:
             self._busy = False
-            self._changed.notify_all()
+            if self._watchers:
+                self._changed.notify_all()

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from rankwise.backend import BackendConfig
 from rankwise.contract import API_VERSION, Communicator, Context
 from rankwise.deadline import Deadline, Timeout, seconds
-from rankwise.errors import BackendUnavailableError, DistBackendError, DistError, DistTimeoutError, RendezvousError
+from rankwise.errors import (
+    BackendUnavailableError,
+    DistBackendError,
+    DistError,
+    DistNetworkError,
+    DistStoreError,
+    DistTimeoutError,
+    RendezvousError,
+)
 from rankwise.handshake import meet, wait_for
 from rankwise.joining import join
 from rankwise.process_group import NON_GROUP_MEMBER, ProcessGroup
@@ -108,13 +117,13 @@ def init_process_group(
     try:
         place = join(world, config, init_method, world_size, rank, store, deadline)
         world.store, everyone = place.store, tuple(range(place.size))
-        plan = Plan(
-            "default", everyone, place.rank, config, timeout_s, place.store, group_name, pg_options, index
-        )
+        world.watcher = _watch().watcher(world, place.rank, place.size)
+        plan = Plan("default", everyone, place.rank, config, timeout_s, place.store, group_name, pg_options, index)
         world.default = make_group(world, plan, deadline)
     except BaseException:
         _release(world)
         raise
+    _watch().start(world)
     _close_at_exit()
 
 
@@ -150,15 +159,18 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     come_together(world, plan, deadline)
     made: dict[str, Communicator] = {}
     try:
-        for name in plan.config.backends():
-            made[name] = registry.get(name).create(_context(world, plan, name))
-        _settle(world, plan, None, deadline)
+        with _watched(world, plan.store and PrefixStore("made", plan.store), plan.ranks) as look:
+            for name in plan.config.backends():
+                made[name] = registry.get(name).create(_context(world, plan, name, look))
+            _settle(world, plan, None, deadline)
     except BaseException as error:
         for communicator in made.values():
             with contextlib.suppress(Exception):  # the error that led here says more
                 communicator.shutdown()
         _settle(world, plan, error, deadline)
         raise
+    for communicator in made.values():
+        communicator.watch = world.watcher
     serving = {device: made[name] for device, name in plan.config.device_backend_map.items()}
     group = ProcessGroup(
         plan.name,
@@ -168,6 +180,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
         serving,
         plan.timeout_s,
         plan.store,
+        world.recorder.trail(plan.name, plan.description or plan.name, plan.ranks),
         plan.description,
     )
     world.groups[plan.name] = group
@@ -182,7 +195,14 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
     place = PrefixStore("meet", plan.store)
     what = "init_process_group" if plan.name == "default" else f"making group {plan.name!r}"
     try:
-        meet(place, plan.global_rank, participants, _terms(plan), what, deadline)
+        with _watched(world, place, participants, f"{what}: "):
+            meet(place, plan.global_rank, participants, _terms(plan), what, deadline)
+    except (DistNetworkError, DistStoreError) as error:
+        if plan.name == "default":
+            raise
+        raise DistStoreError(
+            f"{what}: the store of the job is gone, perhaps with the rank that hosted it: {error}"
+        ) from error
     except (RendezvousError, DistTimeoutError) as error:
         # Those that have not come in time will not come; but a contradiction is found before all have come.
         with contextlib.suppress(DistError):
@@ -225,7 +245,17 @@ def _terms(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _context(world: World, plan: Plan, name: str) -> Context:
+@contextlib.contextmanager
+def _watched(world: World, place: Store | None, ranks: tuple[int, ...], what: str = "") -> Iterator[Callable[[], None]]:
+    """While ranks wait for each other, write as their verdict that one has died; give what raises if that is so."""
+    if place is None or world.watcher is None:
+        yield lambda: None
+    else:
+        with world.watcher.meeting(place, ranks, what) as look:
+            yield look
+
+
+def _context(world: World, plan: Plan, name: str, look: Callable[[], None]) -> Context:
     return Context(
         name=plan.name,
         rank=plan.ranks.index(plan.global_rank),
@@ -237,6 +267,7 @@ def _context(world: World, plan: Plan, name: str) -> Context:
         store=None if plan.store is None else PrefixStore(name, plan.store),
         options=plan.options,
         parent=None if world.default is None else world.default.communicator_of(name),
+        look=look,
     )
 
 
@@ -263,6 +294,7 @@ def _device_index(device_id: Any) -> int | None:
 
 def _leave(world: World) -> None:
     """Close all groups, the default group last; whatever fails, the world is left."""
+    _watch().stop(world, "the groups were destroyed")
     errors: list[DistError] = []
     for group in reversed(list(world.groups.values())):
         try:
@@ -276,6 +308,8 @@ def _leave(world: World) -> None:
 
 def _release(world: World) -> None:
     """Close the store that `init_process_group` has opened, and forget everything."""
+    if world.watcher is not None:
+        world.watcher.stop()
     if world.owned_store is not None:
         if getattr(world.owned_store, "is_master", False):
             _stay(world.stay_for)
@@ -290,6 +324,11 @@ def _stay(stay_for: Sequence[tuple[Store, str, int]]) -> None:
             wait_for(store, counter, count, deadline)
 
 
+def _watch() -> Any:
+    """Return what watches over the groups. By name: the core knows no more of it than when to call it."""
+    return import_module("rankwise.watch")
+
+
 def _close_at_exit() -> None:
     # Registered anew each time, so that it runs before what the program has registered earlier, and only once.
     atexit.unregister(_exit)
@@ -302,6 +341,7 @@ def _exit() -> None:
     if world.default is None or world.forked:
         return
     world.stay_for.clear()
+    _watch().stop(world, "the process ended")
     for group in world.groups.values():
         group.abort("by the end of the process")
     with contextlib.suppress(DistError):

@@ -7,6 +7,8 @@ every kind of device.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -39,16 +41,18 @@ def broadcast_multigpu(
         return None
     arrays = _local(pg, "broadcast_multigpu", "tensor_list", tensor_list)
     root = group_rank(pg, "src", src, None)
-    carrier = arrays[_index(pg, "broadcast_multigpu", "src_tensor", src_tensor, arrays) if root == pg.rank() else 0]
+    # All ranks use their first device: on some backends each device has connections of its own.
+    carrier = arrays[0]
     lane = pg.lane(carrier, "broadcast")
+    if root == pg.rank() and (index := _index(pg, "broadcast_multigpu", "src_tensor", src_tensor, arrays)):
+        _copy(carrier, arrays[index])
 
     def after() -> None:
-        for array in arrays:
-            if array is not carrier:
-                _copy(array, carrier)
+        for array in arrays[1:]:
+            _copy(array, carrier)
 
     work = lane.broadcast(carrier, root, *terms(pg, carrier, "broadcast", async_op, None))
-    return finish(pg, _then(work, after, carrier), tensor_list, async_op)
+    return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
 
 
 def all_reduce_multigpu(
@@ -67,7 +71,7 @@ def all_reduce_multigpu(
             _copy(array, arrays[0])
 
     work = lane.all_reduce(total, inner, *terms(pg, total, "all_reduce", async_op, None))
-    return finish(pg, _then(work, after, total), tensor_list, async_op)
+    return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
 
 
 def reduce_multigpu(
@@ -92,7 +96,7 @@ def reduce_multigpu(
             _finish(op, total, arrays[index])
 
     work = lane.reduce(total, inner, root, *terms(pg, total, "reduce", async_op, None))
-    return finish(pg, _then(work, after, total), tensor_list, async_op)
+    return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
 
 
 def all_gather_multigpu(
@@ -115,7 +119,8 @@ def all_gather_multigpu(
             "elements, one for each input of each rank"
         )
     mine = _stacked(arrays)
-    whole = np.empty_like(mine, shape=(pg.size(), mine.size))
+    with _on(mine):
+        whole = np.empty_like(mine, shape=(pg.size(), mine.size))
     lane = pg.lane(mine, "all_gather")
 
     def after() -> None:
@@ -124,7 +129,7 @@ def all_gather_multigpu(
                 _copy(out, row)
 
     work = lane.all_gather(list(whole), mine, *terms(pg, mine, "all_gather", async_op, None))
-    return finish(pg, _then(work, after, mine), output_tensor_lists, async_op)
+    return finish(pg, _then(work, after, *chain(*outputs)), output_tensor_lists, async_op)
 
 
 def reduce_scatter_multigpu(
@@ -148,15 +153,18 @@ def reduce_scatter_multigpu(
             f"of {entries} arrays of {outs[0].size} elements"
         )
     lane, total, inner = _reduced_here(pg, "reduce_scatter", [_stacked(ins) for ins in lists], op)
-    mine = np.empty_like(total, shape=(len(outs), outs[0].size))
+    with _on(total):
+        mine = np.empty_like(total, shape=(len(outs), outs[0].size))
 
     def after() -> None:
         for out, row in zip(outs, mine, strict=True):
-            op.finish(_near(row, out), out, pg.size() * len(outs))
+            near = _near(row, out)
+            with _on(out):
+                op.finish(near, out, pg.size() * len(outs))
 
     parts = list(total.reshape(pg.size(), mine.size))
     work = lane.reduce_scatter(mine, parts, inner, *terms(pg, total, "reduce_scatter", async_op, None))
-    return finish(pg, _then(work, after, total), output_tensor_list, async_op)
+    return finish(pg, _then(work, after, *outs), output_tensor_list, async_op)
 
 
 def _reduced_here(
@@ -164,12 +172,17 @@ def _reduced_here(
 ) -> tuple[Communicator, Array, ReduceOp]:
     """Reduce this rank's own arrays; return the communicator, the sum so far, and the op for the rest of the way."""
     pg.lane(arrays[0], op, check.reduce_op(pg, op, reduce_op, arrays[0]))  # refuses by the dtype that the caller gave
-    total = reduce_op.accumulator(arrays[0])
+    with _on(arrays[0]):
+        total = reduce_op.accumulator(arrays[0])
     for array in arrays[1:]:
-        reduce_op.combine(total, _near(reduce_op.accumulator(array), total))
+        with _on(array):
+            part = reduce_op.accumulator(array)
+        with _on(total):
+            reduce_op.combine(total, _near(part, total))
     if reduce_op.name == "AVG" and op != "reduce_scatter":
         # Ranks may have different numbers of arrays; how many there are in all comes along as one more element.
-        total = np.append(total, total.dtype.type(len(arrays)))
+        with _on(total):
+            total = np.concatenate([total, np.full_like(total, len(arrays), shape=1)])
     # Averages are divided at the very end, and factors are already in.
     inner = ReduceOp.SUM if reduce_op.name in ("AVG", "PREMUL_SUM") else reduce_op
     return pg.lane(total, op, inner), total, inner
@@ -178,10 +191,11 @@ def _reduced_here(
 def _finish(op: ReduceOp, total: Array, out: Array) -> None:
     """Write what `_reduced_here` has begun and the group has finished."""
     total = _near(total, out)
-    if op.name == "AVG":
-        op.finish(total[:-1], out, int(total[-1].real))
-    else:
-        op.finish(total, out, 1)
+    with _on(out):
+        if op.name == "AVG":
+            op.finish(total[:-1], out, int(total[-1].real))
+        else:
+            op.finish(total, out, 1)
 
 
 def _local(pg: ProcessGroup, op: str, name: str, values: Any) -> list[Array]:
@@ -202,31 +216,43 @@ def _index(pg: ProcessGroup, op: str, name: str, index: int, arrays: list[Array]
 
 def _stacked(arrays: list[Array]) -> Array:
     """Return the arrays one after the other, on the device of the first."""
-    return np.concatenate([_near(array.reshape(-1), arrays[0]) for array in arrays])
+    with _on(arrays[0]):
+        return np.concatenate([_near(array.reshape(-1), arrays[0]) for array in arrays])
+
+
+def _on(array: Array) -> AbstractContextManager[Any]:
+    """Make the device of `array` the current one: CuPy computes nowhere else."""
+    return nullcontext() if type(array) is np.ndarray else array.device
 
 
 def _near(array: Array, target: Array) -> Array:
-    """Return `array` on the device of `target`."""
+    """Return `array` on the device of `target`, whose streams and those of `array`'s know nothing of each other."""
     if type(array) is np.ndarray or array.device == target.device:
         return array
-    with target.device:
-        return array.copy()
+    _synchronize(array)
+    with _on(target):
+        copied = array.copy()
+    _synchronize(copied)
+    return copied
 
 
 def _synchronize(array: Array) -> None:
-    """Wait for what was begun on a GPU by this thread, whose stream is not the caller's."""
+    """Wait for what was begun on a GPU by this thread."""
     if type(array) is not np.ndarray:
         import cupy
 
-        cupy.cuda.get_current_stream().synchronize()
+        with _on(array):
+            cupy.cuda.get_current_stream().synchronize()
 
 
 def _copy(out: Array, array: Array) -> None:
-    out[...] = _near(array, out).reshape(out.shape)
+    near = _near(array, out)
+    with _on(out):
+        out[...] = near.reshape(out.shape)
 
 
-def _then(work: Work, after: Callable[[], None], array: Array) -> Work:
-    """Return a work that ends when `work` has and `after` has run, on the device of `array` too."""
+def _then(work: Work, after: Callable[[], None], *filled: Array) -> Work:
+    """Return a work that ends when `work` has and `after` has run, on the devices of what that fills too."""
     whole = FutureWork()
 
     def ended(first: Work) -> None:
@@ -234,7 +260,8 @@ def _then(work: Work, after: Callable[[], None], array: Array) -> Work:
         if error is None:
             try:
                 after()
-                _synchronize(array)
+                for array in filled:  # this thread's stream is not the caller's
+                    _synchronize(array)
             except Exception as failure:  # it belongs to whoever waits
                 error = failure
         if error is None:

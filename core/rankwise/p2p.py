@@ -7,12 +7,13 @@ from typing import Any
 
 from rankwise import check
 from rankwise.arrays import Array, device_of
-from rankwise.calling import terms
+from rankwise.calling import bounded
 from rankwise.contract import Communicator
 from rankwise.deadline import Timeout, seconds
-from rankwise.errors import DistTimeoutError
+from rankwise.errors import DistError, DistTimeoutError
 from rankwise.process_group import GroupLike, ProcessGroup
 from rankwise.ranks import group_rank
+from rankwise.recording import DETAIL, Entry, note, released
 from rankwise.work import BoundWork, Work
 from rankwise.world import resolve
 
@@ -40,7 +41,10 @@ def send(
     array, peer, lane = _outgoing(pg, "send", tensor, dst, group_dst, tag)
     if peer == pg.rank():
         raise ValueError(f"send on rank {pg.global_rank}: a blocking send to oneself would never return; use isend")
-    lane.send(array, peer, tag, terms(pg, array, "send", False, timeout)[0])
+    timeout_s = bounded(pg, array, "send", timeout)
+    entry = pg.trail.begin_message("send", array, pg.ranks[peer], tag)
+    lane.send(array, peer, tag, timeout_s)
+    note(entry)
 
 
 def recv(
@@ -61,7 +65,12 @@ def recv(
         return -1
     tag = check.tag(pg, "recv", tag)
     array, peer, lane = _incoming(pg, "recv", tensor, src, group_src, tag)
-    return pg.ranks[lane.recv(array, peer, tag, terms(pg, array, "recv", False, timeout)[0])]
+    timeout_s = bounded(pg, array, "recv", timeout)
+    entry = pg.trail.begin_message("recv", array, None if peer is None else pg.ranks[peer], tag)
+    source = pg.ranks[lane.recv(array, peer, tag, timeout_s)]
+    entry[DETAIL] = source, tag
+    note(entry)
+    return source
 
 
 def isend(
@@ -73,7 +82,9 @@ def isend(
         return None
     tag = check.tag(pg, "isend", tag)
     array, peer, lane = _outgoing(pg, "isend", tensor, dst, group_dst, tag)
-    return _Message(pg, lane, lane.isend(array, peer, tag), tensor, array, f"isend to rank {pg.ranks[peer]}")
+    entry = pg.trail.begin_message("isend", array, pg.ranks[peer], tag)
+    work = lane.isend(array, peer, tag)
+    return _Message(pg, lane, work, tensor, array, f"isend to rank {pg.ranks[peer]}", entry)
 
 
 def irecv(
@@ -85,19 +96,23 @@ def irecv(
         return None
     tag = check.tag(pg, "irecv", tag)
     array, peer, lane = _incoming(pg, "irecv", tensor, src, group_src, tag)
-    who = "anyone" if peer is None else f"rank {pg.ranks[peer]}"
-    return _Message(pg, lane, lane.irecv(array, peer, tag), tensor, array, f"irecv from {who}")
+    source = None if peer is None else pg.ranks[peer]
+    entry = pg.trail.begin_message("irecv", array, source, tag)
+    work = lane.irecv(array, peer, tag)
+    who = "anyone" if source is None else f"rank {source}"
+    return _Message(pg, lane, work, tensor, array, f"irecv from {who}", entry)
 
 
 class _Message(BoundWork):
     """A message under way, which the group's time-out bounds where a wait gives none."""
 
     def __init__(
-        self, pg: ProcessGroup, lane: Communicator, inner: Work, result: Any, array: Array, what: str
+        self, pg: ProcessGroup, lane: Communicator, inner: Work, result: Any, array: Array, what: str, entry: Entry
     ) -> None:
-        super().__init__(inner, result, pg.ranks)
+        super().__init__(inner, result, pg.ranks, released(entry))
         self._array = array  # what the backend uses, which may be a copy; kept alive with the work
         self._lane, self._timeout_s = lane, pg.timeout_s
+        self._peers = () if entry[DETAIL][0] is None else (entry[DETAIL][0],)
         self._what = f"{what} on group {pg.group_desc!r}, rank {pg.global_rank}"
 
     def wait(self, timeout: Timeout | None = None) -> bool:
@@ -107,13 +122,15 @@ class _Message(BoundWork):
         """
         timeout_s = self._timeout_s if timeout is None else seconds(timeout)
         try:
-            return self._inner.wait(timeout_s)
+            return super().wait(timeout_s)
         except DistTimeoutError as error:
             if self._inner.is_completed():
                 return self._inner.wait()
-            late = DistTimeoutError(f"{self._what}: not done within {timeout_s:g} s")
+            who = f", waiting for rank {self._peers[0]}" if self._peers else ""
+            text = f"{self._what}: not done within {timeout_s:g} s{who}"
+            late: DistError = self._lane.timed_out(text, self._peers)
             if timeout is None and not self._inner.cancel():
-                self._lane.fail(late)
+                late = self._lane.fail(late)
             raise late from error
 
 
@@ -176,7 +193,9 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
     works: list[Work] = []
     with checked[0][1].batch():
         for message, (begin, lane, array, peer, tag) in zip(messages, checked, strict=True):
-            works.append(_Message(pg, lane, begin(array, peer, tag), message.tensor, array, repr(message)))
+            other = None if peer is None else pg.ranks[peer]
+            entry = pg.trail.begin_message(message.op.__name__, array, other, tag)
+            works.append(_Message(pg, lane, begin(array, peer, tag), message.tensor, array, repr(message), entry))
     return works
 
 

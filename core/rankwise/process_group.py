@@ -12,6 +12,7 @@ from rankwise.backend import BackendConfig
 from rankwise.contract import Communicator
 from rankwise.deadline import Timeout, seconds
 from rankwise.errors import DistBackendError, DistError, GroupAbortedError
+from rankwise.recording import Trail
 from rankwise.reduce_op import ReduceOp
 from rankwise.registry import registry
 
@@ -37,6 +38,7 @@ class ProcessGroup:
         communicators: dict[str, Communicator],
         timeout_s: float,
         store: Store | None,
+        trail: Trail,
         description: str = "",
     ) -> None:
         self.name = name
@@ -45,6 +47,8 @@ class ProcessGroup:
         self.config = config
         self.timeout_s = timeout_s
         self.store = store
+        #: What this rank has called on the group.
+        self.trail = trail
         self.group_desc = description or name
         #: Group rank of each global rank.
         self.rank_of = {rank: index for index, rank in enumerate(ranks)}
@@ -56,6 +60,8 @@ class ProcessGroup:
         self._communicators = communicators
         self._lanes: dict[Any, Communicator] = {}
         self._features: set[tuple[str, str]] = set()
+        for communicator in self.communicators():
+            communicator.on_failure = trail.fail
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_desc!r}: rank {self._rank} of {self.size()}, {self.config}>"
@@ -98,7 +104,9 @@ class ProcessGroup:
         """
         error = GroupAbortedError(f"group {self.group_desc!r} was aborted on rank {self.global_rank} {reason}")
         for communicator in self.communicators():
-            communicator.fail(error)
+            communicator.give_up(error)
+            if communicator.watch is not None:
+                communicator.watch.announce(communicator.context, error)
 
     def lane(self, array: Array, op: str, reduce_op: ReduceOp | None = None) -> Communicator:
         """Return the communicator for a call, or raise if the capability table refuses it.

@@ -5,7 +5,10 @@ The module doubles as torch's deprecated `reduce_op`: `reduce_op.SUM` is `Reduce
 
 from __future__ import annotations
 
+import threading
 import warnings
+from collections.abc import Callable
+from contextvars import Context
 from functools import cache
 from typing import Any, ClassVar
 
@@ -27,6 +30,23 @@ _UFUNCS: dict[str, np.ufunc] = {
 
 #: Names of all reduce ops, in the order of the tables.
 REDUCE_OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
+
+
+class _Quiet(threading.local):
+    """Calls functions of NumPy with their warnings off. `np.errstate` costs more than the sum of a small array."""
+
+    run: Callable[..., Any]
+
+    def __init__(self) -> None:
+        if int(np.__version__.partition(".")[0]) < 2:  # there the setting is the thread's, not the context's
+            self.run = np.errstate(all="ignore")(lambda function, *args, **out: function(*args, **out))
+        else:
+            context = Context()
+            context.run(np.seterr, all="ignore")
+            self.run = context.run
+
+
+_quiet = _Quiet()
 
 _SCALING = ("AVG", "PREMUL_SUM")
 _ROUNDING = ("SUM", "AVG", "PREMUL_SUM", "PRODUCT")
@@ -91,16 +111,21 @@ class ReduceOp:
 
     def combine(self, accumulator: Any, incoming: Any, left: bool = False) -> None:
         """Reduce `incoming` into `accumulator`, in place; it is the right operand unless `left` is true."""
-        first, second = (incoming, accumulator) if left else (accumulator, incoming)
+        if left:
+            self.merge(incoming, accumulator, accumulator)
+        else:
+            self.merge(accumulator, incoming, accumulator)
+
+    def merge(self, first: Any, second: Any, out: Any) -> None:
+        """Write what `first` and `second` reduce to into `out`, which may be one of them."""
         # Only some ranks do the arithmetic of a block; a warning must not fail those and not the others.
-        with np.errstate(all="ignore"):
-            _UFUNCS[self.name](first, second, out=accumulator)
+        _quiet.run(_UFUNCS[self.name], first, second, out=out)
 
     def finish(self, accumulator: Any, out: Any, size: int) -> None:
         """Write the reduced `accumulator` of `size` contributions into `out`, in its shape and dtype."""
+        if self.name == "AVG":
+            _quiet.run(np.divide, accumulator, size, accumulator)
         with np.errstate(all="ignore"):
-            if self.name == "AVG":
-                np.divide(accumulator, size, out=accumulator)
             out[...] = accumulator.reshape(out.shape)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from rankwise.deadline import Timeout, seconds
 from rankwise.errors import DistTimeoutError
+from rankwise.recording import Entry, note
 
 __all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work"]
 
@@ -194,22 +195,30 @@ COMPLETED: Work = CompletedWork()
 class BoundWork:
     """A backend's work as the caller sees it: with the caller's own buffers as result, and global ranks."""
 
-    def __init__(self, inner: Work, result: Any, global_ranks: tuple[int, ...]) -> None:
+    def __init__(self, inner: Work, result: Any, global_ranks: tuple[int, ...], entry: Entry | None = None) -> None:
         self._inner = inner
+        self._entry = entry  # of the flight recorder, which is told as soon as the caller looks
         self._result = result  # also keeps the buffers alive until nobody can be using them
         self._global_ranks = global_ranks
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Block until the operation has ended; see `Work.wait`."""
-        return self._inner.wait(timeout)
+        try:
+            return self._inner.wait(timeout)
+        finally:
+            self.is_completed()
 
     def is_completed(self) -> bool:
         """Tell whether the operation has ended."""
-        return self._inner.is_completed()
+        ended = self._inner.is_completed()
+        if ended and self._entry is not None:
+            note(self._entry, self._inner.exception())
+            self._entry = None
+        return ended
 
     def is_success(self) -> bool:
         """Tell whether the operation has ended well."""
-        return self._inner.is_success()
+        return self.is_completed() and self._inner.is_success()
 
     def exception(self) -> BaseException | None:
         """Return the error of an operation that has failed, or None."""
@@ -217,7 +226,7 @@ class BoundWork:
 
     def result(self) -> Any:
         """Wait for the operation and return the array or arrays that it filled."""
-        self._inner.wait()
+        self.wait()
         return self._result
 
     def get_future(self) -> Future[Any]:
@@ -226,6 +235,7 @@ class BoundWork:
 
         def end(work: Work) -> None:
             error = work.exception()
+            self.is_completed()
             if error is None:
                 future.set_result(self._result)
             else:

@@ -14,6 +14,7 @@ from typing import Any
 
 from rankwise.errors import ForkedProcessError
 from rankwise.process_group import NON_GROUP_MEMBER, ProcessGroup
+from rankwise.recording import FlightRecorder
 from rankwise.store import Store
 
 __all__ = ["World", "current", "resolve", "use"]
@@ -43,6 +44,10 @@ class World:
     joined: tuple[str, bytes] | None = None
     #: The marks of all lives that were joined in stores given by the program; none is joined twice.
     left_marks: set[bytes] = field(default_factory=set)
+    #: What this rank has called last.
+    recorder: FlightRecorder = field(default_factory=FlightRecorder)
+    #: What sees who lives, and has all ranks raise the same error; None where nobody else is there.
+    watcher: Any = None
     #: This is the copy of a world in a forked child: nothing in it may be used or closed.
     forked: bool = False
 

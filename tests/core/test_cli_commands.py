@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -132,13 +133,15 @@ def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_an_error_is_one_paragraph_unless_its_traceback_is_asked_for(shell: Shell) -> None:
     plain = shell.run("conformance", "bogus")
-    assert plain.returncode == 1
+    assert plain.returncode == 69
     assert plain.stderr.startswith("rankwise conformance: no backend 'bogus' is installed")
     assert "Traceback" not in plain.stderr
     assert "\n\n" not in plain.stderr
-    full = shell.run("conformance", "--traceback", "bogus")
-    assert full.returncode == 1
-    assert "Traceback (most recent call last)" in full.stderr
+    asked = shell.run("conformance", "--traceback", "bogus")
+    by_variable = shell.run("conformance", "bogus", RANKWISE_DEBUG="DETAIL")
+    for full in (asked, by_variable):
+        assert full.returncode == 1
+        assert "Traceback (most recent call last)" in full.stderr
 
 
 # ---------------------------------------------------------------------- secret
@@ -189,12 +192,13 @@ def test_backends_tells_ready_from_broken_from_missing(shell: Shell) -> None:
 def test_the_table_in_the_terminal_shows_states_and_reasons(shell: Shell) -> None:
     shell.install("good-dist", "good", "good_plugin", GOOD)
     shown = shell.run("backends").stdout
-    assert re.search(r"good +cpu, cuda +good-dist 1.2.3 +cannot run: no moon here; wait for the night", shown)
+    assert re.search(r"good +cpu, cuda +good-dist 1.2.3 +cannot run\n", shown)
+    assert "\n  good: no moon here; wait for the night\n" in shown
     assert re.search(r"all_reduce .*conditional: no here \[1\]", shown)
     assert "[1] the moon must be full" in shown
     assert "\x1b" not in shown
     if "nccl" not in registry.names():
-        assert re.search(r"nccl +- +- +not installed; pip install rankwise-nccl", shown)
+        assert re.search(r"nccl +- +- +not installed\n(.*\n)*  nccl: pip install rankwise-nccl\n", shown)
 
 
 def test_one_device_and_one_operation_can_be_asked_for(shell: Shell) -> None:
@@ -292,6 +296,32 @@ def test_explain_refuses_what_makes_no_sense(capsys: pytest.CaptureFixture[str],
     assert err.startswith("rankwise explain: ")
 
 
+# ---------------------------------------------------------------------- conformance
+
+
+def test_the_kit_is_run_and_declared_is_shown_beside_measured(shell: Shell) -> None:
+    result = shell.run("conformance", "local", "--report", "found.json", "--", "-k", "a_message_of_nothing")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "1 passed" in result.stdout
+    assert re.search(r"\n +declared +measured\n", result.stdout)
+    assert re.search(r"\nbarrier +derived +not measured\n", result.stdout)
+    assert result.stdout.endswith("\nas far as it was measured, what is declared is what works\n")
+    assert json.loads((shell.folder / "found.json").read_text())["device"] == "cpu"
+
+
+def test_the_exit_code_of_the_kit_is_passed_on(shell: Shell) -> None:
+    nothing_selected = 5
+    assert shell.run("conformance", "local", "--", "-k", "no_such_test").returncode == nothing_selected
+
+
+def test_the_kit_says_that_it_needs_pytest(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pytest" else find(name))
+    code, _, err = run_here(capsys, "conformance", "local")
+    assert code == 1
+    assert "pip install 'rankwise[testing]'" in err.replace("\n", " ")
+
+
 # ---------------------------------------------------------------------- demo, bench
 
 
@@ -302,7 +332,7 @@ def test_the_demo_trains_and_says_what_was_exchanged(with_gloo: Shell) -> None:
         int(step): (float(first), float(second))
         for step, first, second in re.findall(r"\[0\]: (\d+) +(\d\.\d+) +(\d\.\d+) +[\d.]+ +\d+ MB/s", result.stdout)
     }
-    assert sorted(losses) == [1, 20, 40, 60]
+    assert sorted(losses) == [1, *range(7, 60, 7), 60]
     assert max(losses[60]) < min(losses[1]) / 2
     assert "parameters of all ranks are identical, bit for bit" in result.stdout
     assert "60 times all_reduce of 154 kB of gradients" in result.stdout
@@ -311,27 +341,6 @@ def test_the_demo_trains_and_says_what_was_exchanged(with_gloo: Shell) -> None:
 def test_the_example_is_the_program_of_the_demo() -> None:
     program = SOURCE / "rankwise/cli/demo_program.py"
     assert (ROOT / "examples/data_parallel.py").read_text() == program.read_text()
-
-
-def test_the_first_examples_run_and_say_what_they_do(with_gloo: Shell) -> None:
-    hello = with_gloo.run("run", "-n", "3", str(ROOT / "examples/hello.py"))
-    assert hello.returncode == 0, hello.stderr
-    assert hello.stdout.count(" of 3: process ") == 3
-    assert "[0]: 1 + ... + 3 = 6, and every rank knows it\n" in hello.stdout
-    moved = with_gloo.run("run", "-n", "3", str(ROOT / "examples/collectives.py"))
-    assert moved.returncode == 0, moved.stderr
-    rows = re.findall(r"\[0\]: (\w+): .*\n\[0\]: +rank 0: .* -> (.*)\n", moved.stdout)
-    assert dict(rows) == {
-        "broadcast": "[0, 1]",
-        "all_reduce": "[30, 33]",
-        "reduce": "[20, 21]",
-        "all_gather": "[0, 1]  [10, 11]  [20, 21]",
-        "gather": "[0, 1]  [10, 11]  [20, 21]",
-        "scatter": "[0, 0]",
-        "reduce_scatter": "[30, 33]",
-        "all_to_all": "[0, 1]  [10, 11]  [20, 21]",
-    }
-    assert moved.stderr == ""
 
 
 def test_bench_measures_every_operation_and_draws_curves(with_gloo: Shell) -> None:
@@ -359,7 +368,8 @@ def test_bench_measures_every_operation_and_draws_curves(with_gloo: Shell) -> No
         (["-n", "0"], 2, "at least 1 rank"),
         (["--plot", "out.gif"], 2, "must end in .svg or .png"),
         (["--compare", "magic"], 2, "cannot compare with 'magic'"),
-        (["--backend", "bogus"], 1, "no backend 'bogus' is installed"),
+        (["--plot", "no-such-folder/out.svg"], 2, "there is no folder no-such-folder"),
+        (["--backend", "bogus"], 69, "no backend 'bogus' is installed"),
     ],
 )
 def test_bench_refuses_what_makes_no_sense(
@@ -369,4 +379,24 @@ def test_bench_refuses_what_makes_no_sense(
 
     ended, _, err = run_here(capsys, "bench", "--backend", "local", *wrong)
     assert ended == code
+    assert sentence in err.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("library", "asked", "sentence"),
+    [
+        ("torch", ["--compare", "gloo-torch"], "comparing with gloo-torch needs torch: pip install torch"),
+        ("mpi4py", ["--compare", "mpi4py"], "comparing with mpi4py needs mpi4py: pip install mpi4py"),
+        ("matplotlib", ["--plot", "out.png"], "a PNG needs matplotlib (pip install matplotlib); an SVG does not"),
+    ],
+)
+def test_bench_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, library: str, asked: list[str], sentence: str
+) -> None:
+    import rankwise.testing  # noqa: F401  # brings the backend `local`
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == library else find(name))
+    ended, _, err = run_here(capsys, "bench", "--backend", "local", *asked)
+    assert ended == 2 if library == "matplotlib" else 1
     assert sentence in err.replace("\n", " ")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rankwise.cli.plot import write_plot
+from rankwise.cli.plot import check_plot, write_plot
 from rankwise.cli.text import columns, format_nbytes, format_rate, format_seconds, parse_nbytes
 
 
@@ -56,4 +56,11 @@ def test_a_plot_of_a_single_point_is_drawn(tmp_path) -> None:  # type: ignore[no
 
 def test_other_formats_are_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=r"must end in \.svg or \.png"):
-        write_plot(tmp_path / "x.pdf", "x", {"a": [(1.0, 1.0, 1.0)]})
+        check_plot(tmp_path / "x.pdf")
+
+
+def test_a_png_is_drawn_by_matplotlib(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    pytest.importorskip("matplotlib")
+    check_plot(tmp_path / "x.png")
+    write_plot(tmp_path / "x.png", "x", {str(i): [(1.0, 1e-6, 1e6), (4096.0, 1e-3, 4e6)] for i in range(9)})
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")

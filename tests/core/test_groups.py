@@ -428,7 +428,7 @@ def test_a_failed_init_leaves_nothing_behind():
     store = HashStore()
     with pytest.raises(dist.DistTimeoutError):
         dist.init_process_group("local", store=store, rank=0, world_size=2, timeout=0.05)
-    assert vars(current()) == vars(World(left_marks=current().left_marks))
+    assert vars(current()) == vars(World(left_marks=current().left_marks, recorder=current().recorder))
     dist.init_process_group("local", store=store, rank=0, world_size=1)
 
 

@@ -178,8 +178,7 @@ def test_colour_is_for_terminals_only_and_not_for_those_who_do_not_want_it(launc
 
 def test_the_first_failure_stops_the_others_within_a_second_and_comes_last(launcher: Launcher) -> None:
     script = launcher.script(
-        STAYING.replace("time.sleep(60)\n", "\n")
-        + "import signal\n"
+        STAYING.replace("time.sleep(60)\n", "\n") + "import signal\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "rank = int(os.environ['RANK'])\n"
         "if rank == 3: sys.exit(0)\n"
@@ -230,6 +229,40 @@ def test_exit_codes_and_signals_are_passed_on(launcher: Launcher) -> None:
     killed = launcher.run("-n", "2", script, "-9")
     assert killed.returncode == 128 + 9
     assert "rank 1 failed first: killed by SIGKILL (signal 9)" in killed.stderr
+
+
+def test_a_fault_in_native_code_is_told_by_its_name(launcher: Launcher) -> None:
+    result = launcher.run(launcher.script("import ctypes; ctypes.string_at(0)"))
+    assert result.returncode == 128 + 11
+    assert "rank 0 failed first: killed by SIGSEGV (signal 11)" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "error", ["PeerDiedError(1, 'here', 'it was said')", "DistTimeoutError('rank 1 did not come')"]
+)
+def test_a_rank_that_ends_well_but_too_early_is_the_one_to_blame(launcher: Launcher, error: str) -> None:
+    script = launcher.script(
+        "import os, sys, time, pathlib\n"
+        "from rankwise import DistTimeoutError, PeerDiedError\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    pathlib.Path('mine').write_text(str(os.getpid())); os.replace('mine', 'gone'); sys.exit(0)\n"
+        "while not pathlib.Path('gone').exists(): time.sleep(0.005)\n"
+        "while pathlib.Path('/proc', pathlib.Path('gone').read_text()).exists(): time.sleep(0.005)\n"
+        f"raise {error}"
+    )
+    result = launcher.run("-n", "3", script)
+    assert result.returncode == 104, result.stderr
+    report = result.stderr[result.stderr.index("=" * 80) :]
+    assert "rank 1 ended too early: with exit code 0, " in report
+    assert re.search(r"rank 1 ended too early.*\nrank [02] failed first: exit code 1", report)
+    assert report.endswith("=" * 80 + "\n")
+
+
+def test_it_is_told_when_some_run_on_long_after_another(launcher: Launcher) -> None:
+    script = launcher.script("import os, time; time.sleep(6.0 if os.environ['RANK'] == '0' else 0.0)")
+    result = launcher.run("-n", "3", script)
+    assert result.returncode == 0
+    assert "rankwise: ranks 1, 2 ended with exit code 0 some time ago; still running: rank 0." in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -330,7 +363,7 @@ def test_a_reader_that_goes_away_ends_the_job(launcher: Launcher) -> None:
         process.stdout.close()
         assert process.wait(TIMEOUT_S) == 141
         assert process.stderr is not None
-        assert "Traceback (most recent call last):\n  File \"<frozen" not in process.stderr.read()
+        assert 'Traceback (most recent call last):\n  File "<frozen' not in process.stderr.read()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import sys
+import textwrap
 from typing import Any
 
 from rankwise.arrays import DTYPES
@@ -90,12 +93,14 @@ def _chosen(table: CapabilityTable, op: str | None) -> dict[str, Any]:
 
 
 def _print(table: CapabilityTable, op: str | None) -> None:
+    backends = _backends()
     rows = [["backend", "devices", "from", "on this machine"]]
-    rows += [
-        [b["name"], ", ".join(b.get("devices", [])) or "-", b.get("provider", "-"), _state(b)] for b in _backends()
-    ]
+    rows += [[b["name"], ", ".join(b.get("devices", [])) or "-", b.get("provider", "-"), _state(b)] for b in backends]
     lines = columns(rows).splitlines()
     print("\n".join([marked(lines[0], "bold"), *lines[1:]]))
+    for backend in backends:
+        if not backend["available"]:
+            print(_folded(f"{backend['name']}: {_why(backend)}"))
     print()
     if op is not None:
         print("\n".join(_in_full(table, op)))
@@ -109,10 +114,23 @@ def _state(backend: dict[str, Any]) -> str:
     if backend["available"]:
         return "ready"
     if not backend["installed"]:
-        return f"not installed; pip install {KNOWN[backend['name']]}"
-    state = "cannot run" if backend["loads"] else "broken"
+        return "not installed"
+    return "cannot run" if backend["loads"] else "broken"
+
+
+def _why(backend: dict[str, Any]) -> str:
+    if not backend["installed"]:
+        return f"pip install {KNOWN[backend['name']]}"
     remedy = f"; {backend['remedy']}" if backend["remedy"] and backend["remedy"] not in backend["reason"] else ""
-    return f"{state}: {backend['reason']}{remedy}"
+    return f"{backend['reason']}{remedy}"
+
+
+def _folded(text: str) -> str:
+    """Fit a sentence into the terminal's width; what is piped keeps its lines whole."""
+    if not sys.stdout.isatty():
+        return f"  {text}"
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _in_full(table: CapabilityTable, op: str) -> list[str]:

@@ -15,9 +15,9 @@ from typing import Any
 
 from rankwise.cli.bench_program import MARK
 from rankwise.cli.commands import CommandError
-from rankwise.cli.launching import command_for, environment, pick_backend
+from rankwise.cli.launching import child, command_for, pick_backend, said_last
 from rankwise.cli.libraries import mpiexec
-from rankwise.cli.plot import write_plot
+from rankwise.cli.plot import check_plot, write_plot
 from rankwise.cli.progress import Progress
 from rankwise.cli.text import columns, format_nbytes, parse_nbytes
 
@@ -48,8 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", type=int, default=2, metavar="N", help="number of ranks; default 2")
     parser.add_argument("--backend", metavar="NAME", help="the backend; by default one that can run here")
     parser.add_argument("--ops", default="all_reduce", metavar="LIST", help=f"of {', '.join(OPS)}; default all_reduce")
-    parser.add_argument("--sizes", default="1KiB:16MiB:4", metavar="LIST",
-                        help="FROM:TO:FACTOR, or a list such as 8,64KiB; default 1KiB:16MiB:4")
+    parser.add_argument(
+        "--sizes",
+        default="1KiB:16MiB:4",
+        metavar="LIST",
+        help="FROM:TO:FACTOR, or a list such as 8,64KiB; default 1KiB:16MiB:4",
+    )
     parser.add_argument("--warmup", type=int, default=5, metavar="N", help="calls before the clock runs; default 5")
     parser.add_argument("--iterations", type=int, default=20, metavar="N", help="calls that are timed; default 20")
     parser.add_argument("--compare", default="", metavar="LIST", help="measure these too: gloo-torch, mpi4py")
@@ -64,8 +68,11 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError("at least 1 rank and 1 iteration are needed", 2)
     if "send_recv" in ops and options.n < 2:
         raise CommandError("send_recv needs 2 ranks", 2)
-    if options.plot is not None and options.plot.suffix not in (".svg", ".png"):
-        raise CommandError(f"{options.plot} must end in .svg or .png", 2)
+    if options.plot is not None:
+        try:
+            check_plot(options.plot)
+        except ValueError as error:
+            raise CommandError(str(error), 2) from error
     backend = pick_backend(options.backend)
     names = [backend, *_rivals(options.compare)]
     results: list[dict[str, Any]] = []
@@ -82,9 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _command(name: str, backend: str, options: argparse.Namespace, ops: list[str], sizes: list[int]) -> list[str]:
     plan = {"name": name, "library": "rankwise" if name == backend else name, "backend": backend}
-    text = json.dumps(
-        {**plan, "ops": ops, "sizes": sizes, "warmup": options.warmup, "iterations": options.iterations}
-    )
+    text = json.dumps({**plan, "ops": ops, "sizes": sizes, "warmup": options.warmup, "iterations": options.iterations})
     if name == backend:
         return command_for(backend, options.n, PROGRAM, text)
     if name == "gloo-torch":
@@ -103,18 +108,15 @@ def _rivals(text: str) -> list[str]:
 
 
 def _measure(name: str, command: list[str]) -> Iterator[dict[str, Any]]:
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=errors, text=True) as process,
-    ):
+    with tempfile.TemporaryFile("w+") as errors, child(command, stdout=subprocess.PIPE, stderr=errors) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if MARK in line:
                 yield json.loads(line.partition(MARK)[2])
         if process.wait():
             errors.seek(0)
-            words = [line for line in errors if line.strip("=-\n").strip()] or ["it has not said why"]
-            raise CommandError(f"measuring {name} failed with exit code {process.returncode}: {words[-1].strip()}")
+            why = said_last(errors.read())
+            raise CommandError(f"measuring {name} failed with exit code {process.returncode}: {why}")
 
 
 def _show(options: argparse.Namespace, results: list[dict[str, Any]]) -> None:

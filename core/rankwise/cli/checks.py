@@ -13,7 +13,7 @@ from enum import Enum
 from rankwise.capability import POINT_TO_POINT
 from rankwise.cli import libraries, memory
 from rankwise.cli.commands import CommandError
-from rankwise.cli.launching import command_for, environment
+from rankwise.cli.launching import child, command_for, said_last
 from rankwise.errors import DistError
 from rankwise.registry import KNOWN, registry
 
@@ -100,7 +100,7 @@ def _libraries() -> Iterator[Finding]:
 
 def _network() -> Iterator[Finding]:
     from rankwise import secret
-    from rankwise.interface import local_address
+    from rankwise.interface import interface_of, local_address
 
     master = os.environ.get("MASTER_ADDR")
     named = next((n for n in ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if os.environ.get(n)), None)
@@ -108,7 +108,9 @@ def _network() -> Iterator[Finding]:
     route = f"the route to {f'MASTER_ADDR={master}' if master else 'other hosts'}"
     why = f"{named}={os.environ[named]}" if named else route
     try:
-        yield Finding("network", Level.GOOD, f"this machine's address is {local_address(toward)}, by {why}")
+        address = local_address(toward)
+        where = f"{address} on interface {interface_of(address) or 'unknown'}"
+        yield Finding("network", Level.GOOD, f"this machine's address is {where}, by {why}")
     except (DistError, ValueError, OSError) as error:
         level = Level.BAD if named or master else Level.NOTE
         yield Finding("network", level, f"only this machine can be reached: {error}")
@@ -134,25 +136,18 @@ def _proofs() -> Iterator[Finding]:
         yield _proof(spec.name)
 
 
-def _said(output: str) -> str:
-    """Return the last line of a program, without the rank in front of it."""
-    return (output.strip().splitlines() or ["it says nothing"])[-1].rpartition("]: ")[2]
-
-
 def _proof(name: str) -> Finding:
     what = f"{name}: two processes all_reduce 1 MiB on this machine"
     try:
         command = command_for(name, 2, "rankwise.cli.proof_program", name)
-        done = subprocess.run(
-            command, env=environment(), capture_output=True, text=True, timeout=_PROOF_S, check=False
-        )
+        with child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            out, errors = process.communicate(timeout=_PROOF_S)
     except CommandError as error:
         return Finding("proof", Level.BAD, f"{what}: {error}")
     except subprocess.TimeoutExpired:
         return Finding("proof", Level.BAD, f"{what}: not done after {_PROOF_S:g} s")
     except OSError as error:
         return Finding("proof", Level.BAD, f"{what}: cannot start {command[0]}: {error.strerror}")
-    if done.returncode == 0:
-        return Finding("proof", Level.GOOD, f"{what}: {_said(done.stdout)}")
-    words = [line for line in done.stderr.splitlines() if line.strip("=-").strip()]
-    return Finding("proof", Level.BAD, f"{what}: exit code {done.returncode}: {words[-1] if words else 'not a word'}")
+    if process.returncode == 0:
+        return Finding("proof", Level.GOOD, f"{what}: {said_last(out)}")
+    return Finding("proof", Level.BAD, f"{what}: exit code {process.returncode}: {said_last(errors)}")

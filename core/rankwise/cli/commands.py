@@ -10,9 +10,13 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__all__ = ["COMMANDS", "CommandError", "execute"]
+__all__ = ["COMMANDS", "NO_BACKEND", "CommandError", "execute"]
 
-#: Each name is a module of this package with `DESCRIPTION`, `EXAMPLES`, `add_arguments(parser)` and `run(options)`.
+#: The exit code where there is no such backend, or it cannot run here.
+NO_BACKEND = 69
+
+#: Each name is a module of this package with `DESCRIPTION`, `EXAMPLES`, `add_arguments(parser)` and `run(options)`; one
+#: with `AFTER_DASHES` finds what follows `--` in `options.after_dashes`.
 COMMANDS = {
     "run": "start the ranks of a job",
     "demo": "watch some processes train something together",
@@ -21,8 +25,18 @@ COMMANDS = {
     "conformance": "prove what a backend declares",
     "bench": "measure latency and bandwidth",
     "explain": "which algorithm runs for a size and a number of ranks, and why",
+    "trace": "one timeline of what all ranks did, and who left the common path first",
     "secret": "make a job secret",
 }
+
+
+_EPILOG = f"""\
+example:
+  rankwise demo -n 4
+
+`rankwise COMMAND --help` tells about a command. Exit codes: 0 all is well, 1 it failed, 2 the command line makes no
+sense, {NO_BACKEND} no such backend or none that can run here, 130 after Ctrl-C; `rankwise run --help` lists those of
+a job. RANKWISE_DEBUG=detail, or --traceback after a command, shows where an error came from."""
 
 
 class CommandError(Exception):
@@ -41,7 +55,10 @@ def execute(arguments: list[str]) -> int:
     """Run a command line, and return the exit code."""
     name = next((word for word in arguments if not word.startswith("-")), None)
     module = import_module(f"rankwise.cli.{name}_command") if name in COMMANDS else None
-    options = _parser(name, module).parse_args(arguments)
+    # argparse would take what follows `--` for more of our own, where an option stands before it.
+    end = arguments.index("--") if "--" in arguments and hasattr(module, "AFTER_DASHES") else len(arguments)
+    options = _parser(name, module).parse_args(arguments[:end])
+    options.after_dashes = arguments[end + 1 :]
     try:
         assert module is not None
         return int(module.run(options))
@@ -52,7 +69,7 @@ def execute(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        if options.traceback:
+        if options.traceback or os.environ.get("RANKWISE_DEBUG", "").lower() == "detail":
             raise
         return _tell(f"rankwise {name}", error)
 
@@ -61,14 +78,17 @@ def _tell(program: str, error: Exception) -> int:
     expected = isinstance(error, (CommandError, OSError, ValueError, RuntimeError))
     text = str(error) if expected and str(error) else f"{type(error).__name__}: {error}"
     print(textwrap.fill(f"{program}: {text}", 100, break_long_words=False, break_on_hyphens=False), file=sys.stderr)
-    return int(getattr(error, "exit_code", 1))
+    from rankwise.errors import BackendNotFoundError, BackendUnavailableError
+
+    backend_is_missing = isinstance(error, (BackendNotFoundError, BackendUnavailableError))
+    return int(getattr(error, "exit_code", NO_BACKEND if backend_is_missing else 1))
 
 
 def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rankwise",
         description="The communication layer of torch.distributed without torch.",
-        epilog="example:\n  rankwise demo -n 4\n\n`rankwise COMMAND --help` tells about a command.",
+        epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from rankwise.cli.commands import CommandError
+from rankwise.cli.launching import pick_backend
 from rankwise.cli.text import columns, marked
+from rankwise.registry import registry
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
-SUITE = "rankwise.testing.suite"
 
 DESCRIPTION = """\
 Run the conformance kit against a backend: every cell of its capability table, every error, time-outs and the death of
@@ -28,35 +25,35 @@ examples:
   rankwise conformance mine -- -x -k all_reduce      # what follows -- goes to pytest"""
 
 
+#: What may follow `--`.
+AFTER_DASHES = "arguments for pytest ..."
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("backend", metavar="NAME", help="the backend")
     parser.add_argument("--device", metavar="KIND", default="cpu", help="the kind of device: cpu (default), cuda")
     parser.add_argument("--launch", metavar="COMMAND", help="how ranks are started, such as 'mpiexec -n {size}'")
     parser.add_argument("--report", type=Path, metavar="FILE", help="keep the declared and the measured table, as JSON")
-    parser.add_argument("pytest_arguments", nargs="*", metavar="...", help="further arguments, for pytest")
+    parser.usage = f"{parser.prog} NAME [options] [-- {AFTER_DASHES}]"
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
+    # The kit itself brings a backend of its own, `local`.
+    from rankwise.testing import conformance
+
     _check(options.backend, options.device)
     with tempfile.TemporaryDirectory(prefix="rankwise-") as folder:
         report = options.report or Path(folder, "report.json")
-        code = subprocess.run(_command(options, report), check=False).returncode
+        asked = ["-q", "--report", str(report.absolute()), *(["--launch", options.launch] if options.launch else [])]
+        try:
+            code = conformance(options.backend, options.device, [*asked, *options.after_dashes])
+        except ModuleNotFoundError as error:
+            raise CommandError(str(error)) from error
         if report.exists():
             print(_compared(json.loads(report.read_text(encoding="utf-8"))))
     return code
-
-
-def _command(options: argparse.Namespace, report: Path) -> list[str]:
-    suite = importlib.util.find_spec(SUITE)
-    assert suite is not None
-    assert suite.origin is not None
-    # The suite's own settings, whatever project this is called in.
-    settings = Path(suite.origin).with_name("pytest.ini")
-    command = [sys.executable, "-m", "pytest", "-c", str(settings), "-p", f"{SUITE}.plugin", "--pyargs", SUITE, "-q"]
-    command += ["--backend", options.backend, "--device", options.device, "--report", str(report.absolute())]
-    return [*command, *(["--launch", options.launch] if options.launch else []), *options.pytest_arguments]
 
 
 def _compared(report: dict[str, Any]) -> str:
@@ -72,19 +69,14 @@ def _compared(report: dict[str, Any]) -> str:
         what = " ".join(str(found[key]) for key in ("op", "feature", "reduce_op", "dtype") if found.get(key))
         words = ("works, but is not declared", "is declared, but does not work")
         lines.append(f"{marked('differs', 'bad')}: {what} {words[found['declared']]}")
-    return "\n".join(lines if report["differences"] else [*lines, marked("what is declared is what works", "good")])
+    if not report["differences"]:
+        far = "as far as it was measured, " if report["not_measured"] else ""
+        lines.append(marked(f"{far}what is declared is what works", "good"))
+    return "\n".join(lines)
 
 
 def _check(backend: str, device: str) -> None:
-    # The kit itself brings a backend of its own, `local`.
-    import rankwise.testing  # noqa: F401
-    from rankwise.registry import registry
-
-    if importlib.util.find_spec("pytest") is None:
-        raise CommandError('the kit runs on pytest, which is not installed: pip install "rankwise[testing]"')
     devices = registry.get(backend).capabilities.devices
     if device not in devices:
         raise CommandError(f"backend {backend!r} declares nothing for {device!r}, only for {', '.join(devices)}", 2)
-    answer = registry.availability(backend)
-    if not answer:
-        raise CommandError(f"backend {backend!r} cannot run here: {answer.reason} {answer.remedy}".rstrip())
+    pick_backend(backend)

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from rankwise.cli.commands import CommandError
-from rankwise.cli.launching import command_for, environment, pick_backend
+from rankwise.cli.launching import child, command_for, pick_backend
+from rankwise.cli.live import LiveTable
 from rankwise.cli.text import marked
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
@@ -17,7 +18,8 @@ PROGRAM = "rankwise.cli.demo_program"
 
 DESCRIPTION = """\
 Train a small network on several processes of this machine. Each has data of its own; after every step all_reduce adds
-up their gradients, so that all keep the same parameters. The program is examples/data_parallel.py of the sources."""
+up their gradients, so that all keep the same parameters. The program is examples/data_parallel.py of the sources.
+With rich (pip install "rankwise[cli]") a terminal shows a live table, otherwise there are lines."""
 
 EXAMPLES = """\
 examples:
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("-n", type=int, default=4, metavar="N", help="number of processes; default 4")
     parser.add_argument("--backend", metavar="NAME", help="the backend; by default one that can run here")
-    parser.add_argument("--steps", type=int, default=160, metavar="N", help="steps to train; default 160")
+    parser.add_argument("--steps", type=int, default=800, metavar="N", help="steps to train; default 800")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,13 +39,27 @@ def run(options: argparse.Namespace) -> int:
     if options.n < 1 or options.steps < 1:
         raise CommandError("at least 1 process and 1 step are needed", 2)
     backend = pick_backend(options.backend)
-    command = command_for(backend, options.n, PROGRAM, "--backend", backend, "--steps", str(options.steps))
-    start = "rankwise run" if command[1:3] == ["-m", "rankwise.cli"] else f"{Path(command[0]).name}"
+    table = LiveTable.for_terminal(options.n, options.steps)
+    asked = [
+        "--backend",
+        backend,
+        "--steps",
+        str(options.steps),
+        *(["--every", str(-(-options.steps // 80))] if table else []),
+    ]
+    command = command_for(backend, options.n, PROGRAM, *asked)
+    start = "rankwise run" if command[1:3] == ["-m", "rankwise.cli"] else Path(command[0]).name
     program = "examples/data_parallel.py" if start == "rankwise run" else "python examples/data_parallel.py"
     print(f"{marked('$', 'dim')} {start} -n {options.n} {program} --backend {backend}", flush=True)
-    code = subprocess.run(command, env=environment(), check=False).returncode
+    with child(command, stdout=subprocess.PIPE if table else None) as process:
+        if table is not None:
+            assert process.stdout is not None
+            table.follow(process.stdout)
+        code = process.wait()
     if code == 0:
-        print("\nRank 0 tells for all. The whole program, in some hundred lines:")
+        print("\nWhat was exchanged: the gradients after every step, by all_reduce; the parameters once, by broadcast.")
+        print("The whole program, in some hundred lines:")
         print(f"  {sys.modules['rankwise.cli'].__path__[0]}/demo_program.py")
-        print("What each backend can do: rankwise backends. What is wrong, if anything is: rankwise doctor.")
+        print("Read on: rankwise backends (what each backend can do), rankwise doctor (what is wrong, if anything is),")
+        print("rankwise bench (how fast it is), and the first five minutes in the documentation.")
     return code

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import signal
+import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from rankwise.cli.commands import CommandError
+from rankwise.cli.commands import NO_BACKEND, CommandError
 from rankwise.registry import KNOWN, registry
 
-__all__ = ["command_for", "environment", "find_program", "pick_backend"]
+__all__ = ["child", "command_for", "environment", "find_program", "launcher_of", "pick_backend", "said_last"]
+
+#: After Ctrl-C, which a launcher has got too if it came from the terminal, it may take so long to end by itself.
+_GRACE_S = 1.0
+_PR_SET_PDEATHSIG = 1
 
 
 def pick_backend(name: str | None) -> str:
@@ -24,14 +35,16 @@ def pick_backend(name: str | None) -> str:
         registry.get(name)
         answer = registry.availability(name)
         if not answer:
-            raise CommandError(f"backend {name!r} cannot run here: {answer.reason} {answer.remedy}".rstrip())
+            raise CommandError(
+                f"backend {name!r} cannot run here: {answer.reason}; {answer.remedy}".rstrip("; "), NO_BACKEND
+            )
         return name
     for candidate in sorted({*KNOWN, *registry.names()}, key=lambda name: (name not in KNOWN, name)):
         if registry.availability(candidate):
             return candidate
     reasons = "; ".join(f"{name}: {registry.availability(name).reason}" for name in registry.names())
     because = reasons or "none is installed"
-    raise CommandError(f"no installed backend can run here ({because}); pip install {KNOWN['gloo']}")
+    raise CommandError(f"no installed backend can run here ({because}); pip install {KNOWN['gloo']}", NO_BACKEND)
 
 
 def command_for(backend: str, nprocs: int, module: str, *arguments: str) -> list[str]:
@@ -41,20 +54,68 @@ def command_for(backend: str, nprocs: int, module: str, *arguments: str) -> list
         CommandError: The runtime's launcher is not there, or none could start such ranks.
     """
     program = [sys.executable, "-m", module, *arguments]
+    launcher = launcher_of(backend, nprocs)
+    return [*(launcher or [sys.executable, "-m", "rankwise.cli", "run", "-n", str(nprocs)]), *program[not launcher :]]
+
+
+def launcher_of(backend: str, nprocs: int) -> list[str]:
+    """Return the launcher of the backend's runtime and its options, nothing where it is ours.
+
+    Raises:
+        CommandError: It is not there, or none could start such ranks.
+    """
     launch = registry.get(backend).launch
-    if not launch:
-        return [sys.executable, "-m", "rankwise.cli", "run", "-n", str(nprocs), *program[1:]]
     if launch == ("threads",):
         raise CommandError(f"the ranks of backend {backend!r} are threads of one process, which no launcher starts")
-    found = find_program(launch[0])
+    found = find_program(launch[0]) if launch else ""
     if found is None:
         raise CommandError(f"backend {backend!r} starts its ranks with {launch[0]}, which is not on the path")
-    return [found, *(word.format(size=nprocs) for word in launch[1:]), *program]
+    return [found, *(word.format(size=nprocs) for word in launch[1:])] if found else []
 
 
 def find_program(name: str) -> str | None:
     """Find a launcher: beside this Python before anywhere else, as the two belong together."""
     return shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+
+
+@contextmanager
+def child(command: Sequence[str], **settings: Any) -> Iterator[subprocess.Popen[str]]:
+    """Start a launcher that does not outlive this process, however that ends; on the way out it is stopped."""
+    follow = partial(_follow, ctypes.CDLL(None), os.getpid())
+    process = subprocess.Popen(command, env=environment(), text=True, preexec_fn=follow, **settings)
+    try:
+        yield process
+    except KeyboardInterrupt:
+        # It is stopping its ranks; a second signal would kill them at once.
+        _wait(process)
+        raise
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            _wait(process)
+            process.kill()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        process.wait()
+
+
+def said_last(text: str) -> str:
+    """Return the last line of a launcher's errors that is not just a rule, without the rank in front of it."""
+    lines = [line for line in text.splitlines() if line.strip("=- ")]
+    return lines[-1].rpartition("]: ")[2].strip() if lines else "it has not said why"
+
+
+def _follow(libc: ctypes.CDLL, parent: int) -> None:
+    """Have the kernel end this process when its parent is gone; a launcher then ends its ranks."""
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _wait(process: subprocess.Popen[str]) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE_S)
 
 
 def environment() -> dict[str, str]:

@@ -16,9 +16,7 @@ __all__ = ["mpi", "mpiexec", "nccl", "version"]
 Found = tuple[bool | None, str, str]
 
 _PATIENCE_S = 20.0
-_MPI_LIBRARY = (
-    "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
-)
+_MPI_LIBRARY = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 _NCCL_LIBRARY = (
     "import cupy; from cupy.cuda import nccl; "
     "print(cupy.__version__, nccl.get_version(), cupy.cuda.runtime.getDeviceCount())"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from xml.sax.saxutils import escape
 
 from rankwise.cli.text import format_nbytes, format_rate, format_seconds
 
-__all__ = ["Curves", "write_plot"]
+__all__ = ["Curves", "check_plot", "write_plot"]
 
 #: For each name its points: size in bytes, latency in seconds, bandwidth in bytes a second.
 Curves = Mapping[str, Sequence[tuple[float, float, float]]]
@@ -20,18 +21,27 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 _WIDTH, _HEIGHT, _LEFT, _TOP, _GAP = 420, 300, 70, 60, 110
 
 
-def write_plot(path: Path, title: str, curves: Curves) -> None:
-    """Write the plot to a file; its ending says in which format.
+def check_plot(path: Path) -> None:
+    """Find out, before anything is measured, whether a plot can be written.
 
     Raises:
-        ValueError: The ending is neither .svg nor .png, or .png needs a matplotlib that is not there.
+        ValueError: The ending is neither .svg nor .png, a PNG needs a matplotlib that is not there, or the folder is
+            not there.
     """
+    if path.suffix not in (".svg", ".png"):
+        raise ValueError(f"{path} must end in .svg or .png")
+    if path.suffix == ".png" and importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("a PNG needs matplotlib (pip install matplotlib); an SVG does not")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"{path} cannot be written: there is no folder {path.parent}")
+
+
+def write_plot(path: Path, title: str, curves: Curves) -> None:
+    """Write the plot to a file; its ending says in which format."""
     if path.suffix == ".svg":
         path.write_text(_svg(title, curves), encoding="utf-8")
-    elif path.suffix == ".png":
-        _png(path, title, curves)
     else:
-        raise ValueError(f"{path} must end in .svg or .png")
+        _png(path, title, curves)
 
 
 def _svg(title: str, curves: Curves) -> str:
@@ -84,22 +94,33 @@ def _panel(left: int, title: str, curves: Curves, column: int, shown: Any) -> li
 
 
 def _png(path: Path, title: str, curves: Curves) -> None:
-    try:
-        matplotlib: Any = importlib.import_module("matplotlib")
-        matplotlib.use("Agg")
-        pyplot: Any = importlib.import_module("matplotlib.pyplot")
-    except ImportError as error:
-        raise ValueError("a PNG needs matplotlib (pip install matplotlib); an SVG does not") from error
+    matplotlib: Any = importlib.import_module("matplotlib")
+    matplotlib.use("Agg")
+    pyplot: Any = importlib.import_module("matplotlib.pyplot")
     figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
-    for axes, column, label in zip(panels, (1, 2), ("latency [s]", "bandwidth [bytes/s]"), strict=True):
+    points = [point for curve in curves.values() for point in curve]
+    for axes, column, label, shown in zip(
+        panels, (1, 2), ("latency", "bandwidth"), (format_seconds, format_rate), strict=True
+    ):
         for i, (name, curve) in enumerate(curves.items()):
-            axes.loglog([p[0] for p in curve], [p[column] for p in curve], "o-", ms=3, color=_colour(i), label=name)
-        axes.set(xlabel="size [bytes]", ylabel=label)
+            line = "--" if i >= len(_COLOURS) else "-"
+            axes.loglog(
+                [p[0] for p in curve], [p[column] for p in curve], f"o{line}", ms=3, color=_colour(i), label=name
+            )
+        _scale(axes.xaxis, _range([p[0] for p in points], 2), 2, 7, format_nbytes)
+        _scale(axes.yaxis, _range([p[column] for p in points], 10), 10, 8, shown)
+        axes.set(xlabel="size", title=label)
         axes.grid(True, alpha=0.3)
     panels[0].legend()
     figure.suptitle(title)
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
+
+
+def _scale(axis: Any, ends: tuple[float, float], base: int, most: int, shown: Any) -> None:
+    ticks = _ticks(*ends, base, most)
+    axis.set_ticks(ticks, [shown(tick) for tick in ticks])
+    axis.set_ticks([], minor=True)
 
 
 def _range(values: Sequence[float], base: int) -> tuple[float, float]:

@@ -38,7 +38,7 @@ class Progress:
         """Say that one more is done, and what it was."""
         self._done += 1
         if self._rich is not None:
-            self._rich.update(self._task, advance=1, description=text)
+            self._rich.update(self._task, advance=1, description=text, refresh=True)
         elif self._looking:
             filled = _WIDTH * self._done // self._total
             self._write(f"\r\x1b[K[{'#' * filled}{'.' * (_WIDTH - filled)}] {self._done}/{self._total} {text}")
@@ -54,4 +54,5 @@ def _rich_bar() -> Any:
         from rich.progress import Progress as RichProgress
     except ImportError:
         return None
-    return RichProgress(console=Console(stderr=True), transient=True)
+    # Without a thread of its own: processes are started meanwhile.
+    return RichProgress(console=Console(stderr=True), transient=True, auto_refresh=False)

@@ -3,17 +3,58 @@
 from __future__ import annotations
 
 import argparse
+import os
+from typing import NoReturn
 
+from rankwise.cli.commands import CommandError
+from rankwise.launch.config import LaunchConfig
 from rankwise.launch.options import EPILOG as EXAMPLES
-from rankwise.launch.options import add_options as add_arguments
-from rankwise.launch.options import to_config
+from rankwise.launch.options import add_options, to_config
+from rankwise.launch.run import check_command
 from rankwise.launch.run import run as launch
+from rankwise.launch.worker import command_line
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = "Start the ranks of a job on this node, with the variables that torchrun sets, and see them through."
 
+#: What only our own launcher does, and tells its ranks.
+_OWN = ("nnodes", "max_restarts", "log_dir", "tee", "redirects", "master_port")
+_OURS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANKWISE_SECRET_FD")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--backend",
+        metavar="NAME",
+        help="start the ranks as this backend needs it: for mpi, with the mpiexec of its library, which then "
+        "prints and ends as it does; the script asks for the backend itself",
+    )
+    add_options(parser)
+
 
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
-    return launch(to_config(options))
+    config = to_config(options)
+    if options.backend is not None:
+        from rankwise.cli.launching import launcher_of, pick_backend
+
+        started = launcher_of(pick_backend(options.backend), config.nproc_per_node)
+        if started:
+            _become(started, config)
+    return launch(config)
+
+
+def _become(launcher: list[str], config: LaunchConfig) -> NoReturn:
+    """Put the launcher of a backend's runtime in this process's place: signals and exit code are its own then."""
+    from rankwise.cli.launching import environment
+
+    plain = LaunchConfig(config.command)
+    asked = [name for name in _OWN if getattr(config, name) != getattr(plain, name)]
+    if asked:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
+        raise CommandError(f"{names}: not with this --backend, whose ranks {launcher[0]} starts; use its options", 2)
+    check_command(config)
+    ours = {name: value for name, value in environment().items() if name not in _OURS}
+    os.execve(launcher[0], [*launcher, *command_line(config, 0)], ours)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rankwise.launch.config import LaunchConfig
 from rankwise.launch.environment import Layout, rank_environment
-from rankwise.launch.failures import culprit, is_consequence, shell_exit_code, summary
+from rankwise.launch.failures import culprit, exit_code, is_consequence, named, summary
 from rankwise.launch.guarding import Guard
 from rankwise.launch.interrupts import Interrupts
 from rankwise.launch.nodes import Verdict, Verdicts
@@ -35,6 +35,8 @@ _STOP_GRACE_S = 0.5
 _ROOT_CAUSE_S = 0.3
 #: What ranks have started and left running may end by itself for so long, then gets SIGTERM, then SIGKILL.
 _LEFTOVER_S = 0.5
+#: If a rank has ended well and others run on for so long, that is told: they may be waiting for it.
+_REMARK_S = 5.0
 #: How often to look where the system cannot tell of a process's end.
 _LOOK_S = 0.02
 
@@ -78,7 +80,7 @@ class Attempt:
         self._numbers = itertools.count()
         self._seen_signals = len(interrupts.received)
         self._failure_seen = self._winding_down = False
-        self._polled = False
+        self._polled = self._one_is_done = False
         self._interrupted: int | None = None
         self._elsewhere: Verdict | None = None
 
@@ -180,11 +182,23 @@ class Attempt:
             return
         if not worker.group_is_there():
             self._guard.discard(worker.pid)
+        if worker.exit_code == 0 and not self._one_is_done and not self._all_ended():
+            self._one_is_done = True
+            self._after(_REMARK_S, self._remark)
         if worker.failed and not self._failure_seen:
             self._failure_seen = True
             for stream in list(worker.streams):
                 self._on_output(worker, stream)
             self._after(_ROOT_CAUSE_S if is_consequence(worker) else 0.0, self._fail)
+
+    def _remark(self) -> None:
+        running = [w for w in self._workers if w.exit_code is None]
+        done = [w for w in self._workers if w.exit_code == 0]
+        if running and not self._failure_seen and self._interrupted is None:
+            self._console.say(
+                f"rankwise: {named(done)} ended with exit code 0 some time ago; still running: {named(running)}. "
+                "If they wait for those, these have ended too early"
+            )
 
     def _on_signal(self) -> None:
         self._interrupts.clear()
@@ -231,7 +245,7 @@ class Attempt:
     def _fail(self) -> None:
         first = culprit(self._workers)
         if self._verdicts is not None and first is not None:
-            self._verdicts.failed(shell_exit_code(first.exit_code or 0), summary(first))
+            self._verdicts.failed(exit_code(first, self._workers), summary(first, self._workers))
         self._stop()
 
     def _stop(self, number: int = signal.SIGTERM, grace_s: float = _STOP_GRACE_S) -> None:

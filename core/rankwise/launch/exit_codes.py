@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     CANNOT_START = 71
     SECRET = 77
     PORT_IN_USE = 98
+    ENDED_EARLY = 104
     NODE_MISSING = 110
     NODE_LOST = 111
     NOT_EXECUTABLE = 126
@@ -27,6 +28,7 @@ DESCRIPTIONS = {
     ExitCode.CANNOT_START: "the system refused to start a process",
     ExitCode.SECRET: "several nodes, and no usable job secret",
     ExitCode.PORT_IN_USE: "the master port is taken, or cannot be served on the master address",
+    ExitCode.ENDED_EARLY: "a rank ended with exit code 0 while another still needed it",
     ExitCode.NODE_MISSING: "a node did not join in time",
     ExitCode.NODE_LOST: "the launcher of another node is gone",
     ExitCode.NOT_EXECUTABLE: "the program is there but cannot be executed",

@@ -7,15 +7,29 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from rankwise.launch.exit_codes import ExitCode
 from rankwise.launch.worker import Worker
 
-__all__ = ["OutOfMemoryWatch", "culprit", "excerpt", "is_consequence", "report", "shell_exit_code", "summary"]
+__all__ = [
+    "OutOfMemoryWatch",
+    "culprit",
+    "ended_early",
+    "excerpt",
+    "exit_code",
+    "is_consequence",
+    "named",
+    "report",
+    "shell_exit_code",
+    "summary",
+]
 
 _WIDTH = 80
 _TRACEBACK = re.compile(r"^(?:\[rank\s*\d+\]:\s?)?Traceback \(most recent call last\):")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 #: Errors by which a rank tells that another one has failed.
 _CONSEQUENCE = re.compile(r"^(?:\[rank\s*\d+\]:\s?)?(?:[\w.]+\.)?(?:PeerDiedError|GroupAbortedError)\b")
+#: Those, and the time-outs that name a rank that did not come.
+_NEEDY = re.compile(_CONSEQUENCE.pattern.replace("GroupAbortedError", "GroupAbortedError|DistTimeoutError"))
 _LINES_WITHOUT_TRACEBACK = 20
 _SUMMARY_LENGTH = 8000
 
@@ -31,6 +45,18 @@ def is_consequence(worker: Worker) -> bool:
     return any(_CONSEQUENCE.match(line) for line in excerpt(_tail(worker)))
 
 
+def ended_early(failed: Worker, workers: Sequence[Worker]) -> Worker | None:
+    """Return the rank that ended with exit code 0 while the failed one still needed it, as the latter's error tells."""
+    said = " ".join(line for line in excerpt(_tail(failed)) if _NEEDY.match(line))
+    gone = [w for w in workers if w.exit_code == 0 and not w.stopped]
+    return next((w for w in gone if re.search(rf"\brank {w.rank}\b", said)), None)
+
+
+def exit_code(failed: Worker, workers: Sequence[Worker]) -> int:
+    """Return the exit code of a job in which this rank failed first."""
+    return ExitCode.ENDED_EARLY if ended_early(failed, workers) else shell_exit_code(failed.exit_code or 0)
+
+
 def excerpt(lines: Sequence[str]) -> list[str]:
     """Return the last traceback in the lines, with those that it is chained to; or else the last lines."""
     starts = [i for i, line in enumerate(lines) if _TRACEBACK.match(line)]
@@ -44,10 +70,13 @@ def excerpt(lines: Sequence[str]) -> list[str]:
 
 def report(worker: Worker, workers: Sequence[Worker], out_of_memory: bool) -> str:
     """Tell of a failure: who, how, what the others did, and at the very end the rank's own last words."""
-    assert worker.ended_at is not None
-    seconds = worker.ended_at - worker.started_at
-    head = f"rank {worker.rank} failed first: {worker.describe_end()}, {seconds:.1f} s after its start"
-    lines = ["", "=" * _WIDTH, head, f"  {_where(worker)}", *(f"  {line}" for line in _remarks(worker, workers))]
+    lines = [
+        "",
+        "=" * _WIDTH,
+        *_heads(worker, workers),
+        f"  {_where(worker)}",
+        *(f"  {line}" for line in _remarks(worker, workers)),
+    ]
     if out_of_memory:
         lines.append("  the kernel has killed for lack of memory meanwhile: use fewer ranks, or smaller arrays")
     words = excerpt(_tail(worker))
@@ -55,10 +84,10 @@ def report(worker: Worker, workers: Sequence[Worker], out_of_memory: bool) -> st
     return "\n".join(lines)
 
 
-def summary(worker: Worker) -> str:
+def summary(worker: Worker, workers: Sequence[Worker]) -> str:
     """Tell of a failure in a few lines, for the launchers of other nodes."""
-    head = f"rank {worker.rank} failed first: {worker.describe_end()} ({_where(worker)})"
-    return "\n".join([head, *excerpt(_tail(worker))])[:_SUMMARY_LENGTH]
+    lines = [*_heads(worker, workers), f"  {_where(worker)}", *excerpt(_tail(worker))]
+    return "\n".join(lines)[:_SUMMARY_LENGTH]
 
 
 def shell_exit_code(exit_code: int) -> int:
@@ -90,6 +119,19 @@ class OutOfMemoryWatch:
         return None
 
 
+def _heads(worker: Worker, workers: Sequence[Worker]) -> list[str]:
+    early = ended_early(worker, workers)
+    heads = [f"rank {worker.rank} failed first: {worker.describe_end()}, {_age_s(worker):.1f} s after its start"]
+    if early is not None:
+        age_s = f"{_age_s(early):.1f} s after its start"
+        heads.insert(0, f"rank {early.rank} ended too early: with exit code 0, {age_s}, while others needed it")
+    return heads
+
+
+def _age_s(worker: Worker) -> float:
+    return (worker.ended_at or worker.started_at) - worker.started_at
+
+
 def _tail(worker: Worker) -> list[str]:
     if worker.stderr is None:
         return []
@@ -109,14 +151,15 @@ def _remarks(worker: Worker, workers: Sequence[Worker]) -> list[str]:
         remarks.append(f"and {len(failed) - 8} more ranks")
     gone = [w for w in others if w.exit_code == 0 and not w.stopped]
     if gone:
-        remarks.append(f"{_ranks(gone)} had ended with exit code 0, and took no further part")
+        remarks.append(f"{named(gone)} had ended with exit code 0, and took no further part")
     stopped = [w for w in others if w.stopped]
     if stopped:
-        remarks.append(f"{_ranks(stopped)} {'was' if len(stopped) == 1 else 'were'} stopped because of it")
+        remarks.append(f"{named(stopped)} {'was' if len(stopped) == 1 else 'were'} stopped because of it")
     return remarks
 
 
-def _ranks(workers: Sequence[Worker]) -> str:
+def named(workers: Sequence[Worker]) -> str:
+    """Name some ranks."""
     numbers = sorted(w.rank for w in workers)
     shown = ", ".join(map(str, numbers[:16])) + (", ..." if len(numbers) > 16 else "")
     return f"rank {shown}" if len(numbers) == 1 else f"ranks {shown}"

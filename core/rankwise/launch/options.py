@@ -28,38 +28,92 @@ Ctrl-C, 143 after SIGTERM. The launcher's own:
 def add_options(parser: argparse.ArgumentParser, older: bool = False) -> None:
     """Add the options; `older` gives them the default and the extras of `torch.distributed.launch`."""
     where = parser.add_argument_group("where the ranks run")
-    _both(where, "--nproc-per-node", "-n", type=_processes, default=1, metavar="N",
-          help="ranks on this node: a number, cpu (cores), gpu, or auto (GPUs if any, else cores); default 1")
+    _both(
+        where,
+        "--nproc-per-node",
+        "-n",
+        type=_processes,
+        default=1,
+        metavar="N",
+        help="ranks on this node: a number, cpu (cores), gpu, or auto (GPUs if any, else cores); default 1",
+    )
     _both(where, "--nnodes", type=int, default=1, metavar="N", help="number of nodes; default 1")
-    _both(where, "--node-rank", type=int, metavar="R",
-          help=f"which node this is; default 0, or on several nodes what one of {', '.join(_NODE_RANKS)} says")
-    _both(where, "--master-addr", metavar="ADDR",
-          help="the address of node 0; default 127.0.0.1 on a single node")
-    _both(where, "--master-port", type=int, metavar="PORT",
-          help="where the ranks meet; default a free port on a single node. On several, the launchers use the next one")
+    _both(
+        where,
+        "--node-rank",
+        type=int,
+        metavar="R",
+        help=f"which node this is; default 0, or on several nodes what one of {', '.join(_NODE_RANKS)} says",
+    )
+    _both(where, "--master-addr", metavar="ADDR", help="the address of node 0; default 127.0.0.1 on a single node")
+    _both(
+        where,
+        "--master-port",
+        type=int,
+        metavar="PORT",
+        help="where the ranks meet; default a free port on a single node. On several, the launchers use the next one",
+    )
     where.add_argument("--standalone", action="store_true", help="a single node and a free port, whatever else is said")
-    _both(where, "--join-timeout", type=_seconds, default=300.0, metavar="S",
-          help="how many seconds to wait for the launchers of the other nodes; default 300")
+    _both(
+        where,
+        "--join-timeout",
+        type=_seconds,
+        default=300.0,
+        metavar="S",
+        help="how many seconds to wait for the launchers of the other nodes; default 300",
+    )
     ends = parser.add_argument_group("how it ends")
-    _both(ends, "--max-restarts", type=int, default=0, metavar="N",
-          help="start all ranks again up to N times after a failure; default 0")
-    ends.add_argument("--grace", type=_seconds, default=5.0, metavar="S",
-                      help="seconds for ranks to end in after Ctrl-C or SIGTERM; default 5 (after a failure it is 0.5)")
+    _both(
+        ends,
+        "--max-restarts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="start all ranks again up to N times after a failure; default 0",
+    )
+    ends.add_argument(
+        "--grace",
+        type=_seconds,
+        default=5.0,
+        metavar="S",
+        help="seconds for ranks to end in after Ctrl-C or SIGTERM; default 5 (after a failure it is 0.5)",
+    )
     output = parser.add_argument_group("output", "each line on the console begins with its rank")
-    _both(output, "--log-dir", type=Path, metavar="DIR",
-          help="write DIR/RUN_ID/attempt_A/LOCAL_RANK/stdout.log and stderr.log; with neither of the next two, both "
-               "streams go there and to the console")
-    output.add_argument("-t", "--tee", type=_streams, default=Streams(), metavar="WHAT",
-                        help="streams for log files and console: 1 stdout, 2 stderr, 3 both, or by rank as in 0:3,1:2")
-    output.add_argument("-r", "--redirects", type=_streams, default=Streams(), metavar="WHAT",
-                        help="streams for log files only, written likewise")
+    _both(
+        output,
+        "--log-dir",
+        type=Path,
+        metavar="DIR",
+        help="write DIR/RUN_ID/attempt_A/LOCAL_RANK/stdout.log and stderr.log; with neither of the next two, both "
+        "streams go there and to the console",
+    )
+    output.add_argument(
+        "-t",
+        "--tee",
+        type=_streams,
+        default=Streams(),
+        metavar="WHAT",
+        help="streams for log files and console: 1 stdout, 2 stderr, 3 both, or by rank as in 0:3,1:2",
+    )
+    output.add_argument(
+        "-r",
+        "--redirects",
+        type=_streams,
+        default=Streams(),
+        metavar="WHAT",
+        help="streams for log files only, written likewise",
+    )
     _both(output, "--run-id", "--rdzv-id", metavar="NAME", help="the name of the run; default a random one")
     what = parser.add_argument_group("what is run")
     what.add_argument("-m", "--module", action="store_true", help="SCRIPT is a Python module")
     _both(what, "--no-python", action="store_true", help="SCRIPT is a program of any kind, executed as it is")
     if older:
-        _both(what, "--use-env", action="store_true",
-              help="do not give the script --local_rank=N as its first argument; it reads LOCAL_RANK instead")
+        _both(
+            what,
+            "--use-env",
+            action="store_true",
+            help="do not give the script --local_rank=N as its first argument; it reads LOCAL_RANK instead",
+        )
     what.add_argument("script", metavar="SCRIPT", help="the Python script")
     what.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
 

@@ -16,14 +16,14 @@ from rankwise.launch.attempt import Attempt, Outcome
 from rankwise.launch.config import LaunchConfig
 from rankwise.launch.environment import Layout
 from rankwise.launch.exit_codes import ExitCode, LaunchError
-from rankwise.launch.failures import OutOfMemoryWatch, report, shell_exit_code
+from rankwise.launch.failures import OutOfMemoryWatch, exit_code, report
 from rankwise.launch.guarding import Guard
 from rankwise.launch.interrupts import Interrupts
 from rankwise.launch.nodes import Nodes
 from rankwise.launch.output import Console
 from rankwise.launch.port import reserve_port
 
-__all__ = ["run"]
+__all__ = ["check_command", "run"]
 
 
 def run(config: LaunchConfig) -> int:
@@ -33,7 +33,7 @@ def run(config: LaunchConfig) -> int:
     ended it), 130 after Ctrl-C, 143 after SIGTERM, or an `ExitCode` if the launcher itself could not go on.
     """
     try:
-        _check_command(config)
+        check_command(config)
         with ExitStack() as stack:
             return _Job(config, stack).run()
     except LaunchError as error:
@@ -81,9 +81,7 @@ class _Job:
                 # Held while the ranks run, so that nobody else is given the port before rank 0 serves it.
                 port = stack.enter_context(reserve_port(config.master_addr, config.master_port))
             sizes = [config.nproc_per_node] if self._nodes is None else self._nodes.join(attempt)
-            layout = Layout(
-                sum(sizes[: config.node_rank]), sum(sizes), config.master_addr, port, attempt, self._run_id
-            )
+            layout = Layout(sum(sizes[: config.node_rank]), sum(sizes), config.master_addr, port, attempt, self._run_id)
             verdicts = None
             if self._nodes is not None:
                 verdicts = self._nodes.verdicts(attempt)
@@ -110,15 +108,19 @@ class _Job:
             killed = outcome.failed.exit_code == -9 and memory.struck()
             self._console.say(report(outcome.failed, outcome.workers, killed))
             if elsewhere is None or elsewhere.node_rank == self._config.node_rank:
-                return shell_exit_code(outcome.failed.exit_code)
+                return exit_code(outcome.failed, outcome.workers)
         if elsewhere is None or elsewhere.success:
             return 0
         self._console.say(f"rankwise: node {elsewhere.node_rank} ({elsewhere.host}) ended the job: {elsewhere.text}")
         return elsewhere.exit_code
 
 
-def _check_command(config: LaunchConfig) -> None:
-    """Find out what can be found out before any process is started."""
+def check_command(config: LaunchConfig) -> None:
+    """Find out what can be found out before any process is started.
+
+    Raises:
+        LaunchError: There is no such script, module or program.
+    """
     name = config.command[0]
     if config.no_python:
         _check_program(name)
@@ -151,9 +153,7 @@ def _job_secret(config: LaunchConfig) -> secret.Secret:
     except ValueError as error:
         raise LaunchError(ExitCode.SECRET, str(error)) from error
     if given is None and config.nnodes > 1:
-        raise LaunchError(
-            ExitCode.SECRET, f"several nodes must share a job secret: {secret.ADVICE}, on every node"
-        )
+        raise LaunchError(ExitCode.SECRET, f"several nodes must share a job secret: {secret.ADVICE}, on every node")
     return given or secret.new()
 
 

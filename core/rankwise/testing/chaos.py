@@ -26,7 +26,7 @@ from rankwise.work import COMPLETED, Work
 __all__ = ["Chaos", "ChaosCommunicator", "RankKilledError", "chaos_spec", "register_chaos"]
 
 _DERIVED = ("async", "uneven", "timeout", "mismatch")
-_INHERITED = ("tags", "any_source", "abort", "shrink")
+_INHERITED = ("tags", "any_source", "short_messages", "abort", "shrink")
 
 
 @dataclass(frozen=True)

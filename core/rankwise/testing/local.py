@@ -25,7 +25,7 @@ CAPABILITIES = Capabilities(
         "cpu": Device(
             ops={**native("send", "recv"), **derived(*COLLECTIVES)},
             features={
-                **native("tags", "any_source", "abort"),
+                **native("tags", "any_source", "short_messages", "abort"),
                 **derived("async", "uneven", "timeout", "mismatch", "shrink"),
             },
         )

@@ -49,6 +49,12 @@ def clean_environment() -> Callable[..., dict[str, str]]:
     return environment
 
 
+@pytest.fixture
+def own_mpiexec() -> str:
+    """The `mpiexec` that belongs to the library."""
+    return launcher()
+
+
 @pytest.fixture(scope="session")
 def library() -> str:
     """The name and version of the MPI library."""

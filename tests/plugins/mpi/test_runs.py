@@ -31,6 +31,10 @@ def test_calls_end_at_their_deadlines(fine):
     fine(2, "deadlines.py")
 
 
+def test_nobody_waits_for_a_rank_that_has_just_given_up(fine):
+    fine(2, "race.py")
+
+
 def test_a_lower_thread_level_makes_progress_in_the_calls(fine):
     fine(2, "levels.py", RANKWISE_MPI_THREADS="serialized")
 
@@ -78,5 +82,3 @@ def test_ranks_from_elsewhere_warn(mpiexec):
     done = mpiexec(2, "hello.py", "7", PYTHONWARNINGS="default")
     assert done.returncode == 0, done.stderr
     assert "this is rank 1 of 2; the arguments rank=7" in done.stderr
-
-

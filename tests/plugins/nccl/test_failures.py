@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ranks import PATIENCE_S, Fabric, Member, world
 
-from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError
+from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError, PeerDiedError
 from rankwise.reduce_op import ReduceOp
 from rankwise.store import HashStore
 from rankwise_nccl import lanes
@@ -231,11 +231,17 @@ def test_every_result_of_nccl_has_a_hint(word: str) -> None:
     assert HINTS[word] in str(error)
 
 
-@pytest.mark.parametrize("error", [DistTimeoutError("late"), DistBackendError("broken"), GroupAbortedError("enough")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(DistTimeoutError("late"), DistBackendError("broken"), GroupAbortedError("enough")),
+        PeerDiedError(3, "node7", "killed by SIGKILL"),
+    ],
+)
 def test_a_notice_makes_the_same_error_again(error: DistError) -> None:
     again = from_notice(to_notice(error))
     assert (type(again), str(again)) == (type(error), str(error))
 
 
 def test_a_notice_of_a_kind_that_does_not_travel_is_an_abort() -> None:
-    assert isinstance(from_notice(json.dumps({"kind": "Odd", "message": "m"})), GroupAbortedError)
+    assert isinstance(from_notice(json.dumps({"kind": "Odd", "args": ["m"]})), GroupAbortedError)

@@ -129,6 +129,21 @@ def test_a_wait_with_a_time_out_blocks_until_it_passes_and_may_be_repeated() -> 
     alone(body)
 
 
+def test_a_time_out_that_is_the_operations_own_does_not_block_the_host() -> None:
+    def body(me: Member) -> None:
+        opened = gate(current(me))
+        out, into = me.array([3.0]), me.array([0.0])
+        works = [me.comm.isend(out, 0, 0), me.comm.irecv(into, 0, 0)]
+        for work in works:
+            assert work.wait(me.context.timeout_s)  # as the public API waits for messages
+            assert not work.poll()
+        opened()
+        current(me).synchronize()
+        assert into.host[0] == 3.0
+
+    alone(body)
+
+
 def test_buffers_live_until_the_device_is_done_with_them() -> None:
     def body(me: Member) -> None:
         opened = gate(current(me))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
@@ -10,7 +11,19 @@ import numpy as np
 
 from rankwise.arrays import Array
 
-__all__ = ["device", "differences", "dtype_named", "on_device", "same", "sample", "to_host", "use_device", "why_not"]
+__all__ = [
+    "device",
+    "differences",
+    "dtype_named",
+    "last_device",
+    "on_device",
+    "own_stream",
+    "same",
+    "sample",
+    "to_host",
+    "use_device",
+    "why_not",
+]
 
 _device: ContextVar[str] = ContextVar("rankwise_suite_device", default="cpu")
 
@@ -65,7 +78,7 @@ def why_not(name: str, device_name: str) -> str:
     if device_name == "cpu":
         return ""
     try:
-        _cupy().asarray(np.zeros(1, dtype))
+        _put(np.zeros(1, dtype))
     except (TypeError, ValueError) as error:
         return f"CuPy has no arrays of {name}: {error}"
     return ""
@@ -73,7 +86,24 @@ def why_not(name: str, device_name: str) -> str:
 
 def on_device(array: Any) -> Array:
     """Return a copy of a host array on the device under test."""
-    return np.array(array, copy=True) if device() == "cpu" else _cupy().asarray(array)
+    return np.array(array, copy=True) if device() == "cpu" else _put(np.asarray(array))
+
+
+def last_device() -> AbstractContextManager[Any]:
+    """Make the last device of its kind the current one: the only one on a CPU, and often so on a GPU."""
+    if device() == "cpu":
+        return nullcontext()
+    cuda = _cupy().cuda
+    found: AbstractContextManager[Any] = cuda.Device(cuda.runtime.getDeviceCount() - 1)
+    return found
+
+
+def own_stream() -> AbstractContextManager[Any]:
+    """Give this thread a stream of its own on a GPU: on a shared one, later calls wait for earlier ones."""
+    if device() == "cpu":
+        return nullcontext()
+    stream: AbstractContextManager[Any] = _cupy().cuda.Stream(non_blocking=True)
+    return stream
 
 
 def to_host(array: Array) -> Any:
@@ -128,6 +158,15 @@ def _content(array: Any) -> bytes:
     # The padding of a long double is nobody's business.
     padded = array.dtype.char in "gG"
     return repr(array.tolist()).encode() if padded else bytes(array.tobytes())
+
+
+def _put(host: Any) -> Array:
+    try:
+        return _cupy().asarray(host)
+    except (TypeError, ValueError):
+        # CuPy copies only what it computes with, but lets bytes be seen as any dtype.
+        raw = np.ascontiguousarray(host).reshape(-1).view(np.uint8)
+        return _cupy().asarray(raw).view(host.dtype).reshape(host.shape)
 
 
 def _cupy() -> Any:

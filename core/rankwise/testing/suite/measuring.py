@@ -204,7 +204,10 @@ def _refusal(case: Case, device: str, named: bool) -> str:
     try:
         call()
     except UnsupportedOperationError as error:
-        words = [case.op, device, *([case.dtype] if named and case.op != "barrier" else [])]
+        # A message is refused at whichever end comes first.
+        ops = POINT_TO_POINT if case.op in POINT_TO_POINT else (case.op,)
+        op = next((op for op in ops if op in str(error)), case.op)
+        words = [op, device, *([case.dtype] if named and case.op != "barrier" else [])]
         missing = [word for word in words if word not in str(error)]
         return f"the refusal does not name {', '.join(missing)}: {error}" if missing else ""
     except Exception as error:  # it should have been refused first

@@ -14,7 +14,13 @@ from rankwise.testing.suite.measuring import join_unguarded
 from rankwise.testing.suite.place import Meeting
 from rankwise.testing.suite.plugin import Kit
 
-_OPS = {"tags": "send", "any_source": "recv", "uneven": "all_gather", "async": "all_reduce"}
+_OPS = {
+    "tags": "send",
+    "any_source": "recv",
+    "short_messages": "recv",
+    "uneven": "all_gather",
+    "async": "all_reduce",
+}
 
 
 @pytest.mark.parametrize("feature", list(_OPS))
@@ -44,7 +50,7 @@ def _tags(rank: int) -> None:
     if rank == 0:
         works = [begun(dist.isend(first, 1, tag=1)), begun(dist.isend(second, 1, tag=2))]
     else:
-        works = [begun(dist.irecv(second, 0, tag=1)), begun(dist.irecv(first, 0, tag=2))]
+        works = [begun(dist.irecv(first, 0, tag=2)), begun(dist.irecv(second, 0, tag=1))]
     for work in reversed(works):
         work.wait()
     same(first, np.array([1 + rank], np.float32))
@@ -58,6 +64,15 @@ def _any_source(rank: int) -> None:
     else:
         assert dist.recv(array) == 0
         same(array, np.array([0], np.float32))
+
+
+def _short_messages(rank: int) -> None:
+    if rank == 0:
+        dist.send(numbers(7), 1)
+    else:
+        array = numbers(0, 0)
+        dist.recv(array, 0)
+        same(array, np.array([7, 0], np.float32))
 
 
 def _uneven(rank: int) -> None:
@@ -78,6 +93,7 @@ def _asynchronous(rank: int) -> None:
 _TRIALS: dict[str, Callable[[int], None]] = {
     "tags": _tags,
     "any_source": _any_source,
+    "short_messages": _short_messages,
     "uneven": _uneven,
     "async": _asynchronous,
 }

@@ -14,7 +14,7 @@ from rankwise import GroupMember
 from rankwise.capability import COLLECTIVES, OPS
 from rankwise.errors import UnsupportedOperationError
 from rankwise.process_group import ProcessGroup
-from rankwise.testing.suite.arrays import same
+from rankwise.testing.suite.arrays import own_stream, same
 from rankwise.testing.suite.exercises import Case, perform
 from rankwise.testing.suite.expect import begun, error_of, numbers, still_usable
 from rankwise.testing.suite.plugin import Kit, needs
@@ -159,8 +159,9 @@ def threaded() -> None:
     def use(group: object) -> None:
         assert isinstance(group, ProcessGroup)
         try:
-            for _ in range(20):
-                still_usable(group)
+            with own_stream():
+                for _ in range(20):
+                    still_usable(group)
         except BaseException as error:  # it is raised below
             errors.append(error)
 

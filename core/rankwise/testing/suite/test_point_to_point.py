@@ -108,6 +108,7 @@ def refused(feature: str) -> None:
         error_of(UnsupportedOperationError, dist.send, numbers(0), 0 if dist.get_rank() else 1, tag=3)
 
 
+@needs("short_messages")
 def test_a_shorter_message_fills_the_beginning(kit: Kit) -> None:
     kit.run(2, shorter)
 
@@ -121,6 +122,7 @@ def shorter() -> None:
         same(array, np.array([1, 2, -1], np.float32))
 
 
+@needs("short_messages")
 def test_a_longer_message_is_an_error_that_names_both_sizes(kit: Kit) -> None:
     kit.run_alone(2, longer)
 

@@ -9,14 +9,21 @@ from rankwise_gloo_tcp.board import Board
 __all__ = ["compare", "timely"]
 
 
-def compare(board: Board, record: bytes, names: tuple[int, ...], deadline: Deadline) -> list[bytes]:
-    """Exchange records.
+def compare(
+    board: Board,
+    sequence: int,
+    digest: int,
+    about: tuple[int, int, int, int],
+    names: tuple[int, ...],
+    deadline: Deadline,
+) -> bool:
+    """Tell whether all ranks make the same call; see `Board.exchange`.
 
     Raises:
         DistTimeoutError: Some ranks have not come; it names them.
     """
     try:
-        return board.exchange(record, deadline)
+        return board.exchange(sequence, digest, about, deadline)
     except TimeoutError as error:
         raise _late(board, names, deadline) from error
 
@@ -36,4 +43,6 @@ def timely(board: Board, names: tuple[int, ...], deadline: Deadline) -> None:
 def _late(board: Board, names: tuple[int, ...], deadline: Deadline) -> DistTimeoutError:
     late = [names[peer] for peer in board.late()]
     who = f"rank{'s' * (len(late) > 1)} {', '.join(map(str, late[:16]))}"
-    return DistTimeoutError(f"not done within {deadline.timeout_s:g} s, waiting for {who}")
+    error = DistTimeoutError(f"not done within {deadline.timeout_s:g} s, waiting for {who}")
+    error.waited_for = tuple(late)
+    return error

@@ -18,18 +18,25 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.arrays import Array
 from rankwise.deadline import Deadline
 from rankwise_gloo_tcp import futex
+from rankwise_gloo_tcp.pipe import Sleep, ring_nbytes
 
-__all__ = ["AREA_NBYTES", "RECORD_NBYTES", "Board", "available", "create", "nbytes"]
+__all__ = ["AREA_NBYTES", "Board", "available", "create", "nbytes"]
 
-RECORD_NBYTES = 40
+#: Eight words, six of which are used.
 _RECORD_STRIDE = 64
+_COUNT, _SENT, _RECEIVED, _LONGEST = 2, 3, 4, 5
+_MASK = (1 << 64) - 1
 _CONTROL_STRIDE = 128
+#: Words of a rank's control block: its turn; whether somebody waits for that; whether it has gone in good order;
+#: whether it sleeps until a pipe has news.
+_WAITED_FOR, _HAS_LEFT, _ASLEEP = 8, 9, 10
 _PAGE = 4096
 _NOTICE_AT = 64
 AREA_NBYTES = 512 << 10
+_SLOT_NBYTES = 256 << 10
+_ALIGN = 64
 
 _SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")
 
@@ -47,15 +54,16 @@ def available() -> bool:
     return hasattr(os, "memfd_create") and all(hasattr(fcntl, seal) for seal in _SEALS) and futex.available()
 
 
-def _offsets(size: int) -> tuple[int, int, int]:
+def _offsets(size: int) -> tuple[int, int, int, int]:
     records = _PAGE + size * _CONTROL_STRIDE
     data = -(-(records + 2 * size * _RECORD_STRIDE) // _PAGE) * _PAGE
-    return records, data, data + 2 * size * AREA_NBYTES
+    rings = data + 2 * size * AREA_NBYTES
+    return records, data, rings, rings + size * size * ring_nbytes(size)
 
 
 def nbytes(size: int) -> int:
     """Return the size of a board for so many ranks; its pages take memory when they are first used."""
-    return _offsets(size)[2]
+    return _offsets(size)[-1]
 
 
 def create(size: int) -> int:
@@ -82,7 +90,7 @@ class Board:
     """
 
     def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
-        records, data, total = _offsets(size)
+        records, data, self._rings, total = _offsets(size)
         self.rank, self.size = rank, size
         self._memory = mmap.mmap(descriptor, total)
         self._bytes = memoryview(self._memory)
@@ -92,18 +100,29 @@ class Board:
         self._turns = [(_PAGE + peer * _CONTROL_STRIDE) // 8 for peer in range(size)]
         self._others = [self._turns[(rank + k) % size] for k in range(1, size)]
         self._mine = self._turns[rank]
-        self._table = [[records + (2 * peer + phase) * _RECORD_STRIDE for peer in range(size)] for phase in range(2)]
-        self._areas = [
+        self._table = [
+            [(records + (2 * peer + phase) * _RECORD_STRIDE) // 8 for peer in range(size)] for phase in range(2)
+        ]
+        #: By parity and rank.
+        self.areas = [
             [whole[data + (2 * peer + area) * AREA_NBYTES :][:AREA_NBYTES] for peer in range(size)] for area in range(2)
         ]
-        self._turn = self._area = 0
+        self._turn = self._parity = 0
+        self.area_nbytes = AREA_NBYTES
         self._spin_s = _SPIN_S if may_spin else 0.0
         self._look = look
 
     # ------------------------------------------------------------------ turns
 
-    def exchange(self, record: bytes, deadline: Deadline) -> list[bytes]:
-        """Give one's record of 40 bytes, and return everyone's.
+    def exchange(self, sequence: int, digest: int, about: tuple[int, int, int, int], deadline: Deadline) -> bool:
+        """Tell which call this rank makes, and return whether all make the same.
+
+        Args:
+            sequence: The number of the call.
+            digest: What must be the same on all ranks.
+            about: How many elements this rank contributes; the sums of what it sends and receives, pair by pair; and
+                the longest of what it sends.
+            deadline: When to give up.
 
         Raises:
             TimeoutError: Some have not come; `late` tells who.
@@ -111,14 +130,29 @@ class Board:
         self._turn = turn = self._turn + 1
         table = self._table[turn & 1]
         at = table[self.rank]
-        view = self._bytes
-        view[at : at + RECORD_NBYTES] = record
-        self._post(turn)
         words = self._words
+        words[at] = sequence
+        words[at + 1] = digest
+        words[at + _COUNT], words[at + _SENT], words[at + _RECEIVED], words[at + _LONGEST] = about
+        self._post(turn)
         for index in self._others:
             if words[index] < turn:
                 self._await(index, turn, deadline)
-        return [bytes(view[at : at + RECORD_NBYTES]) for at in table]
+        for at in table:
+            if words[at] != sequence or words[at + 1] != digest:
+                return False
+        return not (about[1] or about[2]) or not (sum(self._column(_SENT)) - sum(self._column(_RECEIVED))) & _MASK
+
+    def counts(self) -> list[int]:
+        """Return how many elements each rank contributes to the call that was compared last."""
+        return self._column(_COUNT)
+
+    def longest(self) -> int:
+        """Return how many elements any rank sends to another at the most in the call that was compared last."""
+        return max(self._column(_LONGEST))
+
+    def _column(self, field: int) -> list[int]:
+        return [self._words[at + field] for at in self._table[self._turn & 1]]
 
     def meet(self, deadline: Deadline) -> None:
         """Return once everyone has come."""
@@ -133,17 +167,21 @@ class Board:
         """Return the ranks that have not come to this turn."""
         return [peer for peer, index in enumerate(self._turns) if self._words[index] < self._turn]
 
-    def areas(self) -> list[Array]:
-        """Return everyone's area for data to write one's own of before the next turn, and read the others' after."""
-        self._area ^= 1
-        return self._areas[self._area]
+    def flip(self) -> int:
+        """Return the parity of the areas to write before the next turn, and to read the others' of after it."""
+        self._parity ^= 1
+        return self._parity
+
+    def slot_nbytes(self, slots: int) -> int:
+        """Return the size of each of so many equal slots of an area, none larger than is good for the cache."""
+        return min(self.area_nbytes // slots & -_ALIGN, _SLOT_NBYTES)
 
     def _post(self, turn: int) -> None:
         words, mine = self._words, self._mine
         words[mine] = turn
         futex.fence()
-        if words[mine + 8]:
-            words[mine + 8] = 0
+        if words[mine + _WAITED_FOR]:
+            words[mine + _WAITED_FOR] = 0
             futex.wake(self._base + 8 * mine)
 
     def _await(self, index: int, turn: int, deadline: Deadline) -> None:
@@ -167,7 +205,7 @@ class Board:
         words = self._words
         while words[index] < turn:
             found = words[index]
-            words[index + 8] = 1
+            words[index + _WAITED_FOR] = 1
             futex.fence()
             if found < turn:
                 futex.wait(self._base + 8 * index, found, min(_SLICE_S, deadline.remaining()))
@@ -177,15 +215,27 @@ class Board:
             if deadline.expired():
                 raise TimeoutError
 
+    # ------------------------------------------------------------------ pipes
+
+    def ring(self, source: int, target: int) -> memoryview:
+        """Return the memory of what one rank writes to another."""
+        nbytes = ring_nbytes(self.size)
+        start = self._rings + (source * self.size + target) * nbytes
+        return self._bytes[start : start + nbytes]
+
+    def sleep(self, peer: int, bell: int) -> Sleep:
+        """Return where a rank says that it sleeps; `bell` is the descriptor that wakes it."""
+        return Sleep(self._words, self._turns[peer] + _ASLEEP, bell)
+
     # ------------------------------------------------------------------ the end
 
     def leave(self) -> None:
         """Tell the others that this rank goes in good order."""
-        self._words[self._mine + 9] = 1
+        self._words[self._mine + _HAS_LEFT] = 1
 
     def has_left(self, peer: int) -> bool:
         """Tell whether a rank has gone in good order."""
-        return bool(self._words[self._turns[peer] + 9])
+        return bool(self._words[self._turns[peer] + _HAS_LEFT])
 
     def give_up(self, text: bytes) -> None:
         """Tell everyone that the group is given up, and wake them; who has said so first is heard."""
@@ -203,10 +253,15 @@ class Board:
         length, sender = self._words[1] & 0xFFFF, self._words[1] >> 32
         return int(sender), bytes(self._bytes[_NOTICE_AT : _NOTICE_AT + min(length, _PAGE - _NOTICE_AT)])
 
+    def notice(self) -> bytes | None:
+        """Return the text of whoever has given the group up."""
+        said = self.given_up()
+        return None if said is None else said[1]
+
     def close(self) -> None:
         """Give the memory back."""
         empty: Any = None
-        self._areas = empty
+        self.areas = empty
         self._words.release()
         self._bytes.release()
         with suppress(BufferError):  # an array of it is still alive somewhere, and closes it when it goes

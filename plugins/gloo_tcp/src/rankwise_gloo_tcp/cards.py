@@ -6,13 +6,16 @@ import json
 import os
 import platform
 import secrets
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rankwise.deadline import Deadline
-from rankwise.errors import RendezvousError
+from rankwise.errors import DistTimeoutError, RendezvousError
 from rankwise.store import Store
 
 __all__ = ["Card", "exchange", "machine"]
+
+_LOOK_S = 0.25
 
 
 class Card(NamedTuple):
@@ -59,8 +62,12 @@ def machine() -> tuple[str, str]:
     return f"{boot}/{_link('/proc/self/ns/net')}", f"{boot}/{_link('/proc/self/ns/pid')}"
 
 
-def exchange(store: Store, rank: int, card: Card, size: int, deadline: Deadline) -> tuple[list[Card], bytes]:
+def exchange(
+    store: Store, rank: int, card: Card, size: int, deadline: Deadline, look: Callable[[], None]
+) -> tuple[list[Card], bytes]:
     """Tell the others one's card; return everyone's, and the random token of this meeting.
+
+    While some have not come, `look` is called now and then, which raises if they cannot come any more.
 
     Raises:
         RendezvousError: A card is malformed.
@@ -69,7 +76,14 @@ def exchange(store: Store, rank: int, card: Card, size: int, deadline: Deadline)
         store.set("token", secrets.token_hex(32))
     store.set(f"card/{rank}", json.dumps(card))
     keys = ["token", *(f"card/{peer}" for peer in range(size))]
-    token, *rows = store.multi_get(keys, timeout=deadline.remaining())
+    while True:
+        try:
+            token, *rows = store.multi_get(keys, timeout=min(_LOOK_S, deadline.remaining()))
+            break
+        except DistTimeoutError:
+            look()
+            if deadline.expired():
+                raise
     return [_card(json.loads(row), peer) for peer, row in enumerate(rows)], bytes.fromhex(token.decode())
 
 

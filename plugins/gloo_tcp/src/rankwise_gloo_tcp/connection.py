@@ -6,7 +6,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.request import Request
@@ -17,6 +17,9 @@ __all__ = ["Connection", "Guards", "Incoming", "Office"]
 _INBOX_NBYTES = 64 << 10
 #: From here on the rest of a payload is received in place, not through the inbox.
 _DIRECT_NBYTES = 8 << 10
+_BEHIND_NBYTES = 256
+#: While so much is still to come, it is taken in pieces of half of that, as each wake-up costs.
+_LOTS_NBYTES = 256 << 10
 _TAG_NBYTES = 8
 #: How many pieces go out before the other direction has its turn.
 _SENDS_A_TURN = 8
@@ -45,10 +48,10 @@ class Incoming(NamedTuple):
 class Office(Protocol):
     """What a connection tells its engine; all of it while the engine's lock is held."""
 
-    def frame(self, connection: Connection, header: Header) -> Incoming | None:
+    def frame(self, connection: Any, header: Header) -> Incoming | None:
         """Take a frame; None if its payload must wait until `Connection.resume`."""
 
-    def lost(self, connection: Connection, error: ProtocolError | None = None) -> None:
+    def lost(self, connection: Any, error: ProtocolError | None = None) -> None:
         """Hear that the connection has ended, or that what it brings makes no sense."""
 
     def watch(self, connection: Connection, reading: bool, writing: bool) -> None:
@@ -59,6 +62,7 @@ class _Frame(NamedTuple):
     header: Header
     payload: memoryview | None
     request: Request | None
+    prefix: bytes
 
 
 class Connection:
@@ -90,13 +94,23 @@ class Connection:
         self._trailing = False
         self._paused = False
         self._writing = False
+        self._patient = False
         office.watch(self, True, False)
 
     # ------------------------------------------------------------------ out
 
-    def send(self, header: Header, payload: memoryview | None = None, request: Request | None = None) -> None:
-        """Send a frame behind those that are waiting; end `request` when its last byte has left."""
-        self._queue.append(_Frame(header, payload, request))
+    def send(
+        self,
+        header: Header,
+        payload: memoryview | None = None,
+        request: Request | None = None,
+        prefix: bytes = b"",
+    ) -> None:
+        """Send a frame behind those that are waiting; end `request` when its last byte has left.
+
+        The prefix goes before the payload, as part of it.
+        """
+        self._queue.append(_Frame(header, payload, request, prefix))
         if not self._writing and not self._broken:  # if it is, whoever reads will find out why
             self.flush()
 
@@ -164,13 +178,16 @@ class Connection:
             return True
         if not self._queue:
             return False
-        header, payload, self._request = self._queue.popleft()
+        header, payload, self._request, prefix = self._queue.popleft()
         head = header.pack()
         if self.guards:
             head += _tag(self.guards.mine, self._sent, head)
             self._sent += 1
         self._has_payload = payload is not None and len(payload) > 0
-        self._parts = [head, payload, _GOOD] if payload is not None and len(payload) else [head]
+        if payload is not None and len(payload):
+            self._parts = [head + prefix, payload, _GOOD]
+        else:
+            self._parts = [head + prefix + _GOOD if prefix else head]
         return True
 
     def _advance(self, sent: int) -> None:
@@ -195,24 +212,41 @@ class Connection:
             elif self._end > self._start:
                 self._take_trailer() if self._trailing else self._copy()
                 continue
-            into = self._rest if len(self._rest) >= _DIRECT_NBYTES else self._room()
             try:
-                count = self.sock.recv_into(into)
+                count, room = self._take()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
-                count = 0
+                count, room = 0, 1
             if count == 0:
                 self.office.lost(self)
                 return
-            if into is self._rest:
-                self._rest = into[count:]
-                self._settle()
-            else:
-                self._end += count
-            if count < len(into):
+            if count < room:
                 self._digest()
                 return
+
+    def _take(self) -> tuple[int, int]:
+        """Read from the socket once; return how many bytes came, and how many could have."""
+        rest = self._rest
+        if len(rest) < _DIRECT_NBYTES:
+            into = self._room()
+            count = self.sock.recv_into(into)
+            self._end += count
+            return count, len(into)
+        # The inbox is empty. What is behind the payload comes along, but little of it, as it has to be copied.
+        count = self.sock.recvmsg_into((rest, self._view[:_BEHIND_NBYTES]))[0]
+        self._rest = rest[count:]
+        self._start, self._end = 0, max(0, count - len(rest))
+        if count:
+            self._settle()
+        if (len(self._rest) >= _LOTS_NBYTES) != self._patient:
+            self._wake_for(not self._patient)
+        return count, len(rest) + _BEHIND_NBYTES
+
+    def _wake_for(self, lots: bool) -> None:
+        self._patient = lots
+        if self.sock.family != socket.AF_UNIX:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _LOTS_NBYTES // 2 if lots else 1)
 
     def resume(self, incoming: Incoming) -> None:
         """Go on with a frame whose payload had to wait."""
@@ -311,6 +345,8 @@ class Connection:
             self._open(self._length, Incoming(None, _nothing))
         elif self._whole is not None:
             self._skip += len(self._rest)
+            if self._patient:
+                self._wake_for(False)
             self._rest, self._whole, self._receiver = _NOWHERE, _nothing, None
             if not self._trailing:
                 self._settle()

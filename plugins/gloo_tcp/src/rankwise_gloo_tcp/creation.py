@@ -6,13 +6,15 @@ import os
 import platform
 import secrets
 import socket
+from dataclasses import replace
 from typing import Any
 
 from rankwise import interface, secret
 from rankwise.contract import Context
 from rankwise.deadline import Deadline
 from rankwise.errors import DistNetworkError, RendezvousError
-from rankwise_gloo_tcp import board, cards, cores, joining_board
+from rankwise.store import PrefixStore
+from rankwise_gloo_tcp import board, cards, cores, hosts, joining_board
 from rankwise_gloo_tcp.cards import Card
 from rankwise_gloo_tcp.communicator import GlooCommunicator
 from rankwise_gloo_tcp.engine import Engine
@@ -34,8 +36,8 @@ def create(context: Context) -> GlooCommunicator:
         RendezvousError: The ranks do not use the same transport, or cannot.
         DistNetworkError: A rank is on another machine and there is no job secret.
     """
-    comm = GlooCommunicator(context)
     if context.size == 1 or context.store is None:
+        comm = GlooCommunicator(context)
         comm.start(_engine(comm, [], b"", False, False))
         return comm
     deadline = Deadline(context.timeout_s)
@@ -45,8 +47,11 @@ def create(context: Context) -> GlooCommunicator:
     board_listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         card = _listen(context, transport, key is not None, listeners, deadline, board_listener)
-        all_cards, token = cards.exchange(context.store, context.rank, card, context.size, deadline)
+        all_cards, token = cards.exchange(context.store, context.rank, card, context.size, deadline, context.look)
         _check(context, all_cards, transport)
+        places = hosts.places(all_cards)
+        mixed = 1 < len(places) < context.size
+        comm = hosts.HostsCommunicator(context, places) if mixed else GlooCommunicator(context)
         group_key = secret.derive(key or token, f"gloo group {context.name} {token.hex()}")
         engine = _engine(comm, all_cards, group_key, key is not None, transport != "tcp")
         for sock, near in listeners:
@@ -56,6 +61,8 @@ def create(context: Context) -> GlooCommunicator:
         try:
             if all(card.board and card.shares_processes(all_cards[0]) for card in all_cards):
                 joining_board.join(comm, all_cards, group_key, board_listener, deadline)
+            if isinstance(comm, hosts.HostsCommunicator):
+                comm.join_host(_on_host)
         except BaseException:
             engine.close()
             raise
@@ -66,6 +73,23 @@ def create(context: Context) -> GlooCommunicator:
     finally:
         board_listener.close()
     return comm
+
+
+def _on_host(context: Context, ranks: list[int]) -> GlooCommunicator:
+    """Make the group of one host's ranks within a group."""
+    assert context.store is not None  # else there are no hosts to tell apart
+    first = context.global_ranks[ranks[0]]
+    return create(
+        replace(
+            context,
+            name=f"{context.name}/host of rank {first}",
+            rank=ranks.index(context.rank),
+            size=len(ranks),
+            global_ranks=tuple(context.global_ranks[rank] for rank in ranks),
+            store=PrefixStore(f"host/{first}", context.store),
+            parent=None,
+        )
+    )
 
 
 def _engine(comm: GlooCommunicator, all_cards: list[Card], key: bytes, guarded: bool, near: bool) -> Engine:

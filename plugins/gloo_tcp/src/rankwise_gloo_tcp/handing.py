@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from collections.abc import Callable
 
 from rankwise.deadline import Deadline
 from rankwise.errors import DistTimeoutError, ProtocolError
@@ -14,9 +15,13 @@ __all__ = ["fetch", "hand_out"]
 
 _CREDENTIALS = struct.Struct("iII")
 _PATIENCE_S = 2.0
+#: How often a wait looks whether those who are waited for can still come.
+_LOOK_S = 0.25
 
 
-def hand_out(listener: socket.socket, descriptor: int, key: bytes, size: int, deadline: Deadline) -> None:
+def hand_out(
+    listener: socket.socket, descriptor: int, key: bytes, size: int, deadline: Deadline, look: Callable[[], None]
+) -> None:
     """Give the descriptor to each other rank once.
 
     Raises:
@@ -24,10 +29,13 @@ def hand_out(listener: socket.socket, descriptor: int, key: bytes, size: int, de
     """
     missing = set(range(1, size))
     while missing:
-        listener.settimeout(max(deadline.remaining(), 0.001))
+        listener.settimeout(min(max(deadline.remaining(), 0.001), _LOOK_S))
         try:
             sock, _ = listener.accept()
         except TimeoutError as error:
+            look()
+            if not deadline.expired():
+                continue
             names = ", ".join(map(str, sorted(missing)))
             raise DistTimeoutError(f"group ranks {names} did not come for the shared memory in time") from error
         with sock:

@@ -18,7 +18,7 @@ from rankwise_gloo_tcp.poller import READ, WRITE
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.cards import Card
-    from rankwise_gloo_tcp.engine import Engine
+    from rankwise_gloo_tcp.links import Links
 
 __all__ = ["GUEST_PATIENCE_S", "MAX_GUESTS", "Dial", "Guest"]
 
@@ -32,7 +32,7 @@ _CREDENTIALS = struct.Struct("iII")
 class _Joining:
     """A socket from which records of known size are being read."""
 
-    def __init__(self, engine: Engine, sock: socket.socket) -> None:
+    def __init__(self, engine: Links, sock: socket.socket) -> None:
         self.engine, self.sock = engine, sock
         self._got = bytearray()
         self.since = monotonic()
@@ -75,7 +75,7 @@ class _Joining:
 class Dial(_Joining):
     """A connection that this rank makes to `peer`."""
 
-    def __init__(self, engine: Engine, peer: int, card: Card, near: bool) -> None:
+    def __init__(self, engine: Links, peer: int, card: Card, near: bool) -> None:
         family = socket.AF_UNIX if near else socket.AF_INET6 if ":" in card.address else socket.AF_INET
         super().__init__(engine, socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC))
         self.sock.setblocking(False)
@@ -138,7 +138,7 @@ class Dial(_Joining):
 class Guest(_Joining):
     """A connection that somebody makes to this rank."""
 
-    def __init__(self, engine: Engine, sock: socket.socket, near: bool) -> None:
+    def __init__(self, engine: Links, sock: socket.socket, near: bool) -> None:
         super().__init__(engine, sock)
         self.near = near
         sock.setblocking(False)

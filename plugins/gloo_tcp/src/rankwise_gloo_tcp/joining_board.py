@@ -13,6 +13,7 @@ from rankwise_gloo_tcp import agreement, board, cores, handing, peer_memory
 from rankwise_gloo_tcp.board import Board
 from rankwise_gloo_tcp.cards import Card
 from rankwise_gloo_tcp.communicator import GlooCommunicator
+from rankwise_gloo_tcp.pipe import MAX_RANKS, Pipe
 
 __all__ = ["join"]
 
@@ -30,7 +31,7 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
         descriptor = handing.fetch(cards[0].board, rank, size, key, deadline)
     try:
         if rank == 0:
-            handing.hand_out(listener, descriptor, key, size, deadline)
+            handing.hand_out(listener, descriptor, key, size, deadline, comm.context.look)
         may_spin = cores.together([card.cores for card in cards]) >= size
         shared = Board(descriptor, rank, size, may_spin, comm.look)
     finally:
@@ -38,9 +39,16 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
     comm.start_board(shared, [card.pid for card in cards])
     watched = {peer: _descriptor(card.pid) for peer, card in enumerate(cards) if peer != rank}
     comm.engine.watch_processes({peer: fd for peer, fd in watched.items() if fd >= 0}, shared.has_left)
+    bells = _open_bells(comm, shared, all(fd >= 0 for fd in watched.values()), deadline)
     comm.can_read = _probe(comm, shared, deadline)
     for peer in comm.engine.peers:
         peer.readable = comm.can_read and peer.rank != rank
+    if bells:
+        pipes = [
+            Pipe(comm.engine, peer, shared.ring(rank, peer), shared.ring(peer, rank), shared.sleep(peer, bell))
+            for peer, bell in bells.items()
+        ]
+        comm.engine.use_pipes(pipes, shared.sleep(rank, -1), shared.notice)
 
 
 def _descriptor(pid: int) -> int:
@@ -53,11 +61,38 @@ def _descriptor(pid: int) -> int:
         return -1
 
 
+def _open_bells(comm: GlooCommunicator, shared: Board, watched: bool, deadline: Deadline) -> dict[int, int]:
+    """Return for each peer the descriptor that wakes it; nothing where one cannot be had, or deaths go unnoticed."""
+    mine = comm.engine.bell if watched and comm.size <= MAX_RANKS else -1
+    found: dict[int, int] = {}
+    works = True
+    for peer, bell in enumerate(_tell(comm, shared, mine, deadline)):
+        works = works and bell >= 0
+        if works and peer != comm.rank:
+            try:
+                found[peer] = os.open(f"/proc/{comm.pids[peer]}/fd/{bell}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError:
+                works = False
+    if all(_tell(comm, shared, int(works), deadline)):
+        return found
+    for bell in found.values():
+        os.close(bell)
+    return {}
+
+
+def _tell(comm: GlooCommunicator, shared: Board, number: int, deadline: Deadline) -> list[int]:
+    """Tell everyone a number, and return everyone's."""
+    areas = [area[:8].view(np.int64) for area in shared.areas[shared.flip()]]
+    areas[comm.rank][0] = number
+    agreement.timely(shared, comm.context.global_ranks, deadline)
+    return [int(area[0]) for area in areas]
+
+
 def _probe(comm: GlooCommunicator, shared: Board, deadline: Deadline) -> bool:
     """Tell whether all ranks can read the memory of all others: each reads a random number there."""
     names = comm.context.global_ranks
     number = np.frombuffer(secrets.token_bytes(8), np.uint64).copy()
-    areas = shared.areas()
+    areas = shared.areas[shared.flip()]
     areas[comm.rank][:16].view(np.uint64)[:] = number.ctypes.data, number[0]
     agreement.timely(shared, names, deadline)
     found = np.zeros(1, np.uint64)
@@ -67,7 +102,4 @@ def _probe(comm: GlooCommunicator, shared: Board, deadline: Deadline) -> bool:
         if works and peer != comm.rank:
             count = peer_memory.read_at(comm.pids[peer], int(address), found.ctypes.data, 8)
             works = count == 8 and found[0] == expected
-    areas = shared.areas()
-    areas[comm.rank][0] = works
-    agreement.timely(shared, names, deadline)
-    return all(bool(area[0]) for area in areas)
+    return all(_tell(comm, shared, int(works), deadline))

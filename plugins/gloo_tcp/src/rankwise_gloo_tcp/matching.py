@@ -59,6 +59,10 @@ class Matching:
         self._receives[receive.tag].append(receive)
         return None
 
+    def knows(self, tag: int) -> bool:
+        """Tell whether receives or messages of a tag wait."""
+        return tag in self._receives or tag in self._arrivals
+
     def arrive(self, source: int, tag: int) -> Request | None:
         """Return the receive that a message meets, and forget it."""
         receives = self._receives.get(tag)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rankwise.errors import PeerDiedError
 from rankwise_gloo_tcp.cards import Card
 from rankwise_gloo_tcp.connection import Connection
+from rankwise_gloo_tcp.pipe import Pipe
 from rankwise_gloo_tcp.request import Request
 from rankwise_gloo_tcp.wire import Header
 
@@ -36,10 +37,10 @@ class Peer:
         self.rank, self.card, self.near = rank, card, near
         self.readable = False
         self.gone: PeerDiedError | None = None
-        self.connection: Connection | None = None
+        self.connection: Connection | Pipe | None = None
         self.dial: Dial | None = None
         self.failures = 0
-        self.frames: list[tuple[Header, memoryview | None, Request | None]] = []
+        self.frames: list[tuple[Header, memoryview | None, Request | None, bytes]] = []
         self.backlog: deque[Request] = deque()
         self._messages = self._nbytes = 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankwise.capability import COLLECTIVES, POINT_TO_POINT, Capabilities, Device, native
+from rankwise.capability import COLLECTIVES, POINT_TO_POINT, Capabilities, Device, conditional, native, no
 from rankwise.contract import BackendSpec
 from rankwise.hookspecs import hookimpl
 
@@ -15,7 +15,26 @@ __all__ = ["rankwise_backend"]
 
 _CPU = Device(
     native(*POINT_TO_POINT, *COLLECTIVES),
-    native("async", "tags", "any_source", "uneven", "timeout", "abort", "mismatch"),
+    native("async", "tags", "any_source", "short_messages", "uneven", "timeout", "abort", "shrink", "mismatch"),
+)
+
+_STAGED = "by way of the host; needs CuPy and a GPU"
+_NOT_STAGED = "only broadcast and all_reduce go by way of the host; copy with .get() and .set(), or use nccl"
+
+
+def _has_device() -> bool:
+    from rankwise_gloo_tcp.staging import has_device
+
+    return has_device()
+
+
+_STAGES = ("broadcast", "all_reduce")
+_CUDA = Device(
+    {
+        **conditional(*_STAGES, reason=_STAGED, holds=_has_device),
+        **no(*(op for op in (*POINT_TO_POINT, *COLLECTIVES) if op not in _STAGES), reason=_NOT_STAGED),
+    },
+    native("async", "timeout", "abort", "shrink", "mismatch"),
 )
 
 
@@ -31,6 +50,6 @@ def rankwise_backend() -> BackendSpec:
     return BackendSpec(
         name="gloo",
         api_version=1,
-        capabilities=Capabilities("gloo", {"cpu": _CPU}),
+        capabilities=Capabilities("gloo", {"cpu": _CPU, "cuda": _CUDA}),
         create=_create,
     )

@@ -10,9 +10,11 @@ from rankwise.deadline import Timeout, seconds
 from rankwise.work import FutureWork, Work
 
 if TYPE_CHECKING:
-    from rankwise_gloo_tcp.engine import Engine
+    from rankwise_gloo_tcp.traffic import Traffic
 
 __all__ = ["Request"]
+
+_BRIEF_NBYTES = 64 << 10
 
 
 class Request(FutureWork):
@@ -21,14 +23,18 @@ class Request(FutureWork):
     Attributes:
         buffer: The caller's memory.
         peer: The other's group rank; None for a receive from anyone.
+        brief: Whether it is worth to look for its end for a moment before sleeping.
+        nbytes: Bytes of the message that a receive of a collective has got.
         done: Whether it has ended. Set last.
     """
 
-    def __init__(self, engine: Engine, buffer: memoryview, peer: int | None, tag: int) -> None:
+    def __init__(self, engine: Traffic, buffer: memoryview, peer: int | None, tag: int) -> None:
         # A `Future` costs more than a small message: it is made when somebody asks for it.
         self.engine, self.buffer, self.peer, self.tag = engine, buffer, peer, tag
         self.done = False
         self.watched = False
+        self.nbytes = 0
+        self.brief = len(buffer) <= _BRIEF_NBYTES
         self.error: BaseException | None = None
         self._source: int | None = None
         self._promise: Future[Any] | None = None

@@ -6,7 +6,8 @@ import json
 import struct
 from typing import NamedTuple
 
-from rankwise.errors import DistError, GroupAbortedError, PeerDiedError, ProtocolError
+from rankwise.errors import DistError, GroupAbortedError, ProtocolError
+from rankwise.watch.verdict import pack, unpack
 
 __all__ = ["HEADER_NBYTES", "MAX_NOTICE_NBYTES", "WANTS_RECEIPT", "Header", "Kind", "notice", "parse", "read_notice"]
 
@@ -14,7 +15,7 @@ _HEADER = struct.Struct("<BBHIQQQ")
 HEADER_NBYTES = _HEADER.size
 
 #: Longest text of the frame that gives a group up.
-MAX_NOTICE_NBYTES = 4096
+MAX_NOTICE_NBYTES = 4000
 
 #: Flag of a message whose sender's work ends when a receive has taken it.
 WANTS_RECEIPT = 1
@@ -79,26 +80,21 @@ def parse(data: bytes | bytearray | memoryview, offset: int = 0) -> Header:
     return Header(kind, flags, tag, length, ident, address)
 
 
-def notice(error: DistError) -> bytes:
-    """Return the payload of the frame that gives the group up because of `error`."""
-    if isinstance(error, PeerDiedError):
-        content = {"rank": error.rank, "host": error.host[:200], "cause": error.cause[:500]}
-    else:
-        content = {"text": str(error)[:900]}
-    return json.dumps(content).encode()
+def notice(error: DistError, rank: int) -> bytes:
+    """Return the payload of the frame by which global rank `rank` gives the group up because of `error`."""
+    data = json.dumps(pack(error, rank)).encode()
+    if len(data) > MAX_NOTICE_NBYTES:  # each letter of some scripts takes six bytes
+        data = json.dumps(pack(GroupAbortedError(f"rank {rank} gave the group up"), rank)).encode()
+    return data
 
 
-def read_notice(payload: bytes, sender: int) -> DistError:
-    """Return the error that a notice from global rank `sender` tells of.
+def read_notice(payload: bytes) -> DistError:
+    """Return the error that a notice tells of.
 
     Raises:
         ProtocolError: It is no notice.
     """
     try:
-        content = json.loads(payload)
-        if "rank" in content:
-            return PeerDiedError(int(content["rank"]), str(content["host"]), str(content["cause"]))
-        text = str(content["text"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return unpack(json.loads(payload))
+    except (ValueError, RecursionError) as error:
         raise ProtocolError("a notice that the group was given up is malformed") from error
-    return GroupAbortedError(f"rank {sender} gave the group up: {text}")

@@ -72,9 +72,7 @@ class CheckedCommunicator(MpiCommunicator):
         seen = Fingerprint.of("reduce_scatter", array, op, parts=parts)
         return self._agreed(seen, lambda left: call(array, parts, op, left), timeout_s, async_op)
 
-    def all_to_all(
-        self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False
-    ) -> Work:
+    def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
         """Copy rank i's `ins[j]` into rank j's `outs[i]`."""
         call = super().all_to_all
         seen = Fingerprint.of("all_to_all", ins[self.rank], sent=ins, received=outs)
@@ -85,9 +83,7 @@ class CheckedCommunicator(MpiCommunicator):
         call = super().barrier
         return self._agreed(Fingerprint("barrier"), lambda left: call(left), timeout_s, async_op)
 
-    def _agreed(
-        self, seen: Fingerprint, call: Callable[[float], Work], timeout_s: float, async_op: bool
-    ) -> Work:
+    def _agreed(self, seen: Fingerprint, call: Callable[[float], Work], timeout_s: float, async_op: bool) -> Work:
         # Asynchronous calls compare on a thread of their own, for which MPI must allow several.
         later = async_op and self.progresses
         return self._collective(seen, lambda deadline, counts: _do(call, deadline.remaining()), timeout_s, later)

@@ -1,9 +1,10 @@
 """`MpiCommunicator`: the collectives of one group on MPI.
 
 A synchronous collective runs on the caller's own thread. Where that is as fast, it is the nonblocking call of MPI and
-a wait that looks at the clock; else the ranks first wait for each other in a nonblocking barrier, whose wait has the
-deadline, and then make the blocking call, which nobody is missing from any more. An asynchronous one is the
-nonblocking call. MPI keeps the order in which a rank issues collectives, so that there is no queue of our own.
+a wait that looks at the clock; else the ranks first wait for each other at the group's gate (on several hosts, in a
+nonblocking barrier), whose wait has the deadline, and then make the blocking call, which nobody is missing from any
+more. An asynchronous one is the nonblocking call. MPI keeps the order in which a rank issues collectives, so that
+there is no queue of our own.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from rankwise.reduce_op import ReduceOp
 from rankwise.work import COMPLETED, Work
 from rankwise_mpi import cuda
 from rankwise_mpi.counts import message, pieces
+from rankwise_mpi.gate import Gate
 from rankwise_mpi.layout import Layout, address_of, contiguous
-from rankwise_mpi.messages import MpiMessages
+from rankwise_mpi.meeting import MpiMeeting
 from rankwise_mpi.pages import Pages
 from rankwise_mpi.reductions import kernel
 from rankwise_mpi.works import Requests, RequestWork
@@ -71,19 +73,18 @@ class _Native(NamedTuple):
     nonblocking_bytes: int
 
 
-class MpiCommunicator(MpiMessages):
+class MpiCommunicator(MpiMeeting):
     """One group on MPI.
 
     Args:
         context: What the core says of the group.
         process: MPI in this process.
         pages: The group's own communicators.
+        gate: Where its ranks meet, if they are all on one host.
     """
 
-    def __init__(self, context: Context, process: Process, pages: Pages) -> None:
-        super().__init__(context, process, pages)
-        #: How many collectives this rank has issued.
-        self._issued = 0
+    def __init__(self, context: Context, process: Process, pages: Pages, gate: Gate | None) -> None:
+        super().__init__(context, process, pages, gate)
         # Reentrant: the callback of a receive that ends while a collective waits may issue another one.
         self._turn = threading.RLock()
         self._natives = {name: self._native(name) for name in _CALLS}
@@ -109,13 +110,11 @@ class MpiCommunicator(MpiMessages):
     def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
         """Reduce into everyone's array, in place, by MPI_Allreduce."""
         how = kernel(op, array.dtype)
-        if how.plain and array.size <= self.limit:
-            args = (_IN_PLACE, (array, array.size, how.datatype), how.op)
+        if how.plain and (count := array.size) <= self.limit:
+            args = (_IN_PLACE, (array, count, how.datatype), how.op)
             return self._call_mpi(self._all_reduce, args, array.nbytes, timeout_s, async_op)
         total = op.accumulator(array) if how.widens or op.factor is not None else array
-        calls = [
-            (_IN_PLACE, (piece, piece.size, how.datatype), how.op) for piece in pieces(total, self.limit)
-        ]
+        calls = [(_IN_PLACE, (piece, piece.size, how.datatype), how.op) for piece in pieces(total, self.limit)]
         finish = None if how.plain else lambda: _finish(op, total, array, self.size)
         return self._several(self._all_reduce, calls, array, timeout_s, async_op, finish)
 
@@ -196,9 +195,7 @@ class MpiCommunicator(MpiMessages):
         nbytes = sum(counts) * array.itemsize
         return self._call_mpi(self._natives["reduce_scatter"], args, nbytes, timeout_s, async_op, finish)
 
-    def all_to_all(
-        self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False
-    ) -> Work:
+    def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
         """Copy rank i's `ins[j]` into rank j's `outs[i]`, by MPI_Alltoallv."""
         sent, received = Layout(ins, self.limit, fill=True), Layout(outs, self.limit, fill=False)
 
@@ -238,17 +235,17 @@ class MpiCommunicator(MpiMessages):
             with self._turn:
                 self._issued += 1
                 if nbytes <= native.nonblocking_bytes:
-                    request = native.begin(*args)
-                    if not request.Test():
+                    test = (request := native.begin(*args)).Test
+                    # Mostly the others are under way already, and a whole wait would take longer than they do.
+                    if not (test() or test() or test() or test()):
                         self._wait(native.name, request, args, timeout_s, self._issued)
-                else:
-                    request = self._barrier.begin()
-                    if not request.Test():
-                        self._wait(native.name, request, (), timeout_s, self._issued)
-                    # Who has given up meanwhile came to the barrier too, and would not come to the call.
-                    if self._notices.has_come():
-                        self._attend_for_good()
+                elif self._gate is not None and self._gate.come():
                     native.block(*args)
+                else:
+                    stopped = self._assemble(native.name, timeout_s)
+                    native.block(*args)
+                    if stopped is not None:
+                        raise stopped
         except MPI.Exception as error:
             raise self._fatal(native.name, error) from error
         if finish is not None:

@@ -12,6 +12,7 @@ from rankwise.debug import DebugLevel, get_debug_level
 from rankwise_mpi.checked import CheckedCommunicator
 from rankwise_mpi.communicator import MpiCommunicator
 from rankwise_mpi.failures import translate
+from rankwise_mpi.gate import open_gate
 from rankwise_mpi.group import MpiGroup
 from rankwise_mpi.pages import Pages
 from rankwise_mpi.process import Process, process
@@ -27,10 +28,11 @@ def create(context: Context) -> Communicator:
     try:
         first = _first(here, context, deadline)
         pages = Pages(first, lambda comm: here.duplicate(comm, deadline.remaining(), _what(context)))
+        gate = open_gate(first, deadline) if here.may_share_memory(context.global_ranks) else None
     except MPI.Exception as error:
         raise translate(error, _what(context)) from error
     kind = CheckedCommunicator if get_debug_level() is DebugLevel.DETAIL else MpiCommunicator
-    return kind(context, here, pages)
+    return kind(context, here, pages, gate)
 
 
 def _first(here: Process, context: Context, deadline: Deadline) -> MPI.Intracomm:
@@ -78,5 +80,3 @@ def _tag(context: Context) -> int:
 
 def _what(context: Context) -> str:
     return f"making group {context.name!r}"
-
-

@@ -185,8 +185,7 @@ class MpiGroup(Communicator):
             self.fail(GroupAbortedError(f"{self.where(what)} was broken off by {type(stop).__name__} on this rank"))
             raise
         self.abandon(request, buffers)
-        self.fail(error)
-        raise error
+        raise self.fail(error)
 
     def _attend(self) -> None:
         """See to what concerns the whole group while something waits: failures, notices, receives."""
@@ -212,14 +211,11 @@ class MpiGroup(Communicator):
 
     def _give_up(self, said: str) -> NoReturn:
         error = GroupAbortedError(f"group {self.context.name!r} was given up by another rank: {said}")
-        self.fail(error)
-        raise self.failure or error
+        raise self.fail(error)
 
     def _fatal(self, what: str, error: MPI.Exception) -> DistError:
         """Fail the group with an error of MPI, and return it in our error tree."""
-        failure = self.failed(what, error)
-        self.fail(failure)
-        return failure
+        return self.fail(self.failed(what, error))
 
     def _translating(self, what: str) -> _Translating:
         return _Translating(self, what)

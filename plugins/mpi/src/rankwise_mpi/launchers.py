@@ -74,6 +74,8 @@ def _mixed(launcher: _Launcher, started: int, library: str) -> DistBackendError:
 def _remedy(launcher: _Launcher, started: int, library: str) -> str:
     if launcher is _SLURM:
         return f"Use srun --mpi={'pmix' if _is_openmpi(library) else 'pmi2'} (srun --mpi=list shows what there is)"
+    if launcher is _RUN:
+        return f"Start the program with rankwise run --backend mpi -n {started}, or with the library's mpiexec"
     own = Path(sys.prefix, "bin", "mpiexec")
     mpiexec = str(own) if own.exists() else "the mpiexec that came with it"
     return f"Start the program with {mpiexec} -n {started}, or install the MPI library of that launcher"

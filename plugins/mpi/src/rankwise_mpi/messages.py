@@ -82,9 +82,7 @@ class MpiMessages(MpiGroup):
             raise self._fatal("recv", error) from error
         return status.Get_source()
 
-    def _meet(
-        self, comm: MPI.Intracomm, source: int, tag: int, status: MPI.Status, timeout_s: float
-    ) -> MPI.Message:
+    def _meet(self, comm: MPI.Intracomm, source: int, tag: int, status: MPI.Status, timeout_s: float) -> MPI.Message:
         """Wait for a message; nothing is lost if it does not come."""
         met: MPI.Message | None = None
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from rankwise_mpi.waiting import wait_until
 from rankwise_mpi.works import Requests
 
 __all__ = ["Notices"]
@@ -56,6 +57,11 @@ class Notices:
             self._look()
         ripe = at_once or monotonic() - self._heard_at > _GRACE_S
         return self._heard if ripe else None
+
+    def await_one(self, timeout_s: float) -> str | None:
+        """Return the text of a notice as soon as there is one, or None when the time-out has passed."""
+        wait_until(lambda: self.heard(at_once=True) is not None, timeout_s, lambda: None)
+        return self._heard
 
     def _look(self) -> None:
         status = MPI.Status()

@@ -55,7 +55,7 @@ def _cuda_aware() -> bool:
 
 _FEATURES = {
     **native("async", reason=_ASYNC),
-    **native("tags", "any_source", "uneven", "split"),
+    **native("tags", "any_source", "short_messages", "uneven", "split"),
     **native("timeout", reason=_TIMEOUT),
     **native("abort", reason=_ABORT),
     **conditional("mismatch", reason=_MISMATCH, holds=_detailed),
@@ -63,9 +63,7 @@ _FEATURES = {
 }
 _CPU = Device(native(*POINT_TO_POINT, *COLLECTIVES), _FEATURES)
 _GPU = Device(
-    conditional(
-        *(*POINT_TO_POINT, *COLLECTIVES), reason=_CUDA, holds=_cuda_aware, reduce_ops=_CUDA_REDUCTIONS
-    ),
+    conditional(*(*POINT_TO_POINT, *COLLECTIVES), reason=_CUDA, holds=_cuda_aware, reduce_ops=_CUDA_REDUCTIONS),
     _FEATURES,
 )
 

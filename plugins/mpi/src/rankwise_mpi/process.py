@@ -60,6 +60,7 @@ class Process:
         self.looks = LOOKS
         self._base: MPI.Intracomm | None = None
         self._making = threading.Lock()
+        self._near: frozenset[int] = frozenset()
         self._hosts: list[str] = []
         self._last_tasks: list[Callable[[], object]] = []
         self._live: weakref.WeakSet[MpiGroup] = weakref.WeakSet()
@@ -77,7 +78,9 @@ class Process:
         with self._making:
             if self._base is None:
                 self._base = self.duplicate(self._mpi.COMM_WORLD, timeout_s, "init_process_group")
-                self.looks = LOOKS if self._has_a_core(self._base) else 1
+                self._near = _ranks_on_this_host(self._base)
+                # Whether every rank on this host can have a core for itself.
+                self.looks = LOOKS if len(self._near) <= (os.cpu_count() or 1) else 1
                 if self.survives_deaths:
                     self._hosts = _exchange_hosts(self._base)
             return self._base
@@ -99,12 +102,9 @@ class Process:
         made.Set_errhandler(self._mpi.ERRORS_RETURN)
         return made
 
-    def _has_a_core(self, base: MPI.Intracomm) -> bool:
-        """Tell whether every rank on this host can have a core for itself."""
-        near = base.Split_type(self._mpi.COMM_TYPE_SHARED)
-        ranks: int = near.size
-        near.Free()
-        return ranks <= (os.cpu_count() or 1)
+    def may_share_memory(self, ranks: Sequence[int]) -> bool:
+        """Tell whether several ranks are all on this host, and a death among them is the launcher's business."""
+        return len(ranks) > 1 and self._near.issuperset(ranks) and not self.survives_deaths
 
     def keep(self, request: Testable, buffers: Any) -> None:
         """Keep what MPI may still read or write although nobody waits for it, until it has ended."""
@@ -219,6 +219,17 @@ def _has_ended(request: Testable) -> bool:
         return request.Test()
     except MPI.Exception:
         return True
+
+
+def _ranks_on_this_host(comm: MPI.Intracomm) -> frozenset[int]:
+    from mpi4py import MPI
+
+    near = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    theirs, ours = near.Get_group(), comm.Get_group()
+    ranks = MPI.Group.Translate_ranks(theirs, None, ours)
+    for one in (theirs, ours, near):
+        one.Free()
+    return frozenset(ranks)
 
 
 def _exchange_hosts(comm: MPI.Intracomm) -> list[str]:

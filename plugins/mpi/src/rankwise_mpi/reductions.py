@@ -36,19 +36,31 @@ class Kernel(NamedTuple):
 _TYPES: dict[str, MPI.Datatype] = {
     **{f"i{n}": getattr(MPI, f"INT{8 * n}_T") for n in (1, 2, 4, 8)},
     **{f"u{n}": getattr(MPI, f"UINT{8 * n}_T") for n in (1, 2, 4, 8)},
-    "f4": MPI.FLOAT, "f8": MPI.DOUBLE, "g": MPI.LONG_DOUBLE,
-    "c8": MPI.C_FLOAT_COMPLEX, "c16": MPI.C_DOUBLE_COMPLEX, "G": MPI.C_LONG_DOUBLE_COMPLEX,
+    "f4": MPI.FLOAT,
+    "f8": MPI.DOUBLE,
+    "g": MPI.LONG_DOUBLE,
+    "c8": MPI.C_FLOAT_COMPLEX,
+    "c16": MPI.C_DOUBLE_COMPLEX,
+    "G": MPI.C_LONG_DOUBLE_COMPLEX,
 }
 _INTEGERS: dict[str, MPI.Op] = {
-    "SUM": MPI.SUM, "PRODUCT": MPI.PROD, "MIN": MPI.MIN, "MAX": MPI.MAX,
-    "BAND": MPI.BAND, "BOR": MPI.BOR, "BXOR": MPI.BXOR,
+    "SUM": MPI.SUM,
+    "PRODUCT": MPI.PROD,
+    "MIN": MPI.MIN,
+    "MAX": MPI.MAX,
+    "BAND": MPI.BAND,
+    "BOR": MPI.BOR,
+    "BXOR": MPI.BXOR,
 }
 _SUMS = {"SUM": MPI.SUM, "AVG": MPI.SUM, "PREMUL_SUM": MPI.SUM}
 #: A bool is a byte that is 0 or 1, and NumPy's sum of bools is "or".
 _BOOLS = {**_INTEGERS, "SUM": MPI.BOR, "PRODUCT": MPI.BAND}
 _NATIVE: dict[str, dict[str, MPI.Op]] = {
-    "i": _INTEGERS, "u": _INTEGERS, "b": _BOOLS,
-    "f": {**_SUMS, "PRODUCT": MPI.PROD}, "c": _SUMS,
+    "i": _INTEGERS,
+    "u": _INTEGERS,
+    "b": _BOOLS,
+    "f": {**_SUMS, "PRODUCT": MPI.PROD},
+    "c": _SUMS,
 }
 _UFUNCS = {"MIN": np.minimum, "MAX": np.maximum, "PRODUCT": np.multiply}
 

@@ -18,6 +18,7 @@ from mpi4py import MPI
 from rankwise.errors import DistStoreError
 from rankwise.store import Store
 from rankwise_mpi import ulfm
+from rankwise_mpi.line import Line
 from rankwise_mpi.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ _ANSWER_S = 60.0
 #: How seldom the host looks for requests while there are none.
 _LONGEST_PAUSE_S = 0.003
 
-#: MPI_Finalize, which follows, would wait no less.
-_FOREVER_S = 1e9
-
 _Value = bytes | None
 
 
@@ -52,10 +50,9 @@ class MpiStore(Store):
     def __init__(self, process: Process) -> None:
         super().__init__()
         self._process = process
-        self._comm: MPI.Intracomm | None = None
+        self._line = Line(process, self._serve, _LONGEST_PAUSE_S)
         self._values: dict[str, bytes] = {}
         self._one = threading.Lock()
-        self._opening = threading.Lock()
         self._numbers = count()
         self._operations: dict[str, Callable[..., Any]] = {
             "peek": self._values.get,
@@ -82,12 +79,11 @@ class MpiStore(Store):
 
     def post(self, key: str, value: bytes) -> None:
         """Store a value some time soon, without waiting; if that fails, nobody hears of it."""
-        comm = self._opened()
-        if comm.rank == _HOST:
+        if self._process.rank == _HOST:
             with self._one:
                 self._values[key] = value
             return
-        with contextlib.suppress(MPI.Exception):
+        with contextlib.suppress(MPI.Exception, DistStoreError), self._line.call(_ANSWER_S) as comm:
             self._process.keep(*_sent(comm, [_NO_ANSWER, "post", (key, value)], _HOST, _REQUEST_TAG))
 
     def look(self, keys: Sequence[str], timeout_s: float) -> list[_Value] | None:
@@ -113,43 +109,24 @@ class MpiStore(Store):
                 self._values[key] = desired
         return found
 
-    def _opened(self) -> MPI.Intracomm:
-        """Return the store's communicator; the first time, all ranks of the job come together for it."""
-        with self._opening:
-            if self._comm is None:
-                timeout_s = self.timeout.total_seconds()
-                base = self._process.base(timeout_s)
-                self._comm = self._process.duplicate(base, timeout_s, "init_process_group")
-                self._process.before_finalising(self._part)
-                if self._comm.rank == _HOST:
-                    self._process.engine.add(self._serve, _LONGEST_PAUSE_S)
-            return self._comm
-
-    def _part(self) -> None:
-        """Return once all ranks are about to leave: whoever comes first may be the one that serves the others."""
-        if self._comm is not None:
-            parting = self._comm.Ibarrier()
-            with contextlib.suppress(MPI.Exception):  # somebody has died: there is nobody to wait for
-                wait_until(parting.Test, _FOREVER_S, lambda: None)
-
     def _ask(self, operation: str, *args: Any, timeout_s: float = _ANSWER_S) -> Any:
         """Let the host do one operation."""
-        comm = self._opened()
-        if comm.rank == _HOST:
-            with self._one:
-                return self._operations[operation](*args)
         # Several threads may be asking, and each has to get its own answer.
         number = next(self._numbers) % _ANSWER_TAGS
         try:
-            self._process.keep(*_sent(comm, [number, operation, args], _HOST, _REQUEST_TAG))
-            return _received(comm, _REQUEST_TAG + 1 + number, timeout_s)
+            with self._line.call(self.timeout.total_seconds()) as comm:
+                if self._process.rank != _HOST:
+                    self._process.keep(*_sent(comm, [number, operation, args], _HOST, _REQUEST_TAG))
+                    return _received(comm, _REQUEST_TAG + 1 + number, timeout_s)
+            with self._one:
+                return self._operations[operation](*args)
         except MPI.Exception as error:
             raise DistStoreError(f"{self!r}: rank {_HOST}, which keeps it, cannot be reached: {error}") from error
 
     def _serve(self) -> bool:
         """Answer all requests that have come; tell whether there were any. The progress thread calls this."""
         served = False
-        comm = self._opened()
+        comm = self._line.opened(_ANSWER_S)
         status = MPI.Status()
         try:
             while (met := comm.Improbe(MPI.ANY_SOURCE, _REQUEST_TAG, status)) is not None:

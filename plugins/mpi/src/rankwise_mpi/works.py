@@ -75,7 +75,8 @@ class Pending(FutureWork):
         if not self._looking.acquire(blocking=False):
             return self._future.done()
         try:
-            error = self._look()
+            # Another thread may have ended it between the two questions: then it must not be finished twice.
+            error = None if self._future.done() else self._look()
         finally:
             self._looking.release()
         if error is not None:

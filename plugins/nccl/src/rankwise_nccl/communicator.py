@@ -69,7 +69,7 @@ class NcclCommunicator(Communicator):
             )
             self.fail(error)
             self._watchdog.stop(1.0)
-            raise error
+            raise self.failure or error
 
     def lanes(self) -> list[Lane]:
         """Return all lanes, for the watchdog."""
@@ -181,9 +181,7 @@ class NcclCommunicator(Communicator):
                 for root, part in enumerate(parts):
                     if part.size:
                         result = target if root == self.rank else 0
-                        comm.reduce(
-                            part.data.ptr, result, part.size * how.width, how.datatype, number, root, stream
-                        )
+                        comm.reduce(part.data.ptr, result, part.size * how.width, how.datatype, number, root, stream)
 
         return self._begin("reduce_scatter", total, lane, calls, (array, *parts), timeout_s)
 
@@ -199,13 +197,9 @@ class NcclCommunicator(Communicator):
         """Copy parts[i] of the root into rank i's array, by grouped sends and receives."""
         return self._exchange("scatter", array, dict(enumerate(parts or ())), {root: array}, timeout_s)
 
-    def all_to_all(
-        self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False
-    ) -> Work:
+    def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
         """Copy rank i's ins[j] into rank j's outs[i], by grouped sends and receives."""
-        return self._exchange(
-            "all_to_all", outs[self.rank], dict(enumerate(ins)), dict(enumerate(outs)), timeout_s
-        )
+        return self._exchange("all_to_all", outs[self.rank], dict(enumerate(ins)), dict(enumerate(outs)), timeout_s)
 
     def barrier(self, timeout_s: float, async_op: bool = False) -> Work:
         """Reduce one byte; waiting for it blocks the host until every rank has come."""
@@ -256,7 +250,7 @@ class NcclCommunicator(Communicator):
                 self._await(self._all.outgoing(), self.context.timeout_s)
         except DistTimeoutError as error:
             self.fail(error)
-            raise
+            raise (self.failure or error) from error
         finally:
             self._watchdog.stop(5.0)
             late = self._all.destroy()
@@ -358,10 +352,11 @@ class NcclCommunicator(Communicator):
                     lane.put([work for work in works if work.lane is lane])
         except Exception as error:
             failure = self.failure or translate(error, works[0].title)
-            for work in works:
-                work.end(failure)
             if not isinstance(failure, UnsupportedOperationError):
                 self.fail(failure)
+                failure = self.failure or failure  # all ranks raise what one of them has found
+            for work in works:
+                work.end(failure)
             raise failure from error
 
     def _flush(self) -> None:

@@ -10,6 +10,7 @@ from rankwise.errors import (
     DistStoreError,
     DistTimeoutError,
     GroupAbortedError,
+    PeerDiedError,
     UnsupportedOperationError,
 )
 
@@ -30,7 +31,8 @@ HINTS = {
 _IN_PROGRESS = 7
 
 _CLASSES: dict[str, type[DistError]] = {
-    kind.__name__: kind for kind in (DistTimeoutError, DistBackendError, DistStoreError, GroupAbortedError)
+    kind.__name__: kind
+    for kind in (DistTimeoutError, DistBackendError, DistStoreError, GroupAbortedError, PeerDiedError)
 }
 
 
@@ -51,10 +53,11 @@ def is_in_progress(error: BaseException) -> bool:
 
 def to_notice(error: DistError) -> str:
     """Put an error into words that the peers make the same error of."""
-    return json.dumps({"kind": type(error).__name__, "message": str(error)})
+    kind = type(error).__name__
+    return json.dumps({"kind": kind, "args": error.args if kind in _CLASSES else [str(error)]})
 
 
 def from_notice(notice: str | bytes) -> DistError:
     """Make the error of a notice from `to_notice`; a kind that does not travel becomes `GroupAbortedError`."""
     told = json.loads(notice)
-    return _CLASSES.get(told["kind"], GroupAbortedError)(told["message"])
+    return _CLASSES.get(told["kind"], GroupAbortedError)(*told["args"])

@@ -78,7 +78,7 @@ class Lane:
         name: str,
         start: Callable[[Callable[[], bool]], Any],
         connect: Callable[[Any, Any], None],
-        failed: Callable[[DistError], None],
+        failed: Callable[[DistError], object],
         flush: Callable[[], None],
     ) -> None:
         self.api, self.device, self.name, self.flush = api, device, name, flush

@@ -42,12 +42,13 @@ class Lanes:
     """
 
     def __init__(
-        self, api: Api, context: Context, failed: Callable[[DistError], None], flush: Callable[[], None]
+        self, api: Api, context: Context, failed: Callable[[DistError], object], flush: Callable[[], None]
     ) -> None:
         self._api, self._context, self._failed, self._flush = api, context, failed, flush
         self._lock = threading.Lock()
         self._lanes: dict[_Key, Lane] = {}
         self._starts: dict[Lane, Start] = {}
+        self._tokens: list[Any] = []
 
     def collective(self, device: int) -> Lane:
         """Return the lane of collectives on a device."""
@@ -111,6 +112,7 @@ class Lanes:
             return
         with stream:
             token = self._api.cupy.empty(1, "uint8")
+        self._tokens.append(token)  # not every allocator waits for the stream before it gives memory out again
         if key.way[0] == self._context.rank:
             comm.send(token.data.ptr, 1, BYTE, 1, stream.ptr)
         else:

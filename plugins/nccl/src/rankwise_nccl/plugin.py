@@ -30,6 +30,7 @@ _FEATURES = {
     **native("abort", reason=_ABORT),
     **no("tags", reason="messages of NCCL have no tag; they are met in the order they were sent"),
     **no("any_source", reason="NCCL has to know the sender"),
+    **no("short_messages", reason="NCCL needs the same size at both ends of a message, and does not compare them"),
     **no("mismatch", reason="nothing is compared before NCCL moves data; a mismatch ends at the time-out"),
     **no("split", reason="CuPy's commSplit needs every rank of the parent; a new group starts with a new id"),
     **no("shrink", reason="ranks that have died are not told apart from slow ones"),

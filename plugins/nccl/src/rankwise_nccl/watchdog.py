@@ -31,7 +31,7 @@ class _Group(Protocol):
     def lanes(self) -> Sequence[Lane]:
         """Return all lanes."""
 
-    def fail(self, error: DistError) -> None:
+    def fail(self, error: DistError) -> object:
         """Make the group unusable."""
 
 

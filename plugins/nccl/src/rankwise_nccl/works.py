@@ -135,13 +135,15 @@ class NcclWork:
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Make the current stream wait for the operation, and return; see `Work.wait`.
 
-        The host waits only where it has to: with a time-out until the device is done, and otherwise until NCCL has
-        been given the operation, which is at once unless the communicator is still starting.
+        The host waits only where it has to: with a time-out shorter than the operation's own until the device is
+        done, and otherwise until NCCL has been given the operation, which is at once unless the communicator is still
+        starting.
         """
+        timeout_s = None if timeout is None else seconds(timeout)
         if not self.issued:
             self.lane.flush()
-        if timeout is not None:
-            self._block(seconds(timeout), self.poll)
+        if timeout_s is not None and timeout_s < self.deadline.timeout_s:  # else the watchdog is the first to end it
+            self._block(timeout_s, self.poll)
         elif not self.issued:
             self._block(None, lambda: self.issued)
         self._check()

@@ -89,9 +89,9 @@ def an_absent_rank_ends_a_collective(rank: int, call: Any) -> None:
     else:
         SIDE.Barrier()
         # What rank 0 has sent before it gave up may be all that the first call needs.
-        with contextlib.suppress(GroupAbortedError):
+        with contextlib.suppress(DistError):
             call(group, timeout=20)
-        with pytest.raises(GroupAbortedError, match="not done after"):
+        with pytest.raises(DistError, match="not done after"):
             call(group, timeout=20)
     SIDE.Barrier()
 

@@ -1,0 +1,64 @@
+"""A slow and lossy link between two namespaces, for kernels without `netem`: packets pass through this process.
+
+    python slow_link.py NAMESPACE NAMESPACE DELAY_MS LOSS_PERCENT
+
+It makes an interface `eth0` in each namespace, says "ready", and hands packets on until it is ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import random
+import selectors
+import struct
+import sys
+import time
+from collections import deque
+
+__all__ = ["main"]
+
+_TUNSETIFF = 0x400454CA
+_IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
+_CLONE_NEWNET = 0x40000000
+_PACKET_NBYTES = 65536
+
+
+def main(namespaces: list[str], delay_s: float, loss: float) -> None:
+    """Hand packets on for ever."""
+    ends = [_interface(name) for name in namespaces]
+    dice = random.Random(1)
+    under_way: deque[tuple[float, int, bytes]] = deque()
+    selector = selectors.DefaultSelector()
+    for end, other in zip(ends, reversed(ends), strict=True):
+        os.set_blocking(end, False)
+        selector.register(end, selectors.EVENT_READ, other)
+    print("ready", flush=True)
+    while True:
+        timeout = max(0.0, under_way[0][0] - time.monotonic()) if under_way else None
+        for key, _ in selector.select(timeout):
+            packet = os.read(key.fd, _PACKET_NBYTES)
+            if dice.random() >= loss:
+                under_way.append((time.monotonic() + delay_s, key.data, packet))
+        while under_way and under_way[0][0] <= time.monotonic():
+            _, end, packet = under_way.popleft()
+            try:
+                os.write(end, packet)
+            except OSError:
+                continue  # that interface is down
+
+
+def _interface(namespace: str) -> int:
+    """Make `eth0` in a namespace, and return the descriptor of its packets."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/run/netns/{namespace}", "rb") as file:
+        if libc.setns(file.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns")
+    descriptor = os.open("/dev/net/tun", os.O_RDWR)
+    fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", b"eth0", _IFF_TUN | _IFF_NO_PI))
+    return descriptor
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:3], float(sys.argv[3]) / 1e3, float(sys.argv[4]) / 100)

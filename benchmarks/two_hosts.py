@@ -1,0 +1,129 @@
+"""Hosts that are network namespaces of this machine, on one network: for tests and benchmarks.
+
+It needs root, `ip` and `tc`; `forbidden()` tells what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["Hosts", "forbidden", "has_netem"]
+
+_PATIENCE_S = 20
+
+
+@cache
+def forbidden() -> str:
+    """Return why this machine permits no namespaces; empty if it does."""
+    missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
+    if missing:
+        return f"there is no {' and no '.join(missing)} here"
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    try:
+        with Hosts(2):
+            pass
+    except subprocess.CalledProcessError as error:
+        return f"{' '.join(error.cmd)}: {error.stderr.strip()}"
+    return ""
+
+
+@cache
+def has_netem() -> bool:
+    """Tell whether the kernel can delay and lose packets by itself."""
+    with Hosts(1) as hosts:
+        rules = "tc qdisc add dev lo root netem delay 1ms".split()
+        return subprocess.run(hosts.command(0, *rules), capture_output=True, timeout=_PATIENCE_S).returncode == 0
+
+
+class Hosts:
+    """Some hosts on one network, each a namespace with the interfaces `lo` and `eth0`.
+
+    Args:
+        count: How many hosts there are; two are joined directly.
+        delay_ms: How long every packet takes, in each direction, between two hosts.
+        loss_percent: How many of them are lost.
+    """
+
+    def __init__(self, count: int = 2, delay_ms: float = 0, loss_percent: float = 0) -> None:
+        self._slow = [str(delay_ms), str(loss_percent)] if delay_ms or loss_percent else []
+        self._relay: subprocess.Popen[str] | None = None
+        key = uuid.uuid4().hex[:6]
+        self.names = [f"rw{key}{index}" for index in range(count)]
+        self.addresses = [f"10.77.0.{index + 1}" for index in range(count)]
+        self.addresses6 = [f"fd77::{index + 1}" for index in range(count)]
+        self._hub = f"rw{key}hub"
+
+    def __enter__(self) -> Hosts:
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def command(self, host: int, *words: str) -> list[str]:
+        """Return the command line that runs `words` on a host."""
+        return ["ip", "netns", "exec", self.names[host], *words]
+
+    def limit(self, mbit_per_s: int) -> None:
+        """Limit what leaves each host to so many megabits per second."""
+        rules = f"rate {mbit_per_s}mbit burst 64kb latency 50ms"
+        for host in range(len(self.names)):
+            _do(*self.command(host, "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", *rules.split()))
+
+    def part(self, host: int) -> None:
+        """Cut a host off from the others."""
+        _do(*self.command(host, "ip", "link", "set", "eth0", "down"))
+
+    def close(self) -> None:
+        """Take everything away; the interfaces go with their namespaces."""
+        if self._relay is not None:
+            self._relay.kill()
+            self._relay.communicate()
+        for name in [*self.names, self._hub]:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=_PATIENCE_S, check=False)
+
+    def _build(self) -> None:
+        for name in self.names:
+            _do("ip", "netns", "add", name)
+        if self._slow and not has_netem():
+            relay = [sys.executable, str(Path(__file__).with_name("slow_link.py")), *self.names, *self._slow]
+            self._relay = subprocess.Popen(relay, stdout=subprocess.PIPE, text=True)
+            if self._relay.stdout is None or not self._relay.stdout.readline():
+                raise RuntimeError("the slow link did not come up")
+        elif len(self.names) == 2:
+            first, second = self.names
+            _do(*f"ip -n {first} link add eth0 type veth peer name eth0 netns {second}".split())
+        else:
+            _do("ip", "netns", "add", self._hub)
+            _do(*f"ip -n {self._hub} link add hub type bridge".split())
+            _do(*f"ip -n {self._hub} link set hub up".split())
+            for index, name in enumerate(self.names):
+                _do(*f"ip -n {name} link add eth0 type veth peer name port{index} netns {self._hub}".split())
+                _do(*f"ip -n {self._hub} link set port{index} master hub up".split())
+        for name, address, address6 in zip(self.names, self.addresses, self.addresses6, strict=True):
+            _do(*f"ip -n {name} address add {address}/24 dev eth0".split())
+            _do(*f"ip -n {name} address add {address6}/64 dev eth0 nodad".split())
+            _do(*f"ip -n {name} link set lo up".split())
+            _do(*f"ip -n {name} link set eth0 up".split())
+            if self._slow and self._relay is None:
+                delay_ms, loss_percent = self._slow
+                rules = f"netem delay {delay_ms}ms loss {loss_percent}% limit 100000"
+                _do("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "eth0", "root", *rules.split())
+
+
+def _do(*words: str) -> None:
+    subprocess.run(words, capture_output=True, text=True, check=True, timeout=_PATIENCE_S)

@@ -1,0 +1,43 @@
+"""Watching over a job: what each rank has called, who is alive, and what to say when nothing moves any more.
+
+`watcher`, `start` and `stop` are called by `init_process_group` and at the end; the core knows nothing else of this
+folder.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rankwise.world import World
+
+__all__ = ["start", "stop", "watcher"]
+
+
+def start(world: World) -> None:
+    """Begin to watch, once the default group is there."""
+    from rankwise.watch import dump
+
+    dump.install(world)
+
+
+def stop(world: World, reason: str) -> None:
+    """Stop watching, before the groups are closed. Nothing here may keep a process from ending."""
+    from rankwise.watch import dump
+
+    dump.remove(world, reason)
+
+
+def watcher(world: World, rank: int, size: int) -> Any:
+    """Return what sees who lives, for a world that has other processes in it and a store in common with them."""
+    from rankwise.store import HashStore, PrefixStore
+
+    store = innermost = world.store
+    while isinstance(innermost, PrefixStore):
+        innermost = innermost.underlying_store
+    if store is None or isinstance(innermost, HashStore) or size == 1:
+        return None
+    from rankwise.watch.recorder import progress
+    from rankwise.watch.watcher import Watcher
+
+    return Watcher(world, store, rank, size, lambda: progress(world.recorder))

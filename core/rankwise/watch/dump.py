@@ -1,0 +1,234 @@
+"""Writing what the flight recorder has noted: one JSON file a rank, on failure, on SIGUSR1 and at the end.
+
+The files go to the folder `RANKWISE_TRACE_DIR`. They hold names, sizes, times, errors and places in the program, but
+no data, no variables and nothing of the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import stat
+import sys
+import tempfile
+import threading
+from functools import partial
+from time import monotonic_ns, time_ns
+from typing import TYPE_CHECKING, Any
+
+from rankwise.debug import DebugLevel, get_debug_level
+from rankwise.recording import BEGAN_NS, DETAIL, DTYPE, ENDED_NS, ERROR, NBYTES, NUMBER, OP, THREAD, TRAIL, Entry, Trail
+from rankwise.version import __version__
+from rankwise.watch.recorder import entries, frames_of, line_of, site, states
+from rankwise.watch.recorder import trails as live
+
+if TYPE_CHECKING:
+    from rankwise.world import World
+
+__all__ = ["FORMAT", "VARIABLE", "install", "record", "remove", "write"]
+
+#: The version of the files' format.
+FORMAT = 1
+#: Names the folder that the files go to.
+VARIABLE = "RANKWISE_TRACE_DIR"
+
+_MOST_FRAMES = 64
+_log = logging.getLogger("rankwise")
+
+
+def install(world: World) -> None:
+    """Write this rank's record whenever a group fails, or a signal comes that the program does not want itself.
+
+    SIGUSR1 asks for the record and changes nothing. SIGTERM, by which launchers end a rank after another has failed,
+    is only taken where a folder is named: the last word of the slow rank is what explains the failure.
+    """
+    world.recorder.on_failure = partial(_failed, world)
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGUSR1, signal.SIGTERM) if os.environ.get(VARIABLE) else (signal.SIGUSR1,):
+            handler = signal.getsignal(number)
+            if handler is signal.SIG_DFL or (isinstance(handler, _Asked) and not handler.ours()):
+                signal.signal(number, _Asked(world))
+
+
+def remove(world: World, reason: str) -> None:
+    """Undo `install`, and write the last record if a folder is named. A second call does nothing."""
+    if world.recorder.on_failure is None:
+        return
+    world.recorder.on_failure = None
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            if isinstance(signal.getsignal(number), _Asked):
+                signal.signal(number, signal.SIG_DFL)
+    if os.environ.get(VARIABLE):
+        write(world, reason)
+
+
+def write(world: World, reason: str) -> str | None:
+    """Write a rank's record, and return its path; None if that cannot be done, which is logged."""
+    try:
+        folder = os.environ.get(VARIABLE) or _own_folder()
+        os.makedirs(folder, exist_ok=True)
+        told = record(world, reason)
+        path = os.path.join(folder, f"rank{told['rank']}.json")
+        # Whoever reads meanwhile, or writes too, must find a whole file.
+        descriptor, half = tempfile.mkstemp(prefix=".rank", dir=folder)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                json.dump(told, file, separators=(",", ":"))
+            os.replace(half, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(half)
+            raise
+    except OSError as error:
+        _log.warning("the record of this rank's operations cannot be written: %s", error)
+        return None
+    return path
+
+
+def record(world: World, reason: str) -> dict[str, Any]:
+    """Return all that is known about what this rank has called, as plain data."""
+    noted = entries(world.recorder)
+    trails = {id(trail): trail for trail in [*live(world.recorder), *(entry[TRAIL] for entry in noted)]}
+    known = {id(entry) for entry in noted}
+    # The last of each group counts even if others have pushed it out of the ring.
+    for trail in trails.values():
+        noted += [
+            entry for entry in {id(e): e for e in trail.marks() if e is not None}.values() if id(entry) not in known
+        ]
+    noted.sort(key=lambda entry: int(entry[BEGAN_NS]))
+    default = world.default
+    return {
+        "rankwise_trace": FORMAT,
+        "version": __version__,
+        "rank": -1 if default is None else default.global_rank,
+        "world_size": 0 if default is None else default.size(),
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "boot": _boot(),
+        "reason": reason,
+        "written_ns": monotonic_ns(),
+        "clock_offset_ns": time_ns() - monotonic_ns(),
+        "groups": {trail.name: _group(trail) for trail in trails.values()},
+        "entries": _operations(noted),
+        "threads": _threads(),
+    }
+
+
+class _Asked:
+    """The handler of the two signals."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._pid = world, os.getpid()
+
+    def ours(self) -> bool:
+        """Tell whether this is still the process whose record it is, and not a forked child."""
+        return os.getpid() == self._pid
+
+    def __call__(self, number: int, frame: Any) -> None:
+        path = write(self._world, signal.Signals(number).name) if self.ours() else None
+        if path is not None and not os.environ.get(VARIABLE):
+            # Not through sys.stderr, which the program may be writing to this moment.
+            os.write(2, f"rankwise: the operations of this rank are in {path}\n".encode())
+        if not self.ours() or number == signal.SIGTERM:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+
+def _failed(world: World, trail: Trail) -> None:
+    """Write the record of a rank whose group has failed. Whatever goes wrong here must not hide that."""
+    named = bool(os.environ.get(VARIABLE))
+    try:
+        if not named and get_debug_level() == DebugLevel.OFF:
+            return
+        path = write(world, f"group {trail.description!r} failed: {trail.failure}")
+    except Exception as error:
+        _log.warning("the record of this rank's operations cannot be written: %r", error)
+        return
+    if path is not None and not named:
+        _log.error("group %r failed: %s. The operations of this rank are in %s", trail.description, trail.failure, path)
+
+
+def _own_folder() -> str:
+    """Return a folder for the ranks with one parent process, which nobody else on this machine can have prepared."""
+    top = os.path.join(tempfile.gettempdir(), f"rankwise-trace-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(top, 0o700)
+    found = os.lstat(top)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise OSError(f"{top} is not a folder of this user alone; set {VARIABLE}")
+    return os.path.join(top, str(os.getppid()))
+
+
+def _group(trail: Trail) -> dict[str, Any]:
+    begun, ended, _, _ = (None if entry is None else entry[NUMBER] for entry in trail.marks())
+    return {
+        "description": trail.description,
+        "ranks": list(trail.ranks),
+        "failure": trail.failure,
+        "begun": -1 if begun is None else begun,
+        "finished": -1 if ended is None else ended,
+    }
+
+
+def _operations(noted: list[Entry]) -> list[dict[str, Any]]:
+    told: list[dict[str, Any]] = []
+    later: dict[int, int] = {}
+    for entry, state in reversed(list(zip(noted, states(noted), strict=True))):
+        told.append(_entry(entry, state))
+        if state == "failed" and not entry[ENDED_NS]:
+            # Nobody has noted when: no later than the group's end, and before its thread has begun anything else.
+            bounds = (entry[TRAIL].failed_ns, later.get(entry[THREAD], 0))
+            told[-1]["ended_ns"] = min((ns for ns in bounds if ns > entry[BEGAN_NS]), default=0)
+        later[entry[THREAD]] = entry[BEGAN_NS]
+    return told[::-1]
+
+
+def _entry(entry: Entry, state: str) -> dict[str, Any]:
+    file, line, function = site(entry)
+    told = {
+        "group": entry[TRAIL].name,
+        "op": entry[OP],
+        "number": entry[NUMBER],
+        "nbytes": entry[NBYTES],
+        "dtype": None if entry[DTYPE] is None else str(entry[DTYPE]),
+        "file": file,
+        "line": line,
+        "function": function,
+        "thread": entry[THREAD],
+        "began_ns": entry[BEGAN_NS],
+        "ended_ns": entry[ENDED_NS],
+        "state": state,
+    }
+    if entry[DETAIL] is not None:
+        told["peer"], told["tag"] = entry[DETAIL]
+    if entry[ERROR]:
+        told["error"] = entry[ERROR]
+    return told
+
+
+def _threads() -> list[dict[str, Any]]:
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    told = []
+    for ident, top in sys._current_frames().items():
+        stack = [
+            {
+                "file": frame.f_code.co_filename,
+                "line": line_of(frame.f_code, frame.f_lasti),
+                "function": frame.f_code.co_name,
+            }
+            for frame in frames_of(top)
+        ]
+        told.append({"thread": ident, "name": names.get(ident, "?"), "stack": stack[:_MOST_FRAMES]})
+    return told
+
+
+def _boot() -> str:
+    """Return what tells this machine's clock from all others; "" where the kernel does not say."""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+    return ""

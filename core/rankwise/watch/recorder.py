@@ -1,0 +1,187 @@
+"""What the flight recorder has noted, as plain data that travels, and in words."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from time import monotonic_ns
+from types import CodeType, FrameType
+from typing import Any, TypedDict
+
+from rankwise.recording import (
+    BEGAN_NS,
+    DETAIL,
+    ENDED_NS,
+    ERROR,
+    LASTI,
+    NUMBER,
+    OP,
+    SITE,
+    THREAD,
+    TRAIL,
+    Entry,
+    FlightRecorder,
+    Trail,
+)
+
+__all__ = [
+    "Progress",
+    "Step",
+    "describe",
+    "entries",
+    "frames_of",
+    "line_of",
+    "progress",
+    "site",
+    "state",
+    "states",
+    "trails",
+]
+
+#: This folder and that of the package, each with the separator.
+_WATCH = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(_WATCH)) + os.sep
+
+#: How many pending operations a rank tells of.
+_MOST_PENDING = 8
+
+
+class Step(TypedDict):
+    """One operation of one rank, as heartbeats carry it."""
+
+    op: str
+    #: Its number on the group; collectives and messages count apart, each from 0.
+    number: int
+    #: The peer's global rank for a message that has one; None for a collective, and for a receive from anyone.
+    peer: int | None
+    #: Whether it is a message.
+    message: bool
+    #: The program's call: a short "file:line".
+    at: str
+    #: How long ago it ended, or if it has not, began.
+    age_s: float
+
+
+class Progress(TypedDict):
+    """How far a rank has come on one group."""
+
+    begun: Step | None
+    finished: Step | None
+    message_begun: Step | None
+    message_finished: Step | None
+    #: What has been begun and not been seen to end, the oldest first.
+    pending: list[Step]
+
+
+def progress(recorder: FlightRecorder) -> dict[str, Progress]:
+    """Return how far this rank has come on each of its groups. Any thread may ask, at any time."""
+    now, noted = monotonic_ns(), entries(recorder)
+    waiting: dict[str, list[Step]] = {}
+    for entry, condition in zip(noted, states(noted), strict=True):
+        if condition in ("running", "issued"):
+            waiting.setdefault(entry[TRAIL].name, []).append(_step(entry, now))
+    told: dict[str, Progress] = {}
+    for trail in trails(recorder):
+        told[trail.name] = Progress(
+            begun=_maybe(trail.begun, now),
+            finished=_maybe(trail.ended, now),
+            message_begun=_maybe(trail.message_begun, now),
+            message_finished=_maybe(trail.message_ended, now),
+            pending=waiting.get(trail.name, [])[:_MOST_PENDING],
+        )
+    return told
+
+
+def describe(step: Step | dict[str, Any]) -> str:
+    """Say in words which operation a step is: "broadcast #16 at train.py:41"."""
+    peer = ""
+    if step["message"]:
+        to = "from" if "recv" in step["op"] else "to"
+        peer = f" {to} {'anyone' if step['peer'] is None else 'rank ' + str(step['peer'])}"
+    where = f" at {step['at']}" if step["at"] else ""
+    return f"{step['op']} #{step['number']}{peer}{where}"
+
+
+def entries(recorder: FlightRecorder) -> list[Entry]:
+    """Return a copy of the ring, the oldest entry first, however fast other threads write to it."""
+    while True:
+        try:
+            return list(recorder.entries)
+        except RuntimeError:  # it has changed under our hands
+            continue
+
+
+def trails(recorder: FlightRecorder) -> list[Trail]:
+    """Return the live groups' trails, even while another thread makes a group."""
+    return [trail for reference in recorder.trails.valuerefs() if (trail := reference()) is not None]
+
+
+def states(noted: Sequence[Entry]) -> list[str]:
+    """Return for each entry whether it is done, failed, running, or issued and not waited for yet."""
+    frames = sys._current_frames()
+    # A thread can only be in the operation that it has begun last.
+    last = {entry[THREAD]: id(entry) for entry in noted}
+    return [state(entry, last[entry[THREAD]] == id(entry) and _inside(entry, frames)) for entry in noted]
+
+
+def state(entry: Entry, inside: bool) -> str:
+    """Return what has become of one operation; `inside`: its thread is still in the call."""
+    if entry[ERROR]:
+        return "failed"
+    if entry[ENDED_NS]:
+        return "done"
+    if entry[TRAIL].failure:
+        return "failed"
+    if entry[THREAD] == 0:
+        return "issued"
+    return "running" if inside else "failed"
+
+
+def site(entry: Entry) -> tuple[str, int, str]:
+    """Return the file, the line and the function of the program's call."""
+    code: CodeType | None = entry[SITE]
+    return ("", 0, "") if code is None else (code.co_filename, line_of(code, entry[LASTI]), code.co_name)
+
+
+def line_of(code: CodeType, lasti: int) -> int:
+    """Return the line of an instruction."""
+    for begin, end, line in code.co_lines():
+        if begin <= lasti < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+def _inside(entry: Entry, frames: dict[int, FrameType]) -> bool:
+    """Tell whether the program's call that an entry was made for has not returned."""
+    within = False
+    for frame in frames_of(frames.get(entry[THREAD])):
+        if frame.f_code is entry[SITE]:
+            return within and frame.f_lasti == entry[LASTI]
+        within = within or frame.f_code.co_filename.startswith(_PACKAGE)
+    return False
+
+
+def frames_of(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a thread's frames from the innermost one, without those of a record that is just being made."""
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_WATCH):
+            yield frame
+        frame = frame.f_back
+
+
+def _maybe(entry: Entry | None, now: int) -> Step | None:
+    return None if entry is None else _step(entry, now)
+
+
+def _step(entry: Entry, now: int) -> Step:
+    detail = entry[DETAIL]
+    file, line, _ = site(entry)
+    return Step(
+        op=entry[OP],
+        number=entry[NUMBER],
+        peer=None if detail is None else detail[0],
+        message=detail is not None,
+        at=f"{os.path.basename(file)}:{line}" if file else "",
+        age_s=round((now - (entry[ENDED_NS] or entry[BEGAN_NS])) / 1e9, 3),
+    )

@@ -1,0 +1,107 @@
+"""Errors that travel, and the log of verdicts: what has ended which groups, in one order for all ranks.
+
+Whoever notices a failure writes it at the first free place of the log. All read the log from its beginning, so that
+the first verdict about a group is the error of all its members, whatever each of them has seen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError, PeerDiedError, ProtocolError
+from rankwise.store import Store
+
+__all__ = ["Log", "Verdict", "pack", "unpack"]
+
+_MAX_TEXT = 1500
+_KINDS: dict[str, Callable[[str], DistError]] = {"late": DistTimeoutError, "aborted": GroupAbortedError}
+
+
+def pack(error: DistError, rank: int) -> dict[str, Any]:
+    """Return an error of global rank `rank` as JSON can hold it."""
+    if isinstance(error, PeerDiedError):
+        return {"rank": error.rank, "host": error.host[:200], "cause": error.cause[:500]}
+    for kind, cls in _KINDS.items():
+        if type(error) is cls:
+            return {"kind": kind, "text": str(error)[:_MAX_TEXT]}
+    return {"kind": "aborted", "text": f"rank {rank} gave the group up: {type(error).__name__}: {error}"[:_MAX_TEXT]}
+
+
+def unpack(content: Any) -> DistError:
+    """Return the error that `pack` has packed.
+
+    Raises:
+        ProtocolError: It is none.
+    """
+    try:
+        if "rank" in content:
+            return PeerDiedError(int(content["rank"]), str(content["host"]), str(content["cause"]))
+        return _KINDS[content["kind"]](str(content["text"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ProtocolError("what should tell of another rank's error is malformed") from error
+
+
+class Verdict(NamedTuple):
+    """What has ended a group, or, with an empty name, all groups of a rank that has died."""
+
+    group: str
+    error: DistError
+
+    def covers(self, group: str, ranks: tuple[int, ...]) -> bool:
+        """Tell whether it ends a group."""
+        if self.group or not isinstance(self.error, PeerDiedError):
+            return self.group == group
+        return self.error.rank in ranks
+
+
+class Log:
+    """One rank's reading of the log.
+
+    Args:
+        store: Where it is.
+        rank: This rank.
+        heard: Called with each verdict, in order, once.
+    """
+
+    def __init__(self, store: Store, rank: int, heard: Callable[[Verdict], object]) -> None:
+        self._store, self._rank, self._heard = store, rank, heard
+        self._next = 0
+
+    def settle(self, mine: Verdict, group: str, ranks: tuple[int, ...]) -> DistError:
+        """Return the first verdict's error about a group, which is this rank's own if there is none so far.
+
+        Raises:
+            DistError: The store cannot be asked.
+        """
+        text = json.dumps([mine.group, pack(mine.error, self._rank)]).encode()
+        while True:
+            found = self._store.compare_set(self._key(), "", text)
+            verdict = mine if found == text else self._read(found)
+            self._take(verdict)
+            if found == text or verdict.covers(group, ranks):
+                return verdict.error
+
+    def catch_up(self) -> None:
+        """Hear what others have written meanwhile.
+
+        Raises:
+            DistError: The store cannot be asked.
+        """
+        while self._store.check([self._key()]):
+            self._take(self._read(self._store.get(self._key(), timeout=0)))
+
+    def _key(self) -> str:
+        return f"verdict/{self._next}"
+
+    def _read(self, found: bytes) -> Verdict:
+        try:
+            group, content = json.loads(found)
+            return Verdict(str(group), unpack(content))
+        except (ValueError, TypeError, ProtocolError):
+            return Verdict("", ProtocolError("a verdict in the store is malformed"))
+
+    def _take(self, verdict: Verdict) -> None:
+        self._next += 1
+        self._heard(verdict)

@@ -1,0 +1,389 @@
+"""The watcher: one thread of each rank that sees who lives, and sees to it that all ranks raise the same error.
+
+It alone talks to the store about such things. Whoever wants something of it waits for so long and no longer, so that a
+store that stands still cannot keep an operation beyond its deadline. Nothing here ever raises into the program.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import json
+import os
+import selectors
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rankwise.errors import DistError, DistTimeoutError, PeerDiedError
+from rankwise.store import PrefixStore, Store
+from rankwise.watch.heartbeat import Beats, setting
+from rankwise.watch.liveness import Processes
+from rankwise.watch.report import absentees, describe_absentees, sentence
+from rankwise.watch.verdict import Log, Verdict
+
+if TYPE_CHECKING:
+    from rankwise.contract import Context
+    from rankwise.world import World
+
+__all__ = ["Watcher"]
+
+T = TypeVar("T")
+
+
+#: How long an operation that has failed, or is late, waits for what the others say.
+_ASK_S = 0.03
+#: A connection ends a little before its process does.
+_END_S = 0.02
+#: What one request to the store may take.
+_STORE_S = 1.0
+#: How long the host of the store stays after a verdict, so that all can read it.
+_STAY_S = 0.25
+#: When the first sign of life is given, lest a short program pays for it.
+_FIRST_BEAT_S = 0.05
+#: A process that has stood still itself for so many beats does not judge others by the time that has passed.
+_LATE_BEATS = 2.0
+
+
+class Watcher:
+    """Watches over one life of the default group, whose store must be shared with other processes.
+
+    Args:
+        world: The groups of this rank.
+        store: The store of this life.
+        rank: This rank.
+        size: Number of ranks.
+        progress: Tells how far this rank has come on each group.
+    """
+
+    def __init__(
+        self, world: World, store: Store, rank: int, size: int, progress: Callable[[], dict[str, Any]]
+    ) -> None:
+        self._world, self._progress = world, progress
+        self._rank, self._size = rank, size
+        self._every_s = setting("RANKWISE_HEARTBEAT_S", 1.0)
+        self._limit_s = setting("RANKWISE_HEARTBEAT_LIMIT_S", 5.0)
+        self._warn_s = setting("RANKWISE_WARN_AFTER_S", 60.0)
+        #: Who serves the store that `init_process_group` has made; of others' stores nobody knows.
+        self._host = 0 if hasattr(world.owned_store, "is_master") else None
+        self._answered_at = monotonic()
+        bounded = _bounded(store, min(_STORE_S, self._limit_s / 2))
+        self._cards = PrefixStore("meet", bounded)
+        place = PrefixStore("watch", bounded)
+        self._log = Log(place, self._rank, self._heard)
+        self._beats = Beats(place, self._rank)
+        self._processes = Processes(rank)
+        self._jobs: deque[Callable[[], object]] = deque()
+        self._dead: list[PeerDiedError] = []
+        self._meetings: list[_Meeting] = []
+        self._warned: set[tuple[str, int]] = set()
+        self._judged_at = 0.0
+        self._silence_counts_from = monotonic()
+        self._stopping = False
+        self._wake_read, self._wake_write = os.pipe()
+        for end in (self._wake_read, self._wake_write):
+            os.set_blocking(end, False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._pid = os.getpid()
+        run = contextvars.copy_context().run  # callbacks of works find the caller's world
+        self._thread = threading.Thread(target=run, args=(self._run,), name="rankwise watch", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------------ what communicators and the program ask
+
+    def settle(self, context: Context, error: DistError) -> DistError:
+        """Return the error that all ranks raise for a group that has failed here with `error`."""
+        return self._ask(lambda: self._judge(context, error), _ASK_S) or error
+
+    def announce(self, context: Context, error: DistError) -> None:
+        """Tell the others why a group has ended; waits for nothing."""
+        self._do(lambda: self._judge(context, error))
+
+    def explain(self, context: Context, error: DistTimeoutError, waited_for: tuple[int, ...]) -> DistTimeoutError:
+        """Return a time-out's error with what is known of the ranks that it is due to."""
+        return self._ask(lambda: self._explain(context, error, waited_for), _ASK_S) or error
+
+    @contextmanager
+    def meeting(self, place: Store, ranks: tuple[int, ...], what: str) -> Iterator[Callable[[], None]]:
+        """While ranks wait for each other, have them told if one of them dies; give what raises if that is so.
+
+        Args:
+            place: Where they wait for a key "verdict".
+            ranks: All who must come.
+            what: What the verdict begins with.
+        """
+        meeting = _Meeting(place, ranks, what)
+        self._do(lambda: self._attend(meeting))
+        try:
+            yield meeting.look
+        finally:
+            self._do(lambda: self._meetings.remove(meeting))
+
+    def stop(self) -> None:
+        """End; a daemon thread that is stuck in a store is left alone."""
+        if self._pid != os.getpid():
+            return
+        self._stopping = True
+        self._wake()
+        if self._thread is not threading.current_thread():
+            self._thread.join(4 * _ASK_S)
+        hosts_store = getattr(self._world.owned_store, "is_master", False)
+        if hosts_store and self._judged_at:
+            sleep(max(0.0, self._judged_at + _STAY_S - monotonic()))
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        beat_at = monotonic() + min(_FIRST_BEAT_S, self._every_s)
+        while not self._stopping:
+            self._rest(beat_at - monotonic())
+            self._work_off()
+            now = monotonic()
+            if now >= beat_at and not self._stopping:
+                if now - beat_at > _LATE_BEATS * self._every_s:
+                    self._silence_counts_from = now
+                    self._beats.forgive()
+                self._guarded(self._beat)
+                beat_at = max(beat_at + self._every_s, monotonic())
+        self._work_off()
+        self._guarded(lambda: self._beats.give(self._progress(), left=True))
+        self._give_back()
+
+    def _rest(self, timeout_s: float) -> None:
+        timeout = None if timeout_s == float("inf") else max(0.0, timeout_s)
+        for key, _ in self._selector.select(timeout):
+            if key.data is None:
+                with suppress(OSError):
+                    os.read(self._wake_read, 512)
+            else:
+                self._selector.unregister(key.fd)
+                self._guarded(lambda peer=key.data: self._ended(peer))  # type: ignore[misc]
+
+    def _work_off(self) -> None:
+        while self._jobs:
+            self._guarded(self._jobs.popleft())
+
+    def _guarded(self, step: Callable[[], object]) -> None:
+        """Do something that needs the store, as long as there is one."""
+        try:
+            step()
+        except DistError:
+            pass  # the store stands still, perhaps for a moment, or is gone
+        except Exception as error:  # a flaw in here must not become the program's
+            import logging
+
+            logging.getLogger("rankwise").debug("the watcher has met an error", exc_info=error)
+
+    def _do(self, job: Callable[[], object]) -> None:
+        if self._thread is threading.current_thread():
+            self._guarded(job)
+        elif not self._stopping and self._pid == os.getpid():
+            self._jobs.append(job)
+            self._wake()
+
+    def _ask(self, job: Callable[[], T], limit_s: float) -> T | None:
+        """Have the thread do something; None if it takes too long, or fails."""
+        answer: list[T] = []
+        done = threading.Event()
+
+        def answered() -> None:
+            try:
+                answer.append(job())
+            finally:
+                done.set()
+
+        if not self._thread.is_alive():
+            return None
+        self._do(answered)
+        if self._thread is not threading.current_thread():
+            done.wait(limit_s)
+        return answer[0] if answer else None
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # full, or given back: it needs no waking
+            os.write(self._wake_write, b"w")
+
+    def _give_back(self) -> None:
+        self._selector.close()
+        self._processes.close()
+        os.close(self._wake_read)
+        write, self._wake_write = self._wake_write, -1
+        os.close(write)
+
+    # ------------------------------------------------------------------ verdicts
+
+    def _judge(self, context: Context, error: DistError) -> DistError:
+        verdict = Verdict(context.name, error)
+        if isinstance(error, PeerDiedError):
+            cause = self._end_of(error.rank, _END_S)
+            if cause is not None:
+                verdict = Verdict("", PeerDiedError(error.rank, error.host, cause))
+        try:
+            return self._log.settle(verdict, context.name, context.global_ranks)
+        except DistError:  # there is nobody to agree with
+            return verdict.error
+
+    def _heard(self, verdict: Verdict) -> None:
+        """End all groups that a verdict is about."""
+        self._judged_at = monotonic()
+        for group in list(self._world.groups.values()):
+            if verdict.covers(group.name, group.ranks):
+                for communicator in group.communicators():
+                    communicator.give_up(verdict.error)
+        if isinstance(verdict.error, PeerDiedError) and not verdict.group:
+            self._dead.append(verdict.error)
+            for meeting in self._meetings:
+                meeting.break_up(verdict.error)
+
+    def _ended(self, peer: int) -> None:
+        """Hear that a process on this machine has ended."""
+        cause = self._processes.end_of(peer) or "its process has ended"
+        concerned = any(peer in group.rank_of for group in list(self._world.groups.values())) or self._meetings
+        beat = self._beats.read([peer]).get(peer)
+        if not concerned or (beat is not None and beat.left):
+            return
+        error = PeerDiedError(peer, self._processes.hosts[peer], cause)
+        self._log.settle(Verdict("", error), "", (peer,))
+
+    def _attend(self, meeting: _Meeting) -> None:
+        self._meetings.append(meeting)
+        for error in self._dead:
+            meeting.break_up(error)
+
+    # ------------------------------------------------------------------ signs of life
+
+    def _beat(self) -> None:
+        progress = self._progress()
+        try:
+            self._beats.give(progress)
+            self._log.catch_up()
+            self._known()
+        except DistError:
+            self._doubt_host(progress)
+            return
+        self._answered_at = monotonic()
+        for name, steps in progress.items():
+            oldest = max((step["age_s"] for step in steps["pending"]), default=0.0)
+            if oldest > min(self._every_s, self._limit_s):
+                self._look_for_silent(name)
+            if oldest > self._warn_s:
+                self._warn(name, steps["pending"][0])
+
+    def _known(self) -> Processes:
+        """Return the processes of this machine; while not all have come, of this rank and the next."""
+        if len(self._processes.hosts) < self._size:
+            ranks = range(self._size)
+            try:
+                cards = self._cards.multi_get([f"rank/{rank}" for rank in ranks], timeout=0)
+            except DistTimeoutError:
+                ranks = range((self._rank + 1) % self._size, (self._rank + 1) % self._size + 1)
+                card = self._cards.peek(f"rank/{ranks[0]}")
+                cards = [] if card is None else [card]
+            for rank, card in zip(ranks, cards, strict=False):
+                descriptor = self._processes.add(rank, json.loads(card))
+                if descriptor is not None:
+                    self._selector.register(descriptor, selectors.EVENT_READ, rank)
+        return self._processes
+
+    def _doubt_host(self, progress: dict[str, Any]) -> None:
+        """Give up the groups that wait while the rank that hosts the store stands still, and the store with it."""
+        if self._host is None or self._rank == self._host:
+            return
+        if monotonic() - max(self._answered_at, self._silence_counts_from) < self._limit_s:
+            return
+        error = self._hung(self._host, self._processes)
+        for name, steps in progress.items():
+            group = self._world.groups.get(name)
+            if group is not None and steps["pending"] and self._host in group.rank_of:
+                self._heard(Verdict("", error))
+                return
+
+    def _hung(self, peer: int, processes: Processes) -> PeerDiedError:
+        end = processes.end_of(peer)
+        if end is not None:
+            return PeerDiedError(peer, processes.hosts.get(peer, "?"), end)
+        state = processes.state(peer)
+        what = f"hung: its process is there, {state}" if state else "unreachable"
+        cause = f"{what}; no sign of life for more than {self._limit_s:g} s"
+        return PeerDiedError(peer, processes.hosts.get(peer, "?"), cause)
+
+    def _end_of(self, peer: int, wait_s: float = 0.0) -> str | None:
+        with suppress(DistError):
+            return self._known().end_of(peer, wait_s)
+        return None
+
+    def _look_for_silent(self, name: str) -> None:
+        """Give up a group in which an operation waits while a member has stood still for too long."""
+        group = self._world.groups.get(name)
+        if group is None or monotonic() - self._silence_counts_from < self._limit_s:
+            return
+        processes = self._known()
+        peers = [rank for rank in group.ranks if rank != self._rank]
+        for peer, beat in self._beats.read(peers).items():
+            silent_s = self._beats.silent_s(peer, beat, peer in processes.here)
+            if beat.left or silent_s < self._limit_s:
+                continue
+            self._log.settle(Verdict("", self._hung(peer, processes)), name, group.ranks)
+            return
+
+    # ------------------------------------------------------------------ words
+
+    def _explain(self, context: Context, error: DistTimeoutError, waited_for: Iterable[int]) -> DistTimeoutError:
+        me, members = self._rank, context.global_ranks
+        waited = sorted(set(waited_for)) or [rank for rank in members if rank != me]
+        beats = self._beats.read(members)
+        missing = [rank for rank in absentees(waited, members, beats, context.name) if rank != me] or waited
+        processes = self._known()
+        old_s = _LATE_BEATS * self._every_s + _FIRST_BEAT_S
+        words = {
+            rank: sentence(beats.get(rank), context.name, processes.end_of(rank), rank in processes.here, old_s)
+            for rank in missing
+        }
+        return DistTimeoutError(describe_absentees(str(error), missing, waited, words))
+
+    def _warn(self, name: str, step: Any) -> None:
+        if (name, step["number"]) in self._warned:
+            return
+        import logging
+
+        from rankwise.watch.recorder import describe
+
+        self._warned.add((name, step["number"]))
+        group = self._world.groups[name]
+        peers = () if step["peer"] is None else (step["peer"],)
+        text = f"{describe(step)} on group {name!r}, rank {self._rank}: not done for {step['age_s']:.0f} s"
+        told = self._explain(group.communicators()[0].context, DistTimeoutError(text), peers)
+        logging.getLogger("rankwise").warning("%s", told)
+
+
+class _Meeting:
+    """A place where some ranks wait for each other."""
+
+    def __init__(self, place: Store, ranks: tuple[int, ...], what: str) -> None:
+        self._place, self._ranks, self._what = place, ranks, what
+        self._broken: PeerDiedError | None = None
+
+    def break_up(self, error: PeerDiedError) -> None:
+        """End it if a rank that has died must come."""
+        if error.rank in self._ranks and self._broken is None:
+            self._broken = error
+            with suppress(DistError):
+                self._place.compare_set("verdict", "", f"{self._what}{error}")
+
+    def look(self) -> None:
+        """Raise if a rank that must come has died."""
+        if self._broken is not None:
+            raise self._broken
+
+
+def _bounded(store: Store, limit_s: float) -> Store:
+    """Return another view of a store, whose requests do not wait for long."""
+    if isinstance(store, PrefixStore):
+        return PrefixStore(store.prefix, _bounded(store.underlying_store, limit_s))
+    view = copy.copy(store)
+    view.set_timeout(limit_s)
+    return view

@@ -1,0 +1,253 @@
+"""Draw the diagrams of the documentation; with --check, only tell whether they are stale.
+
+Each has a light ground of its own, so that it is legible on a light page and on a dark one.
+"""
+
+from __future__ import annotations
+
+import sys
+from html import escape
+from pathlib import Path
+
+HERE = Path(__file__).parent
+INK, GREY, LINE = "#1f2937", "#6b7280", "#9ca3af"
+BLUE, GREEN, AMBER, ROSE, PLAIN = "#dbeafe", "#dcfce7", "#fef3c7", "#ffe4e6", "#ffffff"
+STYLE = 'font-family="system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif"'
+MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
+
+
+class Drawing:
+    """One diagram: boxes, arrows and words, in the order in which they were drawn."""
+
+    def __init__(self, width: int, height: int, title: str) -> None:
+        self.width, self.height, self.title = width, height, title
+        self.parts: list[str] = []
+
+    def text(self, x: float, y: float, words: str, size: int = 14, fill: str = INK, more: str = "") -> None:
+        self.parts.append(
+            f'<text x="{x}" y="{y}" font-size="{size}" fill="{fill}" text-anchor="middle" {more}>{escape(words)}</text>'
+        )
+
+    def code(self, x: float, y: float, words: str, size: int = 12, fill: str = INK) -> None:
+        self.text(x, y, words, size, fill, f'font-family="{MONO}"')
+
+    def box(self, x: float, y: float, w: float, h: float, fill: str = PLAIN, dash: str = "") -> None:
+        extra = f' stroke-dasharray="{dash}"' if dash else ""
+        self.parts.append(
+            f'<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="6" fill="{fill}" stroke="{LINE}"{extra}/>'
+        )
+
+    def labelled(self, x: float, y: float, w: float, h: float, fill: str, head: str, *lines: str) -> None:
+        self.box(x, y, w, h, fill)
+        first = y + h / 2 - 8 * len(lines) + 5
+        self.text(x + w / 2, first, head, 14, INK, 'font-weight="600"')
+        for number, line in enumerate(lines, 1):
+            self.text(x + w / 2, first + 17 * number, line, 12, GREY)
+
+    def arrow(self, x1: float, y1: float, x2: float, y2: float, both: bool = False, colour: str = GREY) -> None:
+        start = ' marker-start="url(#a)"' if both else ""
+        self.parts.append(
+            f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{colour}" stroke-width="1.6"{start} '
+            'marker-end="url(#a)"/>'
+        )
+
+    def cells(self, x: float, y: float, values: list[str], fills: list[str], side: int = 30) -> None:
+        """Draw an array as a row of squares."""
+        for number, (value, fill) in enumerate(zip(values, fills, strict=True)):
+            left = x + number * side
+            self.parts.append(
+                f'<rect x="{left}" y="{y}" width="{side}" height="{side}" fill="{fill}" stroke="{LINE}"/>'
+            )
+            self.code(left + side / 2, y + side / 2 + 4, value, 12)
+
+    def svg(self) -> str:
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" width="{self.width}" '
+            f'height="{self.height}" role="img" {STYLE}>\n<title>{escape(self.title)}</title>\n'
+            '<defs><marker id="a" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
+            f'orient="auto-start-reverse"><path d="M0 0 10 5 0 10z" fill="{GREY}"/></marker></defs>\n'
+            f'<rect width="{self.width}" height="{self.height}" rx="10" fill="#f8fafc" stroke="#e5e7eb"/>\n'
+            + "\n".join(self.parts)
+            + "\n</svg>\n"
+        )
+
+
+def call() -> Drawing:
+    """The way of one call, from the program to the other ranks and back."""
+    d = Drawing(760, 440, "One call, from the program to the other ranks")
+    d.labelled(40, 24, 300, 50, BLUE, "your program", "all_reduce(array)")
+    steps = [
+        ("which group?", "the default one, or a warning for a non-member"),
+        ("is the array fit?", "type, layout, writable: checked once, here"),
+        ("who can do it?", "the device picks a lane; its table allows or refuses"),
+    ]
+    d.box(30, 96, 320, 176, "#eef2ff")
+    d.text(190, 116, "core, about a microsecond", 12, GREY)
+    for number, (head, line) in enumerate(steps):
+        d.box(42, 124 + 48 * number, 296, 42)
+        d.text(190, 141 + 48 * number, head, 13, INK, 'font-weight="600"')
+        d.text(190, 157 + 48 * number, line, 10, GREY)
+    d.labelled(40, 294, 300, 52, GREEN, "communicator of a backend", "all ranks compare the call, then bytes move")
+    d.arrow(190, 74, 190, 95)
+    d.arrow(190, 272, 190, 293)
+    d.arrow(190, 346, 190, 367)
+    d.labelled(40, 368, 300, 50, AMBER, "transport", "shared memory, sockets, MPI, NCCL")
+    for number, rank in enumerate(("rank 1", "rank 2", "rank 3")):
+        y = 282 + 50 * number
+        d.labelled(560, y, 160, 38, AMBER, rank)
+        d.arrow(341, 393, 559, y + 19, both=True, colour=LINE)
+    d.labelled(430, 24, 290, 50, BLUE, "result", "in your own array; or a Work to wait for")
+    d.labelled(
+        430,
+        124,
+        290,
+        70,
+        ROSE,
+        "or one error, on every rank",
+        "CollectiveMismatchError, PeerDiedError,",
+        "DistTimeoutError: who, what, where",
+    )
+    d.arrow(341, 312, 470, 195)
+    d.arrow(341, 300, 440, 75)
+    return d
+
+
+def groups() -> Drawing:
+    """A world of eight ranks and two ways to cut it."""
+    d = Drawing(760, 330, "A world of eight ranks, and groups of some of them")
+    d.text(380, 28, "the world: every rank of the job, on all hosts", 13, GREY)
+    d.box(20, 40, 720, 270, PLAIN)
+    for host in range(2):
+        x = 40 + 350 * host
+        d.box(x, 58, 330, 226, "#f1f5f9", "5 4")
+        d.text(x + 165, 302, f"host {host}", 12, GREY)
+    for rank in range(8):
+        x = 56 + 80 * (rank % 4) + 350 * (rank // 4)
+        d.box(x, 76, 58, 44, BLUE)
+        d.text(x + 29, 96, f"rank {rank}", 13, INK, 'font-weight="600"')
+        d.text(x + 29, 112, f"local {rank % 4}", 10, GREY)
+    for host in range(2):
+        x = 50 + 350 * host
+        d.box(x, 138, 310, 44, GREEN)
+        members = ", ".join(str(4 * host + i) for i in range(4))
+        d.code(x + 155, 157, f"new_subgroups(group_size=4): [{members}]", 11)
+        d.text(x + 155, 173, "one group for each host: fast neighbours", 11, GREY)
+    d.box(50, 196, 660, 34, AMBER)
+    d.code(380, 217, "new_group([0, 4]): group ranks 0 and 1 are the world's ranks 0 and 4", 11)
+    d.box(50, 238, 660, 34, ROSE)
+    d.code(380, 259, 'new_group([6, 2, 3], backend="mpi"): another order, another backend', 11)
+    return d
+
+
+def lanes() -> Drawing:
+    """How the device of an array decides who carries it."""
+    d = Drawing(760, 300, "Lanes: the device of an array decides who carries it")
+    d.labelled(24, 40, 170, 56, BLUE, "NumPy array", "or a torch CPU tensor")
+    d.labelled(24, 200, 170, 56, BLUE, "CuPy array", "on a GPU")
+    d.box(250, 24, 220, 252, "#eef2ff")
+    d.text(360, 46, "process group", 14, INK, 'font-weight="600"')
+    d.code(360, 64, '"cpu:gloo,cuda:nccl"', 11, GREY)
+    d.labelled(266, 84, 188, 60, PLAIN, "lane cpu", "table of gloo: yes")
+    d.labelled(266, 190, 188, 60, PLAIN, "lane cuda", "table of nccl: yes")
+    d.labelled(540, 84, 196, 60, GREEN, "communicator of gloo", "shared memory and sockets")
+    d.labelled(540, 190, 196, 60, GREEN, "communicator of nccl", "streams of the GPU")
+    d.arrow(194, 68, 265, 108)
+    d.arrow(194, 228, 265, 220)
+    d.arrow(454, 114, 539, 114)
+    d.arrow(454, 220, 539, 220)
+    d.text(360, 164, "what the table refuses is an", 11, GREY)
+    d.text(360, 179, "UnsupportedOperationError at once", 9, GREY)
+    return d
+
+
+def collectives() -> Drawing:
+    """What the collectives move where, on three ranks."""
+    d = Drawing(760, 470, "What the collectives move where")
+    a, b, c, s, o = BLUE, GREEN, AMBER, ROSE, PLAIN
+    rows = [
+        ("broadcast(src=0)", [["a"], ["·"], ["·"]], [[a], [o], [o]], [["a"]] * 3, [[a]] * 3),
+        ("all_reduce", [["a"], ["b"], ["c"]], [[a], [b], [c]], [["Σ"]] * 3, [[s]] * 3),
+        ("reduce(dst=0)", [["a"], ["b"], ["c"]], [[a], [b], [c]], [["Σ"], ["b"], ["c"]], [[s], [b], [c]]),
+        ("all_gather", [["a"], ["b"], ["c"]], [[a], [b], [c]], [["a", "b", "c"]] * 3, [[a, b, c]] * 3),
+        (
+            "gather(dst=0)",
+            [["a"], ["b"], ["c"]], [[a], [b], [c]],
+            [["a", "b", "c"], ["-"], ["-"]], [[a, b, c], [o], [o]],
+        ),
+        (
+            "scatter(src=0)",
+            [["a", "b", "c"], ["-"], ["-"]], [[a, b, c], [o], [o]],
+            [["a"], ["b"], ["c"]], [[a], [b], [c]],
+        ),
+        (
+            "reduce_scatter",
+            [[f"{r}{i}" for i in range(3)] for r in "abc"], [[a] * 3, [b] * 3, [c] * 3],
+            [[f"Σ{i}"] for i in range(3)], [[s]] * 3,
+        ),
+        (
+            "all_to_all",
+            [[f"{r}{i}" for i in range(3)] for r in "abc"], [[a] * 3, [b] * 3, [c] * 3],
+            [[f"{r}{i}" for r in "abc"] for i in range(3)], [[a, b, c]] * 3,
+        ),
+    ]  # fmt: skip
+    for number, (name, before, before_fill, after, after_fill) in enumerate(rows):
+        x, y = 24 + 370 * (number % 2), 22 + 112 * (number // 2)
+        d.code(x + 170, y + 8, name, 13)
+        for rank in range(3):
+            line = y + 18 + 26 * rank
+            d.text(x + 14, line + 17, str(rank), 11, GREY)
+            d.cells(x + 34, line, before[rank], before_fill[rank], 24)
+            d.arrow(x + 128, line + 12, x + 206, line + 12, colour=LINE)
+            d.cells(x + 226, line, after[rank], after_fill[rank], 24)
+    return d
+
+
+def machines() -> Drawing:
+    """Two nodes: launchers, ranks, and what crosses the network."""
+    d = Drawing(760, 330, "A job on two machines")
+    for node in range(2):
+        x = 24 + 376 * node
+        d.box(x, 24, 336, 270, "#f1f5f9", "5 4")
+        d.text(x + 168, 314, f"node {node}", 13, GREY)
+        d.labelled(x + 68, 40, 200, 48, BLUE, "rankwise run", f"--nnodes 2 --node-rank {node}")
+        for local in range(2):
+            left = x + 24 + 156 * local
+            d.labelled(left, 136, 132, 52, PLAIN, f"rank {2 * node + local}", "your program")
+            d.arrow(x + 168, 88, left + 66, 135)
+        d.box(x + 24, 216, 288, 26, GREEN)
+        d.text(x + 168, 233, "one host: shared memory, or Unix sockets", 12)
+        for local in range(2):
+            d.arrow(x + 90 + 156 * local, 189, x + 90 + 156 * local, 215, both=True)
+    d.arrow(293, 56, 467, 56, both=True)
+    d.text(380, 48, "port + 1: launchers", 11, GREY)
+    d.arrow(337, 156, 423, 156, both=True)
+    d.text(380, 126, "port:", 11, GREY)
+    d.text(380, 140, "store of rank 0", 11, GREY)
+    d.arrow(337, 178, 423, 178, both=True)
+    d.text(380, 196, "free ports:", 11, GREY)
+    d.text(380, 210, "arrays", 11, GREY)
+    d.box(48, 256, 664, 26, ROSE)
+    d.text(380, 273, "the job secret: proved on every connection before anything else is read", 12)
+    return d
+
+
+DRAWINGS = (call, groups, lanes, collectives, machines)
+
+
+def main() -> int:
+    """Write the diagrams, or tell which are stale."""
+    stale = {}
+    for draw in DRAWINGS:
+        path, text = HERE / f"{draw.__name__}.svg", draw().svg()
+        if not path.exists() or path.read_text() != text:
+            stale[path] = text
+    if "--check" in sys.argv:
+        print("\n".join(f"{path.name} is stale: run docs/images/draw.py" for path in stale))
+        return bool(stale)
+    for path, text in stale.items():
+        path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+"""The seat of an engine: whoever waits moves everything forward.
+
+A thread that waits for a request takes the seat and moves everything that can be moved until its own request has ended;
+other threads wait for the seat or for their request. While requests are pending that nobody waits for, a thread of the
+engine's own takes the seat whenever it is free. So a synchronous call is never handed from one thread to another, and
+an asynchronous one makes progress while the caller computes.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+
+from rankwise.errors import DistError, DistTimeoutError
+from rankwise_gloo_tcp.poller import READ, make_poller
+from rankwise_gloo_tcp.request import Request
+
+__all__ = ["TICK_S", "Handler", "Seat"]
+
+TICK_S = 0.25
+_REACH_AFTER_S = 0.05
+_THREAD_TICK_S = 0.001
+_THREAD_TICKS = 20
+
+Handler = Callable[[int], None]
+
+
+class Seat:
+    """The loop of one engine, and the lock of all that it moves.
+
+    Args:
+        names: The global rank of each rank.
+        timeout_s: How long a wait without a time-out of its own may take.
+        on_failure: Called once, without the lock, when the group has failed.
+    """
+
+    def __init__(self, names: tuple[int, ...], timeout_s: float, on_failure: Callable[[DistError], object]) -> None:
+        self.names, self.timeout_s = names, timeout_s
+        self.lock = threading.Lock()
+        self.settled: deque[Request] = deque()
+        self.failure: DistError | None = None
+        #: For how long a wait looks at its connection before it sleeps.
+        self.spin_s = 0.0
+        self._on_failure = on_failure
+        self._unreported: DistError | None = None
+        #: Whether the group is about to fail: what all ranks raise is being found out.
+        self._failing = False
+        #: Requests that end when it does.
+        self._orphans: list[Request] = []
+        self._changed = threading.Condition(self.lock)
+        self._seated = self._thread_seated = False
+        self._callers = self._followers = self._pending = 0
+        self._last_drive = 0.0
+        self._thread: threading.Thread | None = None
+        self._ticking = self._closed = False
+        self._poller = make_poller()
+        self._handlers: dict[int, Handler] = {}
+        self._masks: dict[int, int] = {}
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poller.register(self._wake_read, READ)
+        self._handlers[self._wake_read] = self._woken
+
+    def drive(self, request: Request, timeout_s: float) -> None:
+        """Move messages until `request` has ended.
+
+        Raises:
+            DistTimeoutError: The time-out has passed.
+        """
+        at = monotonic() + timeout_s
+        reach_at = monotonic() + _REACH_AFTER_S
+        while self._take_seat(request, at):
+            try:
+                if self.spin_s and request.brief:
+                    self._spin(request)
+                while not request.done and not self._has_news():
+                    now = monotonic()
+                    if now >= at:
+                        raise self._late(request, timeout_s)
+                    if now >= reach_at:
+                        self._reach(request.peer)
+                        reach_at = now + TICK_S
+                    self._progress(min(at, reach_at) - now)
+            finally:
+                self._leave_seat()
+            # Whoever hears of it may want to wait for something else, and needs the seat for that.
+            self.settle()
+        self.settle()
+
+    def look(self) -> None:
+        """Take in what has come, without waiting, if nobody else does."""
+        with self.lock:
+            if self._seated or self._closed:
+                return
+            self._seated = True
+            self._callers += 1
+        try:
+            self._progress(0.0)
+        finally:
+            self._leave_seat()
+            self.settle()
+
+    def ended(self, request: Request) -> None:
+        """Note that a request has ended; the lock is held."""
+        if request.watched:
+            self._pending -= 1
+        if request.has_promise():
+            self.settled.append(request)
+        if self._followers:
+            self._changed.notify_all()
+
+    def settle(self) -> None:
+        """Do what must be done without the lock: tell futures, and the communicator of a failure."""
+        while self.settled:
+            try:
+                request = self.settled.popleft()
+            except IndexError:
+                break
+            request.settle()
+        if self._unreported is not None:
+            error, self._unreported = self._unreported, None
+            self._on_failure(error)
+
+    def _has_news(self) -> bool:
+        return bool(self.settled) or self._unreported is not None
+
+    # ------------------------------------------------------------------ the seat
+
+    def _take_seat(self, request: Request, at: float) -> bool:
+        """Return true with the seat taken, false once the request has ended.
+
+        Raises:
+            DistTimeoutError: Neither has happened in time.
+        """
+        began = monotonic()
+        with self.lock:
+            self._callers += 1
+            self._followers += 1
+            try:
+                while not request.done:
+                    if not self._seated:
+                        self._seated = True
+                        return True
+                    if self._thread_seated:
+                        self._wake()
+                    if not self._changed.wait(at - monotonic()) and monotonic() >= at:
+                        self._callers -= 1
+                        raise self._late(request, at - began)
+                self._callers -= 1
+                return False
+            finally:
+                self._followers -= 1
+
+    def _spin(self, request: Request) -> None:
+        """Look at the one connection that matters, for as long as it takes to fall asleep and be woken."""
+        until = monotonic() + self.spin_s
+        while not request.done and monotonic() < until:
+            with self.lock:
+                known = self._look_at(request)
+            if not known:
+                return
+            self._without_lock()
+
+    def _leave_seat(self) -> None:
+        with self.lock:
+            self._seated = False
+            self._callers -= 1
+            if self._followers:
+                self._changed.notify_all()
+        self._last_drive = monotonic()
+
+    def _progress(self, timeout_s: float) -> None:
+        """Wait until something can be done, and do it. Only whoever has the seat calls."""
+        timeout_s = self._next_look(timeout_s)
+        events = self._poller.poll(timeout_s if timeout_s > 0 else 0)
+        with self.lock:
+            for fd, event in events:
+                handler = self._handlers.get(fd)
+                if handler is not None:
+                    handler(event)
+            self._after_look()
+        self._without_lock()
+
+    def _late(self, request: Request, timeout_s: float) -> DistTimeoutError:
+        who = "any rank" if request.peer is None else f"rank {self.names[request.peer]}"
+        return DistTimeoutError(f"not done within {timeout_s:g} s, waiting for {who}")
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # full: it is being woken already
+            os.write(self._wake_write, b"w")
+
+    def _woken(self, event: int) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._wake_read, 512)
+
+    # ------------------------------------------------------------------ sockets
+
+    def watch_fd(self, sock: socket.socket, mask: int, handler: Handler) -> None:
+        """Call `handler` when a socket is ready."""
+        fd = sock.fileno()
+        if fd in self._masks:
+            self._poller.modify(fd, mask)
+        else:
+            self._poller.register(fd, mask)
+        self._masks[fd], self._handlers[fd] = mask, handler
+
+    def unwatch(self, sock: socket.socket) -> None:
+        """Stop calling."""
+        fd = sock.fileno()
+        if self._masks.pop(fd, None) is not None:
+            self._handlers.pop(fd, None)
+            self._poller.unregister(fd)
+
+    # ------------------------------------------------------------------ the thread
+
+    def _issued(self, request: Request) -> None:
+        """Count a request that its caller may leave alone."""
+        if request.done:
+            return
+        request.watched = True
+        self._pending += 1
+        self._need_thread()
+
+    def _need_thread(self) -> None:
+        if self._thread is None:
+            # In a copy of the caller's context, so that callbacks find the caller's world.
+            serve = contextvars.copy_context().run
+            self._thread = threading.Thread(target=serve, args=(self._serve,), name="rankwise gloo", daemon=True)
+            self._ticking = True
+            self._thread.start()
+        elif not self._ticking:
+            self._ticking = True
+            self._changed.notify_all()
+
+    def _serve(self) -> None:
+        idle = 0
+        while True:
+            with self.lock:
+                if self._closed:
+                    return
+                work = self._has_work()
+                busy = self._callers > 0 or self._seated or monotonic() - self._last_drive < _THREAD_TICK_S
+                if not work or busy:
+                    idle = 0 if work else idle + 1
+                    if idle > _THREAD_TICKS:
+                        self._ticking, idle = False, 0
+                        self._changed.wait()
+                    else:
+                        self._changed.wait(_THREAD_TICK_S)
+                    continue
+                self._seated = self._thread_seated = True
+            idle = 0
+            try:
+                while self._on_duty():
+                    self._progress(TICK_S)
+            finally:
+                with self.lock:
+                    self._seated = self._thread_seated = False
+                    self._changed.notify_all()
+                self.settle()
+
+    def _on_duty(self) -> bool:
+        return self._callers == 0 and not self._closed and self._has_work() and not self._has_news()
+
+    # ------------------------------------------------------------------ what the rest of the engine does
+
+    def _has_work(self) -> bool:
+        """Tell whether something is to be moved although nobody waits for it."""
+        raise NotImplementedError
+
+    def _look_at(self, request: Request) -> bool:
+        """Take in what has come for a request; false if no connection is known to bring it. The lock is held."""
+        raise NotImplementedError
+
+    def _next_look(self, timeout_s: float) -> float:
+        """Do what needs no lock, and return for how long the loop may sleep at the most."""
+        raise NotImplementedError
+
+    def _after_look(self) -> None:
+        """Do what is to be done from time to time. The lock is held."""
+        raise NotImplementedError
+
+    def _without_lock(self) -> None:
+        """Do what needs no lock."""
+        raise NotImplementedError
+
+    def _reach(self, rank: int | None) -> None:
+        """Connect to whom a receive is waiting for, so that its death is noticed."""
+        raise NotImplementedError

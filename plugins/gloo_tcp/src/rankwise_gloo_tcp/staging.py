@@ -1,0 +1,135 @@
+"""CuPy arrays by way of the host: copied there piece by piece, sent or reduced, and copied back.
+
+What was put on the caller's current stream before the call comes first, and when the operation has ended its result is
+there for every stream.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from rankwise import derived
+from rankwise.arrays import Array
+from rankwise.deadline import Deadline
+from rankwise.errors import DistTimeoutError
+from rankwise.executor import PointToPoint
+from rankwise.fingerprint import Fingerprint
+from rankwise.reduce_op import ReduceOp
+
+__all__ = ["Staged", "all_reduce", "broadcast", "has_device"]
+
+#: How much of an array is on the host at a time.
+PIECE_NBYTES = 16 << 20
+
+#: How often a stream that is still busy is looked at.
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
+
+#: What is to be done, for `Communicator._collective`: the call, and the part that moves the data.
+Staged = tuple[Fingerprint, Callable[[Deadline, Sequence[int]], None]]
+
+
+def has_device() -> bool:
+    """Tell whether CuPy is installed and sees a device."""
+    try:
+        import cupy
+
+        return bool(cupy.cuda.runtime.getDeviceCount() > 0)
+    except Exception:  # without a driver CuPy raises errors of its own
+        return False
+
+
+def broadcast(comm: PointToPoint, array: Array, root: int) -> Staged:
+    """Return how to copy the root's array into everyone's."""
+
+    def move(piece: _Piece, deadline: Deadline) -> None:
+        if comm.rank == root:
+            piece.fetch()
+        derived.broadcast(comm, piece.host, root, deadline)
+        if comm.rank != root:
+            piece.store()
+
+    return _about(Fingerprint.of("broadcast", array, root=root)), partial(_in_pieces, array, _mark(array), move)
+
+
+def all_reduce(comm: PointToPoint, array: Array, op: ReduceOp) -> Staged:
+    """Return how to reduce the arrays of all ranks into everyone's."""
+
+    def move(piece: _Piece, deadline: Deadline) -> None:
+        piece.fetch()
+        derived.all_reduce(comm, piece.host, op, deadline)
+        piece.store()
+
+    return _about(Fingerprint.of("all_reduce", array, op)), partial(_in_pieces, array, _mark(array), move)
+
+
+class _Piece:
+    """Some elements of a device array, and as many on the host."""
+
+    def __init__(self, raw: Array, host: Array, stream: Any) -> None:
+        self.host = host
+        self._raw, self._bytes, self._stream = raw, host.view(np.uint8), stream
+
+    def fetch(self) -> None:
+        """Copy to the host."""
+        self._raw.get(stream=self._stream, out=self._bytes)
+        self._stream.synchronize()
+
+    def store(self) -> None:
+        """Copy to the device."""
+        self._raw.set(self._bytes, stream=self._stream)
+        self._stream.synchronize()
+
+
+def _in_pieces(
+    array: Array,
+    before: Any,
+    move: Callable[[_Piece, Deadline], None],
+    deadline: Deadline,
+    counts: Sequence[int],
+) -> None:
+    """Move all pieces of an array, one after the other, on a stream of their own."""
+    with array.device:
+        _wait_for(before, deadline)
+        import cupy
+
+        stream = cupy.cuda.Stream(non_blocking=True)
+        for piece in _pieces(array, stream):
+            move(piece, deadline)
+
+
+def _pieces(array: Array, stream: Any) -> Iterator[_Piece]:
+    # As bytes, since CuPy copies no more dtypes than it computes with.
+    raw = array.reshape(-1).view(np.uint8)
+    step = max(1, PIECE_NBYTES // array.itemsize)
+    host = np.empty(min(step, array.size), array.dtype)
+    for begin in range(0, array.size, step):
+        count = min(step, array.size - begin)
+        yield _Piece(raw[begin * array.itemsize : (begin + count) * array.itemsize], host[:count], stream)
+
+
+def _mark(array: Array) -> Any:
+    """Mark what the caller's current stream has to do before."""
+    import cupy
+
+    with array.device:
+        return cupy.cuda.get_current_stream().record()
+
+
+def _wait_for(event: Any, deadline: Deadline) -> None:
+    pause_s = _SHORTEST_PAUSE_S
+    while not event.done:
+        if deadline.expired():
+            raise DistTimeoutError(f"the stream of the caller was not done within {deadline.timeout_s:g} s")
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _about(call: Fingerprint) -> Fingerprint:
+    # The other ranks must stage too: what goes by the host only goes another way.
+    return replace(call, dtype=f"{call.dtype} on cuda")

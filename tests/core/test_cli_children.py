@@ -1,0 +1,158 @@
+"""Commands that start ranks: what they show on a terminal, and that nothing outlives them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import rankwise
+from rankwise.cli.live import LiveTable
+from rankwise.registry import registry
+
+TIMEOUT_S = 60
+SOURCE = Path(rankwise.__file__).parents[1]
+
+needs_gloo = pytest.mark.skipif(not registry.availability("gloo"), reason="gloo is not installed")
+needs_rich = pytest.mark.skipif(importlib.util.find_spec("rich") is None, reason="rich is not installed")
+
+
+def environment(**variables: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if "RANK" not in name and name != "NO_COLOR"}
+    path = os.pathsep.join([str(SOURCE), kept.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    return {**kept, "PYTHONPATH": path, "TERM": "xterm-256color", "COLUMNS": "100", **variables}
+
+
+@contextmanager
+def on_a_terminal(*arguments: str, **variables: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Start `rankwise` on a terminal of its own; yield the process and the terminal's other end."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rankwise.cli", *arguments],
+        env=environment(**variables),
+        stdin=subprocess.DEVNULL,
+        stdout=follower,
+        stderr=follower,
+    )
+    os.close(follower)
+    try:
+        yield process, leader
+    finally:
+        process.kill()
+        process.wait()
+        os.close(leader)
+
+
+def read_all(leader: int) -> str:
+    """Read until the last writer has closed the terminal."""
+    data = b""
+    while True:
+        try:
+            more = os.read(leader, 1 << 16)
+        except OSError:  # how the system tells the end
+            return data.decode()
+        if not more:
+            return data.decode()
+        data += more
+
+
+def read_until(leader: int, words: str) -> str:
+    shown = b""
+    end = time.monotonic() + TIMEOUT_S
+    while words.encode() not in shown:
+        assert time.monotonic() < end, shown
+        shown += os.read(leader, 1 << 16)
+    return shown.decode(errors="replace")
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes that a process has started, and what these have."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, path.read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@needs_gloo
+@needs_rich
+def test_the_demo_draws_a_live_table_on_a_terminal() -> None:
+    with on_a_terminal("demo", "-n", "2", "--backend", "gloo", "--steps", "40") as (process, leader):
+        shown = read_all(leader)
+        assert process.wait(TIMEOUT_S) == 0, shown
+    for words in (
+        "step 40 of 40",
+        "loss at first",
+        "all_reduce",
+        "\x1b[",
+        "What was exchanged",
+        "identical, bit for bit",
+    ):
+        assert words in shown
+    assert len(re.findall(r"step \d+ of 40", shown)) > 20
+
+
+@needs_gloo
+def test_the_demo_is_plain_lines_where_colours_are_not_wanted() -> None:
+    with on_a_terminal("demo", "-n", "2", "--backend", "gloo", "--steps", "40", NO_COLOR="1") as (process, leader):
+        shown = read_all(leader)
+        assert process.wait(TIMEOUT_S) == 0, shown
+    assert "\x1b" not in shown
+    assert re.search(r"\[0\]: 40 +\d\.\d{4} +\d\.\d{4} .* MB/s", shown)
+
+
+def test_without_rich_there_is_no_live_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankwise.cli.live.use_colour", lambda stream: True)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    assert LiveTable.for_terminal(2, 10) is None
+
+
+@needs_rich
+def test_the_live_table_passes_on_what_is_no_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["[0]: 10     1.5000    1.2500    0.9     300 MB/s\n", "[1]: [something] else\n"]
+    LiveTable(12, 10).follow(lines)
+    shown = capsys.readouterr().out
+    assert "[1]: [something] else" in shown
+    assert "and 4 more ranks" in shown
+
+
+@needs_gloo
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=["INT", "TERM", "KILL"])
+@pytest.mark.parametrize("command", ["demo", "bench"])
+def test_nothing_outlives_a_command(command: str, number: int) -> None:
+    """Told to the command alone, as `kill` does, and not to its children."""
+    endless = {
+        "demo": ["demo", "-n", "2", "--backend", "gloo", "--steps", "100000000"],
+        "bench": ["bench", "--backend", "gloo", "--iterations", "100000000", "--sizes", "1KiB"],
+    }
+    with on_a_terminal(*endless[command], NO_COLOR="1") as (process, leader):
+        if command == "demo":
+            read_until(leader, "step ")
+        end = time.monotonic() + TIMEOUT_S
+        while len(started := descendants(process.pid)) < 4:  # the launcher, its guard, two ranks
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        process.send_signal(number)
+        process.wait(TIMEOUT_S)
+        assert process.returncode == (130 if number == signal.SIGINT else -number)
+        end = time.monotonic() + 10.0
+        while any(map(alive, started)) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert [pid for pid in started if alive(pid)] == []

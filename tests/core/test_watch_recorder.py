@@ -1,0 +1,571 @@
+"""The flight recorder: what it notes of each call, what it costs, and when it writes that down."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise.deadline import Deadline
+from rankwise.recording import ENDED_NS, NUMBER, FlightRecorder
+from rankwise.testing import local_world
+from rankwise.watch import dump
+from rankwise.watch.recorder import describe, entries, progress
+from rankwise.world import World, current
+
+TIMEOUT_S = 60
+HERE = os.path.basename(__file__)
+
+
+def told(reason: str = "a test") -> dict[str, Any]:
+    """Return this rank's record, as it would come out of a file."""
+    return json.loads(json.dumps(dump.record(current(), reason)))
+
+
+def line() -> int:
+    """Return the caller's line."""
+    frame = inspect.currentframe()
+    assert frame is not None
+    assert frame.f_back is not None
+    return frame.f_back.f_lineno
+
+
+def calls() -> dict[str, Any]:
+    rank, array = dist.get_rank(), np.ones(4, np.float32)
+    dist.all_reduce(array)
+    where = line() - 1
+    dist.broadcast(array, src=1)
+    pair = dist.new_group([0, 1], group_desc="pair")
+    dist.barrier(pair)
+    if rank == 0:
+        dist.send(array, 1, tag=7)
+    else:
+        dist.recv(array, tag=7)
+    return {"where": where, **told()}
+
+
+def test_every_call_is_noted_with_its_group_number_size_and_place() -> None:
+    with local_world(2) as ranks:
+        first, second = ranks.run(calls)
+    for record in (first, second):
+        collectives = [(e["group"], e["op"], e["number"], e["nbytes"]) for e in record["entries"] if "tag" not in e]
+        assert collectives == [
+            ("default", "all_reduce", 0, 16),
+            ("default", "broadcast", 1, 16),
+            ("group-1", "barrier", 0, 0),
+        ]
+        entry = record["entries"][0]
+        assert (entry["file"], entry["line"], entry["function"]) == (__file__, record["where"], "calls")
+        assert (entry["dtype"], entry["state"]) == ("float32", "done")
+        assert 0 < entry["began_ns"] < entry["ended_ns"] < record["written_ns"]
+        assert record["groups"]["group-1"]["description"] == "pair"
+        assert record["groups"]["default"]["ranks"] == [0, 1]
+        assert record["groups"]["default"]["begun"] == record["groups"]["default"]["finished"] == 1
+    (sent,) = (e for e in first["entries"] if "tag" in e)
+    (received,) = (e for e in second["entries"] if "tag" in e)
+    assert (sent["op"], sent["peer"], sent["tag"], sent["number"]) == ("send", 1, 7, 0)
+    assert (received["op"], received["peer"], received["tag"]) == ("recv", 0, 7)  # from anyone, and it was rank 0
+
+
+def all_kinds() -> list[str]:
+    rank, array, both = dist.get_rank(), np.ones(2, np.float32), np.ones(4, np.float32)
+    parts = [np.ones(2, np.float32) for _ in range(2)]
+    dist.reduce(array, 0)
+    dist.all_gather(parts, array)
+    dist.all_gather_single(both, array)
+    dist.gather(array, parts if rank == 0 else None)
+    dist.scatter(array, parts if rank == 0 else None)
+    dist.reduce_scatter(array, parts)
+    dist.reduce_scatter_single(array, both)
+    dist.all_to_all([np.ones(2, np.float32) for _ in range(2)], parts)
+    dist.all_to_all_single(np.ones(4, np.float32), both)
+    with dist.coalescing():
+        dist.all_reduce(array)
+    swap = [dist.P2POp(dist.isend, array, 1 - rank), dist.P2POp(dist.irecv, both[:2], 1 - rank)]
+    for work in dist.batch_isend_irecv(swap):
+        work.wait()
+    return [f"{e['op']} {e['state']} {e['function']}" for e in told()["entries"]]
+
+
+def test_each_kind_of_call_is_noted_once_and_seen_to_end() -> None:
+    ops = "reduce all_gather all_gather gather scatter reduce_scatter reduce_scatter all_to_all all_to_all all_reduce"
+    with local_world(2) as ranks:
+        for noted in ranks.run(all_kinds):
+            assert noted == [f"{op} done all_kinds" for op in (*ops.split(), "isend", "irecv")]
+
+
+def refused() -> list[Any]:
+    frozen = np.ones(4)
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        dist.all_reduce(frozen)
+    dist.barrier()
+    return told()["entries"]
+
+
+def test_a_call_that_is_refused_is_not_counted() -> None:
+    with local_world(2) as ranks:
+        for noted in ranks.run(refused):
+            assert [(e["op"], e["number"]) for e in noted] == [("barrier", 0)]
+
+
+def mismatch() -> list[Any]:
+    call = dist.barrier if dist.get_rank() == 0 else partial(dist.all_reduce, np.ones(1))
+    with pytest.raises(dist.CollectiveMismatchError):
+        call()
+    return told()["entries"]
+
+
+def test_a_call_that_was_left_by_an_error_counts_as_failed() -> None:
+    with local_world(2) as ranks:
+        assert [noted[0]["state"] for noted in ranks.run(mismatch)] == ["failed", "failed"]
+
+
+def late() -> dict[str, Any]:
+    if dist.get_rank() == 0:
+        with pytest.raises(dist.DistTimeoutError):
+            dist.all_reduce(np.ones(1), timeout=0.05)
+    return told()
+
+
+def test_the_failure_of_a_group_is_kept_in_words() -> None:
+    with local_world(2) as ranks:
+        first, _ = ranks.run(late)
+    assert first["entries"][0]["state"] == "failed"
+    assert first["groups"]["default"]["failure"].startswith("DistTimeoutError: all_reduce #0")
+
+
+def asynchronous() -> tuple[list[str], bool]:
+    array = np.ones(1 << 10)
+    work = dist.all_reduce(array, async_op=True)
+    assert work is not None
+    states = [told()["entries"][0]["state"]]
+    work.wait()
+    states.append(told()["entries"][0]["state"])
+    kept = weakref.ref(array)
+    del array, work
+    deadline = Deadline(TIMEOUT_S)
+    while kept() is not None and not deadline.expired():  # the thread that ran it lets go a moment later
+        gc.collect()
+    return states, kept() is None
+
+
+def test_an_asynchronous_call_ends_when_it_is_waited_for_and_its_arrays_are_not_kept() -> None:
+    with local_world(2) as ranks:
+        assert ranks.run(asynchronous) == [(["issued", "done"], True)] * 2
+
+
+def out_of_order() -> tuple[int | None, int | None]:
+    works = [dist.all_reduce(np.ones(1), async_op=True) for _ in range(3)]
+    for work in reversed(works):
+        assert work is not None
+        work.wait()
+    (group,) = progress(current().recorder).values()
+    assert group["finished"] is not None
+    assert group["begun"] is not None
+    return group["begun"]["number"], group["finished"]["number"]
+
+
+def test_the_last_finished_is_the_highest_in_whatever_order_they_are_waited_for() -> None:
+    with local_world(2) as ranks:
+        assert ranks.run(out_of_order) == [(2, 2)] * 2
+
+
+def failed_message() -> str:
+    work = dist.irecv(np.ones(1), 1 - dist.get_rank())
+    assert work is not None
+    dist.abort_process_group()
+    with pytest.raises(dist.DistError):
+        work.wait()
+    return str(told()["entries"][0])
+
+
+def test_the_error_of_an_asynchronous_operation_is_kept() -> None:
+    with local_world(2) as ranks:
+        for entry in ranks.run(failed_message):
+            assert "'state': 'failed'" in entry
+            assert "GroupAbortedError" in entry or "PeerDiedError" in entry
+
+
+def many() -> tuple[int, list[Any], int]:
+    dist.new_group([0, 1], group_desc="quiet")
+    for _ in range(1100):
+        dist.barrier()
+    record = told()
+    return len(record["entries"]), record["entries"][0]["number"], record["groups"]["default"]["begun"]
+
+
+def test_the_ring_keeps_the_last_1024() -> None:
+    with local_world(2) as ranks:
+        assert ranks.run(many) == [(1024, 76, 1099)] * 2
+
+
+def overwritten() -> list[tuple[str, int]]:
+    pair = dist.new_group([0, 1])
+    dist.barrier(pair)
+    for _ in range(1024):
+        dist.barrier()
+    return [(e["group"], e["number"]) for e in told()["entries"]][:2]
+
+
+def test_the_last_of_a_group_is_told_even_if_others_have_pushed_it_out() -> None:
+    with local_world(2) as ranks:
+        assert ranks.run(overwritten) == [[("group-1", 0), ("default", 0)]] * 2
+
+
+def test_threads_do_not_end_each_others_operations() -> None:
+    recorder = FlightRecorder()
+    trail = recorder.trail("default", "default", (0,))
+    inside, leave = threading.Event(), threading.Event()
+
+    def call() -> None:
+        trail.begin("barrier")
+
+    def slow() -> None:
+        call()
+        inside.set()
+        assert leave.wait(TIMEOUT_S)
+        trail.end()
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    assert inside.wait(TIMEOUT_S)
+    call()
+    trail.end()
+    first, second = entries(recorder)
+    assert (first[ENDED_NS] == 0, second[ENDED_NS] == 0) == (True, False)
+    leave.set()
+    thread.join(TIMEOUT_S)
+    assert first[ENDED_NS] > second[ENDED_NS]
+    trail.end()  # an end without a beginning harms nobody
+    assert [entry[NUMBER] for entry in entries(recorder)] == [0, 1]
+
+
+def test_any_thread_may_ask_for_progress_at_any_time() -> None:
+    recorder = FlightRecorder()
+    trail = recorder.trail("default", "default", (0,))
+    stop, seen = threading.Event(), []
+
+    def ask() -> None:
+        while not stop.is_set():
+            seen.append(progress(recorder)["default"])
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        while len(seen) < 20:
+            trail.begin("barrier")
+            trail.end()
+    finally:
+        stop.set()
+        thread.join(TIMEOUT_S)
+    steps = [group["finished"] for group in seen if group["finished"] is not None]
+    assert [step["number"] for step in steps] == sorted(step["number"] for step in steps)
+
+
+def waiting(arrived: threading.Event, leave: threading.Event) -> dict[str, Any] | None:
+    world = current()
+    if dist.get_rank() == 0:
+        arrived.set()
+        dist.recv(np.ones(1), 1)
+        dist.barrier()
+        return None
+    assert arrived.wait(TIMEOUT_S)
+    assert leave.wait(TIMEOUT_S)
+    dist.send(np.ones(1), 0)
+    dist.barrier()
+    return progress(world.recorder)["default"]  # type: ignore[return-value]
+
+
+def test_progress_names_what_is_pending_and_where() -> None:
+    arrived, leave, worlds = threading.Event(), threading.Event(), []
+
+    def both() -> Any:
+        if dist.get_rank() == 0:
+            worlds.append(current())
+        return waiting(arrived, leave)
+
+    def look() -> None:
+        # The call is noted a moment after the rank has said that it is about to make it.
+        while not (worlds and (pending := progress(worlds[0].recorder)["default"]["pending"])):
+            time.sleep(0.001)
+        seen.append(pending)
+        leave.set()
+
+    seen: list[Any] = []
+    looker = threading.Thread(target=look, daemon=True)
+    looker.start()
+    with local_world(2, timeout=TIMEOUT_S) as ranks:
+        _, second = ranks.run(both)
+    looker.join(TIMEOUT_S)
+    ((step,),) = seen
+    where = inspect.getsourcelines(waiting)[1] + 4
+    assert describe(step) == f"recv #0 from rank 1 at {HERE}:{where}"
+    assert step["age_s"] >= 0
+    assert second is not None
+    assert second["pending"] == []
+    assert describe(second["finished"]) == f"barrier #0 at {HERE}:{where + 6}"
+    assert describe(second["message_finished"]) == f"send #0 to rank 0 at {HERE}:{where + 5}"
+    assert json.loads(json.dumps(second)) == second
+
+
+@pytest.mark.parametrize(
+    ("op", "number", "peer", "message", "at", "text"),
+    [
+        ("broadcast", 16, None, False, "train.py:41", "broadcast #16 at train.py:41"),
+        ("irecv", 3, None, True, "", "irecv #3 from anyone"),
+        ("isend", 0, 4, True, "a.py:1", "isend #0 to rank 4 at a.py:1"),
+    ],
+)
+def test_steps_in_words(op: str, number: int, peer: int | None, message: bool, at: str, text: str) -> None:
+    step = {"op": op, "number": number, "peer": peer, "message": message, "at": at, "age_s": 0.0}
+    assert describe(step) == text
+
+
+def test_noting_a_call_costs_next_to_nothing() -> None:
+    trail = FlightRecorder().trail("default", "default", (0,))
+    array = np.ones(4, np.float32)
+
+    def public() -> None:
+        trail.begin("all_reduce", array)
+        trail.end()
+
+    def one_round() -> float:
+        began = time.perf_counter()
+        for _ in range(1000):
+            public()
+        return (time.perf_counter() - began) / 1000
+
+    # 0.8 us where nothing else runs; the best of many rounds, so that a busy machine does not count.
+    assert min(one_round() for _ in range(200)) < 4e-6
+
+
+# ---------------------------------------------------------------------- when it is written down
+
+
+def fail(folder: str) -> None:
+    if dist.get_rank() == 0:
+        with pytest.raises(dist.DistTimeoutError):
+            dist.all_reduce(np.ones(1), timeout=0.05)
+        assert sorted(os.listdir(folder)) == ["rank0.json"]
+
+
+def test_a_record_is_written_when_a_group_fails_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "made" / "for me"
+    monkeypatch.setenv("RANKWISE_TRACE_DIR", str(folder))
+    with local_world(2) as ranks:
+        ranks.run(fail, str(folder))
+    first, second = (json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2))
+    assert sorted(os.listdir(folder)) == ["rank0.json", "rank1.json"]
+    assert first["groups"]["default"]["failure"].startswith("DistTimeoutError")
+    assert second["entries"] == []
+    assert (first["rank"], second["rank"], second["world_size"]) == (0, 1, 2)
+    stack = [frame["function"] for thread in first["threads"] for frame in thread["stack"]]
+    assert "end" in stack  # LocalWorld.end, which has destroyed the groups
+
+
+def test_nothing_is_written_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("RANKWISE_TRACE_DIR", raising=False)
+    monkeypatch.setenv("RANKWISE_DEBUG", "off")
+    with local_world(2) as ranks:
+        ranks.run(late)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_with_debugging_on_a_failure_is_written_to_a_private_folder_which_the_log_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("RANKWISE_TRACE_DIR", raising=False)
+    monkeypatch.setenv("RANKWISE_DEBUG", "info")
+    with caplog.at_level(logging.ERROR, "rankwise"), local_world(2) as ranks:
+        ranks.run(late)
+    (path,) = tmp_path.glob("*/*/rank0.json")
+    assert str(path) in caplog.text
+    assert path.parents[1].stat().st_mode & 0o077 == 0
+
+
+def test_a_folder_that_somebody_else_has_prepared_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("RANKWISE_TRACE_DIR", raising=False)
+    (tmp_path / f"rankwise-trace-{os.getuid()}").symlink_to(tmp_path)
+    with caplog.at_level(logging.WARNING, "rankwise"):
+        assert dump.write(World(), "a test") is None
+    assert "set RANKWISE_TRACE_DIR" in caplog.text
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_that_cannot_be_written_to_is_no_error_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RANKWISE_TRACE_DIR", str(tmp_path / "file"))
+    with caplog.at_level(logging.WARNING, "rankwise"), local_world(2) as ranks:
+        ranks.run(late)
+    assert "cannot be written" in caplog.text
+
+
+PROGRAM = """
+import os, signal, sys, time
+import numpy as np
+import rankwise as dist, rankwise.testing
+if "own" in sys.argv:
+    signal.signal(signal.SIGUSR1, lambda *_: print("mine", flush=True))
+dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+dist.all_reduce(np.ones(1))
+if "fork" in sys.argv:
+    child = os.fork()
+    if child == 0:
+        if "again" in sys.argv:
+            dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+print("ready", flush=True)
+if "exit" not in sys.argv:
+    for line in sys.stdin:
+        print(line, end="", flush=True)
+if "destroy" in sys.argv:
+    dist.destroy_process_group()
+    print(signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL)
+"""
+
+
+class Program:
+    """A program with a group of its own, which repeats what it is told until its input ends."""
+
+    def __init__(self, folder: Path, *arguments: str, **variables: str) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RANKWISE_")}
+        path = str(Path(dist.__file__).parents[1])
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *arguments],
+            env={**environment, "PYTHONPATH": path, "TMPDIR": str(folder), **variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def read(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def ask(self, text: str) -> str:
+        """Let it repeat something: signals that came before have been handled then."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+        return self.read()
+
+    def end(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=TIMEOUT_S)
+        return self.process.returncode, out, err
+
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start programs, none of which outlives the test."""
+    programs: list[Program] = []
+
+    def one(*arguments: str, **variables: str) -> Program:
+        programs.append(Program(tmp_path, *arguments, **variables))
+        return programs[-1]
+
+    yield one
+    for program in programs:
+        with program.process as process:
+            process.kill()
+
+
+def test_sigusr1_writes_a_record_and_the_program_goes_on(start: Start, tmp_path: Path) -> None:
+    program = start("destroy", RANKWISE_TRACE_DIR=str(tmp_path / "out"))
+    assert program.read() == "ready"
+    program.process.send_signal(signal.SIGUSR1)
+    assert program.ask("still here") == "still here"
+    record = json.loads((tmp_path / "out/rank0.json").read_text())
+    assert (record["reason"], record["entries"][0]["op"]) == ("SIGUSR1", "all_reduce")
+    assert "<string>" in [frame["file"] for thread in record["threads"] for frame in thread["stack"]]
+    code, out, err = program.end()
+    assert (code, out, err) == (0, "True\n", "")
+    assert json.loads((tmp_path / "out/rank0.json").read_text())["reason"] == "the groups were destroyed"
+
+
+def test_sigusr1_without_a_folder_says_where_the_record_is(start: Start, tmp_path: Path) -> None:
+    program = start()
+    assert program.read() == "ready"
+    program.process.send_signal(signal.SIGUSR1)
+    assert program.ask("still here") == "still here"
+    (path,) = tmp_path.glob("rankwise-trace-*/*/rank0.json")
+    code, _, err = program.end()
+    assert (code, err) == (0, f"rankwise: the operations of this rank are in {path}\n")
+
+
+def test_a_program_keeps_its_own_handler(start: Start, tmp_path: Path) -> None:
+    program = start("own")
+    assert program.read() == "ready"
+    program.process.send_signal(signal.SIGUSR1)
+    assert program.read() == "mine"
+    assert program.end()[0] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forked_child_does_not_write_its_parents_record(start: Start, tmp_path: Path) -> None:
+    program = start("fork", "exit")
+    assert program.read() == str(-signal.SIGUSR1)  # as if there were no handler
+    assert program.end()[0] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forked_child_with_a_world_of_its_own_writes_its_own_record(start: Start, tmp_path: Path) -> None:
+    program = start("fork", "again", "exit", RANKWISE_TRACE_DIR=str(tmp_path / "out"))
+    assert program.read() == "0"
+    record = json.loads((tmp_path / "out/rank0.json").read_text())
+    assert record["reason"] == "SIGUSR1"
+    assert record["pid"] != program.process.pid
+    assert program.end()[0] == 0
+
+
+@pytest.mark.parametrize(("folder", "written"), [("out", True), ("", False)])
+def test_a_rank_that_is_ended_by_sigterm_leaves_its_record(
+    start: Start, tmp_path: Path, folder: str, written: bool
+) -> None:
+    variables = {"RANKWISE_TRACE_DIR": str(tmp_path / folder)} if folder else {}
+    program = start(**variables)
+    assert program.read() == "ready"
+    program.process.send_signal(signal.SIGTERM)
+    assert program.end()[0] == -signal.SIGTERM
+    assert [path.name for path in tmp_path.rglob("*.json")] == (["rank0.json"] if written else [])
+    assert not written or json.loads((tmp_path / "out/rank0.json").read_text())["reason"] == "SIGTERM"
+
+
+def test_a_process_that_ends_leaves_its_record_and_no_secret_in_it(start: Start, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("5e" * 32)
+    key.chmod(0o600)
+    variables = {"RANKWISE_TRACE_DIR": str(tmp_path / "out"), "RANKWISE_SECRET_FILE": str(key), "MY_PASSWORD": "pssst"}
+    assert start("exit", "hunter2", **variables).end()[0] == 0
+    text = (tmp_path / "out/rank0.json").read_text()
+    assert json.loads(text)["reason"] == "the process ended"
+    assert not any(word in text for word in ("5e5e", "pssst", "hunter2", str(key)))

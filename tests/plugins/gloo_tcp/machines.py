@@ -1,0 +1,73 @@
+"""Runs ranks on hosts that are network namespaces of this machine."""
+
+from __future__ import annotations
+
+import ast
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[2] / "benchmarks"))
+from two_hosts import Hosts, forbidden
+
+__all__ = ["Hosts", "forbidden", "results", "run", "started"]
+
+PORT = 29444
+
+
+@contextmanager
+def started(hosts: Hosts, folder: Path, where: list[int], call: str, **env: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """Run a call of `across` on one process for each number in `where`, which tells its host."""
+    secret = folder / "secret"
+    if not secret.exists():
+        secret.write_text(secrets.token_hex(32))
+        secret.chmod(0o600)
+    common = {
+        **os.environ,
+        "WORLD_SIZE": str(len(where)),
+        "MASTER_ADDR": hosts.addresses[where[0]],
+        "MASTER_PORT": str(PORT),
+        "RANKWISE_SECRET_FILE": str(secret),
+        **env,
+    }
+    processes = [
+        subprocess.Popen(
+            hosts.command(host, sys.executable, "-c", f"import across; print(repr(across.{call}))"),
+            cwd=HERE,
+            env={**common, "RANK": str(rank)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, host in enumerate(where)
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def results(processes: list[subprocess.Popen[str]], timeout_s: float = 60) -> list[object]:
+    """Return what each process has printed last."""
+    deadline = time.monotonic() + timeout_s
+    found = []
+    for process in processes:
+        out, err = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+        assert process.returncode == 0, err[-3000:]
+        found.append(ast.literal_eval(out.splitlines()[-1]))
+    return found
+
+
+def run(hosts: Hosts, folder: Path, where: list[int], call: str, timeout_s: float = 60, **env: str) -> list[object]:
+    """Run a call of `across`, and return what each rank has printed."""
+    with started(hosts, folder, where, call, **env) as processes:
+        return results(processes, timeout_s)

@@ -1,0 +1,54 @@
+"""Which interface ranks on different hosts use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from machines import Hosts, forbidden, run
+
+REASON = forbidden()
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON or "namespaces are permitted")
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Hosts]:
+    """Two hosts, each with a second interface that leads nowhere, one of them without an address."""
+    with Hosts(2) as hosts:
+        for host in hosts.names:
+            for name in ("spare", "empty"):
+                add = f"ip -n {host} link add {name} type bridge"
+                subprocess.run(add.split(), check=True, capture_output=True, timeout=10)
+            address = f"ip -n {host} address add 10.88.0.1/24 dev spare"
+            subprocess.run(address.split(), check=True, capture_output=True, timeout=10)
+        yield hosts
+
+
+def test_the_route_to_the_master_decides(hosts: Hosts, tmp_path: Path) -> None:
+    assert run(hosts, tmp_path, [0, 1], "addresses()") == [[address] for address in hosts.addresses]
+
+
+@pytest.mark.parametrize("variable", ["RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"])
+@pytest.mark.parametrize("names", ["eth0", "empty,eth0", " eth0 , lo"])
+def test_the_first_named_interface_with_an_address_is_used(
+    hosts: Hosts, tmp_path: Path, variable: str, names: str
+) -> None:
+    found = run(hosts, tmp_path, [0, 1], "addresses()", **{variable: names})
+    assert found == [[address] for address in hosts.addresses]
+
+
+def test_a_name_that_is_wrong_lists_those_that_exist(hosts: Hosts, tmp_path: Path) -> None:
+    for text in run(hosts, tmp_path, [0, 1], "refused()", RANKWISE_SOCKET_IFNAME="eth7"):
+        assert str(text).startswith("ValueError"), text
+        for word in ("RANKWISE_SOCKET_IFNAME=eth7", "no interface eth7", "lo", "eth0", "spare", "empty"):
+            assert word in str(text)
+
+
+def test_an_interface_that_does_not_lead_to_the_others_is_an_error_that_says_so(hosts: Hosts, tmp_path: Path) -> None:
+    found = run(hosts, tmp_path, [0, 1], "unreachable()", RANKWISE_SOCKET_IFNAME="spare")
+    assert all("rank" in str(text) for text in found), found

@@ -1,0 +1,63 @@
+"""Ranks on different hosts: network namespaces joined by a link of the test's own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from machines import Hosts, forbidden, results, run, started
+
+REASON = forbidden()
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON or "namespaces are permitted")
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Hosts]:
+    with Hosts(2) as hosts:
+        yield hosts
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+def test_everything_works_between_two_hosts(hosts: Hosts, tmp_path: Path, transport: str) -> None:
+    assert run(hosts, tmp_path, [0, 1], "everything()", RANKWISE_GLOO_TRANSPORT=transport) == ["right"] * 2
+
+
+def test_everything_works_between_three_hosts(tmp_path: Path) -> None:
+    with Hosts(3) as three:
+        assert run(three, tmp_path, [2, 0, 1], "everything()") == ["right"] * 3
+
+
+def test_everything_works_over_ipv6(hosts: Hosts, tmp_path: Path) -> None:
+    assert run(hosts, tmp_path, [0, 1], "everything()", MASTER_ADDR=hosts.addresses6[0]) == ["right"] * 2
+    found = run(hosts, tmp_path, [0, 1], "addresses()", MASTER_ADDR=hosts.addresses6[0])
+    assert found == [[address] for address in hosts.addresses6]
+
+
+def test_a_link_that_delays_and_loses_packets_only_takes_longer(tmp_path: Path) -> None:
+    with Hosts(2, delay_ms=100, loss_percent=5) as far:
+        assert run(far, tmp_path, [0, 1], "everything(5000, 100)", timeout_s=100) == ["right"] * 2
+
+
+def test_a_network_that_falls_apart_is_an_error_within_the_time_out(tmp_path: Path) -> None:
+    with Hosts(2) as hosts, started(hosts, tmp_path, [0, 1], "parted(3)") as processes:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        hosts.part(1)
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        for rank, (kind, text, took) in enumerate(results(processes)):  # type: ignore[misc]
+            assert kind in ("DistTimeoutError", "PeerDiedError"), (kind, text)
+            assert f"rank {1 - rank}" in text
+            assert took < 3 + 2
+
+
+def test_ranks_on_two_hosts_need_a_secret(hosts: Hosts, tmp_path: Path) -> None:
+    found = run(hosts, tmp_path, [0, 1], "refused()", RANKWISE_SECRET_FILE="")
+    assert all("rankwise secret new" in str(text) for text in found), found

@@ -1,0 +1,56 @@
+"""The backend `nccl` on the double, for the conformance suite: `--backend nccl --plugin-module nccl_on_host`.
+
+All ranks are threads. Each has a double of its own, which is kept with its world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import cupy  # the stand-in
+from double import Fabric, Rank
+
+from rankwise.contract import Availability, BackendSpec, Communicator, Context
+from rankwise.world import current
+from rankwise_nccl import plugin, reducer
+from rankwise_nccl.communicator import NcclCommunicator
+from rankwise_nccl.lane import Api
+
+_FABRIC = Fabric()
+
+
+def rank_here() -> Rank:
+    """Return the double of this context's rank."""
+    found: Rank = current().__dict__.setdefault("double", Rank(_FABRIC))
+    # Which device is current is known to the stand-in.
+    found.api.cuda.Device, found.api.cuda.runtime.getDevice = cupy.cuda.Device, cupy.cuda.runtime.getDevice
+    return found
+
+
+def create(context: Context) -> Communicator:
+    """Make a communicator on the double of this rank."""
+    rank = rank_here()
+    communicator = NcclCommunicator(context, Api(SimpleNamespace(empty=cupy.empty), rank.api.cuda, rank.api.nccl))
+    if context.device_index is not None:
+        communicator.start(context.device_index)
+    return communicator
+
+
+@contextmanager
+def premultiplied(comm: Any, factor: Any, dtype: Any, datatype: int) -> Iterator[int]:
+    """Stand for the op that the library makes."""
+    yield comm.scaling(factor)
+
+
+def rankwise_backend() -> BackendSpec:
+    """Return the declaration of the plugin, with the double behind it."""
+    reducer.premultiplied = premultiplied
+    cupy.cuda.get_current_stream = lambda device_id=-1: rank_here().api.cuda.get_current_stream()
+    cupy.cuda.Stream = lambda **terms: rank_here().api.cuda.Stream(**terms)
+    return replace(
+        plugin.rankwise_backend(), create=create, availability=lambda: Availability(True), launch=("threads",)
+    )
