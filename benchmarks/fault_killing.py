@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -149,7 +150,7 @@ def _shrink_one(transport: str, size: int, victim: int) -> dict[str, Any]:
 
 
 def swept(trials: int, seed: int) -> Iterator[Case]:
-    """Kill one rank or all of them at some moment; yield what is left of the job two seconds later."""
+    """Kill all ranks at any moment, or one at any moment after the start; tell what is left two seconds later."""
     dice = random.Random(seed)
     for trial in range(trials):
         yield partial(_sweep_one, ("shm", "tcp")[trial % 2], trial % 4 < 2, dice.uniform(0.0, 0.25))
@@ -158,27 +159,25 @@ def swept(trials: int, seed: int) -> Iterator[Case]:
 def _sweep_one(transport: str, everyone: bool, after_s: float) -> dict[str, Any]:
     def program(rank: int) -> None:
         array = np.zeros(50_000, np.float32)
+        say(ready=True)
         while True:
             dist.all_reduce(array)
 
-    before = _traces()
-    with Job(3, program, transport) as job:
-        time.sleep(after_s)
-        for rank in range(3) if everyone else (1,):
-            job.signal(rank, signal.SIGKILL)
-        job.finish(2.0)
-        left_over = [rank for rank, status in job.status.items() if status == signal.SIGKILL and rank != 1]
-    return {
-        "everyone": everyone,
-        "left": sorted(_traces() - before),
-        "stuck": [] if everyone else left_over,
-    }
+    with tempfile.TemporaryDirectory() as folder:
+        before = _segments()
+        with Job(3, program, transport, {"TMPDIR": folder}) as job:
+            if not everyone:
+                job.wait_for("ready")
+            time.sleep(after_s)
+            for rank in range(3) if everyone else (1,):
+                job.signal(rank, signal.SIGKILL)
+            job.finish(2.0)
+            stuck = [rank for rank, status in job.status.items() if status == signal.SIGKILL and rank != 1]
+        left = sorted(_segments() - before) + os.listdir(folder)
+    return {"everyone": everyone, "left": left, "stuck": [] if everyone else stuck}
 
 
-def _traces() -> set[str]:
-    """Return the files in shared memory, and the Unix sockets that bear this package's name."""
+def _segments() -> set[str]:
+    """Return the names in shared memory."""
     names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
-    found = {f"/dev/shm/{name}" for name in names if not name.startswith(_OF_OTHERS)}
-    with open("/proc/net/unix", encoding="ascii", errors="replace") as table:
-        found |= {line.split()[-1] for line in table if "rankwise" in line}
-    return found
+    return {name for name in names if not name.startswith(_OF_OTHERS)}

@@ -104,8 +104,8 @@ def judge_swept(found: Found, patience: float) -> tuple[Rows, bool]:
     stuck = sum(bool(one["stuck"]) for one in found)
     row = (
         f"SIGKILL of one or all ranks at {len(found)} moments",
-        "no file, segment, socket or process left after 2 s",
-        f"{len(left)} files and sockets, {stuck} processes left",
+        "no file, segment or process left after 2 s",
+        f"{len(left)} files and segments, {stuck} processes left",
     )
     return [row], not left and not stuck
 

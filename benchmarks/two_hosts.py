@@ -39,7 +39,7 @@ def forbidden() -> str:
 def has_netem() -> bool:
     """Tell whether the kernel can delay and lose packets by itself."""
     with Hosts(1) as hosts:
-        rules = "tc qdisc add dev lo root netem delay 1ms".split()
+        rules = ["tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
         return subprocess.run(hosts.command(0, *rules), capture_output=True, timeout=_PATIENCE_S).returncode == 0
 
 

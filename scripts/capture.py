@@ -122,7 +122,8 @@ def neutral(text: str) -> str:
 
 def drawn_words(text: str) -> list[str]:
     """Return the words of a picture without figures."""
-    return words("\n".join(re.findall(r"<text [^>]*>([^<]*)</text>", text)))
+    found = re.findall(r"<text [^>]*>([^<]*)</text>", text)
+    return words("\n".join(re.sub(r"█+", "█", piece.replace("&#160;", " ")) for piece in found))
 
 
 def words(text: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["DTYPES", "Array", "as_array", "as_bytes", "device_of", "dtype_name"]
+__all__ = ["DTYPES", "Array", "as_array", "as_bytes", "device_of", "dtype_name", "is_sparse"]
 
 #: A `numpy.ndarray` or a `cupy.ndarray`; CuPy has no types to import where it is not installed.
 Array: TypeAlias = Any
@@ -61,6 +61,12 @@ def as_bytes(array: Array) -> memoryview:
     """Return the memory of a C-contiguous NumPy array as a flat view of bytes, whatever its dtype."""
     # memoryview.cast knows neither datetime64 nor bfloat16; a view as uint8 knows all plain memory.
     return memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(bytearray())
+
+
+def is_sparse(value: Any) -> bool:
+    """Tell whether `value` is a sparse array or matrix of scipy, which is no array to any other function here."""
+    kind = type(value)
+    return kind is not np.ndarray and any(base.__module__.startswith("scipy.sparse") for base in kind.__mro__)
 
 
 @cache

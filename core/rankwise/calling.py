@@ -67,5 +67,5 @@ def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work
 def require_uneven(group: ProcessGroup, op: str, *lists: list[Array] | None) -> None:
     """Raise if the parts differ in size and the backend takes only equal ones."""
     for parts in lists:
-        if parts and any(part.size != parts[0].size for part in parts):
+        if parts and [part.size for part in parts].count(parts[0].size) != len(parts):
             group.require_feature("uneven", device_of(parts[0]), op)

@@ -48,6 +48,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "any_source": "`recv(src=None)` takes from whoever sends first",
         "short_messages": "a message may be shorter than the buffer it is received into; a longer one is an error",
         "uneven": "parts may differ in size",
+        "sparse": "`all_reduce` sums sparse arrays of scipy",
         "timeout": "each call may have its own time-out, and ends at it",
         "abort": "a blocked call is ended from another thread",
         "mismatch": "ranks that disagree about a collective all get the same error",

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.arrays import Array, as_array
+from rankwise.arrays import Array, as_array, is_sparse
+from rankwise.errors import UnsupportedOperationError
 from rankwise.process_group import ProcessGroup
 from rankwise.reduce_op import ReduceOp
 from rankwise.tags import MAX_TAG
@@ -23,9 +24,13 @@ __all__ = [
     "root_list",
     "same_kind",
     "same_size",
+    "sparse_elements",
     "split_parts",
     "tag",
 ]
+
+#: Among so few arrays it is quicker to look at each pair than at where all lie.
+_FEW = 4
 
 
 def output_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
@@ -44,6 +49,20 @@ def input_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
     array = value if type(value) is np.ndarray else _shared(group, op, name, value)
     # ascontiguousarray would make a 0-d array 1-d, but a 0-d array is always contiguous.
     return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def sparse_elements(group: ProcessGroup, op: str, name: str, value: Any, reduction: Any) -> Array:
+    """Return the elements of a sparse array that can be summed: of two dimensions, and of a format that stores them."""
+    where = _where(group, op, name)
+    if isinstance(reduction, ReduceOp) and reduction.name != "SUM":
+        raise UnsupportedOperationError(
+            f"{where} is a sparse array, which is reduced with SUM alone, not {reduction!r}"
+        )
+    if value.format not in ("csr", "csc", "coo") or value.ndim != 2:
+        shape = f"of format {value.format!r} and {value.ndim} dimensions"
+        raise ValueError(f"{where} is a sparse array {shape}; pass one from .tocsr(), .tocsc() or .tocoo(), of two")
+    elements: Array = value.data
+    return elements
 
 
 def array_list(group: ProcessGroup, op: str, name: str, values: Any, writable: bool) -> list[Array]:
@@ -67,6 +86,10 @@ def apart(group: ProcessGroup, op: str, name: str, written: Sequence[Array], rea
         written: Arrays that are written to, none of which may touch another.
         read: Arrays that are read while that happens.
     """
+    if len(written) + len(read) <= _FEW:
+        if any(_touch(a, b) for i, a in enumerate(written) for b in [*written[i + 1 :], *read]):
+            raise ValueError(f"{_where(group, op, name)} shares memory with another array of the call")
+        return
     spans = [(*_span(array), True) for array in written if array.size]
     spans += [(*_span(array), False) for array in read if array.size]
     spans.sort()
@@ -75,9 +98,7 @@ def apart(group: ProcessGroup, op: str, name: str, written: Sequence[Array], rea
             raise ValueError(f"{_where(group, op, name)} shares memory with another array of the call")
 
 
-def root_list(
-    group: ProcessGroup, op: str, name: str, values: Any, root: int, writable: bool
-) -> list[Array] | None:
+def root_list(group: ProcessGroup, op: str, name: str, values: Any, root: int, writable: bool) -> list[Array] | None:
     """Return the list that the root must give, and None elsewhere, where giving one is a mistake."""
     if group.rank() == root:
         if values is None:
@@ -117,9 +138,7 @@ def equal_parts(group: ProcessGroup, op: str, name: str, array: Array, part: Arr
     return list(array.reshape(size, part.size))
 
 
-def split_parts(
-    group: ProcessGroup, op: str, name: str, array: Array, sizes: Sequence[int] | None
-) -> list[Array]:
+def split_parts(group: ProcessGroup, op: str, name: str, array: Array, sizes: Sequence[int] | None) -> list[Array]:
     """Cut an array along its first dimension into one part for each rank; the parts share its memory.
 
     Args:
@@ -130,6 +149,8 @@ def split_parts(
         sizes: Length of each part; None for equal parts.
     """
     size, rows = group.size(), array.shape[0] if array.ndim else 1
+    if sizes is None and array.ndim and rows % size == 0:
+        return list(array.reshape(size, rows // size, *array.shape[1:]))
     sizes = [] if sizes is None else [int(size) for size in sizes]
     if not sizes:
         if rows % size:
@@ -167,10 +188,22 @@ def tag(group: ProcessGroup, op: str, value: Any) -> int:
 
 
 def _shared(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
+    if is_sparse(value):
+        raise UnsupportedOperationError(
+            f"{_where(group, op, name)} is a sparse array, which only all_reduce takes, with SUM and on backends with "
+            "the feature 'sparse'; pass its .data, or what .toarray() returns"
+        )
     try:
         return as_array(value)
     except TypeError as error:
         raise TypeError(f"{_where(group, op, name)}: {error}") from error
+
+
+def _touch(a: Array, b: Array) -> bool:
+    if type(a) is np.ndarray and type(b) is np.ndarray:
+        return np.may_share_memory(a, b)  # of C-contiguous arrays it knows exactly
+    (begin, end), (other_begin, other_end) = _span(a), _span(b)
+    return max(begin, other_begin) < min(end, other_end)
 
 
 def _span(array: Array) -> tuple[int, int]:

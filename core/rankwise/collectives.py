@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from rankwise import check
+from rankwise.arrays import is_sparse
 from rankwise.calling import finish, require_uneven, terms
 from rankwise.deadline import Timeout
 from rankwise.process_group import GroupLike, ProcessGroup
@@ -67,13 +70,22 @@ def all_reduce(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None:
-    """Reduce the arrays of all ranks, element by element, and leave the result in every rank's array."""
+    """Reduce the arrays of all ranks, element by element, and leave the result in every rank's array.
+
+    On backends with the feature `sparse` the arrays may be of `scipy.sparse` (CSR, CSC or COO, with SUM). Their content
+    is replaced: sorted, each place once, with an element wherever any rank had one.
+    """
     pg = resolve(group, "all_reduce")
     if pg is None:
         return None
-    array = check.output_array(pg, "all_reduce", "tensor", tensor)
+    if type(tensor) is not np.ndarray and is_sparse(tensor):
+        array, given = check.sparse_elements(pg, "all_reduce", "tensor", tensor, op), tensor
+    else:
+        array = given = check.output_array(pg, "all_reduce", "tensor", tensor)
     lane = pg.lane(array, "all_reduce", check.reduce_op(pg, "all_reduce", op, array))
-    return finish(pg, lane.all_reduce(array, op, *terms(pg, array, "all_reduce", async_op, timeout)), tensor, async_op)
+    if given is not array:
+        pg.require_feature("sparse", "cpu", "all_reduce")
+    return finish(pg, lane.all_reduce(given, op, *terms(pg, array, "all_reduce", async_op, timeout)), tensor, async_op)
 
 
 def reduce(
@@ -254,6 +266,8 @@ def all_to_all(
         return None
     outs = check.array_list(pg, "all_to_all", "output_tensor_list", output_tensor_list, writable=True)
     ins = check.array_list(pg, "all_to_all", "input_tensor_list", input_tensor_list, writable=False)
+    check.same_kind(pg, "all_to_all", ins[0], "the first input", [*ins, *outs], "the arrays")
+    check.apart(pg, "all_to_all", "output_tensor_list", outs, ins)
     work = _exchange(pg, "all_to_all", outs, ins, async_op, timeout)
     return finish(pg, work, output_tensor_list, async_op)
 
@@ -276,6 +290,8 @@ def all_to_all_single(
     array = check.input_array(pg, "all_to_all_single", "input", input)
     outs = check.split_parts(pg, "all_to_all_single", "output", whole, output_split_sizes)
     ins = check.split_parts(pg, "all_to_all_single", "input", array, input_split_sizes)
+    check.same_kind(pg, "all_to_all_single", array, "input", [whole], "output")
+    check.apart(pg, "all_to_all_single", "output", [whole], [array])
     work = _exchange(pg, "all_to_all_single", outs, ins, async_op, timeout)
     return finish(pg, work, output, async_op)
 
@@ -302,10 +318,8 @@ reduce_scatter_tensor = reduce_scatter_single
 def _exchange(
     pg: ProcessGroup, op: str, outs: list[Any], ins: list[Any], async_op: bool, timeout: Timeout | None
 ) -> Work:
-    check.same_kind(pg, op, ins[0], "the first input", [*ins, *outs], "the arrays")
     mine = pg.rank()
     check.same_size(pg, op, outs[mine], "this rank's own output part", ins[mine], "its own input part")
-    check.apart(pg, op, "the output", outs, ins)
     require_uneven(pg, op, outs, ins)
     lane = pg.lane(ins[0], "all_to_all")
     return lane.all_to_all(outs, ins, *terms(pg, ins[0], "all_to_all", async_op, timeout))

@@ -60,6 +60,10 @@ class Runtime(NamedTuple):
     store: Store | None = None
 
 
+def _look() -> None:
+    """Return: nobody is known to have died."""
+
+
 @dataclass(frozen=True)
 class Context:
     """All that a backend is told about the group that it serves.
@@ -89,7 +93,7 @@ class Context:
     store: Store | None = None
     options: Any = None
     parent: Communicator | None = None
-    look: Callable[[], None] = lambda: None
+    look: Callable[[], None] = _look
 
     @classmethod
     def plain(cls, store: Store | None, rank: int, size: int, timeout: Timeout) -> Context:
@@ -242,7 +246,10 @@ class Communicator(ABC):
         )
 
     def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
-        """Reduce the arrays of all ranks, element by element, into everyone's array."""
+        """Reduce the arrays of all ranks, element by element, into everyone's array.
+
+        With the feature `sparse`, `array` may also be a sparse array of scipy, whose content is replaced by the sum.
+        """
         return self._collective(
             Fingerprint.of("all_reduce", array, op),
             lambda deadline, counts: derived.all_reduce(self, array, op, deadline),

@@ -20,7 +20,7 @@ __all__ = ["IssueOrder"]
 
 Operation = Callable[[], None]
 #: What to do with the error of an operation whose time has passed before its turn came: the order is broken then.
-GiveUp = Callable[[DistError], DistError]
+GiveUp = Callable[[DistError], DistError | None]
 
 
 class _QueuedWork(FutureWork):
@@ -43,7 +43,7 @@ class _QueuedWork(FutureWork):
             late = DistTimeoutError(
                 f"not done within {self._deadline.timeout_s:g} s: operations before it in the group take longer"
             )
-            self.fail(self._give_up(late))
+            self.fail(self._give_up(late) or late)
             return super().wait()
 
 

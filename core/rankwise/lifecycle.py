@@ -117,7 +117,7 @@ def init_process_group(
     try:
         place = join(world, config, init_method, world_size, rank, store, deadline)
         world.store, everyone = place.store, tuple(range(place.size))
-        world.watcher = _watch().watcher(world, place.rank, place.size)
+        world.watcher = _watch().begin(world, place.rank, place.size)
         plan = Plan("default", everyone, place.rank, config, timeout_s, place.store, group_name, pg_options, index)
         world.default = make_group(world, plan, deadline)
     except BaseException:

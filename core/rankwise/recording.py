@@ -118,10 +118,9 @@ class Trail:
         frame = sys._getframe(2)
         if frame.f_code.co_filename not in _outside:
             frame = _program(frame)
+        nbytes, dtype, what = array.nbytes, array.dtype, (peer, tag)
         code, number, me, now = frame.f_code, self._messages(), get_ident(), monotonic_ns()
-        entry = [
-            self, op, number, (peer, tag), array.nbytes, array.dtype, code, frame.f_lasti, me, now, 0, ""
-        ]  # fmt: skip
+        entry = [self, op, number, what, nbytes, dtype, code, frame.f_lasti, me, now, 0, ""]
         self.message_begun = entry
         self._add(entry)
         return entry

@@ -539,8 +539,8 @@ def test_a_forked_child_does_not_write_its_parents_record(start: Start, tmp_path
 
 
 def test_a_forked_child_with_a_world_of_its_own_writes_its_own_record(start: Start, tmp_path: Path) -> None:
-    program = start("fork", "again", "exit", RANKWISE_TRACE_DIR=str(tmp_path / "out"))
-    assert program.read() == "0"
+    program = start("fork", "again", RANKWISE_TRACE_DIR=str(tmp_path / "out"))
+    assert [program.read(), program.read()] == ["0", "ready"]
     record = json.loads((tmp_path / "out/rank0.json").read_text())
     assert record["reason"] == "SIGUSR1"
     assert record["pid"] != program.process.pid

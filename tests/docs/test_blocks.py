@@ -54,7 +54,10 @@ class Block(NamedTuple):
 
 
 def blocks_of(page):
-    text = page.read_text()
+    return blocks_in(page.read_text(), page)
+
+
+def blocks_in(text, page):
     matches = list(BLOCK.finditer(text))
     found = []
     for index, match in enumerate(matches):
@@ -135,7 +138,9 @@ def test_programs_run_and_print_what_is_shown(block, tmp_path):
         done = run(command, tmp_path, **alone)
     assert done.returncode == 0, f"{block.place} failed:\n{done.stdout}{done.stderr}"
     if block.shown is not None:
-        assert matches(block.shown, done.stdout, in_order(block.shown) and not block.how), f"{block.place} printed:\n{done.stdout}"
+        assert matches(block.shown, done.stdout, in_order(block.shown) and not block.how), (
+            f"{block.place} printed:\n{done.stdout}"
+        )
 
 
 @pytest.mark.parametrize("page", TYPED, ids=lambda page: str(page.relative_to(ROOT)))
@@ -146,7 +151,10 @@ def test_a_page_typed_in_line_by_line(page, tmp_path):
         elif block.language == "bash" and block.how in ("", "exit"):
             done = run(["bash", "-euc", block.body], tmp_path)
             said = done.stdout + done.stderr
-            assert done.returncode == int(block.what or 0), f"{block.place} ended with {done.returncode}:\n{said}"
+            hint = "if it cannot run here, say so: <!-- not run: reason -->"
+            assert done.returncode == int(block.what or 0), (
+                f"{block.place} ended with {done.returncode}; {hint}\n{said}"
+            )
             if block.shown is not None:
                 assert matches(block.shown, said, in_order(block.shown)), f"{block.place} printed:\n{said}"
 
@@ -173,6 +181,29 @@ def test_the_comparison_can_fail():
     assert not matches("a\nb\n", "a\nb\nc\n", ordered=False)
     assert not matches("b\na\n", "a\nb\n")
     assert not matches("a\n", "a\nb\n")
+
+
+def test_blocks_are_found_with_what_is_said_about_them():
+    page = ROOT / "docs" / "none.md"
+    lines = [
+        "<!-- ranks: 2 -->",
+        "```python",
+        "print(1)",
+        "```",
+        "",
+        "```text",
+        "1",
+        "```",
+        "  ```yaml",
+        "  a: 1",
+        "  ```",
+    ]
+    found = [*blocks_in("\n".join(lines) + "\n", page)]
+    assert [(b.line, b.language, b.how, b.what, b.body, b.shown) for b in found] == [
+        (3, "python", "ranks", "2", "print(1)\n", "1\n"),
+        (7, "text", "", "", "1\n", None),
+        (10, "yaml", "", "", "a: 1\n", None),
+    ]
 
 
 # ---------------------------------------------------------------------- commands that are not run

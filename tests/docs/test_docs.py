@@ -76,6 +76,11 @@ def test_the_launchers_exit_codes_are_listed():
     assert rows == {str(int(code)): sentence for code, sentence in DESCRIPTIONS.items()}
 
 
+def test_every_example_is_shown():
+    shown = re.findall(r'"(examples/[^"]+)"', text("examples.md"))
+    assert sorted(shown) == sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("examples/*.py"))
+
+
 def test_every_command_is_listed():
     rows = dict(re.findall(r"^\| `rankwise (\w+)` \| (.+) \|$", text("command-line.md"), re.MULTILINE))
     assert list(rows) == list(COMMANDS)

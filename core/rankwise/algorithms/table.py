@@ -23,7 +23,7 @@ from rankwise.algorithms import (
 )
 from rankwise.algorithms.steps import Rounds
 
-__all__ = ["ALGORITHMS", "CHOICES", "Cost", "algorithm", "choose", "costs"]
+__all__ = ["ALGORITHMS", "CHOICES", "MIXED", "NETWORK", "Choice", "Cost", "algorithm", "choose", "costs", "fitting"]
 
 ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType(
     {
@@ -82,6 +82,38 @@ CHOICES: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
     }
 )
 
+#: Likewise for backends that compare calls over connections with data alongside, and that combine while they receive.
+#: "along": with the comparison; "exchange": two ranks swap all; "streamed": shares, in segments; "direct": all pairs at
+#: once; "derived": by the table above.
+NETWORK: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
+    {
+        "all_reduce": (
+            *(Choice("along", (256 << 10) // (ranks - 1), ranks) for ranks in (2, 3, 5, 8)),
+            Choice("exchange", 16 << 20, 2),
+            Choice("streamed", None, 16),
+            Choice("derived"),
+        ),
+        "reduce_scatter": (Choice("along", 256 << 10, 8), Choice("streamed", None, 8), Choice("derived")),
+        "broadcast": (Choice("along", 256 << 10, 2), Choice("along", 64 << 10, 8), Choice("derived")),
+        "reduce": (*(Choice("along", (256 << 10) // (ranks - 1), ranks) for ranks in (2, 3, 5, 8)), Choice("derived")),
+        "barrier": (Choice("along", None, 8), Choice("derived")),
+        **{
+            op: (Choice("direct", None, 8), Choice("derived"))
+            for op in ("all_gather", "gather", "scatter", "all_to_all")
+        },
+    }
+)
+#: For several hosts with several ranks on some. "hosts": shared memory inside, the network between.
+MIXED: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
+    {
+        "all_reduce": (Choice("along", 2 << 10), Choice("hosts")),
+        "broadcast": (Choice("along", 2 << 10), Choice("hosts")),
+        "barrier": (Choice("along"),),
+        **{op: (Choice("hosts"),) for op in ("all_gather", "reduce_scatter")},
+        **{op: (Choice("derived"),) for op in ("reduce", "gather", "scatter", "all_to_all")},
+    }
+)
+
 
 class Cost(NamedTuple):
     """What one rank does: rounds, and bytes sent."""
@@ -90,14 +122,19 @@ class Cost(NamedTuple):
     nbytes: int
 
 
-def choose(op: str, nbytes: int, size: int) -> str:
-    """Return the name of the algorithm for an operation on `nbytes` bytes and `size` ranks."""
-    for choice in CHOICES[op]:
+def fitting(op: str, nbytes: int, size: int, table: Mapping[str, tuple[Choice, ...]] = CHOICES) -> Choice:
+    """Return the line of a table for an operation on `nbytes` bytes and `size` ranks."""
+    for choice in table[op]:
         if (choice.max_nbytes is None or nbytes <= choice.max_nbytes) and (
             choice.max_ranks is None or size <= choice.max_ranks
         ):
-            return choice.name
+            return choice
     raise LookupError(f"the table of {op} ends with a bound")
+
+
+def choose(op: str, nbytes: int, size: int) -> str:
+    """Return the name of the algorithm for an operation on `nbytes` bytes and `size` ranks."""
+    return fitting(op, nbytes, size).name
 
 
 def algorithm(op: str, nbytes: int, size: int) -> Callable[..., Rounds]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from rankwise.cli.commands import CommandError
-from rankwise.cli.launching import pick_backend
+from rankwise.cli.launching import environment, pick_backend
 from rankwise.cli.text import columns, marked
 from rankwise.registry import registry
 
@@ -44,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from rankwise.testing import conformance
 
     _check(options.backend, options.device)
+    os.environ.update(environment())
     with tempfile.TemporaryDirectory(prefix="rankwise-") as folder:
         report = options.report or Path(folder, "report.json")
         asked = ["-q", "--report", str(report.absolute()), *(["--launch", options.launch] if options.launch else [])]

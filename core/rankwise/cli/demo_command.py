@@ -27,6 +27,15 @@ examples:
   rankwise demo -n 8 --backend mpi"""
 
 
+_READ_ON = """
+What was exchanged: after every step the gradients, by all_reduce; and once, at
+the beginning, the parameters, by broadcast. The program, in some hundred lines:
+  {program}
+Read on: `rankwise backends` tells what each backend can do, `rankwise bench`
+how fast it is, `rankwise doctor` what is wrong, if anything is; and docs/ has
+the first five minutes."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("-n", type=int, default=4, metavar="N", help="number of processes; default 4")
@@ -57,9 +66,5 @@ def run(options: argparse.Namespace) -> int:
             table.follow(process.stdout)
         code = process.wait()
     if code == 0:
-        print("\nWhat was exchanged: the gradients after every step, by all_reduce; the parameters once, by broadcast.")
-        print("The whole program, in some hundred lines:")
-        print(f"  {sys.modules['rankwise.cli'].__path__[0]}/demo_program.py")
-        print("Read on: rankwise backends (what each backend can do), rankwise doctor (what is wrong, if anything is),")
-        print("rankwise bench (how fast it is), and the first five minutes in the documentation.")
+        print(_READ_ON.format(program=Path(sys.modules["rankwise.cli"].__path__[0], "demo_program.py")))
     return code

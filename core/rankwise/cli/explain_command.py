@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rankwise.algorithms.simulator import simulate
-from rankwise.algorithms.table import ALGORITHMS, CHOICES, Choice, choose, costs
+from rankwise.algorithms.table import ALGORITHMS, CHOICES, MIXED, NETWORK, Choice, choose, costs, fitting
 from rankwise.cli.commands import CommandError
 from rankwise.cli.text import columns, format_nbytes, format_seconds, parse_nbytes
 
@@ -22,6 +22,20 @@ examples:
 
 #: Rings and all-pairs algorithms have as many messages as there are pairs of ranks; more takes minutes.
 _MOST_RANKS = 256
+_MEANING = {
+    True: "It is that of collectives derived from send and receive; a backend's own may have another.",
+    False: "It is that of the backend gloo between hosts, where",
+}
+_NAMES = {
+    "along": "along: the data goes with the comparison of the calls",
+    "exchange": "exchange: two ranks send each other everything, in segments that are added up as they come",
+    "streamed": "streamed: each rank reduces its share, in segments, and sends it round while others come",
+    "direct": "direct: everyone sends to everyone at once",
+    "hosts": "hosts: shared memory inside each host, its ranks side by side between hosts",
+    "derived": "derived: the collective is derived from send and receive, by a table of its own (--hosts 1)",
+}
+#: Which of the simulated algorithms sends the same messages.
+_LIKE = {"exchange": "recursive_doubling", "streamed": "two_shot"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,13 +57,14 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(f"there is no collective {op!r}; there are {', '.join(CHOICES)}", 2)
     if not 1 <= options.hosts <= size:
         raise CommandError(f"{size} rank(s) cannot be on {options.hosts} host(s)", 2)
-    chosen = choose(op, nbytes, size)
+    table = CHOICES if options.hosts == 1 else NETWORK if options.hosts == size else MIXED
+    taken = fitting(op, nbytes, size, table)
+    chosen = choose(op, nbytes, size) if taken.name in ("derived", "direct") else _LIKE.get(taken.name, taken.name)
     of = "" if op == "barrier" else f" of {format_nbytes(nbytes)}"
-    print(f"{op}{of} on {size} rank(s), {options.hosts} host(s): {chosen}\n")
+    print(f"{op}{of} on {size} rank(s), {options.hosts} host(s): {taken.name}\n")
     print("The table that all ranks go by; the first line that fits counts:")
-    taken = next(choice for choice in CHOICES[op] if _fits(choice, nbytes, size))
-    print("\n".join(f"  {'->' if choice is taken else '  '} {_line(choice)}" for choice in CHOICES[op]))
-    print("\nIt is that of collectives derived from send and receive; a backend's own may have another.")
+    print("\n".join(f"  {'->' if choice is taken else '  '} {_line(choice)}" for choice in table[op]))
+    print("\n".join([f"\n{_MEANING[table is CHOICES]}", *(f"  {_NAMES[name]}" for name in _named(table[op]))]))
     if size > _MOST_RANKS:
         print(f"Not simulated: more than {_MOST_RANKS} ranks take too long here.")
     else:
@@ -82,9 +97,8 @@ def _nbytes(text: str) -> int:
         raise CommandError(str(error), 2) from error
 
 
-def _fits(choice: Choice, nbytes: int, size: int) -> bool:
-    few = choice.max_ranks is None or size <= choice.max_ranks
-    return few and (choice.max_nbytes is None or nbytes <= choice.max_nbytes)
+def _named(choices: tuple[Choice, ...]) -> list[str]:
+    return [name for name in dict.fromkeys(choice.name for choice in choices) if name in _NAMES]
 
 
 def _line(choice: Choice) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import TracebackType
 from typing import Any
@@ -16,7 +17,7 @@ class Progress:
 
     def __init__(self, total: int) -> None:
         self._total, self._done = max(total, 1), 0
-        self._looking = sys.stderr.isatty()
+        self._looking = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._rich: Any = _rich_bar() if self._looking else None
         if self._rich is not None:
             self._task = self._rich.add_task("", total=total)

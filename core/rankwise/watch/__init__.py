@@ -1,6 +1,6 @@
 """Watching over a job: what each rank has called, who is alive, and what to say when nothing moves any more.
 
-`watcher`, `start` and `stop` are called by `init_process_group` and at the end; the core knows nothing else of this
+`begin`, `start` and `stop` are called by `init_process_group` and at the end; the core knows nothing else of this
 folder.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rankwise.world import World
 
-__all__ = ["start", "stop", "watcher"]
+__all__ = ["begin", "start", "stop"]
 
 
 def start(world: World) -> None:
@@ -28,7 +28,7 @@ def stop(world: World, reason: str) -> None:
     dump.remove(world, reason)
 
 
-def watcher(world: World, rank: int, size: int) -> Any:
+def begin(world: World, rank: int, size: int) -> Any:
     """Return what sees who lives, for a world that has other processes in it and a store in common with them."""
     from rankwise.store import HashStore, PrefixStore
 

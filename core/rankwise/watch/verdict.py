@@ -39,7 +39,7 @@ def unpack(content: Any) -> DistError:
         if "rank" in content:
             return PeerDiedError(int(content["rank"]), str(content["host"]), str(content["cause"]))
         return _KINDS[content["kind"]](str(content["text"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise ProtocolError("what should tell of another rank's error is malformed") from error
 
 

@@ -1,27 +1,25 @@
-"""The watcher: one thread of each rank that sees who lives, and sees to it that all ranks raise the same error.
+"""The watcher of each rank: it sees who lives, and sees to it that all ranks raise the same error.
 
-It alone talks to the store about such things. Whoever wants something of it waits for so long and no longer, so that a
-store that stands still cannot keep an operation beyond its deadline. Nothing here ever raises into the program.
+Its thread alone talks to the store about such things. Whoever asks it waits for so long and no longer, so that a store
+that stands still cannot keep an operation beyond its deadline.
 """
 
 from __future__ import annotations
 
-import contextvars
 import copy
 import json
-import os
-import selectors
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rankwise.errors import DistError, DistTimeoutError, PeerDiedError
 from rankwise.store import PrefixStore, Store
+from rankwise.watch.background import Background
 from rankwise.watch.heartbeat import Beats, setting
 from rankwise.watch.liveness import Processes
+from rankwise.watch.meeting import Meeting
 from rankwise.watch.report import absentees, describe_absentees, sentence
 from rankwise.watch.verdict import Log, Verdict
 
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
     from rankwise.world import World
 
 __all__ = ["Watcher"]
-
-T = TypeVar("T")
-
 
 #: How long an operation that has failed, or is late, waits for what the others say.
 _ASK_S = 0.03
@@ -48,7 +43,7 @@ _FIRST_BEAT_S = 0.05
 _LATE_BEATS = 2.0
 
 
-class Watcher:
+class Watcher(Background):
     """Watches over one life of the default group, whose store must be shared with other processes.
 
     Args:
@@ -64,7 +59,7 @@ class Watcher:
     ) -> None:
         self._world, self._progress = world, progress
         self._rank, self._size = rank, size
-        self._every_s = setting("RANKWISE_HEARTBEAT_S", 1.0)
+        super().__init__(_FIRST_BEAT_S, setting("RANKWISE_HEARTBEAT_S", 1.0))
         self._limit_s = setting("RANKWISE_HEARTBEAT_LIMIT_S", 5.0)
         self._warn_s = setting("RANKWISE_WARN_AFTER_S", 60.0)
         #: Who serves the store that `init_process_group` has made; of others' stores nobody knows.
@@ -76,36 +71,26 @@ class Watcher:
         self._log = Log(place, self._rank, self._heard)
         self._beats = Beats(place, self._rank)
         self._processes = Processes(rank)
-        self._jobs: deque[Callable[[], object]] = deque()
         self._dead: list[PeerDiedError] = []
-        self._meetings: list[_Meeting] = []
+        self._meetings: list[Meeting] = []
         self._warned: set[tuple[str, int]] = set()
         self._judged_at = 0.0
         self._silence_counts_from = monotonic()
-        self._stopping = False
-        self._wake_read, self._wake_write = os.pipe()
-        for end in (self._wake_read, self._wake_write):
-            os.set_blocking(end, False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._wake_read, selectors.EVENT_READ)
-        self._pid = os.getpid()
-        run = contextvars.copy_context().run  # callbacks of works find the caller's world
-        self._thread = threading.Thread(target=run, args=(self._run,), name="rankwise watch", daemon=True)
-        self._thread.start()
+        self.begin()
 
     # ------------------------------------------------------------------ what communicators and the program ask
 
     def settle(self, context: Context, error: DistError) -> DistError:
         """Return the error that all ranks raise for a group that has failed here with `error`."""
-        return self._ask(lambda: self._judge(context, error), _ASK_S) or error
+        return self.ask(lambda: self._judge(context, error), _ASK_S) or error
 
     def announce(self, context: Context, error: DistError) -> None:
         """Tell the others why a group has ended; waits for nothing."""
-        self._do(lambda: self._judge(context, error))
+        self.do(lambda: self._judge(context, error))
 
     def explain(self, context: Context, error: DistTimeoutError, waited_for: tuple[int, ...]) -> DistTimeoutError:
         """Return a time-out's error with what is known of the ranks that it is due to."""
-        return self._ask(lambda: self._explain(context, error, waited_for), _ASK_S) or error
+        return self.ask(lambda: self._explain(context, error, waited_for), _ASK_S) or error
 
     @contextmanager
     def meeting(self, place: Store, ranks: tuple[int, ...], what: str) -> Iterator[Callable[[], None]]:
@@ -116,103 +101,35 @@ class Watcher:
             ranks: All who must come.
             what: What the verdict begins with.
         """
-        meeting = _Meeting(place, ranks, what)
-        self._do(lambda: self._attend(meeting))
+        meeting = Meeting(place, ranks, what)
+        self.do(lambda: self._attend(meeting))
         try:
             yield meeting.look
         finally:
-            self._do(lambda: self._meetings.remove(meeting))
+            self.do(lambda: self._meetings.remove(meeting))
 
     def stop(self) -> None:
-        """End; a daemon thread that is stuck in a store is left alone."""
-        if self._pid != os.getpid():
-            return
-        self._stopping = True
-        self._wake()
-        if self._thread is not threading.current_thread():
-            self._thread.join(4 * _ASK_S)
+        """End; the host of the store stays until the others can have read the last verdict."""
+        super().stop()
         hosts_store = getattr(self._world.owned_store, "is_master", False)
         if hosts_store and self._judged_at:
             sleep(max(0.0, self._judged_at + _STAY_S - monotonic()))
 
-    # ------------------------------------------------------------------ the thread
+    # ------------------------------------------------------------------ what the thread does
 
-    def _run(self) -> None:
-        beat_at = monotonic() + min(_FIRST_BEAT_S, self._every_s)
-        while not self._stopping:
-            self._rest(beat_at - monotonic())
-            self._work_off()
-            now = monotonic()
-            if now >= beat_at and not self._stopping:
-                if now - beat_at > _LATE_BEATS * self._every_s:
-                    self._silence_counts_from = now
-                    self._beats.forgive()
-                self._guarded(self._beat)
-                beat_at = max(beat_at + self._every_s, monotonic())
-        self._work_off()
-        self._guarded(lambda: self._beats.give(self._progress(), left=True))
-        self._give_back()
+    def round(self, late_s: float) -> None:
+        """Give a sign of life, and look for those of others."""
+        if late_s > _LATE_BEATS * self._every_s:
+            self._silence_counts_from = monotonic()
+            self._beats.forgive()
+        self._beat()
 
-    def _rest(self, timeout_s: float) -> None:
-        timeout = None if timeout_s == float("inf") else max(0.0, timeout_s)
-        for key, _ in self._selector.select(timeout):
-            if key.data is None:
-                with suppress(OSError):
-                    os.read(self._wake_read, 512)
-            else:
-                self._selector.unregister(key.fd)
-                self._guarded(lambda peer=key.data: self._ended(peer))  # type: ignore[misc]
-
-    def _work_off(self) -> None:
-        while self._jobs:
-            self._guarded(self._jobs.popleft())
-
-    def _guarded(self, step: Callable[[], object]) -> None:
-        """Do something that needs the store, as long as there is one."""
+    def farewell(self) -> None:
+        """Tell the others that this rank goes in good order."""
         try:
-            step()
-        except DistError:
-            pass  # the store stands still, perhaps for a moment, or is gone
-        except Exception as error:  # a flaw in here must not become the program's
-            import logging
-
-            logging.getLogger("rankwise").debug("the watcher has met an error", exc_info=error)
-
-    def _do(self, job: Callable[[], object]) -> None:
-        if self._thread is threading.current_thread():
-            self._guarded(job)
-        elif not self._stopping and self._pid == os.getpid():
-            self._jobs.append(job)
-            self._wake()
-
-    def _ask(self, job: Callable[[], T], limit_s: float) -> T | None:
-        """Have the thread do something; None if it takes too long, or fails."""
-        answer: list[T] = []
-        done = threading.Event()
-
-        def answered() -> None:
-            try:
-                answer.append(job())
-            finally:
-                done.set()
-
-        if not self._thread.is_alive():
-            return None
-        self._do(answered)
-        if self._thread is not threading.current_thread():
-            done.wait(limit_s)
-        return answer[0] if answer else None
-
-    def _wake(self) -> None:
-        with suppress(OSError):  # full, or given back: it needs no waking
-            os.write(self._wake_write, b"w")
-
-    def _give_back(self) -> None:
-        self._selector.close()
-        self._processes.close()
-        os.close(self._wake_read)
-        write, self._wake_write = self._wake_write, -1
-        os.close(write)
+            self._beats.give(self._progress(), left=True)
+        finally:
+            self._processes.close()
 
     # ------------------------------------------------------------------ verdicts
 
@@ -249,7 +166,7 @@ class Watcher:
         error = PeerDiedError(peer, self._processes.hosts[peer], cause)
         self._log.settle(Verdict("", error), "", (peer,))
 
-    def _attend(self, meeting: _Meeting) -> None:
+    def _attend(self, meeting: Meeting) -> None:
         self._meetings.append(meeting)
         for error in self._dead:
             meeting.break_up(error)
@@ -286,7 +203,7 @@ class Watcher:
             for rank, card in zip(ranks, cards, strict=False):
                 descriptor = self._processes.add(rank, json.loads(card))
                 if descriptor is not None:
-                    self._selector.register(descriptor, selectors.EVENT_READ, rank)
+                    self.hear(descriptor, partial(self._ended, rank))
         return self._processes
 
     def _doubt_host(self, progress: dict[str, Any]) -> None:
@@ -358,26 +275,6 @@ class Watcher:
         text = f"{describe(step)} on group {name!r}, rank {self._rank}: not done for {step['age_s']:.0f} s"
         told = self._explain(group.communicators()[0].context, DistTimeoutError(text), peers)
         logging.getLogger("rankwise").warning("%s", told)
-
-
-class _Meeting:
-    """A place where some ranks wait for each other."""
-
-    def __init__(self, place: Store, ranks: tuple[int, ...], what: str) -> None:
-        self._place, self._ranks, self._what = place, ranks, what
-        self._broken: PeerDiedError | None = None
-
-    def break_up(self, error: PeerDiedError) -> None:
-        """End it if a rank that has died must come."""
-        if error.rank in self._ranks and self._broken is None:
-            self._broken = error
-            with suppress(DistError):
-                self._place.compare_set("verdict", "", f"{self._what}{error}")
-
-    def look(self) -> None:
-        """Raise if a rank that must come has died."""
-        if self._broken is not None:
-            raise self._broken
 
 
 def _bounded(store: Store, limit_s: float) -> Store:

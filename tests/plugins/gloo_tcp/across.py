@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import sys
 import time
@@ -92,7 +94,7 @@ def unreachable() -> str:
 
 def parted(timeout_s: float) -> tuple[str, str, float]:
     """Wait until the test has cut the link, then call, and return what is raised and how long that took."""
-    rank, _ = _begin(timeout_s)
+    _begin(timeout_s)
     a = np.ones(4, np.float32)
     dist.all_reduce(a)
     print("ready", flush=True)
@@ -103,3 +105,83 @@ def parted(timeout_s: float) -> tuple[str, str, float]:
     except DistError as error:
         return type(error).__name__, str(error), time.perf_counter() - start
     return "", "", 0.0
+
+
+def shape() -> tuple[list[int], bool]:
+    """Return the ranks with whom this one shares memory, and whether it does."""
+    _begin()
+    comm = current().default.communicators()[0]
+    found = list(comm.local.context.global_ranks), comm.local.board is not None
+    dist.barrier()
+    dist.destroy_process_group()
+    return found
+
+
+def between_nbytes() -> int:
+    """Return how many bytes this rank has sent to other hosts for an all_reduce of 4 MiB."""
+    _begin()
+    a = np.ones(1 << 20, np.float32)
+    dist.all_reduce(a)
+    before = _sent_nbytes()
+    dist.barrier()
+    dist.all_reduce(a)
+    dist.barrier()
+    sent = _sent_nbytes() - before
+    dist.barrier()
+    dist.destroy_process_group()
+    return sent
+
+
+def _sent_nbytes() -> int:
+    with open("/sys/class/net/eth0/statistics/tx_bytes", encoding="ascii") as file:
+        return int(file.read())
+
+
+def disagree() -> list[str]:
+    """Return what the ranks hear when one of them makes another call, and whether the group is as good as before."""
+    rank, size = _begin()
+    heard = []
+    for odd, count in ((1, 3), (size - 1, 100_000)):
+        a = np.ones(count, np.float32)
+        try:
+            dist.all_reduce(a, dist.ReduceOp.MAX if rank == odd else dist.ReduceOp.SUM)
+        except dist.CollectiveMismatchError as error:
+            heard.append(f"{error} {error.odd_ranks}")
+        a = np.ones(count, np.float32)
+        dist.all_reduce(a)
+        assert (a == size).all()
+    dist.destroy_process_group()
+    return heard
+
+
+def somebody_dies(victim: int) -> tuple[str, int] | None:
+    """Return whom the survivors of a rank that kills itself hear of."""
+    rank, _ = _begin()
+    a = np.ones(10, np.float32)
+    dist.all_reduce(a)
+    try:
+        for _ in range(1000):
+            if rank == victim:
+                print("None", flush=True)
+                os.kill(os.getpid(), signal.SIGKILL)
+            dist.all_reduce(a)
+    except DistError as error:
+        return type(error).__name__, getattr(error, "rank", -1)
+    return None
+
+
+def at_once_and_in_groups() -> str:
+    """Run asynchronous collectives, and groups that cut through the hosts."""
+    rank, size = _begin()
+    arrays = [np.full(count, rank, np.float32) for count in (5, 70_000, 3, 500_000)]
+    for work in [dist.all_reduce(array, async_op=True) for array in arrays]:
+        work.wait()
+    assert all((array == sum(range(size))).all() for array in arrays)
+    groups = [(dist.new_group(list(ranks)), ranks) for ranks in ((0, 2), (0, 1), (0, 1, 3))]
+    for group, members in groups:
+        if rank in members:
+            a = np.full(60_000, rank, np.float64)
+            dist.all_reduce(a, group=group)
+            assert (a == sum(members)).all()
+    dist.destroy_process_group()
+    return "right"

@@ -10,11 +10,15 @@ pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not instal
 
 from rankwise.testing import RankPool
 
-TRANSPORTS = ("tcp", "shm")
+#: In "copied" nobody may read another process's memory, as in many containers.
+TRANSPORTS = ("tcp", "shm", "copied")
 
 
 @pytest.fixture(scope="module", params=TRANSPORTS)
 def pool(request: pytest.FixtureRequest) -> Iterator[RankPool]:
     """Three ranks that use one transport."""
-    with RankPool(3, env={"RANKWISE_GLOO_TRANSPORT": request.param, "PYTHONFAULTHANDLER": "1"}) as pool:
+    env = {"RANKWISE_GLOO_TRANSPORT": request.param, "PYTHONFAULTHANDLER": "1"}
+    if request.param == "copied":
+        env.update(RANKWISE_GLOO_TRANSPORT="shm", RANKWISE_GLOO_PEER_MEMORY="off")
+    with RankPool(3, env=env) as pool:
         yield pool

@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[2] / "benchmarks"))
-from two_hosts import Hosts, forbidden
+from two_hosts import Hosts, forbidden  # noqa: E402
 
 __all__ = ["Hosts", "forbidden", "results", "run", "started"]
 
@@ -22,7 +22,9 @@ PORT = 29444
 
 
 @contextmanager
-def started(hosts: Hosts, folder: Path, where: list[int], call: str, **env: str) -> Iterator[list[subprocess.Popen[str]]]:
+def started(
+    hosts: Hosts, folder: Path, where: list[int], call: str, **env: str
+) -> Iterator[list[subprocess.Popen[str]]]:
     """Run a call of `across` on one process for each number in `where`, which tells its host."""
     secret = folder / "secret"
     if not secret.exists():

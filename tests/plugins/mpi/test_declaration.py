@@ -132,3 +132,27 @@ def test_one_process_without_a_launcher_is_a_world_of_one(python):
         "print(dist.get_world_size(), array.sum()); dist.destroy_process_group()"
     )
     assert python(code) == "1 3.0"
+
+
+def test_a_work_that_two_threads_look_at_is_finished_once(python):
+    code = """
+import types
+import mpi4py; mpi4py.rc.initialize = False
+from rankwise_mpi.works import RequestWork
+
+finished = []
+owner = types.SimpleNamespace(forget=lambda work: None)
+request = types.SimpleNamespace(Test=lambda: True)
+work = RequestWork(owner, "all_reduce", 1.0, request, None, lambda: finished.append(1))
+
+class EndsMeanwhile:
+    def acquire(self, blocking):
+        work._looking = types.SimpleNamespace(acquire=lambda blocking: True, release=lambda: None)
+        work.poll()  # as another thread does between the two steps of this one
+        return True
+    def release(self): pass
+
+work._looking = EndsMeanwhile()
+print(work.poll(), len(finished))
+"""
+    assert python(code) == "True 1"

@@ -6,12 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler to make libraries with")
+pytestmark = [
+    pytest.mark.skipif(COMPILER is None, reason="there is no C compiler to make libraries with"),
+    pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed here, and would be found"),
+]
 
 DRIVER = "int cuInit(unsigned flags) { return 0; }\n"
 MANAGEMENT = """
@@ -88,12 +92,6 @@ def test_a_driver_without_devices(machine: Machine) -> None:
 
 
 def test_a_device_without_cupy(machine: Machine) -> None:
-    try:
-        import cupy  # noqa: F401
-    except ImportError:
-        pass
-    else:
-        pytest.skip("CuPy is installed here, and would be found")
     machine.driver()
     assert machine.answer() == ("False", "CuPy is not installed", "pip install 'rankwise-nccl[cuda12]'")
 

@@ -19,6 +19,7 @@ _OPS = {
     "any_source": "recv",
     "short_messages": "recv",
     "uneven": "all_gather",
+    "sparse": "all_reduce",
     "async": "all_reduce",
 }
 
@@ -82,6 +83,14 @@ def _uneven(rank: int) -> None:
     same(parts[1], np.array([7, 7], np.float32))
 
 
+def _sparse(rank: int) -> None:
+    from scipy.sparse import csr_array
+
+    array = csr_array(np.eye(2) * (rank + 1))
+    dist.all_reduce(array)
+    same(array.toarray(), np.eye(2) * 3)
+
+
 def _asynchronous(rank: int) -> None:
     arrays = [numbers(rank, i) for i in range(3)]
     for work in [begun(dist.all_reduce(array, async_op=True)) for array in arrays]:
@@ -95,5 +104,6 @@ _TRIALS: dict[str, Callable[[int], None]] = {
     "any_source": _any_source,
     "short_messages": _short_messages,
     "uneven": _uneven,
+    "sparse": _sparse,
     "async": _asynchronous,
 }

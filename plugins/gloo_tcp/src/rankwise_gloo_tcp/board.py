@@ -264,5 +264,6 @@ class Board:
         self.areas = empty
         self._words.release()
         self._bytes.release()
+        memory, self._memory = self._memory, empty
         with suppress(BufferError):  # an array of it is still alive somewhere, and closes it when it goes
-            self._memory.close()
+            memory.close()

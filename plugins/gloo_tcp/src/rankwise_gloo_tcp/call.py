@@ -14,7 +14,7 @@ from rankwise.deadline import Deadline
 from rankwise.fingerprint import Fingerprint
 from rankwise_gloo_tcp.board import Board
 
-__all__ = ["Call", "Errand", "Meet", "Messages", "flat"]
+__all__ = ["Barrier", "Call", "Errand", "Meet", "Messages", "flat"]
 
 
 #: Waits for everyone.
@@ -33,13 +33,13 @@ class Call:
     def __init__(self, fingerprint: Fingerprint) -> None:
         self.fingerprint = fingerprint
         self.digest = fingerprint.digest() ^ _salt(type(self).__name__)
-        self._sums: tuple[int, int] | None = None
+        self._about: tuple[int, int, int, int] | None = None
 
-    def sums(self, rank: int) -> tuple[int, int]:
-        """Return `Fingerprint.sums`, computed once."""
-        if self._sums is None:
-            self._sums = self.fingerprint.sums(rank)
-        return self._sums
+    def about(self, rank: int) -> tuple[int, int, int, int]:
+        """Return what `Board.exchange` is told besides the digest."""
+        if self._about is None:
+            self._about = (self.fingerprint.count, *self.fingerprint.sums(rank), self.longest)
+        return self._about
 
     def offer(self, board: Board, given: Any) -> None:
         """Write what the others will want of what this call was given; nothing has been compared yet.
@@ -67,6 +67,16 @@ class Messages(Call):
         self.body(deadline, board.counts())
 
 
+class Barrier(Call):
+    """Nothing but the comparison."""
+
+    def offer(self, board: Board, given: Any) -> None:
+        board.flip()
+
+    def take(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
+        pass
+
+
 class Errand(NamedTuple):
     """A call with the arrays of one time. It stands where the core expects the body of a collective."""
 
@@ -77,7 +87,7 @@ class Errand(NamedTuple):
 
     def keeping(self, target: Array, source: Array) -> Errand:
         """Return this errand with something to copy in the end."""
-        return self._replace(kept=((target, source),))
+        return Errand(self.call, self.given, ((target, source),))
 
 
 def flat(array: Array) -> Array:

@@ -7,13 +7,13 @@ import os
 import platform
 import secrets
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rankwise.deadline import Deadline
 from rankwise.errors import DistTimeoutError, RendezvousError
 from rankwise.store import Store
 
-__all__ = ["Card", "exchange", "machine"]
+__all__ = ["Card", "exchange", "machine", "read_card"]
 
 _LOOK_S = 0.25
 
@@ -31,8 +31,10 @@ class Card(NamedTuple):
         address: Its TCP address; empty if it serves no network.
         port: Its TCP port.
         transport: Which transports it was told to use.
+        integrity: What of the frames between hosts it was told to protect.
         board: Name of the Unix socket where this rank would hand out the board; empty if it can use none.
         cores: The processors that it may use, and how many of them at a time.
+        algorithms: Those that it was told to use.
     """
 
     host: str
@@ -44,8 +46,10 @@ class Card(NamedTuple):
     address: str
     port: int
     transport: str
+    integrity: str
     board: str
     cores: tuple[str, float]
+    algorithms: str = ""
 
     def is_near(self, other: Card) -> bool:
         """Tell whether the two can meet at a Unix socket."""
@@ -54,6 +58,9 @@ class Card(NamedTuple):
     def shares_processes(self, other: Card) -> bool:
         """Tell whether the two know each other's process number."""
         return self.is_near(other) and self.space == other.space
+
+
+_KINDS = [str, str, str, int, int, str, str, int, str, str, str]
 
 
 def machine() -> tuple[str, str]:
@@ -84,13 +91,25 @@ def exchange(
             look()
             if deadline.expired():
                 raise
-    return [_card(json.loads(row), peer) for peer, row in enumerate(rows)], bytes.fromhex(token.decode())
+    return [read_card(row, peer) for peer, row in enumerate(rows)], bytes.fromhex(token.decode())
 
 
-def _card(fields: Any, peer: int) -> Card:
-    if not isinstance(fields, list) or len(fields) != len(Card._fields):
-        raise RendezvousError(f"the address that rank {peer} has published is malformed")
-    return Card(*fields)
+def read_card(row: bytes, peer: int) -> Card:
+    """Return the card that a rank has published.
+
+    Raises:
+        RendezvousError: It is none.
+    """
+    try:
+        card = Card(*json.loads(row))
+        processors, quota = card.cores
+        kinds = [type(field) for field in (*card[:-1], processors)]
+        int(processors, 16)
+        if kinds != [*_KINDS, str] or type(quota) not in (int, float) or not 0 <= card.port < 1 << 16:
+            raise ValueError
+    except (ValueError, TypeError, RecursionError) as error:
+        raise RendezvousError(f"the address that rank {peer} has published is malformed") from error
+    return card
 
 
 def _link(path: str) -> str:

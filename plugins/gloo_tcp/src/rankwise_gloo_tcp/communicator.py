@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.arrays import Array
+from rankwise.arrays import Array, is_sparse
 from rankwise.contract import Communicator, Context
 from rankwise.deadline import Deadline
 from rankwise.errors import (
@@ -18,7 +18,7 @@ from rankwise.errors import (
 from rankwise.fingerprint import Fingerprint, mismatch
 from rankwise.reduce_op import ReduceOp
 from rankwise.work import Work
-from rankwise_gloo_tcp import agreement, staging
+from rankwise_gloo_tcp import agreement, sparse, staging
 from rankwise_gloo_tcp.board import Board
 from rankwise_gloo_tcp.call import Errand, Messages
 from rankwise_gloo_tcp.engine import Engine
@@ -106,7 +106,8 @@ class GlooCommunicator(NetworkCommunicator):
     def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
         """Reduce the arrays of all ranks, element by element, into everyone's array."""
         if type(array) is not np.ndarray:
-            return self._collective(*staging.all_reduce(self, array, op), timeout_s, async_op)
+            how = sparse.all_reduce(self, array) if is_sparse(array) else staging.all_reduce(self, array, op)
+            return self._collective(*how, timeout_s, async_op)
         errand = None if self.prepared is None else self.prepared.all_reduce(array, op)
         if errand is None:
             return self._elsewhere.all_reduce(array, op, timeout_s, async_op)
@@ -165,6 +166,13 @@ class GlooCommunicator(NetworkCommunicator):
         errand = errand.keeping(outs[self.rank], ins[self.rank])
         return self._collective(errand.call.fingerprint, errand, timeout_s, async_op)
 
+    def barrier(self, timeout_s: float, async_op: bool = False) -> Work:
+        """Return once every rank has called."""
+        if self.prepared is None:
+            return super().barrier(timeout_s, async_op)
+        errand = self.prepared.barrier
+        return self._collective(errand.call.fingerprint, errand, timeout_s, async_op)
+
     @property
     def _elsewhere(self) -> Communicator:
         """What runs the collectives that do not go by the board: the core's, once the board has compared the calls."""
@@ -208,7 +216,7 @@ class GlooCommunicator(NetworkCommunicator):
         errand = body if isinstance(body, Errand) else Errand(Messages(fingerprint, body), None)
         call = errand.call
         call.offer(board, errand.given)
-        about = (fingerprint.count, *call.sums(self.rank), call.longest)
+        about = call.about(self.rank)
         if not agreement.compare(board, sequence, call.digest, about, self.context.global_ranks, deadline):
             raise mismatch(self, fingerprint, sequence, deadline)
         call.take(board, self.meet, deadline, errand.given)

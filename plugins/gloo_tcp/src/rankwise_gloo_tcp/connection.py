@@ -6,6 +6,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from hashlib import blake2b
+from hmac import compare_digest
 from typing import Any, NamedTuple, Protocol
 
 from rankwise.errors import ProtocolError
@@ -21,6 +22,7 @@ _BEHIND_NBYTES = 256
 #: While so much is still to come, it is taken in pieces of half of that, as each wake-up costs.
 _LOTS_NBYTES = 256 << 10
 _TAG_NBYTES = 8
+_SEAL_NBYTES = 16
 #: How many pieces go out before the other direction has its turn.
 _SENDS_A_TURN = 8
 _FILLER = memoryview(bytes(1 << 16))
@@ -30,10 +32,11 @@ _GOOD, _BAD = b"\x01", b"\x00"
 
 
 class Guards(NamedTuple):
-    """The keys that guard the headers: of the frames that go out, and of those that come in."""
+    """The keys that guard the headers, and payloads if wanted: of the frames that go out, and of those that come in."""
 
     mine: bytes
     theirs: bytes
+    payloads: bool = False
 
 
 class Incoming(NamedTuple):
@@ -72,6 +75,9 @@ class Connection:
         self.office, self.peer, self.sock, self.guards = office, peer, sock, guards
         self.closed = self.left = False
         self._unit = HEADER_NBYTES + (_TAG_NBYTES if guards else 0)
+        #: How much follows a payload, and what has been made of one that is coming in, if payloads are guarded.
+        self._trailer_nbytes = 1 + (_SEAL_NBYTES if guards and guards.payloads else 0)
+        self._seal: blake2b | None = None
         self._sent = self._received = 0
         self._queue: deque[_Frame] = deque()
         self._parts: list[bytes | memoryview] = []
@@ -174,7 +180,7 @@ class Connection:
             return True
         if self._spoilt:
             self._spoilt = False
-            self._parts = [_BAD]
+            self._parts = [_BAD + bytes(self._trailer_nbytes - 1)]
             return True
         if not self._queue:
             return False
@@ -184,10 +190,16 @@ class Connection:
             head += _tag(self.guards.mine, self._sent, head)
             self._sent += 1
         self._has_payload = payload is not None and len(payload) > 0
+        trailer = _GOOD
+        if self._trailer_nbytes > 1 and header.payload_nbytes:
+            seal = self._new_seal(outwards=True)
+            seal.update(prefix)
+            seal.update(payload or b"")
+            trailer += seal.digest()
         if payload is not None and len(payload):
-            self._parts = [head + prefix, payload, _GOOD]
+            self._parts = [head + prefix, payload, trailer]
         else:
-            self._parts = [head + prefix + _GOOD if prefix else head]
+            self._parts = [head + prefix + trailer if prefix else head]
         return True
 
     def _advance(self, sent: int) -> None:
@@ -209,7 +221,7 @@ class Connection:
                 if self._end - self._start >= self._unit:
                     self._begin()
                     continue
-            elif self._end > self._start:
+            elif self._end - self._start >= (self._trailer_nbytes if self._trailing else 1):
                 self._take_trailer() if self._trailing else self._copy()
                 continue
             try:
@@ -235,6 +247,8 @@ class Connection:
             return count, len(into)
         # The inbox is empty. What is behind the payload comes along, but little of it, as it has to be copied.
         count = self.sock.recvmsg_into((rest, self._view[:_BEHIND_NBYTES]))[0]
+        if self._seal is not None:
+            self._seal.update(rest[:count])
         self._rest = rest[count:]
         self._start, self._end = 0, max(0, count - len(rest))
         if count:
@@ -262,7 +276,7 @@ class Connection:
                 if self._end - self._start < self._unit:
                     return
                 self._begin()
-            elif self._end > self._start:
+            elif self._end - self._start >= (self._trailer_nbytes if self._trailing else 1):
                 self._take_trailer() if self._trailing else self._copy()
             else:
                 return
@@ -274,7 +288,7 @@ class Connection:
                 at = self._start + HEADER_NBYTES
                 expected = _tag(self.guards.theirs, self._received, bytes(self._view[self._start : at]))
                 self._received += 1
-                if expected != self._view[at : at + _TAG_NBYTES]:
+                if not compare_digest(expected, self._view[at : at + _TAG_NBYTES]):
                     raise ProtocolError("a frame's header was changed on its way")
             self._start += self._unit
             incoming = self.office.frame(self, header)
@@ -294,16 +308,28 @@ class Connection:
         else:
             self._rest = incoming.target
         self._whole, self._receiver = incoming.whole, incoming.request
+        if self._trailer_nbytes > 1 and length:
+            self._seal = self._new_seal(outwards=False)
         self._settle()
+
+    def _new_seal(self, outwards: bool) -> blake2b:
+        """Return what takes in the payload of the latest frame."""
+        assert self.guards is not None
+        key, number = (self.guards.mine, self._sent) if outwards else (self.guards.theirs, self._received)
+        return blake2b(number.to_bytes(8, "little"), key=key, digest_size=_SEAL_NBYTES)
 
     def _copy(self) -> None:
         """Move bytes of the payload from the inbox to where they belong."""
         if self._skip:
             count = min(self._skip, self._end - self._start)
             self._skip -= count
+            if self._seal is not None:
+                self._seal.update(self._view[self._start : self._start + count])
         else:
             count = min(len(self._rest), self._end - self._start)
             self._rest[:count] = self._view[self._start : self._start + count]
+            if self._seal is not None:
+                self._seal.update(self._view[self._start : self._start + count])
             self._rest = self._rest[count:]
         self._start += count
         self._settle()
@@ -324,7 +350,12 @@ class Connection:
     def _take_trailer(self) -> None:
         self._trailing = False
         good = self._inbox[self._start] == _GOOD[0]
-        self._start += 1
+        seal, self._seal = self._seal, None
+        said = self._view[self._start + 1 : self._start + self._trailer_nbytes]
+        self._start += self._trailer_nbytes
+        if good and seal is not None and not compare_digest(seal.digest(), said):
+            self.office.lost(self, ProtocolError("a frame's data was changed on its way"))
+            return
         if not good:
             self._doomed, self._whole = self._receiver, _nothing
         self._finish()

@@ -14,7 +14,7 @@ from rankwise.contract import Context
 from rankwise.deadline import Deadline
 from rankwise.errors import DistNetworkError, RendezvousError
 from rankwise.store import PrefixStore
-from rankwise_gloo_tcp import board, cards, cores, hosts, joining_board
+from rankwise_gloo_tcp import board, cards, cores, hosts, joining_board, selection
 from rankwise_gloo_tcp.cards import Card
 from rankwise_gloo_tcp.communicator import GlooCommunicator
 from rankwise_gloo_tcp.engine import Engine
@@ -23,6 +23,7 @@ __all__ = ["create"]
 
 _VARIABLE = "RANKWISE_GLOO_TRANSPORT"
 _TRANSPORTS = ("auto", "tcp", "shm")
+_INTEGRITY = "RANKWISE_GLOO_INTEGRITY"
 _BACKLOG = 1024
 #: How long a wait looks at the socket before it sleeps, where there is a processor for each rank.
 _SPIN_S = 60e-6
@@ -32,8 +33,8 @@ def create(context: Context) -> GlooCommunicator:
     """Make the communicator of one group.
 
     Raises:
-        ValueError: `RANKWISE_GLOO_TRANSPORT` or the name of an interface is wrong.
-        RendezvousError: The ranks do not use the same transport, or cannot.
+        ValueError: `RANKWISE_GLOO_TRANSPORT`, `RANKWISE_GLOO_INTEGRITY` or the name of an interface is wrong.
+        RendezvousError: The ranks do not use the same transport or protection, or cannot.
         DistNetworkError: A rank is on another machine and there is no job secret.
     """
     if context.size == 1 or context.store is None:
@@ -46,12 +47,15 @@ def create(context: Context) -> GlooCommunicator:
     listeners: list[tuple[socket.socket, bool]] = []
     board_listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
+        chosen = selection.load(context.options)
         card = _listen(context, transport, key is not None, listeners, deadline, board_listener)
+        card = card._replace(algorithms=str(chosen))
         all_cards, token = cards.exchange(context.store, context.rank, card, context.size, deadline, context.look)
         _check(context, all_cards, transport)
         places = hosts.places(all_cards)
         mixed = 1 < len(places) < context.size
         comm = hosts.HostsCommunicator(context, places) if mixed else GlooCommunicator(context)
+        comm.selection = chosen
         group_key = secret.derive(key or token, f"gloo group {context.name} {token.hex()}")
         engine = _engine(comm, all_cards, group_key, key is not None, transport != "tcp")
         for sock, near in listeners:
@@ -111,6 +115,13 @@ def _transport() -> str:
     return transport
 
 
+def _integrity() -> str:
+    chosen = os.environ.get(_INTEGRITY, "header")
+    if chosen not in ("header", "full"):
+        raise ValueError(f"{_INTEGRITY}={chosen}: expected header or full")
+    return chosen
+
+
 def _has_unix() -> bool:
     return platform.system() == "Linux"
 
@@ -148,7 +159,10 @@ def _listen(
             address, port = chosen, far.getsockname()[1]
     here, space = cards.machine()
     uid = os.geteuid() if hasattr(os, "geteuid") else -1
-    return Card(platform.node(), here, space, uid, os.getpid(), unix, address, port, transport, hall, cores.mine())
+    return Card(
+        *(platform.node(), here, space, uid, os.getpid(), unix, address, port, transport, _integrity()),
+        *(hall, cores.mine()),
+    )
 
 
 def _local_address(store: Any, has_secret: bool, deadline: Deadline) -> str:
@@ -162,9 +176,16 @@ def _local_address(store: Any, has_secret: bool, deadline: Deadline) -> str:
 
 def _check(context: Context, all_cards: list[Card], transport: str) -> None:
     names, me = context.global_ranks, all_cards[context.rank]
-    differ = sorted({card.transport for card in all_cards})
-    if len(differ) > 1:
-        raise RendezvousError(f"group {context.name!r}: the ranks have {_VARIABLE} set to {' and to '.join(differ)}")
+    for variable, values in (
+        (_VARIABLE, {card.transport for card in all_cards}),
+        (_INTEGRITY, {card.integrity for card in all_cards}),
+    ):
+        if len(values) > 1:
+            differ = " and to ".join(sorted(values))
+            raise RendezvousError(f"group {context.name!r}: the ranks have {variable} set to {differ}")
+    told = sorted({card.algorithms or "none" for card in all_cards})
+    if len(told) > 1:
+        raise RendezvousError(f"group {context.name!r}: the ranks are told different algorithms: {' and '.join(told)}")
     for peer, card in enumerate(all_cards):
         near = transport != "tcp" and me.is_near(card)
         if peer == context.rank or near:

@@ -54,6 +54,7 @@ class HostsCommunicator(GlooCommunicator):
         self._place = hosts[self._here].index(context.rank)
         self._even = len({len(host) for host in hosts}) == 1
         self._most = max(map(len, hosts))
+        self._joined = False
 
     def join_host(self, create: Callable[[Context, list[int]], GlooCommunicator]) -> None:
         """Make the group of this host."""
@@ -64,31 +65,48 @@ class HostsCommunicator(GlooCommunicator):
         across = [host[self._place] for host in self._hosts] if self._even else first
         #: The ranks with whom this one divides what comes from other hosts.
         self.across = Subset(self.engine, across, self.context) if self.rank in across else None
+        self._joined = True
 
     def close(self) -> None:
         """Say good-bye to the peers, on this host first, and give everything back."""
-        self.local.on_failure = None
         try:
-            self.local.shutdown()
+            if self._joined:
+                self.local.on_failure = None
+                self.local.shutdown()
         finally:
             super().close()
 
     def abort(self, error: DistError) -> None:
         """End what is pending here, and tell the peers why."""
         super().abort(error)
-        self.local.give_up(error)
+        if self._joined:
+            self.local.give_up(error)
+
+    def _choose(self, op: str, nbytes: int) -> str:
+        name = self.selection.choose_mixed(op, nbytes, self.size)
+        return "hosts" if name == "along" and nbytes > _ALONG_NBYTES else name
 
     # ------------------------------------------------------------------ collectives
 
     def broadcast(self, array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
         """Copy the root's array into everyone's."""
-        body = _Small(array, root=root) if array.nbytes <= _ALONG_NBYTES else partial(self._broadcast, array, root)
+        if type(array) is not np.ndarray:
+            return super().broadcast(array, root, timeout_s, async_op)
+        name = self._choose("broadcast", array.nbytes)
+        if name == "derived":
+            return Communicator.broadcast(self, array, root, timeout_s, async_op)
+        body = _Small(array, root=root) if name == "along" else partial(self._broadcast, array, root)
         return self._collective(Fingerprint.of("broadcast", array, root=root), body, timeout_s, async_op)
 
     def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
         """Reduce the arrays of all ranks, element by element, into everyone's array."""
+        if type(array) is not np.ndarray:
+            return super().all_reduce(array, op, timeout_s, async_op)
         nbytes = array.size * accumulation_dtype(op.name, array.dtype).itemsize
-        body = _Small(array, op) if nbytes <= _ALONG_NBYTES else partial(self._all_reduce, array, op)
+        name = self._choose("all_reduce", nbytes)
+        if name == "derived":
+            return Communicator.all_reduce(self, array, op, timeout_s, async_op)
+        body = _Small(array, op) if name == "along" else partial(self._all_reduce, array, op)
         return self._collective(Fingerprint.of("all_reduce", array, op), body, timeout_s, async_op)
 
     def reduce(self, array: Array, op: ReduceOp, root: int, timeout_s: float, async_op: bool = False) -> Work:
@@ -97,7 +115,7 @@ class HostsCommunicator(GlooCommunicator):
 
     def all_gather(self, parts: Sequence[Array], array: Array, timeout_s: float, async_op: bool = False) -> Work:
         """Copy rank i's array into everyone's `parts[i]`."""
-        if not self._even:
+        if not self._even or self._choose("all_gather", 0) == "derived":
             return Communicator.all_gather(self, parts, array, timeout_s, async_op)
         call = Fingerprint.of("all_gather", array, parts=parts)
         return self._collective(call, partial(self._all_gather, parts, array), timeout_s, async_op)
@@ -119,7 +137,7 @@ class HostsCommunicator(GlooCommunicator):
     ) -> Work:
         """Reduce everyone's `parts[i]` into rank i's array."""
         plain = accumulation_dtype(op.name, array.dtype) == array.dtype and op.factor is None
-        if not (self._even and plain):
+        if not (self._even and plain) or self._choose("reduce_scatter", 0) == "derived":
             return Communicator.reduce_scatter(self, array, parts, op, timeout_s, async_op)
         call = Fingerprint.of("reduce_scatter", array, op, parts=parts)
         return self._collective(call, partial(self._reduce_scatter, array, parts, op), timeout_s, async_op)
@@ -147,7 +165,7 @@ class HostsCommunicator(GlooCommunicator):
         if not same_call(rows):
             raise mismatch(self, fingerprint, sequence, deadline)
         if small is not None:
-            small.take(answer[-_ALONG_NBYTES:], self.size)
+            small.take(answer[-_ALONG_NBYTES:], self.rank, self.size)
         else:
             body(deadline, counts(rows))
 
@@ -281,12 +299,12 @@ class _Small:
         for room in rooms[1:]:
             adding.combine(total, self._view(room))
 
-    def take(self, result: Array, size: int) -> None:
-        """Put the result into the array."""
+    def take(self, result: Array, rank: int, size: int) -> None:
+        """Put the result into the array; that of the root may be read-only."""
         total = self._view(result)
         if self.op is not None:
             self.op.finish(total, self.array, size)
-        else:
+        elif rank != self.root:
             self.array[...] = total.reshape(self.array.shape)
 
     def _view(self, room: Array) -> Array:

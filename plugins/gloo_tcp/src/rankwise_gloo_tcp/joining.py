@@ -131,7 +131,8 @@ class Dial(_Joining):
         self.engine.unwatch(self.sock)
         guards = None
         if self.engine.guarded and not self.near:
-            guards = Guards(*door.session_keys(self.engine.key, self._hello, self._answer))
+            keys = door.session_keys(self.engine.key, self._hello, self._answer)
+            guards = Guards(*keys, self.engine.guards_payloads)
         self.engine.join(self.peer, self.sock, guards)
 
 
@@ -182,5 +183,5 @@ class Guest(_Joining):
         guards = None
         if self.engine.guarded and not self.near:
             theirs, mine = door.session_keys(key, self._hello, self._answer)
-            guards = Guards(mine, theirs)
+            guards = Guards(mine, theirs, self.engine.guards_payloads)
         self.engine.join(self._hello.source, self.sock, guards)

@@ -59,6 +59,8 @@ class Links(Seat):
         self.rank, self.size, self.key, self.guarded = rank, len(names), key, guarded
         #: Whether a Unix socket's queue was full and is to be tried again.
         self._retrying = False
+        #: Whether the payloads of those connections are guarded too.
+        self.guards_payloads = bool(cards) and cards[rank].integrity == "full"
         self._listeners: list[socket.socket] = []
         self._processes: dict[int, int] = {}
         self._guests: dict[Guest, None] = {}

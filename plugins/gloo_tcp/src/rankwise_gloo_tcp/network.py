@@ -3,13 +3,14 @@ and large reductions in segments, so that connections and processors are busy at
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rankwise import derived
+from rankwise.algorithms.table import NETWORK, fitting
 from rankwise.arrays import Array, as_bytes
 from rankwise.contract import Communicator
 from rankwise.deadline import Deadline
@@ -20,48 +21,60 @@ from rankwise.work import Work
 from rankwise_gloo_tcp import streams
 from rankwise_gloo_tcp.engine import Engine
 from rankwise_gloo_tcp.opening import FEW_RANKS, INLINE_NBYTES, Opening
+from rankwise_gloo_tcp.selection import Selection
 
 __all__ = ["NetworkCommunicator"]
 
+Stream = Callable[[Engine, Array, ReduceOp, Deadline], None]
+
 _NOTHING = memoryview(b"")
-#: Reductions that go with the opening, all data of all ranks together.
-_ONE_SHOT_NBYTES = 256 << 10
 #: What accumulates in a wider dtype does so in pieces, each of which may have a copy.
 _PIECE_NBYTES = 4 << 20
-#: With more ranks than this not all talk to all.
-_MANY = 16
 
 
 class NetworkCommunicator(Communicator):
     """The collectives of a group whose ranks share no memory."""
 
     engine: Engine
+    selection = Selection({})
     _opening: Opening | None = None
+
+    def choose(self, op: str, nbytes: int) -> str:
+        """Return the algorithm of an operation; where a forced one is impossible, that of the table."""
+        name = self.selection.choose(op, nbytes, self.size)
+        along = name == "along" and (self.size > FEW_RANKS or nbytes > INLINE_NBYTES)
+        if along or (name == "exchange" and self.size != 2) or (name == "streamed" and self.size > FEW_RANKS * 2):
+            return fitting(op, nbytes, self.size, NETWORK).name
+        return name
 
     def broadcast(self, array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
         """Copy the root's array into everyone's."""
-        if array.nbytes > INLINE_NBYTES:
+        if self.choose("broadcast", array.nbytes) == "derived":
             return super().broadcast(array, root, timeout_s, async_op)
         plan = Along(dict.fromkeys(range(self.size), array) if self.rank == root else {}, {root: array})
         return self._collective(Fingerprint.of("broadcast", array, root=root), plan, timeout_s, async_op)
 
     def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
         """Reduce the arrays of all ranks, element by element, into everyone's array."""
+        name = self.choose("all_reduce", array.nbytes)
+        if name == "derived":
+            return super().all_reduce(array, op, timeout_s, async_op)
         call = Fingerprint.of("all_reduce", array, op)
-        if self.size <= FEW_RANKS and array.nbytes * (self.size - 1) <= _ONE_SHOT_NBYTES:
+        if name == "along":
             return self._collective(call, OneShot(array, op, [array] * self.size), timeout_s, async_op)
-        return self._collective(call, partial(_all_reduce, self, array, op), timeout_s, async_op)
+        stream = streams.exchange if name == "exchange" else streams.all_reduce
+        return self._collective(call, partial(_all_reduce, self, stream, array, op), timeout_s, async_op)
 
     def reduce(self, array: Array, op: ReduceOp, root: int, timeout_s: float, async_op: bool = False) -> Work:
         """Reduce into the root's array; those of the others keep their content."""
-        if self.size > FEW_RANKS or array.nbytes * (self.size - 1) > _ONE_SHOT_NBYTES:
+        if self.choose("reduce", array.nbytes) == "derived":
             return super().reduce(array, op, root, timeout_s, async_op)
         call = Fingerprint.of("reduce", array, op, root)
         return self._collective(call, OneShot(array, op, [array] * self.size, root), timeout_s, async_op)
 
     def all_gather(self, parts: Sequence[Array], array: Array, timeout_s: float, async_op: bool = False) -> Work:
         """Copy rank i's array into everyone's `parts[i]`."""
-        if self.size > FEW_RANKS:
+        if self._derives("all_gather"):
             return super().all_gather(parts, array, timeout_s, async_op)
         plan = Along(dict.fromkeys(range(self.size), array), dict(enumerate(parts)))
         return self._collective(Fingerprint.of("all_gather", array, parts=parts), plan, timeout_s, async_op)
@@ -70,7 +83,7 @@ class NetworkCommunicator(Communicator):
         self, parts: Sequence[Array] | None, array: Array, root: int, timeout_s: float, async_op: bool = False
     ) -> Work:
         """Copy rank i's array into `parts[i]` of the root; `parts` is None elsewhere."""
-        if self.size > FEW_RANKS:
+        if self._derives("gather"):
             return super().gather(parts, array, root, timeout_s, async_op)
         call = Fingerprint.of("gather", array, root=root, sent={root: array}, received=parts)
         return self._collective(call, Along({root: array}, dict(enumerate(parts or ()))), timeout_s, async_op)
@@ -79,7 +92,7 @@ class NetworkCommunicator(Communicator):
         self, array: Array, parts: Sequence[Array] | None, root: int, timeout_s: float, async_op: bool = False
     ) -> Work:
         """Copy `parts[i]` of the root into rank i's array; `parts` is None elsewhere."""
-        if self.size > FEW_RANKS:
+        if self._derives("scatter"):
             return super().scatter(array, parts, root, timeout_s, async_op)
         call = Fingerprint.of("scatter", array, root=root, sent=parts, received={root: array})
         return self._collective(call, Along(dict(enumerate(parts or ())), {root: array}), timeout_s, async_op)
@@ -88,19 +101,24 @@ class NetworkCommunicator(Communicator):
         self, array: Array, parts: Sequence[Array], op: ReduceOp, timeout_s: float, async_op: bool = False
     ) -> Work:
         """Reduce everyone's `parts[i]` into rank i's array. The parts keep their content."""
-        call = Fingerprint.of("reduce_scatter", array, op, parts=parts)
-        if self.size > FEW_RANKS:
+        name = self.choose("reduce_scatter", sum(part.nbytes for part in parts))
+        if name == "derived":
             return super().reduce_scatter(array, parts, op, timeout_s, async_op)
-        if max(part.nbytes for part in parts) * (self.size - 1) <= _ONE_SHOT_NBYTES:
+        call = Fingerprint.of("reduce_scatter", array, op, parts=parts)
+        if name == "along":
             return self._collective(call, OneShot(array, op, parts), timeout_s, async_op)
         return self._collective(call, partial(_reduce_scatter, self, array, parts, op), timeout_s, async_op)
 
     def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
         """Copy rank i's `ins[j]` into rank j's `outs[i]`."""
-        if self.size > FEW_RANKS:
+        if self._derives("all_to_all"):
             return super().all_to_all(outs, ins, timeout_s, async_op)
         call = Fingerprint.of("all_to_all", ins[self.rank], sent=ins, received=outs)
         return self._collective(call, Along(dict(enumerate(ins)), dict(enumerate(outs))), timeout_s, async_op)
+
+    def _derives(self, op: str) -> bool:
+        # Each rank may know the sizes of its own parts alone: only the number of ranks may choose.
+        return self.size > FEW_RANKS or self.choose(op, 0) == "derived"
 
     def _carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:
         if self.size > FEW_RANKS:
@@ -214,17 +232,16 @@ class Along(Plan):
         streams.wait_for(engine, requests, deadline)
 
 
-def _all_reduce(us: NetworkCommunicator, array: Array, op: ReduceOp, deadline: Deadline, counts: object) -> None:
-    if us.size > _MANY:
-        derived.all_reduce(us, array, op, deadline)
-        return
+def _all_reduce(
+    us: NetworkCommunicator, stream: Stream, array: Array, op: ReduceOp, deadline: Deadline, counts: object
+) -> None:
     if accumulation_dtype(op.name, array.dtype) == array.dtype and op.factor is None:
-        streams.all_reduce(us.engine, array.reshape(-1), op, deadline)
+        stream(us.engine, array.reshape(-1), op, deadline)
         return
     adding = ReduceOp.SUM if op.name in ("AVG", "PREMUL_SUM") else op
     for piece in _pieces(array.reshape(-1)):
         total = op.accumulator(piece)
-        streams.all_reduce(us.engine, total, adding, deadline)
+        stream(us.engine, total, adding, deadline)
         op.finish(total, piece, us.size)
 
 

@@ -15,7 +15,9 @@ __all__ = ["rankwise_backend"]
 
 _CPU = Device(
     native(*POINT_TO_POINT, *COLLECTIVES),
-    native("async", "tags", "any_source", "short_messages", "uneven", "timeout", "abort", "shrink", "mismatch"),
+    native(
+        "async", "tags", "any_source", "short_messages", "uneven", "sparse", "timeout", "abort", "shrink", "mismatch"
+    ),
 )
 
 _STAGED = "by way of the host; needs CuPy and a GPU"
@@ -32,7 +34,8 @@ _STAGES = ("broadcast", "all_reduce")
 _CUDA = Device(
     {
         **conditional(*_STAGES, reason=_STAGED, holds=_has_device),
-        **no(*(op for op in (*POINT_TO_POINT, *COLLECTIVES) if op not in _STAGES), reason=_NOT_STAGED),
+        **native("barrier"),
+        **no(*(op for op in (*POINT_TO_POINT, *COLLECTIVES) if op not in (*_STAGES, "barrier")), reason=_NOT_STAGED),
     },
     native("async", "timeout", "abort", "shrink", "mismatch"),
 )

@@ -9,7 +9,7 @@ from rankwise.arrays import Array
 from rankwise.fingerprint import Fingerprint
 from rankwise.reduce_op import ReduceOp, accumulation_dtype
 from rankwise_gloo_tcp.board import Board
-from rankwise_gloo_tcp.call import Call, Errand
+from rankwise_gloo_tcp.call import Barrier, Call, Errand
 from rankwise_gloo_tcp.moving import Combine, Move, Route
 from rankwise_gloo_tcp.reducing import OneShot, TwoShot, one_shot_fits
 
@@ -30,6 +30,7 @@ class Prepared:
         self._board, self._rank, self._size = board, board.rank, board.size
         self._others = [(board.rank + k) % board.size for k in range(1, board.size)]
         self._calls: dict[Hashable, Call] = {}
+        self.barrier = Errand(Barrier(Fingerprint("barrier")), None)
 
     def broadcast(self, array: Array, root: int) -> Errand | None:
         """Prepare a broadcast."""

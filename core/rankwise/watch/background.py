@@ -1,0 +1,150 @@
+"""One thread beside the program, which does what it is asked to, hears of descriptors, and does its rounds."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import selectors
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import TypeVar
+
+from rankwise.errors import DistError
+
+__all__ = ["Background"]
+
+T = TypeVar("T")
+
+#: How long the end waits for the thread, which has a last word for the store.
+_END_S = 0.5
+
+
+class Background:
+    """The thread. Whoever asks for something waits for so long and no longer; nothing raises into the program.
+
+    Args:
+        first_s: When the first round is.
+        every_s: How long after a round the next one is.
+    """
+
+    def __init__(self, first_s: float, every_s: float) -> None:
+        self._first_s, self._every_s = first_s, every_s
+        self._jobs: deque[Callable[[], object]] = deque()
+        self._stopping = False
+        self._pid = os.getpid()
+        self._wake_read, self._wake_write = os.pipe()
+        for end in (self._wake_read, self._wake_write):
+            os.set_blocking(end, False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        run = contextvars.copy_context().run  # callbacks of works find the caller's world
+        self._thread = threading.Thread(target=run, args=(self._run,), name="rankwise watch", daemon=True)
+
+    # ------------------------------------------------------------------ what others bring
+
+    def round(self, late_s: float) -> None:
+        """Do what is to be done every so often; `late_s` is by how much the thread has missed the time."""
+        raise NotImplementedError
+
+    def farewell(self) -> None:
+        """Do what is to be done last."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ for any thread
+
+    def do(self, job: Callable[[], object]) -> None:
+        """Have the thread do something."""
+        if self._thread is threading.current_thread():
+            _guarded(job)
+        elif not self._stopping and self._pid == os.getpid():
+            self._jobs.append(job)
+            self._wake()
+
+    def ask(self, job: Callable[[], T], limit_s: float) -> T | None:
+        """Have the thread find something out; None if it takes too long, or fails."""
+        answer: list[T] = []
+        done = threading.Event()
+
+        def answered() -> None:
+            try:
+                answer.append(job())
+            finally:
+                done.set()
+
+        if not self._thread.is_alive():
+            return None
+        self.do(answered)
+        if self._thread is not threading.current_thread():
+            done.wait(limit_s)
+        return answer[0] if answer else None
+
+    def stop(self) -> None:
+        """End the thread; one that is stuck in a store is left alone."""
+        if self._pid != os.getpid():
+            return
+        self._stopping = True
+        self._wake()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_END_S)
+
+    # ------------------------------------------------------------------ on the thread
+
+    def begin(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def hear(self, descriptor: int, job: Callable[[], object]) -> None:
+        """Do something once when a descriptor can be read."""
+        self._selector.register(descriptor, selectors.EVENT_READ, job)
+
+    def _run(self) -> None:
+        round_at = monotonic() + min(self._first_s, self._every_s)
+        while not self._stopping:
+            self._rest(round_at - monotonic())
+            self._work_off()
+            late_s = monotonic() - round_at
+            if late_s >= 0 and not self._stopping:
+                _guarded(lambda late_s=late_s: self.round(late_s))  # type: ignore[misc]
+                round_at = max(round_at + self._every_s, monotonic())
+        self._work_off()
+        _guarded(self.farewell)
+        self._give_back()
+
+    def _rest(self, timeout_s: float) -> None:
+        timeout = None if timeout_s == float("inf") else max(0.0, timeout_s)
+        for key, _ in self._selector.select(timeout):
+            if key.data is None:
+                with suppress(OSError):
+                    os.read(self._wake_read, 512)
+            else:
+                self._selector.unregister(key.fd)
+                _guarded(key.data)
+
+    def _work_off(self) -> None:
+        while self._jobs:
+            _guarded(self._jobs.popleft())
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # full, or given back: it needs no waking
+            os.write(self._wake_write, b"w")
+
+    def _give_back(self) -> None:
+        self._selector.close()
+        os.close(self._wake_read)
+        write, self._wake_write = self._wake_write, -1
+        os.close(write)
+
+
+def _guarded(step: Callable[[], object]) -> None:
+    """Do something that may fail."""
+    try:
+        step()
+    except DistError:
+        pass  # the store stands still, perhaps for a moment, or is gone
+    except Exception as error:  # a flaw in here must not become the program's
+        import logging
+
+        logging.getLogger("rankwise").debug("the watcher has met an error", exc_info=error)

@@ -1,0 +1,205 @@
+"""Who lives, how the others ended, and what a time-out says of them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from rankwise.handshake import process_space, started_at
+from rankwise.store import HashStore
+from rankwise.watch.heartbeat import Beat, Beats, setting
+from rankwise.watch.liveness import Processes
+from rankwise.watch.report import absentees, describe_absentees, sentence
+
+pytestmark = pytest.mark.skipif(
+    platform.system() != "Linux" or not hasattr(os, "pidfd_open"), reason="this system has no descriptors of processes"
+)
+
+PATIENCE_S = 10.0
+NOW = 1_000_000.0
+
+
+@contextmanager
+def process(code: str = "input()") -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        assert child.stdin is not None
+        child.stdin.close()
+
+
+@contextmanager
+def watching(pid: int, **card: str) -> Iterator[Processes]:
+    processes = Processes(0)
+    processes.add(1, {"host": "h", "pid": pid, "space": process_space(), "started": started_at(pid), **card})
+    try:
+        yield processes
+    finally:
+        processes.close()
+
+
+def test_a_process_that_lives_has_not_ended() -> None:
+    with process() as child, watching(child.pid) as processes:
+        assert processes.end_of(1) is None
+        assert processes.here == {1}
+
+
+@pytest.mark.parametrize("reaped", [False, True])
+def test_the_signal_that_killed_a_process_is_named(reaped: bool) -> None:
+    with process() as child, watching(child.pid) as processes:
+        child.kill()
+        if reaped:
+            child.wait()
+        cause = processes.end_of(1, PATIENCE_S)
+    # An older kernel forgets the status as soon as the parent has asked for it.
+    assert cause == "its process was killed by SIGKILL" or (reaped and cause == "its process has ended")
+
+
+def test_the_exit_code_of_a_process_is_told() -> None:
+    with process("raise SystemExit(3)") as child, watching(child.pid) as processes:
+        assert processes.end_of(1, PATIENCE_S) == "its process has ended with exit code 3"
+
+
+def test_another_process_with_the_same_number_is_not_taken_for_the_rank() -> None:
+    with process() as child, watching(child.pid, started="1") as processes:
+        assert processes.end_of(1) == "its process has ended"
+
+
+def test_a_process_of_another_machine_is_left_alone() -> None:
+    with process() as child, watching(child.pid, space="elsewhere") as processes:
+        assert processes.end_of(1) is None
+        assert processes.state(1) == ""
+        assert processes.here == set()
+
+
+def test_a_stopped_process_is_told_from_one_that_is_busy() -> None:
+    with process() as child, watching(child.pid) as processes:
+        os.kill(child.pid, signal.SIGSTOP)
+        os.waitpid(child.pid, os.WUNTRACED)
+        assert processes.state(1) == "stopped by a signal"
+
+
+def test_descriptors_are_given_back() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with process() as child, watching(child.pid):
+        pass
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_signs_of_life_are_read_by_others() -> None:
+    store = HashStore()
+    Beats(store, 1).give({"dp": {"pending": []}})
+    beats = Beats(store, 0).read([1, 2])
+    assert list(beats) == [1]
+    assert beats[1].number == 1
+    assert beats[1].age_s() < PATIENCE_S
+
+
+def test_a_malformed_sign_of_life_counts_as_none() -> None:
+    store = HashStore()
+    store.set("beat/1", b"[1, 2")
+    store.set("beat/2", b'{"a": 1}')
+    assert Beats(store, 0).read([1, 2, 3]) == {}
+
+
+def test_silence_between_hosts_is_counted_by_ones_own_clock() -> None:
+    beats, beat = Beats(HashStore(), 0), Beat(1, 0.0, False, {})  # its clock is decades behind
+    assert beats.silent_s(1, beat, same_clock=False) < PATIENCE_S
+    assert beats.silent_s(1, beat, same_clock=True) > 1e6
+
+
+@pytest.mark.parametrize(("text", "expected"), [("0.5", 0.5), ("0", float("inf")), ("", 7.0)])
+def test_settings_are_seconds_and_zero_is_never(monkeypatch: pytest.MonkeyPatch, text: str, expected: float) -> None:
+    monkeypatch.setenv("RANKWISE_HEARTBEAT_S", text)
+    assert setting("RANKWISE_HEARTBEAT_S", 7.0) == expected
+
+
+def test_a_setting_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKWISE_HEARTBEAT_S", "soon")
+    with pytest.raises(ValueError, match="RANKWISE_HEARTBEAT_S is 'soon'"):
+        setting("RANKWISE_HEARTBEAT_S", 1.0)
+
+
+# ---------------------------------------------------------------------- hang reports
+
+
+def step(op: str, number: int, peer: int | None = None, age_s: float = 0.0) -> dict[str, object]:
+    return {"op": op, "number": number, "peer": peer, "message": peer is not None, "at": "train.py:41", "age_s": age_s}
+
+
+def beat(finished: int, pending: dict[str, object] | None = None, age_s: float = 0.4, left: bool = False) -> Beat:
+    """Return the sign of life of a rank that has finished a broadcast, and perhaps has begun something else."""
+    begun = pending if pending is not None and not pending["message"] else step("broadcast", finished)
+    told = {
+        "begun": begun,
+        "finished": step("broadcast", finished),
+        "message_begun": None,
+        "message_finished": None,
+        "pending": [] if pending is None else [pending],
+    }
+    return Beat(1, NOW - age_s, left, {"dp": told})
+
+
+def test_the_one_that_has_not_come_is_found() -> None:
+    beats = {0: beat(16, step("all_reduce", 17)), 1: beat(16, step("all_reduce", 17)), 2: beat(16)}
+    assert absentees([1, 2], (0, 1, 2), beats, "dp") == [2]
+
+
+def test_who_waits_for_whom_is_followed_to_its_end() -> None:
+    beats = {1: beat(16, step("recv", 0, peer=2)), 2: beat(16, step("recv", 0, peer=3)), 3: beat(16)}
+    assert absentees([1], (0, 1, 2, 3), beats, "dp") == [3]
+
+
+def test_ranks_that_wait_for_each_other_are_all_named() -> None:
+    beats = {0: beat(1, step("recv", 0, peer=1)), 1: beat(1, step("recv", 0, peer=0))}
+    assert absentees([1], (0, 1), beats, "dp") == [1]
+
+
+def test_a_rank_that_has_told_nothing_is_where_the_trail_ends() -> None:
+    assert absentees([1], (0, 1), {}, "dp") == [1]
+
+
+@pytest.mark.parametrize(
+    ("last", "end", "expected"),
+    [
+        (beat(16), None, "last finished broadcast #16 at train.py:41 and is alive (0.4 s ago)"),
+        (
+            beat(16, age_s=9.04),
+            None,
+            "last finished broadcast #16 at train.py:41 and gave its last sign of life 9.0 s ago",
+        ),
+        (beat(16, step("recv", 3, peer=5)), None, "is in recv #3 from rank 5 at train.py:41 and is alive (0.4 s ago)"),
+        (beat(16), "killed", "last finished broadcast #16 at train.py:41 and is gone: killed"),
+        (beat(16, left=True), None, "last finished broadcast #16 at train.py:41 and has destroyed its groups"),
+        (None, None, "has given no sign of life so far"),
+        (None, "killed", "is gone: killed"),
+        (Beat(1, NOW + 60, False, {}), None, "has called nothing on group 'dp' and is alive (0.0 s ago)"),
+    ],
+)
+def test_a_report_says_what_a_rank_did_last_and_whether_it_lives(
+    monkeypatch: pytest.MonkeyPatch, last: Beat | None, end: str | None, expected: str
+) -> None:
+    monkeypatch.setattr("rankwise.watch.heartbeat.time", lambda: NOW)
+    assert sentence(last, "dp", end, False, 3.0) == expected
+
+
+def test_a_report_is_one_sentence_for_one_rank() -> None:
+    text = "all_reduce #17 on group 'dp', rank 0: not done within 1 s, waiting for rank 2"
+    assert describe_absentees(text, [2], [2], {2: "is alive"}) == f"{text}, which is alive"
+    assert describe_absentees(text, [3], [2], {3: "is alive"}) == f"{text}; rank 3 is alive"
+
+
+def test_a_report_of_many_ranks_stays_short() -> None:
+    words = {rank: "is alive" for rank in range(100)}
+    text = describe_absentees("late", list(range(100)), list(range(100)), words)
+    assert text.endswith("rank 3 is alive, and 96 more ranks")

@@ -1,0 +1,143 @@
+"""Errors that travel, and the log that lets all ranks raise the same one."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankwise.errors import (
+    DistBackendError,
+    DistError,
+    DistNetworkError,
+    DistTimeoutError,
+    GroupAbortedError,
+    PeerDiedError,
+    ProtocolError,
+)
+from rankwise.store import HashStore
+from rankwise.watch.verdict import Log, Verdict, pack, unpack
+
+EVERYONE = (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PeerDiedError(2, "node7", "its process was killed by SIGKILL"),
+        DistTimeoutError("all_reduce #3: not done within 1 s"),
+        GroupAbortedError("group 'x' was aborted on rank 1"),
+    ],
+)
+def test_an_error_arrives_as_it_was_sent(error: DistError) -> None:
+    got = unpack(json.loads(json.dumps(pack(error, 0))))
+    assert type(got) is type(error)
+    assert str(got) == str(error)
+
+
+def test_an_error_of_a_kind_that_does_not_travel_says_whose_it_was() -> None:
+    got = unpack(pack(DistBackendError("out of memory"), 5))
+    assert isinstance(got, GroupAbortedError)
+    assert str(got) == "rank 5 gave the group up: DistBackendError: out of memory"
+
+
+def test_what_travels_is_bounded() -> None:
+    assert len(json.dumps(pack(GroupAbortedError("x" * 100_000), 0))) < 2000
+    assert len(json.dumps(pack(PeerDiedError(1, "h" * 9000, "c" * 9000), 0))) < 1000
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["rank", "host", "cause", "kind", "text"]), inner),
+    max_leaves=8,
+)
+
+
+@given(json_values)
+def test_only_our_error_escapes_from_what_others_write(content: object) -> None:
+    try:
+        assert isinstance(unpack(content), DistError)
+    except ProtocolError:
+        pass
+
+
+def test_a_death_ends_all_groups_of_the_dead_and_no_other() -> None:
+    verdict = Verdict("", PeerDiedError(2, "h", "c"))
+    assert verdict.covers("any", (1, 2))
+    assert not verdict.covers("any", (0, 1))
+
+
+def test_what_has_happened_in_one_group_ends_that_group_only() -> None:
+    verdict = Verdict("dp", PeerDiedError(2, "h", "its connections have ended"))
+    assert verdict.covers("dp", EVERYONE)
+    assert not verdict.covers("tp", EVERYONE)
+
+
+def test_the_first_verdict_about_a_group_is_everyones() -> None:
+    store, heard = HashStore(), list[list[Verdict]]()
+    barrier = threading.Barrier(3)
+    answers: dict[int, str] = {}
+
+    def rank(number: int) -> None:
+        heard.append([])
+        log = Log(store, number, heard[-1].append)
+        barrier.wait(10)
+        error = log.settle(Verdict("dp", GroupAbortedError(f"rank {number} says so")), "dp", EVERYONE)
+        answers[number] = str(error)
+
+    threads = [threading.Thread(target=rank, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(answers) == 3
+    assert len(set(answers.values())) == 1
+    assert {len(verdicts) for verdicts in heard} == {1}, "a second verdict about the same group was written"
+
+
+def test_a_verdict_about_another_group_is_passed_over() -> None:
+    store = HashStore()
+    first, second = list[Verdict](), list[Verdict]()
+    Log(store, 0, first.append).settle(Verdict("tp", GroupAbortedError("of tp")), "tp", EVERYONE)
+    error = Log(store, 1, second.append).settle(Verdict("dp", GroupAbortedError("of dp")), "dp", EVERYONE)
+    assert str(error) == "of dp"
+    assert [verdict.group for verdict in second] == ["tp", "dp"]
+
+
+def test_a_secondary_symptom_gives_way_to_the_death_that_was_its_cause() -> None:
+    store = HashStore()
+    Log(store, 0, lambda verdict: None).settle(Verdict("", PeerDiedError(2, "h", "SIGKILL")), "dp", EVERYONE)
+    symptom = Verdict("dp", PeerDiedError(0, "h", "its connections have ended"))
+    error = Log(store, 1, lambda verdict: None).settle(symptom, "dp", EVERYONE)
+    assert isinstance(error, PeerDiedError)
+    assert error.rank == 2
+
+
+def test_who_was_not_asked_hears_of_it_by_looking() -> None:
+    store, heard = HashStore(), list[Verdict]()
+    log = Log(store, 1, heard.append)
+    log.catch_up()
+    assert heard == []
+    Log(store, 0, lambda verdict: None).settle(Verdict("dp", DistTimeoutError("late")), "dp", EVERYONE)
+    log.catch_up()
+    log.catch_up()
+    assert [str(verdict.error) for verdict in heard] == ["late"]
+
+
+def test_a_malformed_verdict_ends_nothing() -> None:
+    store, heard = HashStore(), list[Verdict]()
+    store.set("verdict/0", b"\xff{")
+    error = Log(store, 1, heard.append).settle(Verdict("dp", DistTimeoutError("late")), "dp", EVERYONE)
+    assert str(error) == "late"
+    assert not heard[0].covers("dp", EVERYONE)
+
+
+def test_a_store_that_is_gone_is_said_to_be() -> None:
+    store = HashStore()
+    store.close()
+    with pytest.raises(DistError) as failure:
+        Log(store, 0, lambda verdict: None).settle(Verdict("dp", DistNetworkError("x")), "dp", EVERYONE)
+    assert "closed" in str(failure.value)

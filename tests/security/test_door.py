@@ -1,0 +1,311 @@
+"""Who stands at the door of a rank: nobody without the group's key gets in, and whoever belongs there still does.
+
+The engine of rank 0 of 3 is the real one, with a real port; its loop is driven by a thread of the test. It has not
+failed, has let nobody in, and lets rank 1 in afterwards, whatever was tried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from time import monotonic
+
+import pytest
+
+pytest.importorskip("rankwise_gloo_tcp")
+
+from rankwise_gloo_tcp import door, joining, wire
+from rankwise_gloo_tcp.cards import Card
+from rankwise_gloo_tcp.engine import Engine
+
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+PATIENCE_S = 10.0
+HELLO = struct.Struct("<4sIII16s")
+
+
+def card(port: int) -> Card:
+    return Card("host", "machine", "space", 0, os.getpid(), "", "127.0.0.1", port, "tcp", "header", "", ("1", 1.0))
+
+
+class House:
+    """Rank 0, at its port; and rank 1, once it is asked to come."""
+
+    def __init__(self) -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.where = listener.getsockname()
+        self.cards = [card(self.where[1])] * 3
+        self.failures: list[BaseException] = []
+        self.engines = [self.engine(0)]
+        self.rank0.listen(listener, near=False)
+        self._open = True
+        self._driver = threading.Thread(target=self._drive)
+        self._driver.start()
+
+    def engine(self, rank: int) -> Engine:
+        return Engine(rank, self.cards, KEY, True, (0, 1, 2), 5.0, self.failures.append, False)
+
+    @property
+    def rank0(self) -> Engine:
+        return self.engines[0]
+
+    def _drive(self) -> None:
+        while self._open:
+            for engine in list(self.engines):
+                engine.look()
+            os.sched_yield()
+
+    def call(self) -> socket.socket:
+        """Come to the door."""
+        visitor = socket.create_connection(self.where, timeout=PATIENCE_S)
+        visitor.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return visitor
+
+    def until(self, true: Callable[[], bool]) -> bool:
+        deadline = monotonic() + PATIENCE_S
+        while not true() and monotonic() < deadline:
+            os.sched_yield()
+        return true()
+
+    def come_as_rank_1(self) -> None:
+        """Let the real rank 1 come in, and send something."""
+        self.engines.append(self.engine(1))
+        room = bytearray(5)
+        received = self.rank0.receive_bytes(memoryview(room), 1, 7)
+        sent = self.engines[1].send_bytes(memoryview(b"hello"), 0, 7)
+        assert self.until(lambda: received.done and sent.done), self.failures
+        assert bytes(room) == b"hello"
+
+    def close(self) -> None:
+        self._open = False
+        self._driver.join()
+        for engine in self.engines:
+            engine.close()
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    house = House()
+    try:
+        yield house
+    finally:
+        house.close()
+
+
+def is_shown_out(visitor: socket.socket) -> bool:
+    """Tell whether the other end closes the connection without a welcome."""
+    with contextlib.suppress(ConnectionResetError):
+        while data := visitor.recv(1000):
+            if data.endswith(door.WELCOME):
+                return False
+    return True
+
+
+def read(visitor: socket.socket, nbytes: int) -> bytes:
+    data = b""
+    while len(data) < nbytes:
+        piece = visitor.recv(nbytes - len(data))
+        assert piece, "the door was closed"
+        data += piece
+    return data
+
+
+# ---------------------------------------------------------------------- what strangers try
+
+
+def garbage(house: House) -> None:
+    for word in (os.urandom(32), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(64), b"\xff" * 64, b"\x80\x04\x95" * 20):
+        with house.call() as visitor:
+            visitor.sendall(word)
+            assert is_shown_out(visitor)
+
+
+def truncated(house: House) -> None:
+    whole = HELLO.pack(b"RKW1", 1, 0, 3, bytes(16))
+    for length in (0, 1, 4, 31):
+        with house.call() as visitor:
+            visitor.sendall(whole[:length])
+            visitor.shutdown(socket.SHUT_WR)
+            assert is_shown_out(visitor)
+
+
+def no_key(house: House) -> None:
+    with house.call() as visitor:
+        visitor.sendall(HELLO.pack(b"RKW1", 1, 0, 3, bytes(16)))
+        read(visitor, door.ANSWER_NBYTES)
+        visitor.sendall(os.urandom(door.PROOF_NBYTES))
+        assert is_shown_out(visitor)
+
+
+def another_key(house: House) -> None:
+    hello = door.Hello.new(1, 0, 3)
+    with house.call() as visitor:
+        visitor.sendall(hello.pack())
+        answered = read(visitor, door.ANSWER_NBYTES)
+        visitor.sendall(door.proof(OTHER_KEY, hello, answered))
+        assert is_shown_out(visitor)
+
+
+def impossible_ranks(house: House) -> None:
+    """With the right key, as a rank of this job that has lost its way: the very hello is refused."""
+    for source, target, size in ((0, 0, 3), (3, 0, 3), (1, 2, 3), (1, 0, 4), (2**32 - 1, 0, 3)):
+        with house.call() as visitor:
+            visitor.sendall(HELLO.pack(b"RKW1", source, target, size, bytes(16)))
+            assert is_shown_out(visitor)
+
+
+def another_rank_than_proved(house: House) -> None:
+    """A proof made for rank 2 does not open the door to rank 1."""
+    nonce = os.urandom(16)
+    with house.call() as visitor:
+        visitor.sendall(door.Hello(1, 0, 3, nonce).pack())
+        answered = read(visitor, door.ANSWER_NBYTES)
+        visitor.sendall(door.proof(KEY, door.Hello(2, 0, 3, nonce), answered))
+        assert is_shown_out(visitor)
+
+
+def replayed(house: House) -> None:
+    """What a rank has said at the door of another time is worth nothing now."""
+    hello = door.Hello.new(1, 0, 3)
+    recorded = hello.pack() + door.proof(KEY, hello, door.answer(KEY, hello))
+    for _ in range(3):
+        with house.call() as visitor:
+            visitor.sendall(recorded)
+            assert is_shown_out(visitor)
+
+
+def reflected(house: House) -> None:
+    """The listener's own proof, sent back to it, is not the dialler's."""
+    with house.call() as visitor:
+        visitor.sendall(HELLO.pack(b"RKW1", 1, 0, 3, bytes(16)))
+        visitor.sendall(read(visitor, door.ANSWER_NBYTES)[-door.PROOF_NBYTES :])
+        assert is_shown_out(visitor)
+
+
+def asked_elsewhere(house: House) -> None:
+    """Two visitors at once: the answer that one gets is no help to the other."""
+    hello = door.Hello.new(1, 0, 3)
+    with house.call() as first, house.call() as second:
+        for visitor in (first, second):
+            visitor.sendall(hello.pack())
+        answers = [read(visitor, door.ANSWER_NBYTES) for visitor in (first, second)]
+        assert answers[0][:16] != answers[1][:16]
+        second.sendall(door.proof(KEY, hello, answers[0]))
+        assert is_shown_out(second)
+
+
+def wrong_role(house: House) -> None:
+    """Somebody who knows the key but proves to be a listener, or has the key of the connections."""
+    hello = door.Hello.new(1, 0, 3)
+    for prove in (
+        lambda answered: door.answer(KEY, hello)[-door.PROOF_NBYTES :],
+        lambda answered: door.session_keys(KEY, hello, answered)[0],
+    ):
+        with house.call() as visitor:
+            visitor.sendall(hello.pack())
+            visitor.sendall(prove(read(visitor, door.ANSWER_NBYTES)))
+            assert is_shown_out(visitor)
+
+
+def frames_at_once(house: House) -> None:
+    """An order to give the group up, before anything was proved, and behind a hello."""
+    frame = wire.Header(wire.Kind.ABORT, length=2).pack() + b"{}"
+    for words in (frame, HELLO.pack(b"RKW1", 1, 0, 3, bytes(16)) + frame + bytes(32)):
+        with house.call() as visitor:
+            visitor.sendall(words)
+            assert is_shown_out(visitor)
+
+
+TRIED = [
+    *(garbage, truncated, no_key, another_key, impossible_ranks, another_rank_than_proved),
+    *(replayed, reflected, asked_elsewhere, wrong_role, frames_at_once),
+]
+
+
+@pytest.mark.parametrize("attempt", TRIED)
+def test_nobody_gets_in_and_the_rank_that_belongs_there_does(house: House, attempt: Callable[[House], None]) -> None:
+    attempt(house)
+    assert house.until(lambda: not house.rank0._guests)
+    assert all(peer.connection is None for peer in house.rank0.peers)
+    assert house.failures == []
+    house.come_as_rank_1()
+
+
+def test_a_visitor_who_is_slow_is_shown_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankwise_gloo_tcp.links.GUEST_PATIENCE_S", 0.3)
+    began = monotonic()
+    with house.call() as silent, house.call() as slow:
+        slow.sendall(b"R")
+        assert is_shown_out(silent)
+        assert is_shown_out(slow)
+    assert 0.2 < monotonic() - began < PATIENCE_S
+    house.come_as_rank_1()
+
+
+def test_visitors_who_say_nothing_are_few_and_take_little(house: House) -> None:
+    """Hundreds of half-open connections: those inside are bounded, and the rank comes in between."""
+    assert joining.MAX_GUESTS <= 256
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = min(3 * joining.MAX_GUESTS, (soft - 200) // 2)
+    with contextlib.ExitStack() as stack:
+        for number in range(count):
+            visitor = stack.enter_context(house.call())
+            if number % 2:
+                visitor.sendall(HELLO.pack(b"RKW1", 1, 0, 3, bytes(16)))
+            assert len(house.rank0._guests) <= joining.MAX_GUESTS
+        house.come_as_rank_1()
+        assert len(house.rank0._guests) <= joining.MAX_GUESTS
+        # Nothing is kept of what they might say but one record of the handshake.
+        assert all(len(guest._got) <= door.HELLO_NBYTES for guest in list(house.rank0._guests))
+
+
+def test_a_second_rank_1_does_not_take_the_place_of_the_first(house: House) -> None:
+    house.come_as_rank_1()
+    before = house.rank0.peers[1].connection
+    hello = door.Hello.new(1, 0, 3)
+    with house.call() as visitor:
+        visitor.sendall(hello.pack())
+        visitor.sendall(door.proof(KEY, hello, read(visitor, door.ANSWER_NBYTES)))
+        assert read(visitor, 1) == door.CROSSED
+        assert is_shown_out(visitor)
+    assert house.rank0.peers[1].connection is before
+    assert house.failures == []
+
+
+def test_a_rank_that_dials_a_stranger_tells_it_nothing_and_says_so() -> None:
+    """Who listens in a rank's place learns a hello, which is public, and no proof that it could use elsewhere."""
+    heard = bytearray()
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+
+        def pretend() -> None:
+            for _ in range(8):
+                try:
+                    visitor, _ = stranger.accept()
+                except OSError:
+                    return
+                with visitor, contextlib.suppress(ConnectionError):
+                    hello = read(visitor, door.HELLO_NBYTES)
+                    # Its own hello's number for ours, and a tag that it has from nobody.
+                    visitor.sendall(hello[-16:] + os.urandom(32))
+                    while piece := visitor.recv(1000):
+                        heard.extend(piece)
+
+        thread = threading.Thread(target=pretend)
+        thread.start()
+        failures: list[BaseException] = []
+        cards = [card(stranger.getsockname()[1])] * 2
+        engine = Engine(1, cards, KEY, True, (0, 1), 5.0, failures.append, False)
+        engine.send_bytes(memoryview(b"secret"), 0, 7)
+        deadline = monotonic() + PATIENCE_S
+        while not failures and monotonic() < deadline:
+            engine.look()
+        stranger.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert "does not prove that it belongs to this job" in str(failures[0])
+    assert not heard
+    engine.abort(failures[0])  # type: ignore[arg-type]
+    engine.close()
