@@ -6,7 +6,7 @@ Scratch memory is bounded by what the function says; parts that are neighbours i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from rankwise.algorithms.table import algorithm
 from rankwise.arrays import Array
 from rankwise.deadline import Deadline
 from rankwise.executor import Executor, PointToPoint
-from rankwise.reduce_op import ReduceOp
+from rankwise.reduce_op import ReduceOp, accumulation_dtype
 from rankwise.tags import COLLECTIVE_TAG
 
 __all__ = [
@@ -29,6 +29,9 @@ __all__ = [
     "reduce_scatter",
     "scatter",
 ]
+
+#: What reductions hold of an array at a time.
+_PIECE_NBYTES = 16 << 20
 
 
 def broadcast(comm: PointToPoint, array: Array, root: int, deadline: Deadline) -> None:
@@ -45,26 +48,30 @@ def all_reduce(comm: PointToPoint, array: Array, op: ReduceOp, deadline: Deadlin
     """Reduce the arrays of all ranks into everyone's array.
 
     Rounds: log2 p for small N, 2 for few ranks, else 2 log2 p or 2(p-1). Scratch: 2N, more where the op accumulates
-    in a wider dtype, and N(p-1)/p more in two rounds.
+    in a wider dtype, and N(p-1)/p more in two rounds; N is at most 16 MiB, beyond which arrays go in pieces.
     """
-    total = op.accumulator(array)
-    rounds = algorithm("all_reduce", total.nbytes, comm.size)(comm.rank, comm.size)
-    blocks = _cut(total, comm.size)
-    Executor(comm, blocks, blocks, deadline, op).run(rounds)
-    op.finish(total, array, comm.size)
+    nbytes = array.size * accumulation_dtype(op.name, array.dtype).itemsize
+    for piece in _pieces(array, op):
+        total = op.accumulator(piece)
+        rounds = algorithm("all_reduce", nbytes, comm.size)(comm.rank, comm.size)
+        blocks = _cut(total, comm.size)
+        Executor(comm, blocks, blocks, deadline, op).run(rounds)
+        op.finish(total, piece, comm.size)
 
 
 def reduce(comm: PointToPoint, array: Array, op: ReduceOp, root: int, deadline: Deadline) -> None:
     """Reduce the arrays of all ranks into the root's; the others keep theirs.
 
-    Rounds: at most 1 + ceil(log2 p). Scratch: 2N.
+    Rounds: at most 1 + ceil(log2 p). Scratch: 2N, where N is at most 16 MiB, beyond which arrays go in pieces.
     """
-    total = op.accumulator(array)
-    rounds = algorithm("reduce", total.nbytes, comm.size)(comm.rank, comm.size, root)
-    blocks = _cut(total, comm.size)
-    Executor(comm, blocks, blocks, deadline, op).run(rounds)
-    if comm.rank == root:
-        op.finish(total, array, comm.size)
+    nbytes = array.size * accumulation_dtype(op.name, array.dtype).itemsize
+    for piece in _pieces(array, op):
+        total = op.accumulator(piece)
+        rounds = algorithm("reduce", nbytes, comm.size)(comm.rank, comm.size, root)
+        blocks = _cut(total, comm.size)
+        Executor(comm, blocks, blocks, deadline, op).run(rounds)
+        if comm.rank == root:
+            op.finish(total, piece, comm.size)
 
 
 def all_gather(
@@ -123,24 +130,32 @@ def scatter(
     Executor(comm, blocks, blocks, deadline).run(iter(rounds))
 
 
-def reduce_scatter(
-    comm: PointToPoint, array: Array, parts: Sequence[Array], op: ReduceOp, deadline: Deadline
-) -> None:
+def reduce_scatter(comm: PointToPoint, array: Array, parts: Sequence[Array], op: ReduceOp, deadline: Deadline) -> None:
     """Reduce everyone's `parts[i]` into rank i's array; the parts keep their content.
 
     Rounds: 1 for few ranks or small N, else p-1. Scratch: in one round p times the own part, else N and one part more,
-    wider where the op accumulates in a wider dtype.
+    wider where the op accumulates in a wider dtype; N is at most 16 MiB, beyond which parts go in pieces.
     """
     nbytes = sum(part.nbytes for part in parts)
-    rounds = list(algorithm("reduce_scatter", nbytes, comm.size)(comm.rank, comm.size))
+    flat, flats = array.reshape(-1), [part.reshape(-1) for part in parts]
+    step = max(1, _PIECE_NBYTES // (accumulation_dtype(op.name, array.dtype).itemsize * comm.size))
+    for begin in range(0, max(part.size for part in flats), step):
+        pieces = [part[begin : begin + step] for part in flats]
+        rounds = list(algorithm("reduce_scatter", nbytes, comm.size)(comm.rank, comm.size))
+        _reduce_scatter(comm, flat[begin : begin + step], pieces, op, rounds, deadline)
+
+
+def _reduce_scatter(
+    comm: PointToPoint, out: Array, parts: Sequence[Array], op: ReduceOp, rounds: list[Round], deadline: Deadline
+) -> None:
     if len(rounds) <= 1 and op.factor is None:
         # Nothing that was combined is sent on: the others' parts can go as they are, and only the own accumulates.
-        source = [part.reshape(-1) for part in parts]
-        target = [op.accumulator(part) if rank == comm.rank else part for rank, part in enumerate(source)]
+        source = parts
+        target = [op.accumulator(part) if rank == comm.rank else part for rank, part in enumerate(parts)]
     else:
         source = target = [op.accumulator(part) for part in parts]
     Executor(comm, source, target, deadline, op).run(iter(rounds))
-    op.finish(target[comm.rank], array, comm.size)
+    op.finish(target[comm.rank], out, comm.size)
 
 
 def all_to_all(comm: PointToPoint, outs: Sequence[Array], ins: Sequence[Array], deadline: Deadline) -> None:
@@ -164,6 +179,13 @@ def barrier(comm: PointToPoint, deadline: Deadline) -> None:
     Executor(comm, blocks, blocks, deadline).run(algorithm("barrier", 0, comm.size)(comm.rank, comm.size))
 
 
+def _pieces(array: Array, op: ReduceOp) -> Iterator[Array]:
+    """Cut an array into pieces whose accumulators are of a bounded size."""
+    flat = array.reshape(-1)
+    count = max(1, _PIECE_NBYTES // accumulation_dtype(op.name, array.dtype).itemsize)
+    return (flat[begin : begin + count] for begin in range(0, flat.size, count))
+
+
 def _cut(array: Array, size: int) -> list[Array]:
     """Cut an array into `size` blocks that differ by at most one element."""
     flat = array.reshape(-1)
@@ -179,8 +201,6 @@ def _passing_through(rounds: Sequence[Round], array: Array, rank: int, counts: S
     """Return a rank's own part among buffers for the parts of others that it hands on."""
     handled = {block for steps in rounds for step in steps for block in step.blocks}
     return [
-        array.reshape(-1)
-        if block == rank
-        else np.empty_like(array, shape=(count if block in handled else 0,))
+        array.reshape(-1) if block == rank else np.empty_like(array, shape=(count if block in handled else 0,))
         for block, count in enumerate(counts)
     ]

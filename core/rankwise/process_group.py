@@ -104,9 +104,9 @@ class ProcessGroup:
         """
         error = GroupAbortedError(f"group {self.group_desc!r} was aborted on rank {self.global_rank} {reason}")
         for communicator in self.communicators():
-            communicator.give_up(error)
             if communicator.watch is not None:
                 communicator.watch.announce(communicator.context, error)
+            communicator.give_up(error)
 
     def lane(self, array: Array, op: str, reduce_op: ReduceOp | None = None) -> Communicator:
         """Return the communicator for a call, or raise if the capability table refuses it.

@@ -29,7 +29,8 @@ HELLO = struct.Struct("<4sIII16s")
 
 
 def card(port: int) -> Card:
-    return Card("host", "machine", "space", 0, os.getpid(), "", "127.0.0.1", port, "tcp", "header", "", ("1", 1.0))
+    known = {"uid": 0, "pid": 0, "address": "127.0.0.1", "port": port, "integrity": "header", "cores": ("1", 1.0)}
+    return Card(**{name: known.get(name, "") for name in Card._fields})
 
 
 class House:

@@ -26,6 +26,7 @@ from rankwise_gloo_tcp import cards, door, wire
 
 steady = settings(max_examples=300, deadline=None, derandomize=True, database=None)
 KEY = bytes(range(32))
+FIELDS = len(cards.Card._fields)
 
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -106,7 +107,7 @@ def test_only_a_protocol_error_escapes_from_a_verdict(content: Any) -> None:
         assert isinstance(verdict.unpack(content), DistError)
 
 
-@given(json_texts | st.lists(json_values, min_size=12, max_size=12).map(lambda row: json.dumps(row).encode()))
+@given(json_texts | st.lists(json_values, min_size=FIELDS, max_size=FIELDS).map(lambda row: json.dumps(row).encode()))
 @steady
 def test_only_a_rendezvous_error_escapes_from_a_card(row: bytes) -> None:
     with contextlib.suppress(RendezvousError):

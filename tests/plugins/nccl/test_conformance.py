@@ -22,10 +22,10 @@ def test_the_capability_table_is_the_truth_on_the_double(part: str, tmp_path: Pa
     pytest.importorskip("ml_dtypes", reason="the suite needs ml_dtypes for bfloat16 and float8")
     report = tmp_path / "table.json"
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(SETTINGS), "-p", "rankwise.testing.suite.plugin"]
-    options = ["--backend", "nccl", "--device", "cuda", "--plugin-module", "nccl_on_host", "--report", str(report), "-k", part]
+    backend = ["--backend", "nccl", "--device", "cuda", "--plugin-module", "nccl_on_host"]
     paths = [str(HERE), str(HERE.parents[1] / "fakes"), os.environ.get("PYTHONPATH", "")]
     run = subprocess.run(
-        [*command, "--pyargs", "rankwise.testing.suite", *options],
+        [*command, "--pyargs", "rankwise.testing.suite", *backend, "--report", str(report), "-k", part],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -222,6 +223,14 @@ def test_closing_leaves_no_thread_behind_but_those_of_the_double() -> None:
         if thread.name.startswith("rankwise") and "'test'" in thread.name:
             thread.join(T)
             assert not thread.is_alive(), thread.name
+
+
+def test_the_variables_of_nccl_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("NCCL_DEBUG", "INFO"), ("NCCL_SOCKET_IFNAME", "eth7"), ("NCCL_ALGO", "Ring")):
+        monkeypatch.setenv(name, value)
+    before = dict(os.environ)
+    world(2, lambda me: me.comm.barrier(T).wait())
+    assert dict(os.environ) == before
 
 
 @pytest.mark.parametrize("word", HINTS)

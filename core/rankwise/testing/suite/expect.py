@@ -14,7 +14,7 @@ from rankwise.process_group import GroupLike, ProcessGroup
 from rankwise.testing.suite.arrays import device, on_device, same
 from rankwise.work import Work
 
-__all__ = ["begun", "error_of", "numbers", "settled", "still_usable", "until"]
+__all__ = ["begun", "error_of", "has_no_store", "numbers", "settled", "still_usable", "until"]
 
 E = TypeVar("E", bound=BaseException)
 
@@ -65,3 +65,9 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> 
         if deadline.expired():
             raise AssertionError(f"{what} did not come true within {timeout_s:g} s")
         time.sleep(0.001)
+
+
+def has_no_store() -> bool:
+    """Tell whether the ranks have nothing but the backend to hear of each other by."""
+    group = dist.group.WORLD
+    return group is None or group.store is None

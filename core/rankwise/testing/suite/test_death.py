@@ -10,7 +10,7 @@ import pytest
 
 import rankwise as dist
 from rankwise.errors import DistError, DistTimeoutError, PeerDiedError
-from rankwise.testing.suite.expect import error_of, numbers, settled, still_usable
+from rankwise.testing.suite.expect import error_of, has_no_store, numbers, settled, still_usable
 from rankwise.testing.suite.plugin import Kit, needs
 
 _SOON_S = 5.0
@@ -25,6 +25,8 @@ def test_the_survivors_of_a_dead_rank_are_told_soon(kit: Kit) -> None:
     *survivors, dead = kit.run_doomed(3, 2, survive)
     assert dead is None
     assert any("2" in text for text in survivors), f"nobody names the dead rank 2: {survivors}"
+    if not kit.run_alone(1, has_no_store)[0]:
+        assert survivors[0] == survivors[1], f"the survivors were told different things: {survivors}"
 
 
 def survive() -> str:

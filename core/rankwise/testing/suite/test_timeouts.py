@@ -13,10 +13,12 @@ from rankwise.capability import COLLECTIVES
 from rankwise.errors import DistError, DistTimeoutError, UnsupportedOperationError
 from rankwise.testing.suite.arrays import same
 from rankwise.testing.suite.exercises import Case, prepare
-from rankwise.testing.suite.expect import begun, error_of, numbers, settled, still_usable
+from rankwise.testing.suite.expect import begun, error_of, has_no_store, numbers, settled, still_usable
 from rankwise.testing.suite.plugin import Kit, needs
 
 _TIMEOUT_S = 0.3
+#: Long enough for a rank to have told of itself.
+_A_BEAT_S = 1.5
 #: The promise is 100 ms; a machine that is busy with four ranks and other things gets more.
 _SLACK_S = 2.0
 
@@ -46,6 +48,28 @@ def one_is_missing(op: str) -> str:
         return str(error)
     assert not lonely, "it returned although a rank is missing"
     return "2"
+
+
+@needs("timeout", "all_reduce", "broadcast")
+def test_a_timeout_says_what_the_missing_rank_did_last(kit: Kit) -> None:
+    if kit.in_threads or kit.device != "cpu":
+        pytest.skip("only processes whose waits end on the host are watched over")
+    if kit.run_alone(1, has_no_store)[0]:
+        pytest.skip("the backend's runtime brings no store, in which the ranks could tell of themselves")
+    first, second, _ = kit.run_alone(3, wait_for_the_third)
+    assert re.search(r"rank 2\b.* last finished broadcast #\d+ at .+ and is alive \(\d\.\d s ago\)", first), first
+    assert first == second, "the ranks were told different things"
+
+
+def wait_for_the_third() -> str:
+    dist.broadcast(numbers(1), 0)
+    if dist.get_rank() == 2:
+        return ""
+    begin = time.monotonic()
+    error = error_of(DistTimeoutError, settled, dist.all_reduce, numbers(1), timeout=_A_BEAT_S)
+    took = time.monotonic() - begin
+    assert took < _A_BEAT_S + _SLACK_S, f"it took {took:.2f} s"
+    return str(error)
 
 
 @needs("timeout", "send", "recv", "barrier")
@@ -129,11 +153,6 @@ def test_a_monitored_barrier_names_the_missing_ranks_to_all_others(kit: Kit) -> 
     texts = kit.run_alone(4, monitored)
     assert texts[0] == texts[2], f"the ranks were told different things: {texts}"
     assert re.search(r"\b1, 3\b", texts[0] or ""), texts[0]
-
-
-def has_no_store() -> bool:
-    group = dist.group.WORLD
-    return group is None or group.store is None
 
 
 def monitored() -> str | None:

@@ -29,9 +29,11 @@ _RECORD_STRIDE = 64
 _COUNT, _SENT, _RECEIVED, _LONGEST = 2, 3, 4, 5
 _MASK = (1 << 64) - 1
 _CONTROL_STRIDE = 128
-#: Words of a rank's control block: its turn; whether somebody waits for that; whether it has gone in good order;
-#: whether it sleeps until a pipe has news.
-_WAITED_FOR, _HAS_LEFT, _ASLEEP = 8, 9, 10
+#: Words of a rank's control block besides its turn: whether it has gone in good order, and whether it sleeps until a
+#: pipe has news.
+_HAS_LEFT, _ASLEEP = 9, 10
+#: Words of the board: for which turn somebody sleeps, by parity; and up to which turn all have come.
+_SLEEPERS, _GO = 4, 6
 _PAGE = 4096
 _NOTICE_AT = 64
 AREA_NBYTES = 512 << 10
@@ -134,10 +136,7 @@ class Board:
         words[at] = sequence
         words[at + 1] = digest
         words[at + _COUNT], words[at + _SENT], words[at + _RECEIVED], words[at + _LONGEST] = about
-        self._post(turn)
-        for index in self._others:
-            if words[index] < turn:
-                self._await(index, turn, deadline)
+        self._arrive(turn, deadline)
         for at in table:
             if words[at] != sequence or words[at + 1] != digest:
                 return False
@@ -157,11 +156,7 @@ class Board:
     def meet(self, deadline: Deadline) -> None:
         """Return once everyone has come."""
         self._turn = turn = self._turn + 1
-        self._post(turn)
-        words = self._words
-        for index in self._others:
-            if words[index] < turn:
-                self._await(index, turn, deadline)
+        self._arrive(turn, deadline)
 
     def late(self) -> list[int]:
         """Return the ranks that have not come to this turn."""
@@ -176,40 +171,53 @@ class Board:
         """Return the size of each of so many equal slots of an area, none larger than is good for the cache."""
         return min(self.area_nbytes // slots & -_ALIGN, _SLOT_NBYTES)
 
-    def _post(self, turn: int) -> None:
-        words, mine = self._words, self._mine
-        words[mine] = turn
+    def _arrive(self, turn: int, deadline: Deadline) -> None:
+        """Come to a turn, and return once everyone has.
+
+        Whoever finds that all are there wakes those who sleep, so that nobody is woken for each of the others. Of the
+        last two to come at least one sees the other, as its own number is written before it looks.
+        """
+        words = self._words
+        words[self._mine] = turn
         futex.fence()
-        if words[mine + _WAITED_FOR]:
-            words[mine + _WAITED_FOR] = 0
-            futex.wake(self._base + 8 * mine)
+        for index in self._others:
+            if words[index] < turn:
+                self._await(turn, deadline)
+                return
+        if words[_SLEEPERS + (turn & 1)] == turn:
+            words[_GO] = turn
+            futex.wake(self._base + 8 * _GO)
 
-    def _await(self, index: int, turn: int, deadline: Deadline) -> None:
-        words = self._words
-        if self._spin_s:
-            until = monotonic() + self._spin_s
-            while monotonic() < until:
-                for _ in range(20):
-                    if words[index] >= turn:
-                        self._spin_s = min(2 * self._spin_s, _SPIN_S)
-                        return
-            self._spin_s = max(self._spin_s / 2, _LEAST_SPIN_S)
-        else:
-            for _ in range(_YIELDS):
-                os.sched_yield()
+    def _await(self, turn: int, deadline: Deadline) -> None:
+        words, others = self._words, self._others
+        index = next((index for index in others if words[index] < turn), None)
+        until = monotonic() + self._spin_s if self._spin_s else 0.0
+        yields = 0 if self._spin_s else _YIELDS
+        while index is not None:
+            for _ in range(20 if self._spin_s else 1):
                 if words[index] >= turn:
+                    index = next((index for index in others if words[index] < turn), None)
+                    break
+            else:
+                if yields:
+                    yields -= 1
+                    os.sched_yield()
+                elif monotonic() >= until:
+                    self._spin_s = max(self._spin_s / 2, _LEAST_SPIN_S) if self._spin_s else 0.0
+                    self._sleep(turn, deadline)
                     return
-        self._sleep(index, turn, deadline)
+        self._spin_s = min(2 * self._spin_s, _SPIN_S)
 
-    def _sleep(self, index: int, turn: int, deadline: Deadline) -> None:
+    def _sleep(self, turn: int, deadline: Deadline) -> None:
         words = self._words
-        while words[index] < turn:
-            found = words[index]
-            words[index + _WAITED_FOR] = 1
+        while True:
+            found = words[_GO]
+            words[_SLEEPERS + (turn & 1)] = turn
             futex.fence()
-            if found < turn:
-                futex.wait(self._base + 8 * index, found, min(_SLICE_S, deadline.remaining()))
-            if words[index] >= turn:
+            if found >= turn or not self.late():
+                return
+            futex.wait(self._base + 8 * _GO, found, min(_SLICE_S, deadline.remaining()))
+            if words[_GO] >= turn or not self.late():
                 return
             self._look()
             if deadline.expired():
@@ -243,8 +251,7 @@ class Board:
             self._bytes[_NOTICE_AT : _NOTICE_AT + len(text)] = text
             self._words[1] = len(text) | self.rank << 32
             self._words[0] = 1
-        for index in self._turns:
-            futex.wake(self._base + 8 * index)
+        futex.wake(self._base + 8 * _GO)
 
     def given_up(self) -> tuple[int, bytes] | None:
         """Return who has given the group up, and the text."""

@@ -33,8 +33,8 @@ class Card(NamedTuple):
         transport: Which transports it was told to use.
         integrity: What of the frames between hosts it was told to protect.
         board: Name of the Unix socket where this rank would hand out the board; empty if it can use none.
-        cores: The processors that it may use, and how many of them at a time.
         algorithms: Those that it was told to use.
+        cores: The processors that it may use, and how many of them at a time.
     """
 
     host: str
@@ -48,8 +48,8 @@ class Card(NamedTuple):
     transport: str
     integrity: str
     board: str
+    algorithms: str
     cores: tuple[str, float]
-    algorithms: str = ""
 
     def is_near(self, other: Card) -> bool:
         """Tell whether the two can meet at a Unix socket."""
@@ -60,7 +60,7 @@ class Card(NamedTuple):
         return self.is_near(other) and self.space == other.space
 
 
-_KINDS = [str, str, str, int, int, str, str, int, str, str, str]
+_KINDS = [str, str, str, int, int, str, str, int, str, str, str, str]
 
 
 def machine() -> tuple[str, str]:

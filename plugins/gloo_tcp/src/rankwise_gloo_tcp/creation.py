@@ -161,7 +161,7 @@ def _listen(
     uid = os.geteuid() if hasattr(os, "geteuid") else -1
     return Card(
         *(platform.node(), here, space, uid, os.getpid(), unix, address, port, transport, _integrity()),
-        *(hall, cores.mine()),
+        *(hall, "", cores.mine()),
     )
 
 

@@ -34,6 +34,9 @@ class _Group(Protocol):
     def fail(self, error: DistError) -> object:
         """Make the group unusable."""
 
+    def timed_out(self, text: str, waited_for: Sequence[int] = ()) -> DistTimeoutError:
+        """Return the error of an operation whose time is up."""
+
 
 class Watchdog:
     """One group's watchdog; its thread is started by the first operation.
@@ -137,13 +140,13 @@ class Watchdog:
 
     def _late(self, lane: Lane, title: str, timeout_s: float) -> DistTimeoutError:
         if lane.comm is not None:
-            return DistTimeoutError(
+            return self._group.timed_out(
                 f"{title}: not done within {timeout_s:g} s; perhaps not all ranks have called it, or not with the same "
                 "sizes"
             )
         absent = self._absent(lane)
         who = f"ranks {', '.join(map(str, absent))} have not come" if absent else "all ranks have come"
-        return DistTimeoutError(f"{title}: NCCL has not started within {timeout_s:g} s; {who}")
+        return self._group.timed_out(f"{title}: NCCL has not started within {timeout_s:g} s; {who}", absent)
 
     def _fail(self, error: DistError) -> None:
         """Fail the group with what all ranks fail with: the error of whoever was first to tell."""
