@@ -1,12 +1,13 @@
 """Hostile connections against a running job: how many get past its doors, and what they cost.
 
-    python benchmarks/hostile.py [--count 2000] [--ranks 2] [--json FILE]
+    python benchmarks/hostile.py [--count 2000] [--rate 200] [--json FILE]
 
-Two ranks reduce arrays over TCP, one after the other without a pause, and a third waits outside. Meanwhile others
-connect to the ports of the ranks and of the store: with random bytes, with half a hello, with the recording of another
-handshake, with the name of a rank but no key, with the proof of the other role, and with nothing but patience. Printed
-are how many were let in, how much longer an all_reduce takes, how much memory and how many descriptors a rank has
-gained, and how long the third rank takes to come in while the attack goes on.
+Two ranks reduce arrays over TCP, one after the other without a pause, and a third waits outside. Meanwhile others,
+who take their share of this machine's processors too and so are first sent to another program for comparison, connect
+to the ports of the ranks and of the store: with random bytes, with half a hello, with the recording of another
+handshake, with the name of a rank but no key, with the proof of the other role, and with nothing but patience.
+Printed are how many were let in, how much longer an all_reduce takes, how much memory and how many descriptors a rank
+has gained, and how long the third rank takes to come in while the attack goes on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import random
 import secrets
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -82,7 +84,8 @@ def work(folder: str) -> None:
 
 def holding() -> tuple[int, int]:
     """Return the bytes of memory and the descriptors that this process has."""
-    pages = int(open("/proc/self/statm").read().split()[1])
+    with open("/proc/self/statm") as file:
+        pages = int(file.read().split()[1])
     return pages * os.sysconf("SC_PAGESIZE"), len(os.listdir("/proc/self/fd"))
 
 
@@ -157,23 +160,29 @@ class Visitor:
 KINDS = ("random", "truncated", "replayed", "no key", "wrong role", "silent")
 
 
-def attack(ports: list[int], count: int, chance: random.Random) -> Iterator[tuple[int, Counter[str], Counter[str]]]:
-    """Connect again and again; yield now and then how many have come, of which kinds, and who got in."""
+def attack(ports: list[int], count: int, rate: float, chance: random.Random) -> Iterator[tuple[Counter[str], int]]:
+    """Connect again and again; yield now and then how many of each kind have come, and how many got in."""
     came: Counter[str] = Counter()
-    let_in: Counter[str] = Counter()
+    let_in = 0
     visitors: dict[int, Visitor] = {}
     order: deque[int] = deque()
     poller = select.poll()
+    began = time.monotonic()
+
+    def due() -> bool:
+        number = came.total()
+        return number < min(count, (time.monotonic() - began) * rate) and len(visitors) < OPEN_AT_ONCE
 
     def leave(fd: int) -> None:
+        nonlocal let_in
         visitor = visitors.pop(fd, None)
         if visitor is not None:
             poller.unregister(fd)
-            let_in[visitor.kind] += visitor.is_in
+            let_in += visitor.is_in
             visitor.sock.close()
 
-    while sum(came.values()) < count or visitors:
-        while sum(came.values()) < count and len(visitors) < OPEN_AT_ONCE:
+    while came.total() < count or visitors:
+        while due():
             visitor = Visitor(chance.choice(ports), chance.choice(KINDS), chance)
             came[visitor.kind] += 1
             visitors[visitor.sock.fileno()] = visitor
@@ -188,7 +197,7 @@ def attack(ports: list[int], count: int, chance: random.Random) -> Iterator[tupl
         now = time.monotonic()
         while order and (order[0] not in visitors or now - visitors[order[0]].since > PATIENCE_S):
             leave(order.popleft())
-        yield sum(came.values()), came, let_in
+        yield came, let_in
 
 
 # ---------------------------------------------------------------------- the measurement
@@ -224,20 +233,37 @@ def job(folder: str) -> Iterator[list[subprocess.Popen[bytes]]]:
             rank.wait()
 
 
-def measure(count: int, seed: int) -> dict[str, Any]:
+@contextmanager
+def somebody_else() -> Iterator[int]:
+    """Listen at a port where the same visitors can be sent: what they cost the machine without being at our door."""
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+        child = os.fork()
+        if child == 0:
+            while True:
+                visitor, _ = listener.accept()
+                visitor.close()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def measure(count: int, rate: float, seed: int) -> dict[str, Any]:
     """Attack a job, and return what came of it."""
     chance = random.Random(seed)
-    with tempfile.TemporaryDirectory() as folder, job(folder) as ranks:
+    with tempfile.TemporaryDirectory() as folder, somebody_else() as decoy, job(folder) as ranks:
         ports = [*wait_for(folder, "ports0"), *wait_for(folder, "ports1"), wait_for(folder, "store")]
         time.sleep(CALM_S)
-        began = time.monotonic()
-        knocked = False
-        came: Counter[str] = Counter()
-        let_in: Counter[str] = Counter()
-        for number, came, let_in in attack(ports, count, chance):
-            if not knocked and number >= count * 3 // 4:
-                knocked = True
-                ended = time.monotonic()
+        decoy_at = time.monotonic()
+        for _ in attack([decoy], count // 4, rate, chance):
+            pass
+        began = knocked_at = time.monotonic()
+        come, let_in = Counter[str](), 0
+        for came, inside in attack(ports, count, rate, chance):
+            come, let_in = came, inside
+            if knocked_at == began and came.total() >= count * 3 // 4:
+                knocked_at = time.monotonic()
                 write(folder, "stop", 1)
                 write(folder, "knock", 1)
         took_s = time.monotonic() - began
@@ -245,18 +271,21 @@ def measure(count: int, seed: int) -> dict[str, Any]:
         worked = [wait_for(folder, f"worked{rank}") for rank in range(2)]
         codes = [rank.wait(60) for rank in ranks]
     times = worked[0]["times"]
-    calm = [took for at, took in times if at < began]
-    under = [took for at, took in times if began <= at < ended]
+    calm, beside, under = (
+        median(took for at, took in times if first <= at < last) * 1e6
+        for first, last in ((0, decoy_at), (decoy_at, began), (began, knocked_at))
+    )
     return {
-        "connections": sum(came.values()),
-        "kinds": dict(came),
-        "let_in": sum(let_in.values()),
-        "connections_per_s": sum(came.values()) / took_s,
-        "calm_us": median(calm) * 1e6,
-        "attacked_us": median(under) * 1e6,
-        "slower": median(under) / median(calm) - 1,
-        "memory_gained_nbytes": max(one["after"][0] - one["before"][0] for one in worked[:1]),
-        "descriptors_gained": max(one["after"][1] - one["before"][1] for one in worked[:1]),
+        "connections": come.total(),
+        "kinds": dict(come),
+        "let_in": let_in,
+        "connections_per_s": come.total() / took_s,
+        "calm_us": calm,
+        "beside_us": beside,
+        "attacked_us": under,
+        "slower": under / beside - 1,
+        "memory_gained_nbytes": max(one["after"][0] - one["before"][0] for one in worked),
+        "descriptors_gained": max(one["after"][1] - one["before"][1] for one in worked),
         "third_rank_joined_s": joined[2],
         "exit_codes": codes,
     }
@@ -266,6 +295,7 @@ def main() -> None:
     """Attack a job, and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=2000, help="hostile connections; default 2000")
+    parser.add_argument("--rate", type=float, default=200.0, help="how many a second; default 200")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", metavar="FILE", help="write the figures to this file")
     parser.add_argument("--work", help=argparse.SUPPRESS)
@@ -273,15 +303,16 @@ def main() -> None:
     if options.work:
         work(options.work)
         return
-    found = measure(options.count, options.seed)
+    found = measure(options.count, options.rate, options.seed)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found["kinds"].items()))
     print(f"{found['connections']} hostile connections, {found['connections_per_s']:.0f} a second ({kinds})")
     print(f"let in: {found['let_in']}")
     print(
-        f"all_reduce of {NBYTES >> 10} KiB on 2 ranks: {found['calm_us']:.0f} us before, {found['attacked_us']:.0f} us "
-        f"under attack ({found['slower']:+.1%})"
+        f"all_reduce of {NBYTES >> 10} KiB on 2 ranks: {found['calm_us']:.0f} us in peace, {found['beside_us']:.0f} us "
+        f"while as many connect to another program, {found['attacked_us']:.0f} us under attack ({found['slower']:+.1%})"
     )
-    print(f"rank 0 gained {found['memory_gained_nbytes'] / 1024:.0f} KiB and {found['descriptors_gained']} descriptors")
+    held = found["descriptors_gained"]
+    print(f"a rank gained at most {found['memory_gained_nbytes'] / 1024:.0f} KiB, and held {held} descriptors more")
     print(f"a third rank came in during the attack within {found['third_rank_joined_s'] * 1e3:.0f} ms")
     print(f"exit codes of the ranks: {found['exit_codes']}")
     if options.json:

@@ -36,7 +36,7 @@ class _BackendNames(type):
         raise AttributeError(f"no backend is called {name!r}; known: {', '.join(Backend)}")
 
     def __contains__(cls, name: object) -> bool:
-        return isinstance(name, str) and any(name.lower() == known for known in cls)
+        return isinstance(name, str) and (name.lower() in KNOWN or name.lower() in registry.names())
 
     def __iter__(cls) -> Iterator[Backend]:
         return (str.__new__(Backend, name) for name in sorted({*KNOWN, *registry.names()}))

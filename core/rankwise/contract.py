@@ -131,7 +131,7 @@ class BackendSpec:
 
 
 class Watch(Protocol):
-    """What a communicator asks of whoever watches over the job. Both return within a twentieth of a second."""
+    """What a communicator asks of whoever watches over the job; it is answered within a fraction of a second."""
 
     def settle(self, context: Context, error: DistError) -> DistError:
         """Return the error that all ranks raise for a group that has failed here with `error`."""

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 #: What reductions hold of an array at a time.
-_PIECE_NBYTES = 16 << 20
+_PIECE_NBYTES = 8 << 20
 
 
 def broadcast(comm: PointToPoint, array: Array, root: int, deadline: Deadline) -> None:
@@ -48,7 +48,7 @@ def all_reduce(comm: PointToPoint, array: Array, op: ReduceOp, deadline: Deadlin
     """Reduce the arrays of all ranks into everyone's array.
 
     Rounds: log2 p for small N, 2 for few ranks, else 2 log2 p or 2(p-1). Scratch: 2N, more where the op accumulates
-    in a wider dtype, and N(p-1)/p more in two rounds; N is at most 16 MiB, beyond which arrays go in pieces.
+    in a wider dtype, and N(p-1)/p more in two rounds; N is at most 8 MiB, beyond which arrays go in pieces.
     """
     nbytes = array.size * accumulation_dtype(op.name, array.dtype).itemsize
     for piece in _pieces(array, op):
@@ -62,7 +62,7 @@ def all_reduce(comm: PointToPoint, array: Array, op: ReduceOp, deadline: Deadlin
 def reduce(comm: PointToPoint, array: Array, op: ReduceOp, root: int, deadline: Deadline) -> None:
     """Reduce the arrays of all ranks into the root's; the others keep theirs.
 
-    Rounds: at most 1 + ceil(log2 p). Scratch: 2N, where N is at most 16 MiB, beyond which arrays go in pieces.
+    Rounds: at most 1 + ceil(log2 p). Scratch: 2N, where N is at most 8 MiB, beyond which arrays go in pieces.
     """
     nbytes = array.size * accumulation_dtype(op.name, array.dtype).itemsize
     for piece in _pieces(array, op):
@@ -134,7 +134,7 @@ def reduce_scatter(comm: PointToPoint, array: Array, parts: Sequence[Array], op:
     """Reduce everyone's `parts[i]` into rank i's array; the parts keep their content.
 
     Rounds: 1 for few ranks or small N, else p-1. Scratch: in one round p times the own part, else N and one part more,
-    wider where the op accumulates in a wider dtype; N is at most 16 MiB, beyond which parts go in pieces.
+    wider where the op accumulates in a wider dtype; N is at most 8 MiB, beyond which parts go in pieces.
     """
     nbytes = sum(part.nbytes for part in parts)
     flat, flats = array.reshape(-1), [part.reshape(-1) for part in parts]

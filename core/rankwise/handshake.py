@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -26,7 +26,13 @@ _LATE = "did not come within"
 
 
 def meet(
-    store: Store, rank: int, ranks: Sequence[int], config: Mapping[str, Any], what: str, deadline: Deadline
+    store: Store,
+    rank: int,
+    ranks: Sequence[int],
+    config: Mapping[str, Any],
+    what: str,
+    deadline: Deadline,
+    tell_more: Callable[[str, list[int]], str] | None = None,
 ) -> None:
     """Return once all `ranks` have come with the same configuration.
 
@@ -37,6 +43,7 @@ def meet(
         config: What must be the same for all; JSON values.
         what: What they come for, for messages.
         deadline: When to give up.
+        tell_more: Adds to a text about missing ranks what is known of them.
 
     Raises:
         RendezvousError: Two processes claim one rank, or two configurations differ; the same text on all ranks.
@@ -54,7 +61,7 @@ def meet(
         store.compare_set("verdict", "", problem)
     if store.add("come", 1) == len(ranks):
         store.compare_set("verdict", "", _FINE)
-    verdict = _verdict(store, ranks, what, deadline)
+    verdict = _verdict(store, ranks, what, deadline, tell_more)
     if verdict == _FINE and problem is not None:
         raise RendezvousError(problem)  # the others are complete without this rank, which is one too many
     if verdict != _FINE:
@@ -92,7 +99,13 @@ def started_at(pid: int) -> str:
         return ""
 
 
-def _verdict(store: Store, ranks: Sequence[int], what: str, deadline: Deadline) -> str:
+def _verdict(
+    store: Store,
+    ranks: Sequence[int],
+    what: str,
+    deadline: Deadline,
+    tell_more: Callable[[str, list[int]], str] | None,
+) -> str:
     try:
         return store.get("verdict", timeout=deadline.remaining()).decode()
     except DistTimeoutError:
@@ -100,9 +113,8 @@ def _verdict(store: Store, ranks: Sequence[int], what: str, deadline: Deadline) 
         if not missing:
             raise
         few = ", ".join(map(str, missing[:32])) + (" ..." if len(missing) > 32 else "")
-        text = (
-            f"{what}: rank{'s' * (len(missing) > 1)} {few} of {len(ranks)} {_LATE} {deadline.timeout_s:g} s"
-        )
+        text = f"{what}: rank{'s' * (len(missing) > 1)} {few} of {len(ranks)} {_LATE} {deadline.timeout_s:g} s"
+        text = text if tell_more is None else tell_more(text, missing)
         return store.compare_set("verdict", "", text).decode()
 
 

@@ -196,7 +196,7 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
     what = "init_process_group" if plan.name == "default" else f"making group {plan.name!r}"
     try:
         with _watched(world, place, participants, f"{what}: "):
-            meet(place, plan.global_rank, participants, _terms(plan), what, deadline)
+            meet(place, plan.global_rank, participants, _terms(plan), what, deadline, _tell_more(world))
     except (DistNetworkError, DistStoreError) as error:
         if plan.name == "default":
             raise
@@ -243,6 +243,14 @@ def _terms(plan: Plan) -> dict[str, Any]:
         "rankwise version": ".".join(__version__.split(".")[:2]),
         "API version": API_VERSION,
     }
+
+
+def _tell_more(world: World) -> Callable[[str, list[int]], str] | None:
+    """Return what adds to a text about missing ranks what they have last done on the default group."""
+    if world.watcher is None or world.default is None:
+        return None
+    watcher, name = world.watcher, world.default.name
+    return lambda text, missing: watcher.whereabouts(text, missing, name)
 
 
 @contextlib.contextmanager

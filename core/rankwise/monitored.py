@@ -83,4 +83,7 @@ def _verdict(store: Store, pg: ProcessGroup, deadline: Deadline, wait_all_ranks:
             f"{', '.join(map(str, named))} of {pg.size()} did not come within {deadline.timeout_s:g} s"
             + ("" if wait_all_ranks or len(missing) == 1 else " (perhaps others too: wait_all_ranks=True tells)")
         )
+        watcher = current().watcher
+        if watcher is not None:
+            text = watcher.whereabouts(text, named, pg.name)
         return store.compare_set("verdict", "", text).decode()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rankwise.capability import Capabilities
@@ -52,7 +52,7 @@ class Registry:
     def names(self) -> list[str]:
         """Return the names of all installed and registered backends, without loading any."""
         with self._lock:
-            return sorted(set(self._in_process) | set(_entry_points()))
+            return sorted(set(self._in_process) | {point.name for point in _installed()})
 
     def get(self, name: str) -> BackendSpec:
         """Return the backend called `name`, loading its plugin if need be.
@@ -99,21 +99,21 @@ class Registry:
         """Return the distribution and version that brings `name`, or "this process"."""
         if name in self._in_process:
             return "this process"
-        return " and ".join(_distribution(point) for point in _entry_points().get(name, []))
+        return " and ".join(_distribution(point) for point in _entry_points(name))
 
     def _origin(self, name: str) -> str:
-        points = _entry_points().get(name, [])
+        points = _entry_points(name)
         return f"by {' and '.join(_distribution(point) for point in points)}" if points else ""
 
     def _load(self, name: str) -> BackendSpec:
-        points = _entry_points().get(name, [])
+        points = _entry_points(name)
         if not points:
             raise BackendNotFoundError(self._not_found(name))
         if len(points) > 1:
             claims = " and ".join(_distribution(point) for point in points)
             raise PluginError(f"backend {name!r} is claimed by {claims}; uninstall all but one")
         try:
-            spec = _declaration(name)
+            spec = _declaration(points[0])
         except Exception as error:  # whatever a plugin raises is the plugin's fault, and must be told as such
             cause = f"{type(error).__name__}: {error}"
             raise PluginError(f"backend {name!r} of {_distribution(points[0])} cannot be loaded: {cause}") from error
@@ -132,17 +132,22 @@ def _remedy(name: str) -> str:
     return f"pip install {KNOWN[name]}" if name in KNOWN else ""
 
 
-def _entry_points() -> dict[str, list[EntryPoint]]:
-    """Group the installed entry points by name; a distribution that is found twice on the path counts once."""
+def _installed() -> Iterable[EntryPoint]:
     # Read afresh each time: a plugin may be installed while the process runs, and only slow paths come here.
     from importlib.metadata import entry_points
 
     from rankwise.hookspecs import ENTRY_POINT_GROUP
 
-    found: dict[str, dict[str, EntryPoint]] = {}
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        found.setdefault(point.name, {}).setdefault(_distribution(point), point)
-    return {name: list(points.values()) for name, points in found.items()}
+    return entry_points(group=ENTRY_POINT_GROUP)
+
+
+def _entry_points(name: str) -> list[EntryPoint]:
+    """Return the installed entry points of a name; a distribution that is found twice on the path counts once."""
+    found: dict[str, EntryPoint] = {}
+    for point in _installed():
+        if point.name == name:
+            found.setdefault(_distribution(point), point)
+    return list(found.values())
 
 
 def _distribution(point: EntryPoint) -> str:
@@ -150,15 +155,15 @@ def _distribution(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
 
 
-def _declaration(name: str) -> Any:
-    """Load the entry point called `name`, and no other, and ask its plugin for the declaration."""
+def _declaration(point: EntryPoint) -> Any:
+    """Load an entry point, and no other, and ask its plugin for the declaration."""
     import pluggy
 
     from rankwise import hookspecs
 
     manager = pluggy.PluginManager("rankwise")
     manager.add_hookspecs(hookspecs)
-    manager.load_setuptools_entrypoints(hookspecs.ENTRY_POINT_GROUP, name=name)
+    manager.register(point.load(), name=point.name)
     answers = manager.hook.rankwise_backend()
     if len(answers) != 1:
         raise TypeError("its module has no @hookimpl function rankwise_backend()")

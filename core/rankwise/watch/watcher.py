@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic, sleep
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rankwise.errors import DistError, DistTimeoutError, PeerDiedError
 from rankwise.store import PrefixStore, Store
 from rankwise.watch.background import Background
-from rankwise.watch.heartbeat import Beats, setting
+from rankwise.watch.heartbeat import Beat, Beats, setting
 from rankwise.watch.liveness import Processes
 from rankwise.watch.meeting import Meeting
 from rankwise.watch.report import absentees, describe_absentees, sentence
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Watcher"]
 
-#: How long an operation that has failed, or is late, waits for what the others say.
+#: How long an operation that is late waits for what the others say.
 _ASK_S = 0.03
+#: And one that has failed, which has no deadline to keep.
+_ASK_FAILED_S = 0.15
 #: A connection ends a little before its process does.
-_END_S = 0.02
+_END_S = 0.05
 #: What one request to the store may take.
 _STORE_S = 1.0
 #: How long the host of the store stays after a verdict, so that all can read it.
@@ -73,16 +75,21 @@ class Watcher(Background):
         self._processes = Processes(rank)
         self._dead: list[PeerDiedError] = []
         self._meetings: list[Meeting] = []
-        self._warned: set[tuple[str, int]] = set()
+        self._warned: set[tuple[str, str, int]] = set()
         self._judged_at = 0.0
         self._silence_counts_from = monotonic()
         self.begin()
 
     # ------------------------------------------------------------------ what communicators and the program ask
 
+    def everyone_is_here(self) -> None:
+        """Hear that all ranks have come, whose processes can be known now."""
+        self.do(self._known)
+
     def settle(self, context: Context, error: DistError) -> DistError:
         """Return the error that all ranks raise for a group that has failed here with `error`."""
-        return self.ask(lambda: self._judge(context, error), _ASK_S) or error
+        limit_s = _ASK_S if isinstance(error, DistTimeoutError) else _ASK_FAILED_S
+        return self.ask(lambda: self._judge(context, error), limit_s) or error
 
     def announce(self, context: Context, error: DistError) -> None:
         """Tell the others why a group has ended; waits for nothing."""
@@ -91,6 +98,11 @@ class Watcher(Background):
     def explain(self, context: Context, error: DistTimeoutError, waited_for: tuple[int, ...]) -> DistTimeoutError:
         """Return a time-out's error with what is known of the ranks that it is due to."""
         return self.ask(lambda: self._explain(context, error, waited_for), _ASK_S) or error
+
+    def whereabouts(self, text: str, missing: Sequence[int], group: str) -> str:
+        """Add to a text about missing ranks what they have last done on a group."""
+        told = self.ask(lambda: self._words(missing, group, self._beats.read(missing)), _ASK_S)
+        return text if told is None else describe_absentees(text, missing, (), told)
 
     @contextmanager
     def meeting(self, place: Store, ranks: tuple[int, ...], what: str) -> Iterator[Callable[[], None]]:
@@ -137,7 +149,7 @@ class Watcher(Background):
         verdict = Verdict(context.name, error)
         if isinstance(error, PeerDiedError):
             cause = self._end_of(error.rank, _END_S)
-            if cause is not None:
+            if cause is not None and not self._has_left(error.rank):
                 verdict = Verdict("", PeerDiedError(error.rank, error.host, cause))
         try:
             return self._log.settle(verdict, context.name, context.global_ranks)
@@ -160,8 +172,7 @@ class Watcher(Background):
         """Hear that a process on this machine has ended."""
         cause = self._processes.end_of(peer) or "its process has ended"
         concerned = any(peer in group.rank_of for group in list(self._world.groups.values())) or self._meetings
-        beat = self._beats.read([peer]).get(peer)
-        if not concerned or (beat is not None and beat.left):
+        if not concerned or self._has_left(peer):
             return
         error = PeerDiedError(peer, self._processes.hosts[peer], cause)
         self._log.settle(Verdict("", error), "", (peer,))
@@ -183,12 +194,22 @@ class Watcher(Background):
             self._doubt_host(progress)
             return
         self._answered_at = monotonic()
+        for name, awaited in self._awaited(progress).items():
+            self._look_for_silent(name, awaited)
+            for step in progress[name]["pending"]:
+                if step["age_s"] > self._warn_s:
+                    self._warn(name, step)
+
+    def _awaited(self, progress: dict[str, Any]) -> dict[str, set[int]]:
+        """Return for each group the ranks that operations have been waiting for, longer than for a beat."""
+        found: dict[str, set[int]] = {}
         for name, steps in progress.items():
-            oldest = max((step["age_s"] for step in steps["pending"]), default=0.0)
-            if oldest > min(self._every_s, self._limit_s):
-                self._look_for_silent(name)
-            if oldest > self._warn_s:
-                self._warn(name, steps["pending"][0])
+            group = self._world.groups.get(name)
+            for step in steps["pending"]:
+                if group is not None and step["age_s"] > min(self._every_s, self._limit_s):
+                    peers = group.ranks if step["peer"] is None else (step["peer"],)
+                    found.setdefault(name, set()).update(set(peers) - {self._rank})
+        return found
 
     def _known(self) -> Processes:
         """Return the processes of this machine; while not all have come, of this rank and the next."""
@@ -212,12 +233,8 @@ class Watcher(Background):
             return
         if monotonic() - max(self._answered_at, self._silence_counts_from) < self._limit_s:
             return
-        error = self._hung(self._host, self._processes)
-        for name, steps in progress.items():
-            group = self._world.groups.get(name)
-            if group is not None and steps["pending"] and self._host in group.rank_of:
-                self._heard(Verdict("", error))
-                return
+        if any(self._host in peers for peers in self._awaited(progress).values()):
+            self._heard(Verdict("", self._hung(self._host, self._processes)))
 
     def _hung(self, peer: int, processes: Processes) -> PeerDiedError:
         end = processes.end_of(peer)
@@ -233,18 +250,23 @@ class Watcher(Background):
             return self._known().end_of(peer, wait_s)
         return None
 
-    def _look_for_silent(self, name: str) -> None:
-        """Give up a group in which an operation waits while a member has stood still for too long."""
-        group = self._world.groups.get(name)
-        if group is None or monotonic() - self._silence_counts_from < self._limit_s:
+    def _has_left(self, peer: int) -> bool:
+        """Tell whether a rank has destroyed all its groups; where the store is gone, nobody knows."""
+        with suppress(DistError):
+            beat = self._beats.read([peer]).get(peer)
+            return beat is not None and beat.left
+        return False
+
+    def _look_for_silent(self, name: str, awaited: set[int]) -> None:
+        """Give up the groups of a rank that is waited for on one of them, and has stood still for too long."""
+        if monotonic() - self._silence_counts_from < self._limit_s:
             return
         processes = self._known()
-        peers = [rank for rank in group.ranks if rank != self._rank]
-        for peer, beat in self._beats.read(peers).items():
+        for peer, beat in self._beats.read(sorted(awaited)).items():
             silent_s = self._beats.silent_s(peer, beat, peer in processes.here)
             if beat.left or silent_s < self._limit_s:
                 continue
-            self._log.settle(Verdict("", self._hung(peer, processes)), name, group.ranks)
+            self._log.settle(Verdict("", self._hung(peer, processes)), name, self._world.groups[name].ranks)
             return
 
     # ------------------------------------------------------------------ words
@@ -254,22 +276,26 @@ class Watcher(Background):
         waited = sorted(set(waited_for)) or [rank for rank in members if rank != me]
         beats = self._beats.read(members)
         missing = [rank for rank in absentees(waited, members, beats, context.name) if rank != me] or waited
-        processes = self._known()
-        old_s = _LATE_BEATS * self._every_s + _FIRST_BEAT_S
-        words = {
-            rank: sentence(beats.get(rank), context.name, processes.end_of(rank), rank in processes.here, old_s)
-            for rank in missing
-        }
+        words = self._words(missing, context.name, beats)
         return DistTimeoutError(describe_absentees(str(error), missing, waited, words))
 
+    def _words(self, ranks: Sequence[int], group: str, beats: Mapping[int, Beat]) -> dict[int, str]:
+        processes = self._known()
+        old_s = _LATE_BEATS * self._every_s + _FIRST_BEAT_S
+        return {
+            rank: sentence(beats.get(rank), group, processes.end_of(rank), rank in processes.here, old_s)
+            for rank in ranks
+        }
+
     def _warn(self, name: str, step: Any) -> None:
-        if (name, step["number"]) in self._warned:
+        key = name, step["op"], step["number"]
+        if key in self._warned:
             return
         import logging
 
         from rankwise.watch.recorder import describe
 
-        self._warned.add((name, step["number"]))
+        self._warned.add(key)
         group = self._world.groups[name]
         peers = () if step["peer"] is None else (step["peer"],)
         text = f"{describe(step)} on group {name!r}, rank {self._rank}: not done for {step['age_s']:.0f} s"

@@ -141,6 +141,7 @@ def withdraw() -> None:
     work = dist.irecv(first, left)
     assert work.cancel()
     assert not work.cancel()
+    dist.barrier()  # nobody sends before all have withdrawn
     sending = dist.isend(np.ones(4), right)
     assert dist.recv(second, left) == left
     sending.wait()

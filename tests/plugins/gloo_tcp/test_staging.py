@@ -57,13 +57,14 @@ def test_arrays_live_until_they_have_been_reduced(pool: RankPool) -> None:
     pool.run(programs.kept_alive)
 
 
-def test_the_capability_table_is_the_truth_for_cuda(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["test_cell", "not test_cell"])
+def test_the_capability_table_is_the_truth_for_cuda(part: str, tmp_path: Path) -> None:
     spec = find_spec("rankwise.testing.suite")
     assert spec is not None
     assert spec.origin is not None
     suite = Path(spec.origin).parent
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(suite / "pytest.ini"), str(suite)]
-    options = ["-p", "rankwise.testing.suite.plugin", "--backend", "gloo", "--device", "cuda"]
+    options = ["-p", "rankwise.testing.suite.plugin", "--backend", "gloo", "--device", "cuda", "-k", part]
     env = {**os.environ, "PYTHONPATH": PYTHONPATH}
     run = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=110, env=env)
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]

@@ -102,6 +102,7 @@ class Links(Seat):
         """
         with self.lock:
             self.pipes, self._sleep, self._given_up = pipes, sleep, given_up
+            self._moves_by_looking = len(pipes) == self.size - 1
             for pipe in pipes:
                 self.peers[pipe.peer].connection = pipe
 
@@ -255,6 +256,16 @@ class Links(Seat):
 
     # ------------------------------------------------------------------ the loop
 
+    def _may_have_news(self, request: Request) -> bool:
+        connection = self.peers[request.peer].connection if request.peer is not None and self.peers else None
+        if type(connection) is not Pipe:
+            return True
+        # A look costs less than to ask for the time.
+        for _ in range(20):
+            if request.done or connection.closed or connection.has_news() or connection.has_room():
+                return True
+        return False
+
     def _look_at(self, request: Request) -> bool:
         if request.peer is None:
             self._read_pipes()
@@ -262,6 +273,8 @@ class Links(Seat):
         connection = self.peers[request.peer].connection if self.peers else None
         if connection is not None:
             connection.receive()
+            if type(connection) is Pipe and not connection.closed:
+                connection.flush()
         return connection is not None
 
     def _read_pipes(self) -> None:

@@ -20,18 +20,17 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.connection import Incoming, Office
     from rankwise_gloo_tcp.request import Request
 
-__all__ = ["COUNTED", "EAGER_NBYTES", "MAX_RANKS", "Pipe", "Sleep", "ring_nbytes"]
+__all__ = ["COUNTED", "MAX_RANKS", "Pipe", "Sleep", "ring_nbytes"]
 
 #: With more ranks on one machine, connections are made when they are needed.
 MAX_RANKS = 64
-#: Longer payloads are cut.
-EAGER_NBYTES = 32 << 10
-_RING_NBYTES = 256 << 10
+#: What a rank has for all that others write to it, and the most and the least for each of them.
+_RINGS_NBYTES, _MOST_NBYTES, _LEAST_NBYTES = 4 << 20, 1 << 20, 128 << 10
 #: How much may lie with a receiver that has not been received: messages, and their bytes.
 _MAX_MESSAGES, _MAX_NBYTES = 1024, 4 << 20
 #: Flag of a message of the program, which counts until a receive has met it.
 COUNTED = 4
-_HEADER_NBYTES = 32
+_HEADER_NBYTES = _UNIT = 32
 _CONTROL_NBYTES = 256
 #: Words of the control block: how far the writer has come and whether it waits for room; how far the reader has, and
 #: what it has handed to receives.
@@ -42,7 +41,9 @@ _WRAP, _PIECE = 0, 9
 
 def ring_nbytes(size: int) -> int:
     """Return what one direction between two of so many ranks takes."""
-    return _CONTROL_NBYTES + max(_RING_NBYTES * 4 // max(size, 4), 4 * EAGER_NBYTES) if size <= MAX_RANKS else 0
+    if size > MAX_RANKS:
+        return 0
+    return _CONTROL_NBYTES + min(max(_RINGS_NBYTES // size & -_UNIT, _LEAST_NBYTES), _MOST_NBYTES)
 
 
 class Sleep:
@@ -99,6 +100,9 @@ class Pipe:
         self._out, self._in = out[_CONTROL_NBYTES:], into[_CONTROL_NBYTES:]
         self._out_words, self._in_words = out.cast("Q"), into.cast("Q")
         self._capacity = len(self._out)
+        #: Up to here a message leaves at once; longer payloads are cut into pieces of this size.
+        self.eager_nbytes = self._capacity // 8
+        self._piece_nbytes = self._capacity // 4
         self._head = self._tail = 0
         self._sent = self._sent_nbytes = self._taken = self._taken_nbytes = 0
         self._queue: deque[_Frame] = deque()
@@ -112,7 +116,7 @@ class Pipe:
     def post(self, tag: int, data: memoryview) -> bool:
         """Send a message at once; false if it cannot be: it is long, or has to wait."""
         nbytes = len(data)
-        if nbytes > EAGER_NBYTES or self._queue or self._rest or self.is_full(nbytes):
+        if nbytes > self.eager_nbytes or self._queue or self._rest or self.is_full(nbytes):
             return False
         if not self._write(_message(tag), nbytes, 0, 0, data):
             return False
@@ -184,7 +188,7 @@ class Pipe:
         frame = self._queue[0]
         header, payload = frame.header, frame.payload
         first = int(header.kind | header.flags << 8 | header.tag << 32)
-        inline = len(payload) <= EAGER_NBYTES
+        inline = len(payload) <= self.eager_nbytes
         data = payload if inline else payload[:0]
         if not self._write(first, header.length, header.ident, header.address, data):
             return False
@@ -198,7 +202,7 @@ class Pipe:
     def _go_on(self) -> bool:
         frame = self._rest
         assert frame is not None
-        piece = frame.payload[:EAGER_NBYTES]
+        piece = frame.payload[: self._piece_nbytes]
         if not self._write(_PIECE, len(piece), 0, 0, piece):
             return False
         left = frame.payload[len(piece) :]
@@ -236,6 +240,10 @@ class Pipe:
         """Tell whether something has come that has not been read. Needs no lock."""
         return bool(self._in_words[_HEAD] != self._tail)
 
+    def has_room(self) -> bool:
+        """Tell whether something that had to wait can be written now. Needs no lock."""
+        return bool(self._rest or self._queue) and 2 * (self._head - self._out_words[_TAIL]) <= self._capacity
+
     def take(self, tag: int, room: memoryview) -> int:
         """Receive the next frame if it is a message of this tag that fits; return its length, -1 if it is not."""
         words, at = self._in_words, self._tail % self._capacity
@@ -261,10 +269,10 @@ class Pipe:
             kind = first & 0xFF
             if kind == _WRAP:
                 self._advance(self._capacity - at)
-            elif kind == _PIECE and length <= EAGER_NBYTES:
+            elif kind == _PIECE and length <= self._piece_nbytes:
                 self._fill(self._in[at + _HEADER_NBYTES : at + _HEADER_NBYTES + length])
                 self._advance(_HEADER_NBYTES + (length + 31 & -32))
-            elif kind > Kind.GOODBYE or (length > EAGER_NBYTES and kind in (Kind.MESSAGE, Kind.ABORT)):
+            elif kind > Kind.GOODBYE or (length > self.eager_nbytes and kind in (Kind.MESSAGE, Kind.ABORT)):
                 self.office.lost(self, ProtocolError(f"a frame of kind {kind} and {length} bytes does not exist"))
             else:
                 header = Header(kind, first >> 8 & 0xFF, first >> 32, length, words[index + 2], words[index + 3])
@@ -272,7 +280,7 @@ class Pipe:
 
     def _take_in(self, header: Header, start: int) -> None:
         nbytes = header.payload_nbytes
-        inline = nbytes <= EAGER_NBYTES
+        inline = nbytes <= self.eager_nbytes
         incoming = self.office.frame(self, header)
         assert incoming is not None  # what must stand still is announced first
         self._incoming, self._filled, self._expected = incoming, 0, nbytes
@@ -302,8 +310,9 @@ class Pipe:
     def _tell_of_room(self) -> None:
         # What the peer waits for is written before this is read, or it looks again after it has written this.
         futex.fence()
-        if self._in_words[_WANTS_ROOM]:
-            self._in_words[_WANTS_ROOM] = 0
+        words = self._in_words
+        if words[_WANTS_ROOM] and 2 * (words[_HEAD] - self._tail) <= self._capacity:
+            words[_WANTS_ROOM] = 0
             self.sleep.wake()
 
     # ------------------------------------------------------------------ the end

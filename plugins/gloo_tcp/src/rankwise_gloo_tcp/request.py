@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Request"]
 
-_BRIEF_NBYTES = 64 << 10
-
 
 class Request(FutureWork):
     """A send or a receive. Whoever waits for it moves all messages of its engine forward meanwhile.
@@ -24,6 +22,7 @@ class Request(FutureWork):
         buffer: The caller's memory.
         peer: The other's group rank; None for a receive from anyone.
         brief: Whether it is worth to look for its end for a moment before sleeping.
+        streamed: Whether a long message goes through a pipe although its memory may be read.
         nbytes: Bytes of the message that a receive of a collective has got.
         done: Whether it has ended. Set last.
     """
@@ -34,7 +33,8 @@ class Request(FutureWork):
         self.done = False
         self.watched = False
         self.nbytes = 0
-        self.brief = len(buffer) <= _BRIEF_NBYTES
+        self.streamed = False
+        self.brief = engine.is_brief(len(buffer))
         self.error: BaseException | None = None
         self._source: int | None = None
         self._promise: Future[Any] | None = None

@@ -47,6 +47,8 @@ class Seat:
         self.failure: DistError | None = None
         #: For how long a wait looks at its connection before it sleeps.
         self.spin_s = 0.0
+        #: Whether there is news whenever `_may_have_news` says so, as a look at memory can tell.
+        self._moves_by_looking = False
         self._on_failure = on_failure
         self._unreported: DistError | None = None
         #: Whether the group is about to fail: what all ranks raise is being found out.
@@ -160,11 +162,15 @@ class Seat:
         """Look at the one connection that matters, for as long as it takes to fall asleep and be woken."""
         until = monotonic() + self.spin_s
         while not request.done and monotonic() < until:
+            if not self._may_have_news(request):
+                continue
             with self.lock:
                 known = self._look_at(request)
             if not known:
                 return
             self._without_lock()
+            if self._moves_by_looking:
+                until = monotonic() + self.spin_s
 
     def _leave_seat(self) -> None:
         with self.lock:
@@ -271,6 +277,10 @@ class Seat:
 
     def _has_work(self) -> bool:
         """Tell whether something is to be moved although nobody waits for it."""
+        raise NotImplementedError
+
+    def _may_have_news(self, request: Request) -> bool:
+        """Tell whether it makes sense to look at what brings a request. Needs no lock."""
         raise NotImplementedError
 
     def _look_at(self, request: Request) -> bool:

@@ -15,16 +15,21 @@ from rankwise_gloo_tcp.connection import Connection, Incoming
 from rankwise_gloo_tcp.links import GONE, Links
 from rankwise_gloo_tcp.matching import Arrival, Matching
 from rankwise_gloo_tcp.peer import Peer
-from rankwise_gloo_tcp.pipe import COUNTED, EAGER_NBYTES, Pipe
+from rankwise_gloo_tcp.pipe import COUNTED, Pipe
 from rankwise_gloo_tcp.request import Request
 from rankwise_gloo_tcp.wire import READABLE, WANTS_RECEIPT, Header, Kind, read_notice
 
-__all__ = ["EAGER_NBYTES", "Traffic"]
+__all__ = ["Traffic"]
+
+#: Over sockets messages of the program up to here travel at once; longer ones when the receive is there.
+EAGER_NBYTES = 32 << 10
 
 #: From here on a message of a collective is read from the sender's memory, where that is possible.
 READ_NBYTES = 64 << 10
 #: From this tag on messages belong to collectives, which wait for each of them.
 _COLLECTIVE_TAGS = 1 << 30
+#: A message that takes longer over a socket is slept for.
+_BRIEF_NBYTES = 64 << 10
 
 
 class Traffic(Links):
@@ -58,6 +63,8 @@ class Traffic(Links):
     def send_bytes(self, data: memoryview, to: int, tag: int, waited: bool = False, prefix: bytes = b"") -> Request:
         """Begin to send memory; for collectives also with something in front of it."""
         request = Request(self, data, to, tag)
+        # Who waits can as well write while the other reads; who does not had better leave it to the other.
+        request.streamed = waited and self.spin_s > 0
         quiet = tag >= _COLLECTIVE_TAGS
         with self.lock:
             if self._refused(request, to):
@@ -68,7 +75,11 @@ class Traffic(Links):
                 peer = self.peers[to]
                 nbytes = len(request.buffer)
                 readable = peer.readable and nbytes >= READ_NBYTES
-                if quiet and not readable and not (nbytes > EAGER_NBYTES and type(peer.connection) is Pipe):
+                if (
+                    quiet
+                    and not readable
+                    and not (type(peer.connection) is Pipe and nbytes > peer.connection.eager_nbytes)
+                ):
                     header = Header(Kind.MESSAGE, 0, tag, nbytes + len(prefix), 0, 0)
                     self._dispatch(peer, header, request.buffer, request, prefix)
                 elif quiet:
@@ -94,6 +105,10 @@ class Traffic(Links):
                 arrival = self.matching.post(request)
                 if arrival is not None:
                     self._meet(arrival, request)
+                elif source is not None and self.peers and self.peers[source].gone is not None:
+                    # Its good-bye came after all that it has sent.
+                    self.matching.withdraw(request)
+                    request.end(self.peers[source].gone)
             if tag < _COLLECTIVE_TAGS and not waited:
                 self._issued(request)
         self.settle()
@@ -101,7 +116,7 @@ class Traffic(Links):
 
     def send_at_once(self, array: Array, to: int, tag: int) -> bool:
         """Send a small message to a rank of this machine; false if it must take the long way."""
-        if not self.pipes or to == self.rank or array.nbytes > EAGER_NBYTES:
+        if not self.pipes or to == self.rank or array.nbytes > self.pipes[0].eager_nbytes:
             return False
         data = as_bytes(array)
         with self.lock:
@@ -135,6 +150,10 @@ class Traffic(Links):
                     return False
         finally:
             self._leave_seat()
+
+    def is_brief(self, nbytes: int) -> bool:
+        """Tell whether it is worth to look for a message of so many bytes for a moment before sleeping."""
+        return nbytes <= _BRIEF_NBYTES or bool(self.pipes)
 
     def withdraw(self, request: Request) -> bool:
         """Take back a receive that no message has met."""
@@ -171,16 +190,17 @@ class Traffic(Links):
     def _announce(self, peer: Peer, request: Request) -> None:
         """Send a message whose end the peer has to tell."""
         nbytes, ident = len(request.buffer), next(self._idents)
-        if nbytes <= EAGER_NBYTES and type(peer.connection) is Pipe and request.tag < _COLLECTIVE_TAGS:
-            peer.connection.begin(nbytes)  # shared memory tells what the peer has taken
-            peer.connection.send(Header(Kind.MESSAGE, COUNTED, request.tag, nbytes), request.buffer, request)
+        pipe = peer.connection
+        if type(pipe) is Pipe and nbytes <= pipe.eager_nbytes and request.tag < _COLLECTIVE_TAGS:
+            pipe.begin(nbytes)  # shared memory tells what the peer has taken
+            pipe.send(Header(Kind.MESSAGE, COUNTED, request.tag, nbytes), request.buffer, request)
             return
         self._outgoing[peer.rank, ident] = request
         peer.begin(nbytes)
-        if nbytes <= EAGER_NBYTES:
+        if nbytes <= EAGER_NBYTES and type(pipe) is not Pipe:
             header = Header(Kind.MESSAGE, WANTS_RECEIPT, request.tag, nbytes, ident)
             self._dispatch(peer, header, request.buffer)
-        elif peer.readable:
+        elif peer.readable and not request.streamed:
             address = peer_memory.address(request.buffer)
             self._dispatch(peer, Header(Kind.OFFER, READABLE, request.tag, nbytes, ident, address))
         else:
@@ -210,7 +230,7 @@ class Traffic(Links):
     def _is_full(self, peer: Peer, nbytes: int) -> bool:
         """Tell whether a message of so many bytes must wait until the peer has received others."""
         pipe = peer.connection
-        return peer.is_full(nbytes) or (type(pipe) is Pipe and nbytes <= EAGER_NBYTES and pipe.is_full(nbytes))
+        return peer.is_full(nbytes) or (type(pipe) is Pipe and nbytes <= pipe.eager_nbytes and pipe.is_full(nbytes))
 
     def _empty_backlog(self, peer: Peer) -> None:
         while peer.backlog and not self._is_full(peer, len(peer.backlog[0].buffer)):
@@ -275,7 +295,7 @@ class Traffic(Links):
         receive = self.matching.arrive(source, header.tag)
         if receive is not None:
             return self._take_in(source, header, receive)
-        if header.length > EAGER_NBYTES:
+        if header.length > EAGER_NBYTES and type(connection) is not Pipe:
             arrival = Arrival(source, header)
             self.matching.keep(arrival)
             return None  # the connection stands still until the collective gets there

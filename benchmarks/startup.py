@@ -1,0 +1,127 @@
+"""Time a short life of many ranks on this machine, and tell how much memory a rank holds.
+
+    python benchmarks/startup.py --ranks 2 16 32
+
+From a common start, with all imports done, each rank makes the group, waits at a barrier, reduces 1,000 floats and
+destroys the group; the time is that of the slowest rank, the median over the repeats. Memory is what is resident
+before the group is destroyed, beyond that of a process that has only imported NumPy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+
+def resident_nbytes() -> int:
+    """Return the resident memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def work() -> None:
+    """Be one rank: print the time of each part, and the memory."""
+    import email.parser  # noqa: F401  # this and the next ones are what the first group would import
+    import importlib.metadata  # noqa: F401
+
+    import numpy as np
+    import pluggy  # noqa: F401
+    import zmq  # noqa: F401
+
+    import rankwise as dist
+    import rankwise.rendezvous
+    import rankwise.store.tcp
+    import rankwise.watch
+    import rankwise_gloo_tcp.creation  # noqa: F401
+
+    array = np.ones(1000, np.float32)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    times = [time.perf_counter()]
+    dist.init_process_group("gloo")
+    times.append(time.perf_counter())
+    dist.barrier()
+    times.append(time.perf_counter())
+    dist.all_reduce(array)
+    times.append(time.perf_counter())
+    held = resident_nbytes()
+    dist.destroy_process_group()
+    times.append(time.perf_counter())
+    assert array[0] == dist_size()
+    print(json.dumps([*(b - a for a, b in pairwise(times)), times[-1] - times[0], held]), flush=True)
+
+
+def dist_size() -> int:
+    """Return the number of ranks."""
+    return int(os.environ["WORLD_SIZE"])
+
+
+def run(ranks: int) -> list[list[float]]:
+    """Return what each rank has measured."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    env = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    processes = [
+        subprocess.Popen([sys.executable, __file__, "--work"], env={**env, "RANK": str(rank)}, text=True, **pipes)  # type: ignore[call-overload]
+        for rank in range(ranks)
+    ]
+    try:
+        for process in processes:
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        return [json.loads(process.communicate(timeout=120)[0]) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def numpy_alone_nbytes() -> int:
+    """Return the resident memory of a process that has imported NumPy."""
+    code = "import numpy, startup; print(startup.resident_nbytes())"
+    folder = Path(__file__).parent
+    return int(subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, check=True).stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 16, 32])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.work:
+        work()
+        return
+    alone = numpy_alone_nbytes()
+    print("| ranks | init | barrier | all_reduce | destroy | all (s) | memory of a rank beyond NumPy's (MiB) |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    found = {}
+    for ranks in given.ranks:
+        runs = [[max(column) for column in zip(*run(ranks), strict=True)] for _ in range(given.repeats)]
+        middle = [statistics.median(column) for column in zip(*runs, strict=True)]
+        found[ranks] = {"seconds": middle[:-1], "extra_nbytes": middle[-1] - alone}
+        print(
+            "| "
+            + " | ".join([str(ranks), *(f"{x:.3f}" for x in middle[:-1]), f"{(middle[-1] - alone) / 2**20:.1f}"])
+            + " |"
+        )
+    if given.json:
+        facts = {"machine": list(os.uname()), "processors": os.cpu_count(), "numpy_nbytes": alone, "ranks": found}
+        given.json.write_text(json.dumps(facts, indent=1))
+
+
+if __name__ == "__main__":
+    main()
