@@ -9,6 +9,7 @@ entry point; "Writing a backend" in the documentation shows that, and the kit th
 from __future__ import annotations
 
 import os
+import select
 import struct
 import tempfile
 import threading
@@ -19,11 +20,25 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.arrays import as_bytes
+from rankwise.capability import COLLECTIVES, Capabilities, Device, derived, native
 from rankwise.mailbox import Mailbox
 from rankwise.work import COMPLETED
 
 HEADER = struct.Struct("<qQ")  # tag, number of bytes
 GOODBYE = -1
+#: What it can do. The core derives all collectives; a backend that has one of its own would declare it native.
+TABLE = Capabilities(
+    "pipes",
+    {
+        "cpu": Device(
+            {**native("send", "recv"), **derived(*COLLECTIVES)},
+            {
+                **native("tags", "any_source", "short_messages", "abort"),
+                **derived("async", "uneven", "timeout", "mismatch"),
+            },
+        )
+    },
+)
 
 
 class PipeCommunicator(dist.Communicator):
@@ -48,7 +63,8 @@ class PipeCommunicator(dist.Communicator):
         context.store.barrier("open for writing", context.size)
         if context.rank == 0:
             remove(folder)  # whoever has opened a pipe keeps it
-        self.readers = [threading.Thread(target=self.read, args=pair, daemon=True) for pair in incoming.items()]
+        self.ending, self.end = os.pipe()
+        self.readers = [threading.Thread(target=self.listen, args=pair, daemon=True) for pair in incoming.items()]
         for reader in self.readers:
             reader.start()
 
@@ -85,20 +101,32 @@ class PipeCommunicator(dist.Communicator):
                 except BrokenPipeError:
                     continue
         self.abort(self.lost(self.rank))
+        os.close(self.end)  # a peer may keep its group for longer, so our readers do not wait for its goodbye
         for reader in self.readers:
             reader.join()
+        os.close(self.ending)
 
-    def read(self, peer: int, descriptor: int) -> None:
-        """Deliver all messages of one peer."""
+    def listen(self, peer: int, descriptor: int) -> None:
+        """Take all messages of one peer, until it has no more or this group ends."""
         os.set_blocking(descriptor, True)
-        with open(descriptor, "rb") as stream:
-            while len(header := stream.read(HEADER.size)) == HEADER.size:
-                tag, nbytes = HEADER.unpack(header)
-                if tag == GOODBYE:
-                    return self.mailbox.fail(self.lost(peer), src=peer)
-                if len(payload := stream.read(nbytes)) == nbytes:
-                    self.mailbox.deliver(peer, tag, payload)
-        return self.mailbox.fail(self.lost(peer))
+        with FileIO(descriptor) as pipe:
+            while self.ending not in select.select([descriptor, self.ending], [], [])[0]:
+                if not self.take(pipe, peer):
+                    break
+
+    def take(self, pipe: FileIO, peer: int) -> bool:
+        """Deliver one message; return whether more may come."""
+        header = read(pipe, HEADER.size)
+        tag, nbytes = HEADER.unpack(header) if len(header) == HEADER.size else (None, 0)
+        payload = read(pipe, nbytes)
+        if tag is None or len(payload) < nbytes:  # it has died or given up, so nobody may go on waiting
+            self.mailbox.fail(self.lost(peer))
+            return False
+        if tag == GOODBYE:
+            self.mailbox.fail(self.lost(peer), src=peer)
+            return False
+        self.mailbox.deliver(peer, tag, payload)
+        return True
 
     def lost(self, peer: int) -> dist.DistError:
         """Name a peer whose pipe has ended."""
@@ -112,6 +140,14 @@ def write(pipe: FileIO, data: bytes | memoryview) -> None:
         rest = rest[pipe.write(rest) :]
 
 
+def read(pipe: FileIO, nbytes: int) -> bytes:
+    """Read so much, or less where the pipe ends."""
+    data = bytearray()
+    while len(data) < nbytes and (more := pipe.read(nbytes - len(data))):
+        data += more
+    return bytes(data)
+
+
 def remove(folder: str) -> None:
     """Remove a folder of pipes."""
     for name in os.listdir(folder):
@@ -121,7 +157,7 @@ def remove(folder: str) -> None:
 
 def main() -> None:
     """Register the backend, use it like any other, and check what it does."""
-    dist.register_backend("pipes", PipeCommunicator, extended_api=True)
+    dist.register_backend("pipes", PipeCommunicator, extended_api=True, capabilities=TABLE)
     dist.init_process_group("pipes")
     rank, size = dist.get_rank(), dist.get_world_size()
 

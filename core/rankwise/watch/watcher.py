@@ -62,7 +62,7 @@ class Watcher(Background):
         self._world, self._progress = world, progress
         self._rank, self._size = rank, size
         super().__init__(_FIRST_BEAT_S, setting("RANKWISE_HEARTBEAT_S", 1.0))
-        self._limit_s = setting("RANKWISE_HEARTBEAT_LIMIT_S", 5.0)
+        self._limit_s = setting("RANKWISE_HEARTBEAT_LIMIT_S", _silence_s(store))
         self._warn_s = setting("RANKWISE_WARN_AFTER_S", 60.0)
         #: Who serves the store that `init_process_group` has made; of others' stores nobody knows.
         self._host = 0 if hasattr(world.owned_store, "is_master") else None
@@ -84,7 +84,7 @@ class Watcher(Background):
 
     def everyone_is_here(self) -> None:
         """Hear that all ranks have come, whose processes can be known now."""
-        self.do(self._known)
+        self.do(partial(self._known, _STORE_S))
 
     def settle(self, context: Context, error: DistError) -> DistError:
         """Return the error that all ranks raise for a group that has failed here with `error`."""
@@ -138,10 +138,9 @@ class Watcher(Background):
 
     def farewell(self) -> None:
         """Tell the others that this rank goes in good order."""
-        try:
+        self._processes.close()
+        if self._world.groups:  # else it has never come so far, and the store may not even be there
             self._beats.give(self._progress(), left=True)
-        finally:
-            self._processes.close()
 
     # ------------------------------------------------------------------ verdicts
 
@@ -174,8 +173,14 @@ class Watcher(Background):
         concerned = any(peer in group.rank_of for group in list(self._world.groups.values())) or self._meetings
         if not concerned or self._has_left(peer):
             return
-        error = PeerDiedError(peer, self._processes.hosts[peer], cause)
-        self._log.settle(Verdict("", error), "", (peer,))
+        verdict = Verdict("", PeerDiedError(peer, self._processes.hosts[peer], cause))
+        try:
+            self._log.settle(verdict, "", (peer,))
+        except DistTimeoutError:
+            self.hear(self._processes.descriptors[peer], partial(self._ended, peer))  # the store is slow: once more
+        except DistError:
+            if "killed" in cause:  # perhaps the store was in it; who ends otherwise may have left in good order
+                self._heard(verdict)
 
     def _attend(self, meeting: Meeting) -> None:
         self._meetings.append(meeting)
@@ -211,12 +216,12 @@ class Watcher(Background):
                     found.setdefault(name, set()).update(set(peers) - {self._rank})
         return found
 
-    def _known(self) -> Processes:
+    def _known(self, wait_s: float = 0.0) -> Processes:
         """Return the processes of this machine; while not all have come, of this rank and the next."""
         if len(self._processes.hosts) < self._size:
             ranks = range(self._size)
             try:
-                cards = self._cards.multi_get([f"rank/{rank}" for rank in ranks], timeout=0)
+                cards = self._cards.multi_get([f"rank/{rank}" for rank in ranks], timeout=wait_s)
             except DistTimeoutError:
                 ranks = range((self._rank + 1) % self._size, (self._rank + 1) % self._size + 1)
                 card = self._cards.peek(f"rank/{ranks[0]}")
@@ -301,6 +306,13 @@ class Watcher(Background):
         text = f"{describe(step)} on group {name!r}, rank {self._rank}: not done for {step['age_s']:.0f} s"
         told = self._explain(group.communicators()[0].context, DistTimeoutError(text), peers)
         logging.getLogger("rankwise").warning("%s", told)
+
+
+def _silence_s(store: Store) -> float:
+    """Return how long a rank may be silent: longer where the store's messages queue with the program's data."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return float(getattr(store, "silence_s", 5.0))
 
 
 def _bounded(store: Store, limit_s: float) -> Store:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 
@@ -16,6 +18,11 @@ def test_everything_agrees_with_numpy_on_more_ranks_than_cores(fine):
 
 def test_large_counts_are_cut_and_wrapped(fine):
     fine(3, "large.py")
+
+
+@pytest.mark.skipif("RANKWISE_TEST_HUGE" not in os.environ, reason="takes 7 GB; set RANKWISE_TEST_HUGE to run it")
+def test_more_elements_than_31_bits_count(fine):
+    fine(2, "huge.py", timeout_s=110)
 
 
 @pytest.mark.parametrize("size", [1, 3])

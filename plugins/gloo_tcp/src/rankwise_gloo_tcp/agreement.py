@@ -6,26 +6,7 @@ from rankwise.deadline import Deadline
 from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.board import Board
 
-__all__ = ["compare", "timely"]
-
-
-def compare(
-    board: Board,
-    sequence: int,
-    digest: int,
-    about: tuple[int, int, int, int],
-    names: tuple[int, ...],
-    deadline: Deadline,
-) -> bool:
-    """Tell whether all ranks make the same call; see `Board.exchange`.
-
-    Raises:
-        DistTimeoutError: Some ranks have not come; it names them.
-    """
-    try:
-        return board.exchange(sequence, digest, about, deadline)
-    except TimeoutError as error:
-        raise _late(board, names, deadline) from error
+__all__ = ["late", "timely"]
 
 
 def timely(board: Board, names: tuple[int, ...], deadline: Deadline) -> None:
@@ -37,10 +18,11 @@ def timely(board: Board, names: tuple[int, ...], deadline: Deadline) -> None:
     try:
         board.meet(deadline)
     except TimeoutError as error:
-        raise _late(board, names, deadline) from error
+        raise late(board, names, deadline) from error
 
 
-def _late(board: Board, names: tuple[int, ...], deadline: Deadline) -> DistTimeoutError:
+def late(board: Board, names: tuple[int, ...], deadline: Deadline) -> DistTimeoutError:
+    """Return the error of a meeting to which some have not come."""
     late = [names[peer] for peer in board.late()]
     who = f"rank{'s' * (len(late) > 1)} {', '.join(map(str, late[:16]))}"
     error = DistTimeoutError(f"not done within {deadline.timeout_s:g} s, waiting for {who}")

@@ -22,7 +22,7 @@ from rankwise.deadline import Deadline
 from rankwise_gloo_tcp import futex
 from rankwise_gloo_tcp.pipe import Sleep, ring_nbytes
 
-__all__ = ["AREA_NBYTES", "Board", "available", "create", "nbytes"]
+__all__ = ["Board", "available", "create"]
 
 #: Eight words, six of which are used.
 _RECORD_STRIDE = 64
@@ -36,8 +36,10 @@ _HAS_LEFT, _ASLEEP = 9, 10
 _SLEEPERS, _GO = 4, 6
 _PAGE = 4096
 _NOTICE_AT = 64
-AREA_NBYTES = 512 << 10
-_SLOT_NBYTES = 256 << 10
+#: The size of an area, and of a slot of it at the most: small enough for the cache where there is a processor for each
+#: rank; elsewhere larger, as each meeting costs the processors' change of hands.
+_AREA_NBYTES, _SLOT_NBYTES = 512 << 10, 256 << 10
+_SHARED_AREA_NBYTES, _SHARED_SLOT_NBYTES = 2 << 20, 512 << 10
 _ALIGN = 64
 
 _SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")
@@ -50,29 +52,26 @@ _SPIN_S, _LEAST_SPIN_S = 100e-6, 15e-6
 _YIELDS = 2
 _SLICE_S = 0.02
 
+_lock, _unlock = futex.lock.acquire, futex.lock.release
+
 
 def available() -> bool:
     """Tell whether this system has what a board needs."""
     return hasattr(os, "memfd_create") and all(hasattr(fcntl, seal) for seal in _SEALS) and futex.available()
 
 
-def _offsets(size: int) -> tuple[int, int, int, int]:
+def _offsets(size: int, area_nbytes: int) -> tuple[int, int, int, int]:
     records = _PAGE + size * _CONTROL_STRIDE
     data = -(-(records + 2 * size * _RECORD_STRIDE) // _PAGE) * _PAGE
-    rings = data + 2 * size * AREA_NBYTES
+    rings = data + 2 * size * area_nbytes
     return records, data, rings, rings + size * size * ring_nbytes(size)
 
 
-def nbytes(size: int) -> int:
-    """Return the size of a board for so many ranks; its pages take memory when they are first used."""
-    return _offsets(size)[-1]
-
-
-def create(size: int) -> int:
-    """Return the descriptor of a new board, whose size nobody can change."""
+def create(size: int, may_spin: bool) -> int:
+    """Return the descriptor of a new board, whose size nobody can change; its pages take memory when they are used."""
     descriptor = os.memfd_create("rankwise-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        os.ftruncate(descriptor, nbytes(size))
+        os.ftruncate(descriptor, _offsets(size, _AREA_NBYTES if may_spin else _SHARED_AREA_NBYTES)[-1])
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     except BaseException:
         os.close(descriptor)
@@ -92,7 +91,10 @@ class Board:
     """
 
     def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
-        records, data, self._rings, total = _offsets(size)
+        #: The size of each area, and of each slot at the most.
+        self.area_nbytes = area_nbytes = _AREA_NBYTES if may_spin else _SHARED_AREA_NBYTES
+        self._most_nbytes = _SLOT_NBYTES if may_spin else _SHARED_SLOT_NBYTES
+        records, data, self._rings, total = _offsets(size, area_nbytes)
         self.rank, self.size = rank, size
         self._memory = mmap.mmap(descriptor, total)
         self._bytes = memoryview(self._memory)
@@ -107,40 +109,42 @@ class Board:
         ]
         #: By parity and rank.
         self.areas = [
-            [whole[data + (2 * peer + area) * AREA_NBYTES :][:AREA_NBYTES] for peer in range(size)] for area in range(2)
+            [whole[data + (2 * peer + area) * area_nbytes :][:area_nbytes] for peer in range(size)] for area in range(2)
         ]
         self._turn = self._parity = 0
-        self.area_nbytes = AREA_NBYTES
+        #: What stands in this rank's places for records, but for the numbers of the calls.
+        self._told: list[tuple[int, ...] | None] = [None, None]
         self._spin_s = _SPIN_S if may_spin else 0.0
         self._look = look
 
     # ------------------------------------------------------------------ turns
 
-    def exchange(self, sequence: int, digest: int, about: tuple[int, int, int, int], deadline: Deadline) -> bool:
+    def exchange(self, sequence: int, about: tuple[int, int, int, int, int], deadline: Deadline) -> bool:
         """Tell which call this rank makes, and return whether all make the same.
 
         Args:
             sequence: The number of the call.
-            digest: What must be the same on all ranks.
-            about: How many elements this rank contributes; the sums of what it sends and receives, pair by pair; and
-                the longest of what it sends.
+            about: What must be the same on all ranks, as a digest; how many elements this rank contributes; the sums of
+                what it sends and receives, pair by pair; and the longest of what it sends.
             deadline: When to give up.
 
         Raises:
             TimeoutError: Some have not come; `late` tells who.
         """
         self._turn = turn = self._turn + 1
-        table = self._table[turn & 1]
+        phase = turn & 1
+        table, words, digest = self._table[phase], self._words, about[0]
         at = table[self.rank]
-        words = self._words
         words[at] = sequence
-        words[at + 1] = digest
-        words[at + _COUNT], words[at + _SENT], words[at + _RECEIVED], words[at + _LONGEST] = about
+        if about is not self._told[phase]:  # most calls are the same as before
+            for field, word in enumerate(about, 1):
+                words[at + field] = word
+            self._told[phase] = about
         self._arrive(turn, deadline)
         for at in table:
             if words[at] != sequence or words[at + 1] != digest:
                 return False
-        return not (about[1] or about[2]) or not (sum(self._column(_SENT)) - sum(self._column(_RECEIVED))) & _MASK
+        return not (about[2] or about[3]) or not (sum(self._column(_SENT)) - sum(self._column(_RECEIVED))) & _MASK
 
     def counts(self) -> list[int]:
         """Return how many elements each rank contributes to the call that was compared last."""
@@ -169,7 +173,7 @@ class Board:
 
     def slot_nbytes(self, slots: int) -> int:
         """Return the size of each of so many equal slots of an area, none larger than is good for the cache."""
-        return min(self.area_nbytes // slots & -_ALIGN, _SLOT_NBYTES)
+        return min(self.area_nbytes // slots & -_ALIGN, self._most_nbytes)
 
     def _arrive(self, turn: int, deadline: Deadline) -> None:
         """Come to a turn, and return once everyone has.
@@ -179,7 +183,8 @@ class Board:
         """
         words = self._words
         words[self._mine] = turn
-        futex.fence()
+        _lock()  # a fence: see `futex`
+        _unlock()
         for index in self._others:
             if words[index] < turn:
                 self._await(turn, deadline)

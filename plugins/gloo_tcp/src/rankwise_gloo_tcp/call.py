@@ -32,13 +32,14 @@ class Call:
 
     def __init__(self, fingerprint: Fingerprint) -> None:
         self.fingerprint = fingerprint
-        self.digest = fingerprint.digest() ^ _salt(type(self).__name__)
-        self._about: tuple[int, int, int, int] | None = None
+        self._about: tuple[int, int, int, int, int] | None = None
 
-    def about(self, rank: int) -> tuple[int, int, int, int]:
-        """Return what `Board.exchange` is told besides the digest."""
+    def about(self, rank: int) -> tuple[int, int, int, int, int]:
+        """Return what `Board.exchange` tells of this call; each time the same object."""
         if self._about is None:
-            self._about = (self.fingerprint.count, *self.fingerprint.sums(rank), self.longest)
+            call = self.fingerprint
+            digest = call.digest() ^ _salt(type(self).__name__)
+            self._about = (digest, call.count, *call.sums(rank), self.longest)
         return self._about
 
     def offer(self, board: Board, given: Any) -> None:

@@ -216,8 +216,11 @@ class GlooCommunicator(NetworkCommunicator):
         errand = body if isinstance(body, Errand) else Errand(Messages(fingerprint, body), None)
         call = errand.call
         call.offer(board, errand.given)
-        about = call.about(self.rank)
-        if not agreement.compare(board, sequence, call.digest, about, self.context.global_ranks, deadline):
+        try:
+            alike = board.exchange(sequence, call.about(self.rank), deadline)
+        except TimeoutError as error:
+            raise agreement.late(board, self.context.global_ranks, deadline) from error
+        if not alike:
             raise mismatch(self, fingerprint, sequence, deadline)
         call.take(board, self.meet, deadline, errand.given)
         for target, source in errand.kept:

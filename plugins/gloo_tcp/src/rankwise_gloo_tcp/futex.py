@@ -11,7 +11,7 @@ import threading
 from functools import cache
 from typing import Any
 
-__all__ = ["available", "fence", "wait", "wake"]
+__all__ = ["available", "fence", "lock", "wait", "wake"]
 
 _CALL_NUMBERS = {"x86_64": 202}
 _WAIT, _WAKE = 0, 1
@@ -47,13 +47,14 @@ def _call() -> Any:
 
 
 _number = _CALL_NUMBERS.get(platform.machine(), 0)
-_lock = threading.Lock()
+#: Taking and giving it back is a fence, for those to whom a call more is too much.
+lock = threading.Lock()
 
 
 def fence() -> None:
     """Let no later load pass an earlier store."""
-    _lock.acquire()
-    _lock.release()
+    lock.acquire()
+    lock.release()
 
 
 def wait(address: int, expected: int, timeout_s: float) -> None:

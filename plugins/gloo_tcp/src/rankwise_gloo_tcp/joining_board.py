@@ -25,14 +25,14 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
         DistError: It could not be handed out in time, or to nobody else.
     """
     rank, size = comm.rank, comm.size
+    may_spin = cores.together([card.cores for card in cards]) >= size
     if rank == 0:
-        descriptor = board.create(size)
+        descriptor = board.create(size, may_spin)
     else:
         descriptor = handing.fetch(cards[0].board, rank, size, key, deadline)
     try:
         if rank == 0:
             handing.hand_out(listener, descriptor, key, size, deadline, comm.context.look)
-        may_spin = cores.together([card.cores for card in cards]) >= size
         shared = Board(descriptor, rank, size, may_spin, comm.look)
     finally:
         os.close(descriptor)

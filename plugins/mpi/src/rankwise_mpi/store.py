@@ -47,6 +47,10 @@ class MpiStore(Store):
         process: MPI in this process, at MPI_THREAD_MULTIPLE.
     """
 
+    #: How long a rank may be silent here. While one thread is in a large reduction others may not get into MPI at all;
+    #: and when a rank dies it is for the launcher, or ULFM, to notice.
+    silence_s = 60.0
+
     def __init__(self, process: Process) -> None:
         super().__init__()
         self._process = process

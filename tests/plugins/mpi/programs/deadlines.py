@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 import time
 from typing import Any
@@ -96,6 +97,26 @@ def an_absent_rank_ends_a_collective(rank: int, call: Any) -> None:
     SIDE.Barrier()
 
 
+def an_interrupt_ends_a_collective(rank: int) -> None:
+    group = fresh("interrupted")
+    large = np.ones(200_000)
+    if rank == 0:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        begin = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            dist.all_reduce(large, group=group)
+        assert took(begin) < 5
+        with pytest.raises(GroupAbortedError, match="KeyboardInterrupt"):
+            dist.all_reduce(large, group=group)
+        SIDE.Barrier()
+    else:
+        SIDE.Barrier()
+        with pytest.raises(GroupAbortedError, match="KeyboardInterrupt"):
+            dist.all_reduce(large, group=group)
+    SIDE.Barrier()
+
+
 def a_call_is_ended_from_another_thread(rank: int) -> None:
     group = fresh("aborted")
     if rank == 0:
@@ -125,6 +146,7 @@ def main() -> None:
     an_absent_rank_ends_a_collective(
         rank, lambda group, timeout: dist.all_reduce(large, group=group, timeout=timeout, async_op=True).wait()
     )
+    an_interrupt_ends_a_collective(rank)
     a_call_is_ended_from_another_thread(rank)
     dist.barrier()
     dist.destroy_process_group()

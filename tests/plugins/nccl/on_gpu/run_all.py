@@ -29,7 +29,10 @@ SHARED = {
     "CUDA_MODULE_LOADING": "LAZY",
 }
 
-#: What may be tested at most, for each of the three runs.
+#: The backends that take arrays of a GPU, and where each is declared; gloo copies them to the host.
+BACKENDS = {"nccl": "rankwise_nccl.plugin", "gloo": "rankwise_gloo_tcp.plugin"}
+
+#: How long each of the runs may take.
 LIMIT_S = int(os.environ.get("RANKWISE_GPU_LIMIT_S", "1500"))
 
 
@@ -46,10 +49,13 @@ def main(arguments: Sequence[str]) -> int:
         runs = {
             "without a GPU": pytest(Path(directory), [str(HERE.parent), "--ignore", str(HERE)]),
             "streams and failures": pytest(Path(directory), [str(HERE)]),
-            "conformance": pytest(Path(directory), conformance(directory, arguments[1:])),
+            **{
+                f"conformance of {backend}": pytest(Path(directory), conformance(directory, backend, arguments[1:]))
+                for backend in BACKENDS
+            },
         }
-        table = read_json(Path(directory) / "table.json")
-    results = {**machine(), "runs": runs, "capabilities": table, "not_tested": not_tested(runs)}
+        tables = {backend: read_json(Path(directory) / f"{backend}.json") for backend in BACKENDS}
+    results = {**machine(), "runs": runs, "capabilities": tables, "not_tested": not_tested(runs)}
     path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     # Status 5 means that nothing was selected.
     failed = sum(len(run["failed"]) + (run["status"] not in (0, 5)) for run in runs.values())
@@ -57,16 +63,16 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def conformance(directory: str, more: Sequence[str]) -> list[str]:
-    """Return the arguments that run the conformance suite."""
+def conformance(directory: str, backend: str, more: Sequence[str]) -> list[str]:
+    """Return the arguments that run the conformance suite on arrays of the GPU."""
     import rankwise.testing.suite as suite
 
     env = [word for name, value in SHARED.items() for word in ("--env", f"{name}={value}")]
     settings = Path(suite.__file__).with_name("pytest.ini")
     return [
         *("-c", str(settings), "-p", "rankwise.testing.suite.plugin", "--pyargs", "rankwise.testing.suite"),
-        *("--backend", "nccl", "--device", "cuda", "--launch", "processes", "--plugin-module", "rankwise_nccl.plugin"),
-        *("--report", f"{directory}/table.json", *env, *more),
+        *("--backend", backend, "--device", "cuda", "--launch", "processes", "--plugin-module", BACKENDS[backend]),
+        *("--report", f"{directory}/{backend}.json", *env, *more),
     ]
 
 

@@ -1,0 +1,99 @@
+"""The thread beside the program: it answers in time or not at all, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from time import monotonic
+
+import pytest
+
+from rankwise.errors import DistStoreError
+from rankwise.watch.background import Background
+
+PATIENCE_S = 10.0
+
+
+class Helper(Background):
+    """Counts its rounds, and remembers its end."""
+
+    def __init__(self, first_s: float = 1e6, every_s: float = 1e6) -> None:
+        super().__init__(first_s, every_s)
+        self.rounds = threading.Semaphore(0)
+        self.ended = False
+        self.begin()
+
+    def round(self, late_s: float) -> None:
+        self.rounds.release()
+        raise DistStoreError("the store is gone")  # which must not end the thread
+
+    def farewell(self) -> None:
+        self.ended = True
+
+
+@pytest.fixture
+def helper() -> Iterator[Helper]:
+    made = Helper()
+    yield made
+    made.stop()
+
+
+def test_an_answer_comes_from_the_thread(helper: Helper) -> None:
+    assert helper.ask(lambda: threading.current_thread().name, PATIENCE_S) == "rankwise watch"
+
+
+def test_whoever_asks_waits_for_so_long_and_no_longer(helper: Helper) -> None:
+    go_on = threading.Event()
+    helper.do(lambda: go_on.wait(PATIENCE_S))
+    begin = monotonic()
+    assert helper.ask(lambda: 1, 0.05) is None
+    assert monotonic() - begin < PATIENCE_S / 2
+    go_on.set()
+
+
+@pytest.mark.parametrize("error", [DistStoreError("gone"), ValueError("a flaw")])
+def test_a_failure_is_no_answer_and_does_not_end_the_thread(helper: Helper, error: Exception) -> None:
+    def fail() -> int:
+        raise error
+
+    assert helper.ask(fail, PATIENCE_S) is None
+    assert helper.ask(lambda: 2, PATIENCE_S) == 2
+
+
+def test_the_thread_may_ask_itself(helper: Helper) -> None:
+    assert helper.ask(lambda: helper.ask(lambda: 3, PATIENCE_S), PATIENCE_S) == 3
+
+
+def test_a_descriptor_is_heard_once(helper: Helper) -> None:
+    read, write = os.pipe()
+    heard = threading.Semaphore(0)
+    helper.ask(lambda: helper.hear(read, heard.release), PATIENCE_S)
+    os.write(write, b"x")
+    assert heard.acquire(timeout=PATIENCE_S)
+    assert helper.ask(lambda: 4, PATIENCE_S) == 4  # the thread has gone through its loop again
+    assert not heard.acquire(blocking=False)
+    os.close(read)
+    os.close(write)
+
+
+def test_rounds_go_on_after_one_that_failed() -> None:
+    helper = Helper(0.0, 0.01)
+    for _ in range(3):
+        assert helper.rounds.acquire(timeout=PATIENCE_S)
+    helper.stop()
+
+
+def test_the_end_does_what_was_asked_before_and_gives_everything_back() -> None:
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    helper = Helper()
+    done: list[int] = []
+    helper.do(lambda: done.append(1))
+    helper.stop()
+    assert done == [1]
+    assert helper.ended
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    assert helper.ask(lambda: 5, PATIENCE_S) is None
+    helper.do(lambda: done.append(2))
+    helper.stop()
+    assert done == [1]
