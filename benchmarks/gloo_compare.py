@@ -29,6 +29,8 @@ SIZES = (8, 1 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 NEEDS = {"rankwise": "rankwise_gloo_tcp", "torch": "torch", "mpi": "mpi4py"}
 #: More bytes than the cache holds; a call never finds its array there from the call before.
 ROTATE_NBYTES = 64 << 20
+#: From here on all_reduce is compared with one copy of the array.
+_LARGE_NBYTES = 16 << 20
 
 
 class Rankwise:
@@ -118,12 +120,23 @@ class Mpi:
             comm.Send(a, 0)
 
 
+class Copy:
+    """The floor: one process copies the array once."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = 0, 1
+        self.array, self.barrier, self.close = (lambda a: a), lambda: None, lambda: None
+
+    def call(self, op: str, a: Any, out: Any, part: Any) -> None:
+        np.copyto(out, a)
+
+
 CONTENDERS: dict[str, Any] = {"rankwise": Rankwise, "torch": Torch, "mpi": Mpi}
 
 
 def work(contender: str, ops: list[str], sizes: list[int], budget_s: float) -> None:
     """Be one rank: time everything, and let rank 0 print it as JSON."""
-    us = CONTENDERS[contender]()
+    us = Copy() if contender == "copy" else CONTENDERS[contender]()
     found = {}
     for op in ops:
         for nbytes in [0] if op == "barrier" else sizes:
@@ -215,6 +228,15 @@ def means(results: dict[str, list[dict[str, float]]], largest: int = 16 << 20) -
     return "\n".join(lines)
 
 
+def floor(results: dict[str, list[dict[str, float]]], copies: list[dict[str, float]]) -> str:
+    """Return how all_reduce of large arrays compares with one copy of the array."""
+    lines = []
+    for key in copies[0]:
+        own, copy = (statistics.median(run[key] for run in runs) * 1e6 for runs in (results["rankwise"], copies))
+        lines.append(f"{key}: {own:.0f} us, {own / copy:.2f} x np.copyto ({copy:.0f} us)")
+    return "\n".join(lines)
+
+
 def _curves(everything: dict[int, Any], op: str) -> dict[str, list[tuple[float, float, float]]]:
     """Return for each contender and number of ranks its sizes, medians and bandwidths."""
     curves: dict[str, list[tuple[float, float, float]]] = {}
@@ -247,12 +269,18 @@ def main() -> None:
     everything = {}
     for ranks in given.ranks:
         results: dict[str, list[dict[str, float]]] = defaultdict(list)
+        copies: list[dict[str, float]] = []
+        large = [str(size) for size in given.sizes if size >= _LARGE_NBYTES]
         for _ in range(given.alternations):
+            if large and "all_reduce" in given.ops:
+                copies.append(launch("copy", 1, ["--ops", "all_reduce", "--sizes", *large]))
             for name in given.contenders:
                 if name not in missing:
                     results[name].append(launch(name, ranks, passed))
         everything[ranks] = results
         print(f"\n{ranks} ranks\n\n{table(results)}\n\n{means(results)}")
+        if copies:
+            print(f"\n{floor(results, copies)}")
     if given.plot:
         from rankwise.cli.plot import write_plot
 

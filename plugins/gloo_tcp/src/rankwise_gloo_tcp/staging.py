@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -93,14 +93,19 @@ def _in_pieces(
     deadline: Deadline,
     counts: Sequence[int],
 ) -> None:
-    """Move all pieces of an array, one after the other, on a stream of their own."""
+    """Move all pieces of an array, one after the other."""
     with array.device:
         _wait_for(before, deadline)
-        import cupy
-
-        stream = cupy.cuda.Stream(non_blocking=True)
-        for piece in _pieces(array, stream):
+        for piece in _pieces(array, _stream(array.device.id)):
             move(piece, deadline)
+
+
+@cache
+def _stream(device: int) -> Any:
+    """Return the stream of this process for copies from and to a device, which is the current one."""
+    import cupy
+
+    return cupy.cuda.Stream(non_blocking=True)
 
 
 def _pieces(array: Array, stream: Any) -> Iterator[_Piece]:

@@ -38,8 +38,7 @@ class Stream:
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
         self.ptr = 0 if null else next(_numbers)
         self._tasks: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=_work, args=(self._tasks,), name="fake stream", daemon=True)
-        self._thread.start()
+        threading.Thread(target=_work, args=(self._tasks,), name="fake stream", daemon=True).start()
 
     def put(self, task: Callable[[], object]) -> None:
         """Add a task."""
@@ -75,8 +74,6 @@ class Stream:
 
     def __del__(self) -> None:
         self._tasks.put(None)
-        if self._thread is not threading.current_thread():
-            self._thread.join(1.0)
 
 
 class Device:
