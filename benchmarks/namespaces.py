@@ -80,7 +80,7 @@ def launch(hosts: Hosts, contender: str, secret: Path, command: list[str]) -> di
     """Run one rank on each host, and return what rank 0 has found."""
     env = {
         **os.environ,
-        "WORLD_SIZE": "2",
+        "WORLD_SIZE": str(len(hosts.names)),
         "MASTER_ADDR": hosts.addresses[0],
         "MASTER_PORT": str(_PORT),
         "GLOO_SOCKET_IFNAME": "eth0",
@@ -94,7 +94,7 @@ def launch(hosts: Hosts, contender: str, secret: Path, command: list[str]) -> di
             stdout=subprocess.PIPE if rank == 0 else None,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(len(hosts.names))
     ]
     try:
         output, _ = processes[0].communicate(timeout=600)
@@ -104,6 +104,14 @@ def launch(hosts: Hosts, contender: str, secret: Path, command: list[str]) -> di
         for process in processes:
             process.kill()
     return dict(json.loads(output.splitlines()[-1]))
+
+
+def write_secret(folder: Path) -> Path:
+    """Return a new file with a job secret."""
+    secret = folder / "secret"
+    secret.write_text(os.urandom(32).hex())
+    secret.chmod(0o600)
+    return secret
 
 
 def ratios(results: dict[str, list[dict[str, float]]]) -> dict[str, float]:
@@ -157,9 +165,7 @@ def main() -> None:
     results: dict[str, list[dict[str, float]]] = defaultdict(list)
     overlaps: dict[str, list[dict[str, float]]] = defaultdict(list)
     with Hosts(2) as hosts, tempfile.TemporaryDirectory() as folder:
-        secret = Path(folder, "secret")
-        secret.write_text(os.urandom(32).hex())
-        secret.chmod(0o600)
+        secret = write_secret(Path(folder))
         if given.mbit:
             hosts.limit(given.mbit)
         for _ in range(given.alternations):

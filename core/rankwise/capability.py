@@ -261,9 +261,7 @@ def _rounds(reduction: str | None, dtype: str | None) -> bool:
 
 def _refusal(backend: str, what: str, device: str, cell: Cell, others: list[str]) -> str:
     because = f": {cell.reason}" if cell.reason else ""
-    remedy = (
-        f"installed backends that could: {', '.join(others)}" if others else "no installed backend could"
-    )
+    remedy = f"installed backends that could: {', '.join(others)}" if others else "no installed backend could"
     return f"backend {backend!r} does not do {what} on {device}{because}; {remedy}"
 
 

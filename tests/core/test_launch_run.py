@@ -208,9 +208,11 @@ def test_a_rank_that_fell_over_another_is_not_the_one_to_blame(launcher: Launche
         "import os, sys, time, pathlib\n"
         "from rankwise import PeerDiedError\n"
         "if os.environ['RANK'] == '0':\n"
-        "    pathlib.Path('failed').touch(); raise PeerDiedError(1, 'here', 'it was said')\n"
+        "    pathlib.Path('mine').write_text(str(os.getpid())); os.replace('mine', 'failed')\n"
+        "    raise PeerDiedError(1, 'here', 'it was said')\n"
         "while not pathlib.Path('failed').exists(): time.sleep(0.005)\n"
-        "time.sleep(0.1); os._exit(9)"
+        "while pathlib.Path('/proc', pathlib.Path('failed').read_text()).exists(): time.sleep(0.005)\n"
+        "os._exit(9)"
     )
     result = launcher.run("-n", "2", script)
     assert result.returncode == 9

@@ -148,8 +148,11 @@ class Watcher(Background):
         verdict = Verdict(context.name, error)
         if isinstance(error, PeerDiedError):
             cause = self._end_of(error.rank, _END_S)
-            if cause is not None and not self._has_left(error.rank):
+            if cause is not None and self._has_died(error.rank, cause):
                 verdict = Verdict("", PeerDiedError(error.rank, error.host, cause))
+                if error.rank == self._host:
+                    self._heard(verdict)
+                    return verdict.error
         try:
             return self._log.settle(verdict, context.name, context.global_ranks)
         except DistError:  # there is nobody to agree with
@@ -171,16 +174,16 @@ class Watcher(Background):
         """Hear that a process on this machine has ended."""
         cause = self._processes.end_of(peer) or "its process has ended"
         concerned = any(peer in group.rank_of for group in list(self._world.groups.values())) or self._meetings
-        if not concerned or self._has_left(peer):
+        if not concerned or not self._has_died(peer, cause):
             return
         verdict = Verdict("", PeerDiedError(peer, self._processes.hosts[peer], cause))
+        if peer == self._host:
+            self._heard(verdict)
+            return
         try:
             self._log.settle(verdict, "", (peer,))
         except DistTimeoutError:
             self.hear(self._processes.descriptors[peer], partial(self._ended, peer))  # the store is slow: once more
-        except DistError:
-            if "killed" in cause:  # perhaps the store was in it; who ends otherwise may have left in good order
-                self._heard(verdict)
 
     def _attend(self, meeting: Meeting) -> None:
         self._meetings.append(meeting)
@@ -255,12 +258,14 @@ class Watcher(Background):
             return self._known().end_of(peer, wait_s)
         return None
 
-    def _has_left(self, peer: int) -> bool:
-        """Tell whether a rank has destroyed all its groups; where the store is gone, nobody knows."""
+    def _has_died(self, peer: int, cause: str) -> bool:
+        """Tell whether a rank whose process has ended had not destroyed its groups before."""
+        if peer == self._host:
+            return "killed" in cause  # the store went with it, and nobody knows more
         with suppress(DistError):
             beat = self._beats.read([peer]).get(peer)
-            return beat is not None and beat.left
-        return False
+            return beat is None or not beat.left
+        return "killed" in cause
 
     def _look_for_silent(self, name: str, awaited: set[int]) -> None:
         """Give up the groups of a rank that is waited for on one of them, and has stood still for too long."""

@@ -81,6 +81,8 @@ def beyond_32_bits() -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.skipif("RANKWISE_TEST_LARGE" not in os.environ, reason="takes minutes and 5 GiB; set RANKWISE_TEST_LARGE=1")
+@pytest.mark.skipif(
+    "RANKWISE_TEST_LARGE" not in os.environ, reason="takes minutes and 5 GiB; set RANKWISE_TEST_LARGE=1"
+)
 def test_arrays_beyond_2_gib_travel(pool: RankPool) -> None:
     pool.run(beyond_32_bits, timeout=600)

@@ -40,6 +40,8 @@ _NOTICE_AT = 64
 #: rank; elsewhere larger, as each meeting costs the processors' change of hands.
 _AREA_NBYTES, _SLOT_NBYTES = 512 << 10, 256 << 10
 _SHARED_AREA_NBYTES, _SHARED_SLOT_NBYTES = 2 << 20, 512 << 10
+#: All areas together, since each rank has all of them in its memory in the end; and the least for one.
+_ALL_AREAS_NBYTES, _LEAST_AREA_NBYTES = 48 << 20, 64 << 10
 _ALIGN = 64
 
 _SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")
@@ -60,6 +62,11 @@ def available() -> bool:
     return hasattr(os, "memfd_create") and all(hasattr(fcntl, seal) for seal in _SEALS) and futex.available()
 
 
+def _area_nbytes(size: int, may_spin: bool) -> int:
+    share = max(_ALL_AREAS_NBYTES // (2 * size) & -_PAGE, _LEAST_AREA_NBYTES)
+    return min(share, _AREA_NBYTES if may_spin else _SHARED_AREA_NBYTES)
+
+
 def _offsets(size: int, area_nbytes: int) -> tuple[int, int, int, int]:
     records = _PAGE + size * _CONTROL_STRIDE
     data = -(-(records + 2 * size * _RECORD_STRIDE) // _PAGE) * _PAGE
@@ -71,7 +78,7 @@ def create(size: int, may_spin: bool) -> int:
     """Return the descriptor of a new board, whose size nobody can change; its pages take memory when they are used."""
     descriptor = os.memfd_create("rankwise-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        os.ftruncate(descriptor, _offsets(size, _AREA_NBYTES if may_spin else _SHARED_AREA_NBYTES)[-1])
+        os.ftruncate(descriptor, _offsets(size, _area_nbytes(size, may_spin))[-1])
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     except BaseException:
         os.close(descriptor)
@@ -92,7 +99,7 @@ class Board:
 
     def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
         #: The size of each area, and of each slot at the most.
-        self.area_nbytes = area_nbytes = _AREA_NBYTES if may_spin else _SHARED_AREA_NBYTES
+        self.area_nbytes = area_nbytes = _area_nbytes(size, may_spin)
         self._most_nbytes = _SLOT_NBYTES if may_spin else _SHARED_SLOT_NBYTES
         records, data, self._rings, total = _offsets(size, area_nbytes)
         self.rank, self.size = rank, size

@@ -74,7 +74,7 @@ class Engine(Traffic):
         self._claims.clear()
         requests += self._orphans
         self._orphans.clear()
-        requests += [receive for _, receive in self._jobs]
+        requests += [receive for _, receive in list(self._jobs)]
         self._outgoing.clear()
         self._awaited.clear()
         text = notice(error, self.names[self.rank])

@@ -257,7 +257,9 @@ class Links(Seat):
     # ------------------------------------------------------------------ the loop
 
     def _may_have_news(self, request: Request) -> bool:
-        connection = self.peers[request.peer].connection if request.peer is not None and self.peers else None
+        if request.peer is None:
+            return not self.pipes or any(not pipe.closed and pipe.has_news() for pipe in self.pipes)
+        connection = self.peers[request.peer].connection if self.peers else None
         if type(connection) is not Pipe:
             return True
         # A look costs less than to ask for the time.
@@ -273,8 +275,8 @@ class Links(Seat):
         connection = self.peers[request.peer].connection if self.peers else None
         if connection is not None:
             connection.receive()
-            if type(connection) is Pipe and not connection.closed:
-                connection.flush()
+            if type(connection) is Pipe and not connection.closed and connection.has_room():
+                self._write_pipes()
         return connection is not None
 
     def _read_pipes(self) -> None:
@@ -285,7 +287,7 @@ class Links(Seat):
     def _next_look(self, timeout_s: float) -> float:
         if self._sleep is not None and timeout_s > 0:
             self._sleep.begin()
-            if any(not pipe.closed and pipe.has_news() for pipe in self.pipes):
+            if any(not pipe.closed and (pipe.has_news() or pipe.has_room()) for pipe in self.pipes):
                 timeout_s = 0.0
         if self._guests:
             timeout_s = min(timeout_s, TICK_S)

@@ -116,4 +116,5 @@ class Combine(Move):
             for view in reads[1:]:
                 op.merge(into, view[: into.size], into)
             if op.name == "AVG":
-                np.divide(into, board.size, out=into)
+                with np.errstate(all="ignore"):  # as in `ReduceOp.merge`
+                    np.divide(into, board.size, out=into)

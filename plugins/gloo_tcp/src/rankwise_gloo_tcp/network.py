@@ -41,6 +41,8 @@ class NetworkCommunicator(Communicator):
 
     def choose(self, op: str, nbytes: int) -> str:
         """Return the algorithm of an operation; where a forced one is impossible, that of the table."""
+        if self.size == 1:
+            return "derived"  # the others have a peer
         name = self.selection.choose(op, nbytes, self.size)
         along = name == "along" and (self.size > FEW_RANKS or nbytes > INLINE_NBYTES)
         if along or (name == "exchange" and self.size != 2) or (name == "streamed" and self.size > FEW_RANKS * 2):

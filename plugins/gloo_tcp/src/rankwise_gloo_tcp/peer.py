@@ -46,14 +46,21 @@ class Peer:
 
     def is_full(self, nbytes: int) -> bool:
         """Tell whether a message of so many bytes must wait."""
-        return self._messages >= _MAX_MESSAGES or (self._messages > 0 and self._nbytes + nbytes > _MAX_NBYTES)
+        if self._messages >= _MAX_MESSAGES:
+            return True
+        return self._messages > 0 and self._nbytes + _kept(nbytes) > _MAX_NBYTES
 
     def begin(self, nbytes: int) -> None:
         """Count a message that goes out."""
         self._messages += 1
-        self._nbytes += nbytes if nbytes <= 32 << 10 else 0
+        self._nbytes += _kept(nbytes)
 
     def finish(self, nbytes: int) -> None:
         """Count a message that has met its receive."""
         self._messages -= 1
-        self._nbytes -= nbytes if nbytes <= 32 << 10 else 0
+        self._nbytes -= _kept(nbytes)
+
+
+def _kept(nbytes: int) -> int:
+    """Return how much of a message the peer keeps before it is received: longer ones lie with their sender."""
+    return nbytes if nbytes <= 32 << 10 else 0

@@ -105,6 +105,8 @@ class Pipe:
         self._piece_nbytes = self._capacity // 4
         self._head = self._tail = 0
         self._sent = self._sent_nbytes = self._taken = self._taken_nbytes = 0
+        #: Whether this end has asked to be woken when there is room.
+        self.wants_room = False
         self._queue: deque[_Frame] = deque()
         #: The long payload that is going out, and that which is coming in.
         self._rest: _Frame | None = None
@@ -128,9 +130,13 @@ class Pipe:
         """Tell whether the peer has too much that it has not received."""
         if not self._is_full(nbytes):
             return False
+        self._ask_for_room()
+        return self._is_full(nbytes)
+
+    def _ask_for_room(self) -> None:
+        self.wants_room = True
         self._out_words[_WANTS_ROOM] = 1
         futex.fence()
-        return self._is_full(nbytes)
 
     def _is_full(self, nbytes: int) -> bool:
         words = self._out_words
@@ -175,8 +181,7 @@ class Pipe:
         wrote = False
         while (self._rest or self._queue) and not self.closed:
             if not (self._go_on() if self._rest else self._start()):
-                self._out_words[_WANTS_ROOM] = 1
-                futex.fence()
+                self._ask_for_room()
                 # The peer may have made room before it could know that it is wanted.
                 if not (self._go_on() if self._rest else self._start()):
                     break
@@ -241,8 +246,8 @@ class Pipe:
         return bool(self._in_words[_HEAD] != self._tail)
 
     def has_room(self) -> bool:
-        """Tell whether something that had to wait can be written now. Needs no lock."""
-        return bool(self._rest or self._queue) and 2 * (self._head - self._out_words[_TAIL]) <= self._capacity
+        """Tell whether the peer has made the room that this end has asked for. Needs no lock."""
+        return self.wants_room and not self._out_words[_WANTS_ROOM]
 
     def take(self, tag: int, room: memoryview) -> int:
         """Receive the next frame if it is a message of this tag that fits; return its length, -1 if it is not."""
@@ -261,6 +266,12 @@ class Pipe:
 
     def receive(self) -> None:
         """Take in what has come."""
+        try:
+            self._receive()
+        except ProtocolError as error:
+            self.office.lost(self, error)
+
+    def _receive(self) -> None:
         words = self._in_words
         while not self.closed and words[_HEAD] != self._tail:
             at = self._tail % self._capacity
@@ -273,7 +284,7 @@ class Pipe:
                 self._fill(self._in[at + _HEADER_NBYTES : at + _HEADER_NBYTES + length])
                 self._advance(_HEADER_NBYTES + (length + 31 & -32))
             elif kind > Kind.GOODBYE or (length > self.eager_nbytes and kind in (Kind.MESSAGE, Kind.ABORT)):
-                self.office.lost(self, ProtocolError(f"a frame of kind {kind} and {length} bytes does not exist"))
+                raise ProtocolError(f"a frame of kind {kind} and {length} bytes does not exist")
             else:
                 header = Header(kind, first >> 8 & 0xFF, first >> 32, length, words[index + 2], words[index + 3])
                 self._take_in(header, at + _HEADER_NBYTES)
@@ -293,8 +304,7 @@ class Pipe:
         if incoming is None:
             return  # given up meanwhile
         if self._filled + len(piece) > self._expected:
-            self.office.lost(self, ProtocolError("a payload is longer than it was said to be"))
-            return
+            raise ProtocolError("a payload is longer than it was said to be")
         if incoming.target is not None and not (incoming.request is not None and incoming.request.done):
             incoming.target[self._filled : self._filled + len(piece)] = piece
         self._filled += len(piece)

@@ -123,5 +123,6 @@ class TwoShot(Call):
         if not plain:
             op.finish(total, mine, board.size)
         elif op.name == "AVG":
-            np.divide(mine, board.size, out=mine)
+            with np.errstate(all="ignore"):  # as in `ReduceOp.merge`
+                np.divide(mine, board.size, out=mine)
         self.results[self._parity][board.rank][: mine.size] = mine

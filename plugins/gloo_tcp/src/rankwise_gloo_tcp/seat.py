@@ -25,6 +25,8 @@ __all__ = ["TICK_S", "Handler", "Seat"]
 
 TICK_S = 0.25
 _REACH_AFTER_S = 0.05
+#: A look that was in vain halves the next one, down to this part.
+_LEAST_SPIN = 1 / 16
 _THREAD_TICK_S = 0.001
 _THREAD_TICKS = 20
 
@@ -47,6 +49,7 @@ class Seat:
         self.failure: DistError | None = None
         #: For how long a wait looks at its connection before it sleeps.
         self.spin_s = 0.0
+        self._spin_part = 1.0
         #: Whether there is news whenever `_may_have_news` says so, as a look at memory can tell.
         self._moves_by_looking = False
         self._on_failure = on_failure
@@ -160,7 +163,7 @@ class Seat:
 
     def _spin(self, request: Request) -> None:
         """Look at the one connection that matters, for as long as it takes to fall asleep and be woken."""
-        until = monotonic() + self.spin_s
+        until = monotonic() + self.spin_s * self._spin_part
         while not request.done and monotonic() < until:
             if not self._may_have_news(request):
                 continue
@@ -171,6 +174,8 @@ class Seat:
             self._without_lock()
             if self._moves_by_looking:
                 until = monotonic() + self.spin_s
+        # In vain, as when others want the processor, it makes the system let this process wait for longer when woken.
+        self._spin_part = min(1.0, 2 * self._spin_part) if request.done else max(_LEAST_SPIN, self._spin_part / 2)
 
     def _leave_seat(self) -> None:
         with self.lock:

@@ -238,6 +238,7 @@ class Traffic(Links):
 
     def _write_pipes(self) -> None:
         for pipe in self.pipes:
+            pipe.wants_room = False  # whoever still does says so again
             if not pipe.closed and not pipe.idle:
                 pipe.flush()
             if self.peers[pipe.peer].backlog:
@@ -431,7 +432,9 @@ class Traffic(Links):
             with self.lock:
                 if receive.done:
                     continue
-                if copied:
+                if self.failure is not None:
+                    receive.end(self.failure)  # nobody else knows of it while it is read
+                elif copied:
                     receive.end(None, source)
                     self._receipt(source, header.ident)
                 else:

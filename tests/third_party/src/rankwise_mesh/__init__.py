@@ -14,7 +14,8 @@ from rankwise.work import COMPLETED
 
 HEADER, GOODBYE = struct.Struct("<qQ"), -1  # tag, number of bytes
 OPS = {**native("send", "recv"), **derived(*COLLECTIVES)}
-FEATURES = {**native("tags", "any_source", "short_messages", "abort"), **derived("async", "uneven", "timeout", "mismatch")}
+FEATURES = native("tags", "any_source", "short_messages", "abort")
+FEATURES |= derived("async", "uneven", "timeout", "mismatch")
 
 
 class MeshCommunicator(Communicator):
