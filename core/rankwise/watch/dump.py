@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import stat
-import sys
 import tempfile
 import threading
 from functools import partial
@@ -23,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 from rankwise.debug import DebugLevel, get_debug_level
 from rankwise.recording import BEGAN_NS, DETAIL, DTYPE, ENDED_NS, ERROR, NBYTES, NUMBER, OP, THREAD, TRAIL, Entry, Trail
 from rankwise.version import __version__
-from rankwise.watch.recorder import entries, frames_of, line_of, site, states
+from rankwise.watch.recorder import entries, site, states
 from rankwise.watch.recorder import trails as live
+from rankwise.watch.stacks import stacks
 
 if TYPE_CHECKING:
     from rankwise.world import World
@@ -213,18 +213,14 @@ def _entry(entry: Entry, state: str) -> dict[str, Any]:
 
 def _threads() -> list[dict[str, Any]]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    told = []
-    for ident, top in sys._current_frames().items():
-        stack = [
-            {
-                "file": frame.f_code.co_filename,
-                "line": line_of(frame.f_code, frame.f_lasti),
-                "function": frame.f_code.co_name,
-            }
-            for frame in frames_of(top)
-        ]
-        told.append({"thread": ident, "name": names.get(ident, "?"), "stack": stack[:_MOST_FRAMES]})
-    return told
+    return [
+        {
+            "thread": ident,
+            "name": names.get(ident, "?"),
+            "stack": [place._asdict() for place in stack[:_MOST_FRAMES]],
+        }
+        for ident, stack in stacks().items()
+    ]
 
 
 def _boot() -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from time import monotonic_ns
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, TypedDict
 
 from rankwise.recording import (
@@ -24,13 +23,13 @@ from rankwise.recording import (
     FlightRecorder,
     Trail,
 )
+from rankwise.watch.stacks import Place, stacks
 
 __all__ = [
     "Progress",
     "Step",
     "describe",
     "entries",
-    "frames_of",
     "line_of",
     "progress",
     "site",
@@ -39,9 +38,8 @@ __all__ = [
     "trails",
 ]
 
-#: This folder and that of the package, each with the separator.
-_WATCH = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_PACKAGE = os.path.dirname(os.path.dirname(_WATCH)) + os.sep
+#: The folder of the package, with the separator.
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 #: How many pending operations a rank tells of.
 _MOST_PENDING = 8
@@ -119,10 +117,13 @@ def trails(recorder: FlightRecorder) -> list[Trail]:
 
 def states(noted: Sequence[Entry]) -> list[str]:
     """Return for each entry whether it is done, failed, running, or issued and not waited for yet."""
-    frames = sys._current_frames()
+    threads = stacks()
     # A thread can only be in the operation that it has begun last.
     last = {entry[THREAD]: id(entry) for entry in noted}
-    return [state(entry, last[entry[THREAD]] == id(entry) and _inside(entry, frames)) for entry in noted]
+    return [
+        state(entry, last[entry[THREAD]] == id(entry) and _inside(entry, threads.get(entry[THREAD], [])))
+        for entry in noted
+    ]
 
 
 def state(entry: Entry, inside: bool) -> str:
@@ -152,22 +153,14 @@ def line_of(code: CodeType, lasti: int) -> int:
     return code.co_firstlineno
 
 
-def _inside(entry: Entry, frames: dict[int, FrameType]) -> bool:
+def _inside(entry: Entry, stack: list[Place]) -> bool:
     """Tell whether the program's call that an entry was made for has not returned."""
-    within = False
-    for frame in frames_of(frames.get(entry[THREAD])):
-        if frame.f_code is entry[SITE]:
-            return within and frame.f_lasti == entry[LASTI]
-        within = within or frame.f_code.co_filename.startswith(_PACKAGE)
+    within, call = False, Place(*site(entry))
+    for place in stack:
+        if place == call:
+            return within
+        within = within or place.file.startswith(_PACKAGE)
     return False
-
-
-def frames_of(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a thread's frames from the innermost one, without those of a record that is just being made."""
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith(_WATCH):
-            yield frame
-        frame = frame.f_back
 
 
 def _maybe(entry: Entry | None, now: int) -> Step | None:

@@ -22,7 +22,10 @@ STRESS = os.environ.get("RANKWISE_STRESS") == "1"
 TIMEOUT_S = 400.0 if STRESS else 60.0
 
 
-@pytest.fixture(scope="module", params=[(2, "on"), (2, "off"), (3, "on"), (3, "off")], ids=lambda p: f"{p[0]}-{p[1]}")
+WAYS = [(2, "off"), (3, "on"), (2, "on"), (3, "off")]
+
+
+@pytest.fixture(scope="module", params=WAYS[: 4 if STRESS else 2], ids=lambda way: f"{way[0]}-{way[1]}")
 def pool(request: pytest.FixtureRequest) -> Iterator[RankPool]:
     """Two ranks with a processor each, or three, which may have to share; peers' memory may be read or not."""
     size, reading = request.param
@@ -37,7 +40,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[RankPool]:
 
 @pytest.mark.parametrize("seed", range(20 if STRESS else 1))
 def test_collectives_of_all_kinds_may_follow_each_other(pool: RankPool, seed: int) -> None:
-    rounds = 600 if STRESS else 70
+    rounds = 600 if STRESS else 40
     names = pool.run(programs.collectives, 1000 * pool.size + seed, rounds, timeout=TIMEOUT_S)
     assert len(names[0]) == rounds
     assert all(other == names[0] for other in names)
@@ -63,7 +66,7 @@ def test_long_messages_may_be_received_in_another_order(pool: RankPool) -> None:
 
 def test_a_receive_from_anyone_ends_at_its_timeout(pool: RankPool) -> None:
     # It looks for long, so that a busy machine cannot end the look by taking the processor away.
-    assert 0.3 <= pool.run(programs.nobody_sends, 0.05)[0] < 1.0
+    assert 0.3 <= pool.run(programs.nobody_sends, 0.05)[0] < 0.7
 
 
 def test_messages_that_fail_or_are_withdrawn_take_no_room(pool: RankPool) -> None:
@@ -89,7 +92,7 @@ def test_messages_outlive_their_sender(pool: RankPool) -> None:
 
 def test_an_answer_that_comes_after_the_group_was_given_up_does_no_harm(pool: RankPool) -> None:
     for found in pool.run(programs.asked_for_after_the_abort, 10 if STRESS else 1):
-        assert set(found) == {"GroupAbortedError"}
+        assert set(found) <= {"GroupAbortedError", "done"}  # where the memory is read nobody has to ask
 
 
 def test_a_receive_ends_if_the_group_is_given_up_while_it_reads(pool: RankPool) -> None:

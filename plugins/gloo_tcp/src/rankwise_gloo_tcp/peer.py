@@ -63,4 +63,4 @@ class Peer:
 
 def _kept(nbytes: int) -> int:
     """Return how much of a message the peer keeps before it is received: longer ones lie with their sender."""
-    return nbytes if nbytes <= 32 << 10 else 0
+    return nbytes if nbytes <= 128 << 10 else 0

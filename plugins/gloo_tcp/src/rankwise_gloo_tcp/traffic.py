@@ -22,7 +22,7 @@ from rankwise_gloo_tcp.wire import READABLE, WANTS_RECEIPT, Header, Kind, read_n
 __all__ = ["Traffic"]
 
 #: Over sockets messages of the program up to here travel at once; longer ones when the receive is there.
-EAGER_NBYTES = 32 << 10
+EAGER_NBYTES = 128 << 10
 
 #: From here on a message of a collective is read from the sender's memory, where that is possible.
 READ_NBYTES = 64 << 10

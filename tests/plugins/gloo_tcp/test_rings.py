@@ -1,0 +1,198 @@
+"""Both ends of the rings of shared memory in one process, step by step, where each step is decided by the test."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
+
+from rankwise.errors import ProtocolError
+from rankwise_gloo_tcp.connection import Incoming
+from rankwise_gloo_tcp.engine import Engine
+from rankwise_gloo_tcp.pipe import COUNTED, Pipe, Sleep, ring_nbytes
+from rankwise_gloo_tcp.wire import Header, Kind
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared memory needs Linux")
+
+_SIZE = 64  # the smallest rings
+_PATTERN = memoryview((np.arange(1 << 20) % 251).astype(np.uint8).tobytes())
+
+
+class _Office:
+    """Takes down what comes."""
+
+    def __init__(self) -> None:
+        self.got: deque[tuple[Header, bytearray]] = deque()
+        self.error: ProtocolError | None = None
+
+    def frame(self, pipe: Pipe, header: Header) -> Incoming:
+        data = bytearray(header.payload_nbytes)
+        return Incoming(memoryview(data), lambda: self.got.append((header, data)))
+
+    def lost(self, pipe: Pipe, error: ProtocolError | None = None) -> None:
+        self.error = error
+        pipe.close()
+
+
+class _Two:
+    """Two ranks, of which the first writes and the second reads."""
+
+    def __init__(self) -> None:
+        memory = [memoryview(bytearray(ring_nbytes(_SIZE))) for _ in range(2)]
+        self.asleep = memoryview(bytearray(16)).cast("Q")
+        self.bell, bell = os.pipe2(os.O_NONBLOCK)
+        self.offices = _Office(), _Office()
+        sleeps = Sleep(self.asleep, 1, bell), Sleep(self.asleep, 0, os.dup(bell))
+        office: Any = self.offices
+        self.writer = Pipe(office[0], 1, memory[0], memory[1], sleeps[0])
+        self.reader = Pipe(office[1], 0, memory[1], memory[0], sleeps[1])
+        self.capacity = self.writer._capacity
+
+    def close(self) -> None:
+        self.writer.close()
+        self.reader.close()
+        os.close(self.bell)
+
+
+@pytest.fixture
+def two() -> Iterator[_Two]:
+    """Two ends."""
+    ends = _Two()
+    yield ends
+    ends.close()
+
+
+def _send(pipe: Pipe, tag: int, data: memoryview) -> None:
+    kind = Kind.MESSAGE if len(data) <= pipe.eager_nbytes else Kind.PAYLOAD
+    pipe.send(Header(kind, 0, tag, len(data)), data)
+
+
+def _expect(two: _Two, tag: int, data: memoryview) -> None:
+    header, got = two.offices[1].got.popleft()
+    assert (header.tag, header.length) == (tag, len(data))
+    assert got == data
+
+
+def test_messages_of_all_sizes_pass_the_end_of_the_ring_at_all_places(two: _Two) -> None:
+    eager = two.writer.eager_nbytes
+    for start in range(0, eager + 128, 32 * 73):
+        for nbytes in (0, 1, 31, 32, 33, eager - 1, eager, eager + 1):
+            # Move to a place so far before the end.
+            while (gap := (two.capacity - start - two.writer._head) % two.capacity) > 0:
+                filler = _PATTERN[: min(gap, eager) - 32 if gap > 32 else 0]
+                _send(two.writer, 1, filler)
+                two.reader.receive()
+                _expect(two, 1, filler)
+            _send(two.writer, 2, _PATTERN[3 : 3 + nbytes])
+            two.reader.receive()
+            _expect(two, 2, _PATTERN[3 : 3 + nbytes])
+    assert two.writer.idle
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_sent_comes_in_order_however_the_ends_take_turns(two: _Two, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    eager, piece = two.writer.eager_nbytes, two.writer._piece_nbytes
+    edges = [0, 1, 32, eager - 1, eager, eager + 1, piece - 1, piece, piece + 1, 2 * piece, two.capacity + 5]
+    sent: deque[tuple[int, memoryview]] = deque()
+    for index in range(500):
+        if rng.random() < 0.6:
+            nbytes = int(rng.choice(edges) if rng.random() < 0.4 else rng.integers(0, 2000))
+            data = _PATTERN[index % 251 :][:nbytes]
+            # At once, or behind what waits.
+            if not two.writer.post(index, data):
+                _send(two.writer, index, data)
+            sent.append((index, data))
+        elif rng.random() < 0.5:
+            two.reader.receive()
+        else:
+            two.writer.flush()
+        while two.offices[1].got:
+            if two.offices[1].got[0][0].flags & COUNTED:
+                two.reader.taken(two.offices[1].got[0][0].length)
+            _expect(two, *sent.popleft())
+    while not two.writer.idle or two.reader.has_news():
+        two.writer.flush()
+        two.reader.receive()
+    while sent:
+        _expect(two, *sent.popleft())
+    assert not two.offices[1].got
+    assert two.writer.idle
+
+
+def test_a_message_is_taken_only_if_it_is_the_next_and_fits(two: _Two) -> None:
+    room = memoryview(bytearray(100))
+    assert two.writer.post(5, _PATTERN[:100])
+    assert two.reader.take(6, room) == -1
+    assert two.reader.take(5, room[:99]) == -1
+    assert two.reader.take(5, room) == 100
+    assert room == _PATTERN[:100]
+    assert not two.reader.has_news()
+    assert two.writer._sent == two.writer._out_words[17] == 1
+
+
+def test_credits_bound_what_has_not_been_received(two: _Two) -> None:
+    count = 0
+    while two.writer.post(0, _PATTERN[:1]):
+        count += 1
+        two.reader.receive()
+    assert count == 1024
+    assert two.writer.wants_room
+    assert not two.writer.has_room()
+    two.reader.taken(1)
+    assert two.writer.has_room()
+    assert two.writer.post(0, _PATTERN[:1])
+
+
+@pytest.mark.parametrize("asleep", [False, True])
+def test_room_is_noticed_whether_it_comes_before_the_sleep_or_after(two: _Two, asleep: bool) -> None:
+    engine = Engine(0, [], b"", False, (0, 1), 10.0, lambda error: None, False)
+    try:
+        engine.pipes, engine._sleep = [two.writer], Sleep(two.asleep, 0, -1)
+        _send(two.writer, 0, _PATTERN[: 2 * two.capacity])
+        if asleep:
+            assert engine._next_look(10.0) == 10.0
+            two.reader.receive()
+            assert os.read(two.bell, 10) == b"b"
+        else:
+            two.reader.receive()
+            assert engine._next_look(10.0) == 0.0
+    finally:
+        engine.pipes = []
+        engine.close()
+
+
+def test_a_receive_from_anyone_has_news_only_if_something_has_come(two: _Two) -> None:
+    engine = Engine(0, [], b"", False, (0, 1), 10.0, lambda error: None, False)
+    try:
+        engine.pipes = [two.reader]
+        anyone: Any = type("Request", (), {"peer": None, "done": False})
+        assert not engine._may_have_news(anyone)
+        _send(two.writer, 0, _PATTERN[:1])
+        assert engine._may_have_news(anyone)
+    finally:
+        engine.pipes = []
+        engine.close()
+
+
+def test_what_makes_no_sense_ends_the_pipe_and_raises_nothing(two: _Two) -> None:
+    two.writer._write(Kind.GOODBYE + 5, 0, 0, 0, _PATTERN[:0])
+    two.reader.receive()
+    assert isinstance(two.offices[1].error, ProtocolError)
+    assert two.reader.closed
+
+
+def test_a_payload_that_is_longer_than_it_was_said_to_be_ends_the_pipe(two: _Two) -> None:
+    two.writer._write(Kind.PAYLOAD, two.writer.eager_nbytes + 1, 0, 0, _PATTERN[:0])
+    for _ in range(2):
+        two.writer._write(9, two.writer._piece_nbytes, 0, 0, _PATTERN[: two.writer._piece_nbytes])
+    two.reader.receive()
+    assert isinstance(two.offices[1].error, ProtocolError)
+    assert two.reader.closed
