@@ -357,7 +357,7 @@ def waits_for_room(count: int, nbytes: int) -> float:
 
 def nobody_sends(spin_s: float) -> float:
     """Return how long a receive from anyone with a time-out of 0.3 s takes while this looks for long."""
-    rank, size = begin()
+    rank, _ = begin()
     dist.barrier()
     took = 0.0
     if rank == 0:

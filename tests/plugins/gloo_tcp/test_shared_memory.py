@@ -91,8 +91,10 @@ def test_messages_outlive_their_sender(pool: RankPool) -> None:
 
 
 def test_an_answer_that_comes_after_the_group_was_given_up_does_no_harm(pool: RankPool) -> None:
+    if pool._env["RANKWISE_GLOO_PEER_MEMORY"] == "on":
+        pytest.skip("where memory is read nobody has to ask")
     for found in pool.run(programs.asked_for_after_the_abort, 10 if STRESS else 1):
-        assert set(found) <= {"GroupAbortedError", "done"}  # where the memory is read nobody has to ask
+        assert set(found) == {"GroupAbortedError"}
 
 
 def test_a_receive_ends_if_the_group_is_given_up_while_it_reads(pool: RankPool) -> None:

@@ -81,9 +81,8 @@ def leaving_without_a_word() -> tuple[str, str, float] | None:
     if rank == 1:
         dist.destroy_process_group()
         os._exit(3)
-    until = time.monotonic() + 1.0
     array = np.ones(1)
-    while time.monotonic() < until:
+    for _ in range(100):
         dist.all_reduce(array, group=pair)
         time.sleep(0.01)
     told = heard(dist.barrier)

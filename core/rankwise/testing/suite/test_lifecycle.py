@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 
 import pytest
 
 import rankwise as dist
 from rankwise.process_group import ProcessGroup
-from rankwise.testing.suite.expect import error_of, numbers, still_usable
+from rankwise.testing.suite.expect import error_of, numbers, still_usable, until
 from rankwise.testing.suite.place import Meeting
 from rankwise.testing.suite.plugin import Kit, needs
 

@@ -266,28 +266,25 @@ class Pipe:
 
     def receive(self) -> None:
         """Take in what has come."""
+        words = self._in_words
         try:
-            self._receive()
+            while not self.closed and words[_HEAD] != self._tail:
+                at = self._tail % self._capacity
+                index = (_CONTROL_NBYTES + at) // 8
+                first, length = words[index], words[index + 1]
+                kind = first & 0xFF
+                if kind == _WRAP:
+                    self._advance(self._capacity - at)
+                elif kind == _PIECE and length <= self._piece_nbytes:
+                    self._fill(self._in[at + _HEADER_NBYTES : at + _HEADER_NBYTES + length])
+                    self._advance(_HEADER_NBYTES + (length + 31 & -32))
+                elif kind > Kind.GOODBYE or (length > self.eager_nbytes and kind in (Kind.MESSAGE, Kind.ABORT)):
+                    raise ProtocolError(f"a frame of kind {kind} and {length} bytes does not exist")
+                else:
+                    header = Header(kind, first >> 8 & 0xFF, first >> 32, length, words[index + 2], words[index + 3])
+                    self._take_in(header, at + _HEADER_NBYTES)
         except ProtocolError as error:
             self.office.lost(self, error)
-
-    def _receive(self) -> None:
-        words = self._in_words
-        while not self.closed and words[_HEAD] != self._tail:
-            at = self._tail % self._capacity
-            index = (_CONTROL_NBYTES + at) // 8
-            first, length = words[index], words[index + 1]
-            kind = first & 0xFF
-            if kind == _WRAP:
-                self._advance(self._capacity - at)
-            elif kind == _PIECE and length <= self._piece_nbytes:
-                self._fill(self._in[at + _HEADER_NBYTES : at + _HEADER_NBYTES + length])
-                self._advance(_HEADER_NBYTES + (length + 31 & -32))
-            elif kind > Kind.GOODBYE or (length > self.eager_nbytes and kind in (Kind.MESSAGE, Kind.ABORT)):
-                raise ProtocolError(f"a frame of kind {kind} and {length} bytes does not exist")
-            else:
-                header = Header(kind, first >> 8 & 0xFF, first >> 32, length, words[index + 2], words[index + 3])
-                self._take_in(header, at + _HEADER_NBYTES)
 
     def _take_in(self, header: Header, start: int) -> None:
         nbytes = header.payload_nbytes
