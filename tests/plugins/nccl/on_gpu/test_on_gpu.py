@@ -17,7 +17,7 @@ if not _answer:
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import programs  # noqa: E402
+import gpu_programs as programs  # noqa: E402
 from run_all import SHARED  # noqa: E402
 
 from rankwise.testing.harness import RankPool  # noqa: E402
