@@ -63,6 +63,23 @@ def everything(large: int = LARGE, timeout_s: float = 30.0) -> str:
     return "right"
 
 
+def a_few(large: int, timeout_s: float) -> str:
+    """Run some of the calls, and compare with what NumPy says."""
+    rank, size = _begin(timeout_s)
+    for count in (SMALL, large):
+        all_of = [_numbers(peer, count) for peer in range(size)]
+        a = all_of[rank].copy()
+        dist.all_reduce(a)
+        assert (a == np.sum(all_of, axis=0)).all()
+        dist.broadcast(a, 0)
+        work = dist.isend(all_of[rank], (rank + 1) % size)
+        dist.recv(a, (rank - 1) % size)
+        work.wait()
+        assert (a == all_of[rank - 1]).all()
+    dist.destroy_process_group()
+    return "right"
+
+
 def addresses() -> list[str]:
     """Return where this rank listens for other hosts."""
     _begin()
