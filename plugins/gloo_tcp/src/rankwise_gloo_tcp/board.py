@@ -114,6 +114,8 @@ class Board:
         self._table = [
             [(records + (2 * peer + phase) * _RECORD_STRIDE) // 8 for peer in range(size)] for phase in range(2)
         ]
+        #: Those of the others, by phase.
+        self._places = [[at for peer, at in enumerate(table) if peer != rank] for table in self._table]
         #: By parity and rank.
         self.areas = [
             [whole[data + (2 * peer + area) * area_nbytes :][:area_nbytes] for peer in range(size)] for area in range(2)
@@ -148,7 +150,7 @@ class Board:
                 words[at + field] = word
             self._told[phase] = about
         self._arrive(turn, deadline)
-        for at in table:
+        for at in self._places[phase]:
             if words[at] != sequence or words[at + 1] != digest:
                 return False
         return not (about[2] or about[3]) or not (sum(self._column(_SENT)) - sum(self._column(_RECEIVED))) & _MASK
