@@ -27,6 +27,8 @@ TICK_S = 0.25
 _REACH_AFTER_S = 0.05
 #: A look that was in vain halves the next one, down to this part.
 _LEAST_SPIN = 1 / 16
+#: Steady traffic must not keep time-outs and the deaths of third ranks from being noticed.
+_LONGEST_SPIN_S = 0.02
 _THREAD_TICK_S = 0.001
 _THREAD_TICKS = 20
 
@@ -81,9 +83,11 @@ class Seat:
         reach_at = monotonic() + _REACH_AFTER_S
         while self._take_seat(request, at):
             try:
-                if self.spin_s and request.brief:
-                    self._spin(request)
+                looking = self.spin_s > 0 and request.brief
                 while not request.done and not self._has_news():
+                    looking = looking and self._spin(request)
+                    if request.done:
+                        break
                     now = monotonic()
                     if now >= at:
                         raise self._late(request, timeout_s)
@@ -161,21 +165,28 @@ class Seat:
             finally:
                 self._followers -= 1
 
-    def _spin(self, request: Request) -> None:
-        """Look at the one connection that matters, for as long as it takes to fall asleep and be woken."""
-        until = monotonic() + self.spin_s * self._spin_part
+    def _spin(self, request: Request) -> bool:
+        """Look at the one connection that matters, for as long as it takes to fall asleep and be woken.
+
+        While something moves, looking goes on; true if it has for so long that other things must have their turn.
+        """
+        now = monotonic()
+        until, limit = now + self.spin_s * self._spin_part, now + _LONGEST_SPIN_S
+        moved = False
         while not request.done and monotonic() < until:
             if not self._may_have_news(request):
                 continue
             with self.lock:
                 known = self._look_at(request)
             if not known:
-                return
+                return False
             self._without_lock()
             if self._moves_by_looking:
-                until = monotonic() + self.spin_s
+                moved, until = True, min(monotonic() + self.spin_s, limit)
         # In vain, as when others want the processor, it makes the system let this process wait for longer when woken.
-        self._spin_part = min(1.0, 2 * self._spin_part) if request.done else max(_LEAST_SPIN, self._spin_part / 2)
+        useful = moved or request.done
+        self._spin_part = min(1.0, 2 * self._spin_part) if useful else max(_LEAST_SPIN, self._spin_part / 2)
+        return moved and until == limit
 
     def _leave_seat(self) -> None:
         with self.lock:
