@@ -40,7 +40,12 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
     watched = {peer: _descriptor(card.pid) for peer, card in enumerate(cards) if peer != rank}
     comm.engine.watch_processes({peer: fd for peer, fd in watched.items() if fd >= 0}, shared.has_left)
     bells = _open_bells(comm, shared, all(fd >= 0 for fd in watched.values()), deadline)
-    comm.can_read = _probe(comm, shared, deadline)
+    try:
+        comm.can_read = _probe(comm, shared, deadline)
+    except BaseException:
+        for bell in bells.values():
+            os.close(bell)
+        raise
     for peer in comm.engine.peers:
         peer.readable = comm.can_read and peer.rank != rank
     if bells:
