@@ -40,13 +40,13 @@ class Rankwise:
         import rankwise as dist
 
         dist.init_process_group("gloo")
-        self.dist, self.rank, self.size, self.close = (
-            dist,
-            dist.get_rank(),
-            dist.get_world_size(),
-            dist.destroy_process_group,
-        )
+        self.use(dist)
         self.array, self.barrier = lambda a: a, dist.barrier
+
+    def use(self, dist: Any) -> None:
+        """Take a module with the calls of torch.distributed."""
+        self.dist, self.rank, self.size = dist, dist.get_rank(), dist.get_world_size()
+        self.close = dist.destroy_process_group
 
     def call(self, op: str, a: Any, out: Any, part: Any) -> None:
         dist = self.dist
@@ -79,12 +79,7 @@ class Torch(Rankwise):
 
         torch.set_num_threads(1)
         dist.init_process_group("gloo")
-        self.dist, self.rank, self.size, self.close = (
-            dist,
-            dist.get_rank(),
-            dist.get_world_size(),
-            dist.destroy_process_group,
-        )
+        self.use(dist)
         self.array, self.barrier = torch.from_numpy, dist.barrier
 
 

@@ -22,6 +22,7 @@ pytest.importorskip("rankwise_gloo_tcp")
 from rankwise_gloo_tcp import door, joining, wire
 from rankwise_gloo_tcp.cards import Card
 from rankwise_gloo_tcp.engine import Engine
+from rankwise_gloo_tcp.links import Setting
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 PATIENCE_S = 10.0
@@ -48,7 +49,7 @@ class House:
         self._driver.start()
 
     def engine(self, rank: int) -> Engine:
-        return Engine(rank, self.cards, KEY, True, (0, 1, 2), 5.0, self.failures.append, False)
+        return Engine(Setting(rank, self.cards, KEY, True, (0, 1, 2), 5.0, self.failures.append, False))
 
     @property
     def rank0(self) -> Engine:
@@ -299,7 +300,7 @@ def test_a_rank_that_dials_a_stranger_tells_it_nothing_and_says_so() -> None:
         thread.start()
         failures: list[BaseException] = []
         cards = [card(stranger.getsockname()[1])] * 2
-        engine = Engine(1, cards, KEY, True, (0, 1), 5.0, failures.append, False)
+        engine = Engine(Setting(1, cards, KEY, True, (0, 1), 5.0, failures.append, False))
         engine.send_bytes(memoryview(b"secret"), 0, 7)
         deadline = monotonic() + PATIENCE_S
         while not failures and monotonic() < deadline:

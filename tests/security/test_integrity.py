@@ -20,6 +20,7 @@ from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp import door, wire
 from rankwise_gloo_tcp.cards import Card
 from rankwise_gloo_tcp.engine import Engine
+from rankwise_gloo_tcp.links import Setting
 
 KEY = b"k" * 32
 PATIENCE_S = 10.0
@@ -85,7 +86,7 @@ def message() -> Iterator[Callable[..., tuple[bytes, list[BaseException]]]]:
             known = {"uid": 0, "pid": 0, "address": "127.0.0.1", "port": middle.port, "integrity": integrity}
             card = Card(**{name: known.get(name, "") for name in Card._fields if name != "cores"}, cores=("1", 1.0))
             engines = [
-                Engine(rank, [card] * 2, KEY, True, (0, 1), 5.0, told.append, False)
+                Engine(Setting(rank, [card] * 2, KEY, True, (0, 1), 5.0, told.append, False))
                 for rank, told in enumerate((failures, others))
             ]
             engines[0].listen(listener, near=False)

@@ -16,6 +16,7 @@ pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not instal
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.connection import Incoming
 from rankwise_gloo_tcp.engine import Engine
+from rankwise_gloo_tcp.links import Setting
 from rankwise_gloo_tcp.pipe import COUNTED, Pipe, Sleep, ring_nbytes
 from rankwise_gloo_tcp.wire import Header, Kind
 
@@ -153,7 +154,7 @@ def test_credits_bound_what_has_not_been_received(two: _Two) -> None:
 
 @pytest.mark.parametrize("asleep", [False, True])
 def test_room_is_noticed_whether_it_comes_before_the_sleep_or_after(two: _Two, asleep: bool) -> None:
-    engine = Engine(0, [], b"", False, (0, 1), 10.0, lambda error: None, False)
+    engine = Engine(Setting(0, [], b"", False, (0, 1), 10.0, lambda error: None, False))
     try:
         engine.pipes, engine._sleep = [two.writer], Sleep(two.asleep, 0, -1)
         _send(two.writer, 0, _PATTERN[: 2 * two.capacity])
@@ -170,7 +171,7 @@ def test_room_is_noticed_whether_it_comes_before_the_sleep_or_after(two: _Two, a
 
 
 def test_a_receive_from_anyone_has_news_only_if_something_has_come(two: _Two) -> None:
-    engine = Engine(0, [], b"", False, (0, 1), 10.0, lambda error: None, False)
+    engine = Engine(Setting(0, [], b"", False, (0, 1), 10.0, lambda error: None, False))
     try:
         engine.pipes = [two.reader]
         anyone: Any = type("Request", (), {"peer": None, "done": False})

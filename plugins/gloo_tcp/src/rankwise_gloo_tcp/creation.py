@@ -18,6 +18,7 @@ from rankwise_gloo_tcp import board, cards, cores, hosts, joining_board, selecti
 from rankwise_gloo_tcp.cards import Card
 from rankwise_gloo_tcp.communicator import GlooCommunicator
 from rankwise_gloo_tcp.engine import Engine
+from rankwise_gloo_tcp.links import Setting
 
 __all__ = ["create"]
 
@@ -99,7 +100,7 @@ def _on_host(context: Context, ranks: list[int]) -> GlooCommunicator:
 def _engine(comm: GlooCommunicator, all_cards: list[Card], key: bytes, guarded: bool, near: bool) -> Engine:
     context = comm.context
     names, rank = context.global_ranks, context.rank
-    engine = Engine(rank, all_cards, key, guarded, names, context.timeout_s, comm.fail, near)
+    engine = Engine(Setting(rank, all_cards, key, guarded, names, context.timeout_s, comm.fail, near))
     here = [card.cores for card in all_cards if card.machine == all_cards[rank].machine]
     if all_cards and cores.together(here) >= len(here):
         engine.spin_s = _SPIN_S

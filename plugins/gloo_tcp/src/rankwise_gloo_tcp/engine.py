@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from rankwise.errors import DistError, DistTimeoutError
-from rankwise_gloo_tcp.cards import Card
+from rankwise_gloo_tcp.links import Setting
 from rankwise_gloo_tcp.seat import TICK_S
 from rankwise_gloo_tcp.traffic import Traffic
 from rankwise_gloo_tcp.wire import Header, Kind, notice
@@ -19,20 +19,10 @@ _LINGER_S = 5.0
 
 
 class Engine(Traffic):
-    """All that one rank of one group does over connections; for the arguments see `Links`."""
+    """All that one rank of one group does over connections."""
 
-    def __init__(
-        self,
-        rank: int,
-        cards: list[Card],
-        key: bytes,
-        guarded: bool,
-        names: tuple[int, ...],
-        timeout_s: float,
-        on_failure: Callable[[DistError], object],
-        allow_near: bool,
-    ) -> None:
-        super().__init__(rank, cards, key, guarded, names, timeout_s, on_failure, allow_near)
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
         #: Called with the first failure, with the lock held, to tell those whom no connection reaches.
         self.on_abort: Callable[[DistError], object] | None = None
         self._linger_until = 0.0

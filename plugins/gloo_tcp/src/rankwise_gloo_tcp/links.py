@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
+from typing import NamedTuple
 
 from rankwise.errors import DistError, DistNetworkError, PeerDiedError, ProtocolError
 from rankwise.watch.liveness import ending
@@ -20,7 +21,7 @@ from rankwise_gloo_tcp.request import Request
 from rankwise_gloo_tcp.seat import TICK_S, Seat
 from rankwise_gloo_tcp.wire import Header, read_notice
 
-__all__ = ["GONE", "Links"]
+__all__ = ["GONE", "Links", "Setting"]
 
 _RETRY_S = 0.005
 #: A receive from anyone connects to everyone, so that a death is noticed; not in a larger group.
@@ -30,10 +31,10 @@ _MANY = 64
 GONE = "its connections have ended"
 
 
-class Links(Seat):
-    """All connections of one rank of one group.
+class Setting(NamedTuple):
+    """What an engine is made for.
 
-    Args:
+    Attributes:
         rank: This rank.
         cards: Where each rank listens.
         key: The key of the handshake.
@@ -44,19 +45,23 @@ class Links(Seat):
         allow_near: Whether Unix sockets may be used.
     """
 
-    def __init__(
-        self,
-        rank: int,
-        cards: list[Card],
-        key: bytes,
-        guarded: bool,
-        names: tuple[int, ...],
-        timeout_s: float,
-        on_failure: Callable[[DistError], object],
-        allow_near: bool,
-    ) -> None:
-        super().__init__(names, timeout_s, on_failure)
-        self.rank, self.size, self.key, self.guarded = rank, len(names), key, guarded
+    rank: int
+    cards: list[Card]
+    key: bytes
+    guarded: bool
+    names: tuple[int, ...]
+    timeout_s: float
+    on_failure: Callable[[DistError], object]
+    allow_near: bool
+
+
+class Links(Seat):
+    """All connections of one rank of one group."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting.names, setting.timeout_s, setting.on_failure)
+        rank, cards = setting.rank, setting.cards
+        self.rank, self.size, self.key, self.guarded = rank, len(setting.names), setting.key, setting.guarded
         #: Whether a Unix socket's queue was full and is to be tried again.
         self._retrying = False
         #: Whether the payloads of those connections are guarded too.
@@ -70,7 +75,8 @@ class Links(Seat):
         self._given_up: Callable[[], bytes | None] = lambda: None
         me = cards[rank] if cards else None
         self.peers = [
-            Peer(index, card, allow_near and me is not None and me.is_near(card)) for index, card in enumerate(cards)
+            Peer(index, card, setting.allow_near and me is not None and me.is_near(card))
+            for index, card in enumerate(cards)
         ]
 
     def listen(self, sock: socket.socket, near: bool) -> None:

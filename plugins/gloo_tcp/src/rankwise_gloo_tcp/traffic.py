@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from itertools import count
 from time import monotonic
 
 from rankwise.arrays import Array, as_bytes
 from rankwise.errors import DistBackendError, DistError, ProtocolError
 from rankwise_gloo_tcp import peer_memory
-from rankwise_gloo_tcp.cards import Card
 from rankwise_gloo_tcp.connection import Connection, Incoming
-from rankwise_gloo_tcp.links import GONE, Links
+from rankwise_gloo_tcp.links import GONE, Links, Setting
 from rankwise_gloo_tcp.matching import Arrival, Matching
 from rankwise_gloo_tcp.peer import Peer
 from rankwise_gloo_tcp.pipe import COUNTED, Pipe
@@ -33,20 +31,10 @@ _BRIEF_NBYTES = 64 << 10
 
 
 class Traffic(Links):
-    """All messages of one rank of one group; for the arguments see `Links`."""
+    """All messages of one rank of one group."""
 
-    def __init__(
-        self,
-        rank: int,
-        cards: list[Card],
-        key: bytes,
-        guarded: bool,
-        names: tuple[int, ...],
-        timeout_s: float,
-        on_failure: Callable[[DistError], object],
-        allow_near: bool,
-    ) -> None:
-        super().__init__(rank, cards, key, guarded, names, timeout_s, on_failure, allow_near)
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
         self._jobs: deque[tuple[Arrival, Request]] = deque()
         self._idents = count(1)
         self.matching = Matching()
