@@ -464,16 +464,19 @@ def asked_for_after_the_abort(rounds: int) -> list[str]:
         engine = _comm().engine
         array = np.zeros(400_000, np.uint8)
         if rank == 0:
-            work = dist.isend(array, 1)
             with engine.lock:
                 engine._callers += 1  # nobody takes in what comes until the group is given up
             pipe = engine.peers[1].connection
             until = time.monotonic() + 10
+            while engine._seated and time.monotonic() < until:
+                engine._wake()
+                time.sleep(0.0005)
+            work = dist.isend(array, 1)
             while not pipe.has_news() and time.monotonic() < until:
                 time.sleep(0.0005)
+            dist.group.WORLD.abort("on purpose")
             with engine.lock:
                 engine._callers -= 1
-            dist.group.WORLD.abort("on purpose")
         else:
             work = dist.irecv(array, 0) if rank == 1 else None
         try:

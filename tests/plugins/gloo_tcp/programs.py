@@ -52,6 +52,26 @@ def big_messages_both_ways() -> None:
     end()
 
 
+def small_messages_outlive_their_sender() -> None:
+    """Leave before anybody has asked for what was sent, more than is confirmed at once."""
+    rank, _ = begin()
+    count, nbytes = 300, 10_000
+    dist.barrier()
+    if rank == 0:
+        for i in range(count):
+            dist.send(np.full(nbytes, i % 251, np.uint8), 1)
+    elif rank == 1:
+        engine: Any = dist.group.WORLD.communicators()[0].engine
+        until = time.monotonic() + 20
+        while engine.peers[0].gone is None and time.monotonic() < until:
+            engine.look()
+        room = np.empty(nbytes, np.uint8)
+        for i in range(count):
+            dist.recv(room, 0)
+            assert (room == i % 251).all(), i
+    end()
+
+
 def order_and_tags() -> list[list[int]]:
     rank, size = begin()
     got: list[list[int]] = []

@@ -17,8 +17,8 @@ from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.connection import Incoming
 from rankwise_gloo_tcp.engine import Engine
 from rankwise_gloo_tcp.links import Setting
-from rankwise_gloo_tcp.pipe import COUNTED, Pipe, Sleep, ring_nbytes
-from rankwise_gloo_tcp.wire import Header, Kind
+from rankwise_gloo_tcp.pipe import Pipe, Sleep, ring_nbytes
+from rankwise_gloo_tcp.wire import COUNTED, Header, Kind
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared memory needs Linux")
 

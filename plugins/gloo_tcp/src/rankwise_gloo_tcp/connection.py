@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import socket
+import termios
+from array import array
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import Any, NamedTuple, Protocol
@@ -125,6 +129,16 @@ class Connection:
         """Whether everything has left."""
         return self._broken or self.closed or not (self._parts or self._queue or self._filler or self._spoilt)
 
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether the peer's machine has yet to confirm some of what has left, as far as this system tells."""
+        if self._broken or self.closed or self.sock.family == socket.AF_UNIX:
+            return False
+        count = array("i", [0])
+        with suppress(OSError):
+            fcntl.ioctl(self.sock, termios.TIOCOUTQ, count)
+        return count[0] > 0
+
     def flush(self) -> None:
         """Send until the socket is full."""
         for _ in range(_SENDS_A_TURN):
@@ -142,6 +156,11 @@ class Connection:
                 return
             self._advance(sent)
         self._watch(writing=bool(self._parts or self._queue or self._filler or self._spoilt))
+
+    def push(self) -> None:
+        """Go on with what waits until the socket has room, without being told that it has."""
+        if self._writing and not self.closed:
+            self.flush()
 
     def abort(self, header: Header, payload: bytes) -> list[Request]:
         """Drop what has not begun, fill up what has, send one last frame; return the requests that were dropped."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from rankwise.errors import DistError, DistTimeoutError
+from rankwise_gloo_tcp.connection import Connection
 from rankwise_gloo_tcp.links import Setting
 from rankwise_gloo_tcp.seat import TICK_S
 from rankwise_gloo_tcp.traffic import Traffic
@@ -16,6 +17,8 @@ from rankwise_gloo_tcp.wire import Header, Kind, notice
 __all__ = ["Engine"]
 
 _LINGER_S = 5.0
+#: For how long a rank that leaves waits until what it has sent is on its peers' machines, and how often it looks.
+_CONFIRM_S, _GLANCE_S = 1.0, 0.001
 
 
 class Engine(Traffic):
@@ -103,8 +106,17 @@ class Engine(Traffic):
                     return
                 self._progress(min(left, TICK_S))
                 self.settle()
+            # A connection that is closed resets the peer's when that writes, and what is still on its way is lost.
+            until = min(deadline, monotonic() + _CONFIRM_S)
+            while self.failure is None and self._unconfirmed() and monotonic() < until:
+                self._progress(_GLANCE_S)
+                self.settle()
         finally:
             self._leave_seat()
+
+    def _unconfirmed(self) -> bool:
+        connections = [peer.connection for peer in self.peers]
+        return any(type(connection) is Connection and connection.unconfirmed for connection in connections)
 
     def _give_back(self) -> None:
         with self.lock:

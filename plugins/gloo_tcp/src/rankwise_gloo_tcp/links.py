@@ -279,10 +279,13 @@ class Links(Seat):
             self._read_pipes()
             return bool(self.pipes)
         connection = self.peers[request.peer].connection if self.peers else None
-        if connection is not None:
+        if isinstance(connection, Pipe):
             connection.receive()
-            if type(connection) is Pipe and not connection.closed and connection.has_room():
+            if not connection.closed and connection.has_room():
                 self._write_pipes()
+        elif connection is not None:
+            connection.receive()
+            connection.push()
         return connection is not None
 
     def _read_pipes(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from rankwise.errors import PeerDiedError
+from rankwise.errors import PeerDiedError, ProtocolError
 from rankwise_gloo_tcp.cards import Card
 from rankwise_gloo_tcp.connection import Connection
 from rankwise_gloo_tcp.pipe import Pipe
@@ -15,8 +15,10 @@ from rankwise_gloo_tcp.wire import Header
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.joining import Dial
 
-__all__ = ["Peer"]
+__all__ = ["EAGER_NBYTES", "Peer"]
 
+#: Over sockets messages of the program up to here travel at once; longer ones when the receive is there.
+EAGER_NBYTES = 512 << 10
 #: How much may be under way to one peer before it has met a receive: so much does the peer hold at the most.
 _MAX_MESSAGES = 1024
 _MAX_NBYTES = 4 << 20
@@ -43,6 +45,7 @@ class Peer:
         self.frames: list[tuple[Header, memoryview | None, Request | None, bytes]] = []
         self.backlog: deque[Request] = deque()
         self._messages = self._nbytes = 0
+        self._taken = self._taken_nbytes = 0
 
     def is_full(self, nbytes: int) -> bool:
         """Tell whether a message of so many bytes must wait."""
@@ -60,7 +63,28 @@ class Peer:
         self._messages -= 1
         self._nbytes -= _kept(nbytes)
 
+    def finish_counted(self, messages: int, nbytes: int) -> None:
+        """Count several that have, as the peer tells.
+
+        Raises:
+            ProtocolError: There were not so many.
+        """
+        if messages > self._messages or nbytes > self._nbytes:
+            raise ProtocolError(f"a receipt for {messages} messages that were not sent")
+        self._messages -= messages
+        self._nbytes -= nbytes
+
+    def take(self, nbytes: int) -> tuple[int, int] | None:
+        """Count a message of the peer's that has met a receive; return now and then how many to tell it of."""
+        self._taken += 1
+        self._taken_nbytes += nbytes
+        if 4 * self._taken < _MAX_MESSAGES and 4 * self._taken_nbytes < _MAX_NBYTES:
+            return None
+        taken = self._taken, self._taken_nbytes
+        self._taken = self._taken_nbytes = 0
+        return taken
+
 
 def _kept(nbytes: int) -> int:
     """Return how much of a message the peer keeps before it is received: longer ones lie with their sender."""
-    return nbytes if nbytes <= 128 << 10 else 0
+    return nbytes if nbytes <= EAGER_NBYTES else 0

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp import futex
-from rankwise_gloo_tcp.wire import Header, Kind
+from rankwise_gloo_tcp.wire import COUNTED, Header, Kind
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.connection import Incoming, Office
     from rankwise_gloo_tcp.request import Request
 
-__all__ = ["COUNTED", "MAX_RANKS", "Pipe", "Sleep", "ring_nbytes"]
+__all__ = ["MAX_RANKS", "Pipe", "Sleep", "ring_nbytes"]
 
 #: With more ranks on one machine, connections are made when they are needed.
 MAX_RANKS = 64
@@ -28,8 +28,6 @@ MAX_RANKS = 64
 _RINGS_NBYTES, _MOST_NBYTES, _LEAST_NBYTES = 4 << 20, 1 << 20, 128 << 10
 #: How much may lie with a receiver that has not been received: messages, and their bytes.
 _MAX_MESSAGES, _MAX_NBYTES = 1024, 4 << 20
-#: Flag of a message of the program, which counts until a receive has met it.
-COUNTED = 4
 _HEADER_NBYTES = _UNIT = 32
 _CONTROL_NBYTES = 256
 #: Words of the control block: how far the writer has come and whether it waits for room; how far the reader has, and

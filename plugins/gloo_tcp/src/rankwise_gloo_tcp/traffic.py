@@ -12,15 +12,12 @@ from rankwise_gloo_tcp import peer_memory
 from rankwise_gloo_tcp.connection import Connection, Incoming
 from rankwise_gloo_tcp.links import GONE, Links, Setting
 from rankwise_gloo_tcp.matching import Arrival, Matching
-from rankwise_gloo_tcp.peer import Peer
-from rankwise_gloo_tcp.pipe import COUNTED, Pipe
+from rankwise_gloo_tcp.peer import EAGER_NBYTES, Peer
+from rankwise_gloo_tcp.pipe import Pipe
 from rankwise_gloo_tcp.request import Request
-from rankwise_gloo_tcp.wire import READABLE, WANTS_RECEIPT, Header, Kind, read_notice
+from rankwise_gloo_tcp.wire import COUNTED, READABLE, Header, Kind, read_notice
 
 __all__ = ["Traffic"]
-
-#: Over sockets messages of the program up to here travel at once; longer ones when the receive is there.
-EAGER_NBYTES = 128 << 10
 
 #: From here on a message of a collective is read from the sender's memory, where that is possible.
 READ_NBYTES = 64 << 10
@@ -183,12 +180,12 @@ class Traffic(Links):
             pipe.begin(nbytes)  # shared memory tells what the peer has taken
             pipe.send(Header(Kind.MESSAGE, COUNTED, request.tag, nbytes), request.buffer, request)
             return
-        self._outgoing[peer.rank, ident] = request
         peer.begin(nbytes)
         if nbytes <= EAGER_NBYTES and type(pipe) is not Pipe:
-            header = Header(Kind.MESSAGE, WANTS_RECEIPT, request.tag, nbytes, ident)
-            self._dispatch(peer, header, request.buffer)
-        elif peer.readable and not request.streamed:
+            self._dispatch(peer, Header(Kind.MESSAGE, COUNTED, request.tag, nbytes), request.buffer, request)
+            return
+        self._outgoing[peer.rank, ident] = request
+        if peer.readable and not request.streamed:
             address = peer_memory.address(request.buffer)
             self._dispatch(peer, Header(Kind.OFFER, READABLE, request.tag, nbytes, ident, address))
         else:
@@ -196,12 +193,15 @@ class Traffic(Links):
 
     def _confirm(self, source: int, header: Header) -> None:
         """Tell the sender that a receive has taken a message."""
-        if header.flags & WANTS_RECEIPT:
-            self._receipt(source, header.ident)
-        elif header.flags & COUNTED:
-            pipe = self.peers[source].connection
-            if type(pipe) is Pipe:
-                pipe.taken(header.length)
+        if not header.flags & COUNTED:
+            return
+        peer = self.peers[source]
+        if type(peer.connection) is Pipe:
+            peer.connection.taken(header.length)
+            return
+        taken = peer.take(header.length)
+        if taken is not None and peer.gone is None and peer.connection is not None:
+            self._dispatch(peer, Header(Kind.RECEIPT, COUNTED, *taken))
 
     def _receipt(self, source: int, ident: int) -> None:
         self._dispatch(self.peers[source], Header(Kind.RECEIPT, ident=ident))
@@ -242,6 +242,9 @@ class Traffic(Links):
             return self._message(connection, header)
         if kind == Kind.OFFER:
             self._offer(source, header)
+        elif kind == Kind.RECEIPT and header.flags & COUNTED:
+            self.peers[source].finish_counted(header.tag, header.length)
+            self._empty_backlog(self.peers[source])
         elif kind == Kind.RECEIPT:
             self._finish_outgoing(source, header.ident, None)
         elif kind == Kind.REQUEST:
@@ -279,7 +282,7 @@ class Traffic(Links):
 
     def _message(self, connection: Connection | Pipe, header: Header) -> Incoming | None:
         source = connection.peer
-        if header.flags & WANTS_RECEIPT and header.length > EAGER_NBYTES:
+        if header.flags & COUNTED and header.length > EAGER_NBYTES:
             raise ProtocolError(f"a message of {header.length} bytes was not announced")
         receive = self.matching.arrive(source, header.tag)
         if receive is not None:
@@ -361,7 +364,7 @@ class Traffic(Links):
         receive.end(_truncation(header.length, self.names[source], header.tag, room), source)
         if header.flags & COUNTED:
             self._confirm(source, header)
-        elif header.ident:
+        elif header.kind == Kind.OFFER:
             self._dispatch(self.peers[source], Header(Kind.REFUSAL, length=room, ident=header.ident))
 
     # ------------------------------------------------------------------ what was kept

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rankwise.errors import DistError, GroupAbortedError, ProtocolError
 from rankwise.watch.verdict import pack, unpack
 
-__all__ = ["HEADER_NBYTES", "MAX_NOTICE_NBYTES", "WANTS_RECEIPT", "Header", "Kind", "notice", "parse", "read_notice"]
+__all__ = ["COUNTED", "HEADER_NBYTES", "MAX_NOTICE_NBYTES", "Header", "Kind", "notice", "parse", "read_notice"]
 
 _HEADER = struct.Struct("<BBHIQQQ")
 HEADER_NBYTES = _HEADER.size
@@ -17,10 +17,10 @@ HEADER_NBYTES = _HEADER.size
 #: Longest text of the frame that gives a group up.
 MAX_NOTICE_NBYTES = 4000
 
-#: Flag of a message whose sender's work ends when a receive has taken it.
-WANTS_RECEIPT = 1
 #: Flag of an offer whose bytes the receiver may read from the sender's memory.
-READABLE = 2
+READABLE = 1
+#: Flag of a message of the program, which counts until a receive has met it; and of the receipt for several of them.
+COUNTED = 2
 
 
 class Kind:
@@ -30,7 +30,7 @@ class Kind:
     OFFER = 2  # a message without: the receiver asks for it when it has room
     REQUEST = 3  # ... by this
     PAYLOAD = 4  # ... and gets this
-    RECEIPT = 5  # a receive has taken the message
+    RECEIPT = 5  # a receive has taken the message, or so many counted ones
     REFUSAL = 6  # a receive has met the message, but is shorter
     ABORT = 7  # the group is given up; the payload says why
     GOODBYE = 8  # the sender has left in good order
@@ -44,9 +44,9 @@ class Header(NamedTuple):
 
     Attributes:
         kind: One of `Kind`.
-        flags: `WANTS_RECEIPT` and `READABLE`.
-        tag: The message's tag.
-        length: Bytes of the message; for a refusal the room that the receive has.
+        flags: `READABLE` and `COUNTED`.
+        tag: The message's tag; for a receipt of counted messages how many they are.
+        length: Bytes of the message or the messages; for a refusal the room that the receive has.
         ident: The sender's number for the message.
         address: Where an offered message lies in the sender's memory.
     """

@@ -1,0 +1,199 @@
+"""Each row of the table of mistakes in docs/errors.md: it is really made, and all ranks hear what the table says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise import ReduceOp
+from rankwise.errors import DistError
+from rankwise.testing import RankPool
+
+ERRORS_PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
+
+#: The groups' time-out, which no row but that of the absent rank may come near.
+TIMEOUT_S = 30.0
+#: Milliseconds where a processor is free; benchmarks/faults.py measures them.
+SOON_S = 5.0
+#: Long enough for a rank to have given a sign of life.
+A_BEAT_S = 1.5
+
+
+class Told(NamedTuple):
+    """What a rank has heard: the error's class, text, `odd_ranks` and `rank`, and how long the call took."""
+
+    kind: str
+    text: str
+    odd: tuple[int, ...] | None
+    dead: int | None
+    took_s: float
+
+
+class Row(NamedTuple):
+    """What the three ranks do, which of them comes to hear of it, and what of."""
+
+    program: Callable[[], Told | None]
+    kind: str
+    #: Patterns of the text.
+    says: tuple[str, ...]
+    hear: tuple[int, ...] = (0, 1, 2)
+    doomed: tuple[int, ...] = ()
+
+
+# ---------------------------------------------------------------------- what the ranks do
+
+
+def heard(call: Callable[..., Any], *args: Any, **terms: Any) -> Told:
+    begin = time.monotonic()
+    try:
+        call(*args, **terms)
+    except DistError as error:
+        odd, dead = getattr(error, "odd_ranks", None), getattr(error, "rank", None)
+        return Told(type(error).__name__, str(error), odd, dead, time.monotonic() - begin)
+    raise AssertionError("nothing was raised")
+
+
+def join() -> int:
+    dist.init_process_group("gloo", timeout=TIMEOUT_S)
+    return dist.get_rank()
+
+
+def disagree(usual: Callable[[], object], odd: Callable[[], object]) -> Told:
+    """Make another call on rank 1 than on the others; the group must go on."""
+    rank = join()
+    told = heard(odd if rank == 1 else usual)
+    array = np.full(2, rank)
+    dist.all_reduce(array)
+    assert array.tolist() == [3, 3]
+    dist.destroy_process_group()
+    return told
+
+
+def shapes_differ() -> Told:
+    return disagree(lambda: dist.all_reduce(np.zeros((2, 3))), lambda: dist.all_reduce(np.zeros((3, 2))))
+
+
+def dtypes_differ() -> Told:
+    return disagree(lambda: dist.all_reduce(np.zeros(4, "f4")), lambda: dist.all_reduce(np.zeros(4, "i4")))
+
+
+def sum_against_max() -> Told:
+    return disagree(lambda: dist.all_reduce(np.zeros(4)), lambda: dist.all_reduce(np.zeros(4), ReduceOp.MAX))
+
+
+def roots_differ() -> Told:
+    return disagree(lambda: dist.broadcast(np.zeros(4), 0), lambda: dist.broadcast(np.zeros(4), 1))
+
+
+def broadcast_against_all_reduce() -> Told:
+    return disagree(lambda: dist.all_reduce(np.zeros(4)), lambda: dist.broadcast(np.zeros(4), 0))
+
+
+def a_rank_is_absent() -> Told | None:
+    rank = join()
+    dist.broadcast(np.zeros(1), 0)
+    told = None if rank == 2 else heard(dist.all_reduce, np.zeros(1), timeout=A_BEAT_S)
+    meet_in_the_store("heard", rank)  # until then rank 2 lives
+    dist.destroy_process_group()
+    return told
+
+
+def a_rank_dies() -> Told | None:
+    rank = join()
+    dist.barrier()
+    meet_in_the_store("ready", rank)  # lest the barrier of another rank is what fails
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    told = heard(dist.all_reduce, np.zeros(1))
+    dist.destroy_process_group()
+    return told
+
+
+def two_claim_rank_0() -> Told:
+    rank = int(os.environ["RANK"])
+    return heard(dist.init_process_group, "gloo", timeout=TIMEOUT_S, rank=0 if rank == 2 else rank, world_size=3)
+
+
+def world_sizes_disagree() -> Told:
+    rank = int(os.environ["RANK"])
+    return heard(dist.init_process_group, "gloo", timeout=TIMEOUT_S, rank=rank, world_size=4 if rank == 2 else 3)
+
+
+def meet_in_the_store(what: str, rank: int) -> None:
+    """Meet without a word to the backend."""
+    assert dist.group.WORLD is not None
+    store = dist.group.WORLD.get_group_store()
+    store.set(f"{what}/{rank}", "yes")
+    store.wait([f"{what}/{peer}" for peer in range(3)], timeout=TIMEOUT_S)
+
+
+# ---------------------------------------------------------------------- the table
+
+ROWS = {
+    "shapes differ": Row(shapes_differ, "CollectiveMismatchError", (r"\(2, 3\)", r"\(3, 2\)")),
+    "dtypes differ": Row(dtypes_differ, "CollectiveMismatchError", ("float32", "int32")),
+    "`SUM` against `MAX`": Row(sum_against_max, "CollectiveMismatchError", ("SUM", "MAX")),
+    "roots differ": Row(roots_differ, "CollectiveMismatchError", ("root=0", "root=1")),
+    "`broadcast` against `all_reduce`": Row(
+        broadcast_against_all_reduce, "CollectiveMismatchError", ("broadcast", "all_reduce")
+    ),
+    "a rank is absent": Row(
+        a_rank_is_absent,
+        "DistTimeoutError",
+        (r"waiting for rank 2, which last finished broadcast #0 at \S+:\d+ and is alive \(\d\.\d s ago\)$",),
+        hear=(0, 1),
+    ),
+    "a rank dies": Row(
+        a_rank_dies,
+        "PeerDiedError",
+        (r"^rank 2 on \S+ is gone: its process was killed by SIGKILL$",),
+        hear=(0, 1),
+        doomed=(2,),
+    ),
+    "two processes claim rank 0": Row(
+        two_claim_rank_0,
+        "RendezvousError",
+        (r"two processes claim rank 0: rank 0 \(host \S+, pid (\d+)\) and rank 0 \(host \S+, pid (?!\1\b)\d+\)$",),
+    ),
+    "world sizes disagree": Row(
+        world_sizes_disagree,
+        "RendezvousError",
+        (
+            r"world_size is [34] for rank \d \(host \S+, pid \d+\) but [34] for ",
+            r"\b3 for rank [01]\b",
+            r"\b4 for rank 2\b",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", ROWS)
+def test_all_ranks_hear_what_the_table_says(pool: RankPool, mistake: str) -> None:
+    row = ROWS[mistake]
+    found = pool.run(row.program, doomed=row.doomed)
+    told = [one for one in found if one is not None]
+    assert [rank for rank, one in enumerate(found) if one is not None] == list(row.hear), found
+    assert {one.kind for one in told} == {row.kind}, told
+    assert len({one.text for one in told}) == 1, f"the ranks were told different things: {told}"
+    assert all(re.search(pattern, told[0].text) for pattern in row.says), told[0].text
+    if row.kind == "CollectiveMismatchError":
+        assert {tuple(one.odd or ()) for one in told} == {(1,)}, told
+    if row.doomed:
+        assert {one.dead for one in told} == set(row.doomed), told
+    limit_s = A_BEAT_S + SOON_S if row.kind == "DistTimeoutError" else SOON_S
+    assert max(one.took_s for one in told) < limit_s, told
+
+
+def test_the_page_about_errors_has_these_rows_and_no_others() -> None:
+    section = ERRORS_PAGE.read_text(encoding="utf-8").partition("\n## Each mistake, and what it gives\n")[2]
+    table = re.findall(r"^\| (.+?) \| `(\w+)`", section.partition("\n## ")[0], re.MULTILINE)
+    assert table == [(mistake, row.kind) for mistake, row in ROWS.items()]
