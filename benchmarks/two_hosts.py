@@ -80,7 +80,8 @@ class Hosts:
 
     def limit(self, mbit_per_s: int) -> None:
         """Limit what leaves each host to so many megabits per second."""
-        rules = f"rate {mbit_per_s}mbit burst 64kb latency 50ms"
+        # A shorter burst is spent before a virtual machine's timer comes round, and the link idles.
+        rules = f"rate {mbit_per_s}mbit burst 512kb latency 50ms"
         for host in range(len(self.names)):
             _do(*self.command(host, "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", *rules.split()))
 

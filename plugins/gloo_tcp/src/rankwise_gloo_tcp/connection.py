@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import socket
+import sys
 import termios
 from array import array
 from collections import deque
@@ -23,8 +24,10 @@ _INBOX_NBYTES = 64 << 10
 #: From here on the rest of a payload is received in place, not through the inbox.
 _DIRECT_NBYTES = 8 << 10
 _BEHIND_NBYTES = 256
-#: While so much is still to come, it is taken in pieces of half of that, as each wake-up costs.
-_LOTS_NBYTES = 256 << 10
+#: While more than the first is still to come, it is taken in pieces of up to the second, as each wake-up costs. Linux
+#: alone promises room for them.
+_LOTS_NBYTES, _PIECE_NBYTES = 64 << 10, 512 << 10
+_MAY_DOZE = sys.platform == "linux"
 _TAG_NBYTES = 8
 _SEAL_NBYTES = 16
 #: How many pieces go out before the other direction has its turn.
@@ -104,7 +107,8 @@ class Connection:
         self._trailing = False
         self._paused = False
         self._writing = False
-        self._patient = False
+        #: How much must have come before this end is woken.
+        self._least = 1
         office.watch(self, True, False)
 
     # ------------------------------------------------------------------ out
@@ -246,6 +250,7 @@ class Connection:
             try:
                 count, room = self._take()
             except (BlockingIOError, InterruptedError):
+                self._doze()
                 return
             except OSError:
                 count, room = 0, 1
@@ -254,6 +259,7 @@ class Connection:
                 return
             if count < room:
                 self._digest()
+                self._doze()
                 return
 
     def _take(self) -> tuple[int, int]:
@@ -272,14 +278,16 @@ class Connection:
         self._start, self._end = 0, max(0, count - len(rest))
         if count:
             self._settle()
-        if (len(self._rest) >= _LOTS_NBYTES) != self._patient:
-            self._wake_for(not self._patient)
         return count, len(rest) + _BEHIND_NBYTES
 
-    def _wake_for(self, lots: bool) -> None:
-        self._patient = lots
-        if self.sock.family != socket.AF_UNIX:
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _LOTS_NBYTES // 2 if lots else 1)
+    def _doze(self) -> None:
+        """Sleep on until so much has come as is worth to be woken for."""
+        rest = len(self._rest)
+        least = min(rest, _PIECE_NBYTES) if rest >= _LOTS_NBYTES and _MAY_DOZE else 1
+        if least != self._least and not self.closed:
+            self._least = least
+            if self.sock.family != socket.AF_UNIX:
+                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
 
     def resume(self, incoming: Incoming) -> None:
         """Go on with a frame whose payload had to wait."""
@@ -395,9 +403,8 @@ class Connection:
             self._open(self._length, Incoming(None, _nothing))
         elif self._whole is not None:
             self._skip += len(self._rest)
-            if self._patient:
-                self._wake_for(False)
             self._rest, self._whole, self._receiver = _NOWHERE, _nothing, None
+            self._doze()
             if not self._trailing:
                 self._settle()
 
