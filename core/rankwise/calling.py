@@ -8,7 +8,7 @@ from typing import Any
 from rankwise.arrays import Array, device_of
 from rankwise.deadline import Timeout, seconds
 from rankwise.process_group import ProcessGroup
-from rankwise.work import BoundWork, Work
+from rankwise.work import COMPLETED, BoundWork, Work
 
 __all__ = ["bounded", "finish", "require_uneven", "terms"]
 
@@ -59,7 +59,8 @@ def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work
         return bound if async_op else None
     if async_op:
         return BoundWork(work, result, group.ranks, group.trail.issued())
-    work.wait()
+    if work is not COMPLETED:
+        work.wait()
     group.trail.end()
     return None
 

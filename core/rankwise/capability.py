@@ -187,6 +187,10 @@ class Capabilities:
         cell = self.cell(_known(op), device)
         return cell.usable and cell.takes(_dtype_name(dtype), reduce_op_name(reduce_op))
 
+    def usable_devices(self) -> list[str]:
+        """Return the kinds of devices whose arrays some operation takes on this machine."""
+        return [device for device in self.devices if any(self.supports(op, device) for op in OPS if op != "barrier")]
+
     def to_dict(self) -> dict[str, Any]:
         """Return the whole table as plain data."""
         return {

@@ -359,14 +359,17 @@ class Communicator(ABC):
     # ------------------------------------------------------------------ how derived collectives run
 
     def _collective(self, fingerprint: Fingerprint, body: Body, timeout_s: float, async_op: bool) -> Work:
-        deadline = Deadline(timeout_s)
-        return self._in_order(partial(self._run, fingerprint, body, deadline), deadline, async_op)
-
-    def _in_order(self, operation: Callable[[], None], deadline: Deadline, async_op: bool) -> Work:
-        """Run an operation in the order of issue; also for backends that override a collective."""
-        if async_op:
-            return self._order.later(operation, deadline, self.fail)
-        self._order.now(operation, deadline, self.fail)
+        """Run a collective in the order of issue; also for backends that override one."""
+        deadline, order = Deadline(timeout_s), self._order
+        if async_op or not order.enter():
+            work = order.later(partial(self._run, fingerprint, body, deadline), deadline, self.fail)
+            if not async_op:
+                work.wait()
+            return work
+        try:
+            self._run(fingerprint, body, deadline)
+        finally:
+            order.leave()
         return COMPLETED
 
     def _run(self, fingerprint: Fingerprint, body: Body, deadline: Deadline) -> None:

@@ -70,19 +70,20 @@ class IssueOrder:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def now(self, operation: Operation, deadline: Deadline, give_up: GiveUp) -> None:
-        """Run `operation` when its turn comes, and return or raise what it does."""
+    def enter(self) -> bool:
+        """Take the turn if nobody is before the caller, who then must `leave`; tell whether it is the caller's."""
         with self._lock:
-            idle = not self._busy and not self._waiting
-            if idle:
-                self._busy = True
-        if not idle:
-            self.later(operation, deadline, give_up).wait()
-            return
-        try:
-            operation()
-        finally:
-            self._turn_over()
+            if self._busy or self._waiting:
+                return False
+            self._busy = True
+            return True
+
+    def leave(self) -> None:
+        """Give the turn back."""
+        with self._lock:
+            self._busy = False
+            if self._watchers:
+                self._changed.notify_all()
 
     def later(self, operation: Operation, deadline: Deadline, give_up: GiveUp) -> FutureWork:
         """Line `operation` up for the thread, and return its work."""
@@ -149,10 +150,10 @@ class IssueOrder:
         try:
             operation()
         except BaseException as error:  # it belongs to whoever waits for the work
-            self._turn_over()
+            self.leave()
             work.fail(error)
         else:
-            self._turn_over()
+            self.leave()
             work.succeed()
         return True
 
@@ -162,9 +163,3 @@ class IssueOrder:
             return self._changed.wait(timeout_s)
         finally:
             self._watchers -= 1
-
-    def _turn_over(self) -> None:
-        with self._lock:
-            self._busy = False
-            if self._watchers:
-                self._changed.notify_all()

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 from rankwise.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistTimeoutError
 from rankwise.process_group import ProcessGroup
 from rankwise.store import PrefixStore, Store
+from rankwise.store.patience import patiently
 from rankwise.world import current, resolve
 
 __all__ = ["monitored_barrier"]
 
 _TOLD = "told of the barrier"
-
-#: How often a rank that waits looks whether its group has been aborted.
-_LOOK_S = 0.25
 
 
 def monitored_barrier(
@@ -67,10 +66,9 @@ def _sweep(store: Store, size: int) -> None:
 
 
 def _verdict(store: Store, pg: ProcessGroup, deadline: Deadline, wait_all_ranks: bool) -> str:
-    while not deadline.expired():
-        pg.any_lane("barrier")  # raises if the group is aborted meanwhile
-        with suppress(DistTimeoutError):
-            return store.get("verdict", timeout=min(_LOOK_S, deadline.remaining())).decode()
+    with suppress(DistTimeoutError):
+        # `any_lane` raises if the group is aborted meanwhile.
+        return patiently(partial(store.get, "verdict"), deadline, lambda: pg.any_lane("barrier")).decode()
     try:
         return store.get("verdict", timeout=0).decode()
     except DistTimeoutError:

@@ -121,10 +121,14 @@ class ReduceOp:
         # Only some ranks do the arithmetic of a block; a warning must not fail those and not the others.
         _quiet.run(_UFUNCS[self.name], first, second, out=out)
 
+    def average(self, total: Any, size: int) -> None:
+        """Divide the sum of `size` contributions by their number, in place, if this op is AVG."""
+        if self.name == "AVG":
+            _quiet.run(np.divide, total, size, total)
+
     def finish(self, accumulator: Any, out: Any, size: int) -> None:
         """Write the reduced `accumulator` of `size` contributions into `out`, in its shape and dtype."""
-        if self.name == "AVG":
-            _quiet.run(np.divide, accumulator, size, accumulator)
+        self.average(accumulator, size)
         with np.errstate(all="ignore"):
             out[...] = accumulator.reshape(out.shape)
 

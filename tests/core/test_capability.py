@@ -84,6 +84,12 @@ def test_supports_answers_for_this_machine(question, answer):
     assert TOY.supports(*question) is answer
 
 
+def test_a_device_is_usable_where_some_operation_on_its_arrays_is():
+    moon = Device(conditional("send", reason="needs a full moon", holds=lambda: False) | native("barrier"))
+    sun = Device(conditional("send", reason="needs the sun", holds=lambda: True))
+    assert Capabilities("toy", {"cpu": moon, "cuda": sun}).usable_devices() == ["cuda"]
+
+
 def test_supports_refuses_names_that_do_not_exist():
     with pytest.raises(ValueError, match="no such operation"):
         TOY.supports("allreduce", "cpu")

@@ -130,7 +130,14 @@ class Line(IssueOrder):
         self.given_up = []
 
     def now(self, operation, timeout_s=20):
-        super().now(operation, Deadline(timeout_s), self.given_up.append)
+        """Run an operation as a synchronous call does."""
+        if not self.enter():
+            self.later(operation, timeout_s).wait()
+            return
+        try:
+            operation()
+        finally:
+            self.leave()
 
     def later(self, operation, timeout_s=20, give_up=None):
         deadline = timeout_s if isinstance(timeout_s, Deadline) else Deadline(timeout_s)

@@ -89,7 +89,7 @@ def _backend(name: str, installed: bool) -> Finding:
     provider = registry.provider(name)
     if not answer:
         return Finding("backends", Level.WARN, f"{name}: {provider}, cannot run here: {answer.reason}", answer.remedy)
-    devices = ", ".join(registry.get(name).capabilities.devices)
+    devices = ", ".join(registry.get(name).capabilities.usable_devices())
     return Finding("backends", Level.GOOD, f"{name}: {provider}, ready for {devices}")
 
 

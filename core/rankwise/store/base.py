@@ -40,9 +40,7 @@ Operation = Callable[Concatenate[Primitives, _P], _R]
 
 def late(store: object, operation: Callable[..., Any], timeout_s: float, lacking: str) -> DistTimeoutError:
     """Make the error of an operation whose time is up."""
-    return DistTimeoutError(
-        f"{operations.title(operation)} on {store!r}: waited {in_words(timeout_s)} for {lacking}"
-    )
+    return DistTimeoutError(f"{operations.title(operation)} on {store!r}: waited {in_words(timeout_s)} for {lacking}")
 
 
 def in_words(timeout_s: float) -> str:
@@ -109,9 +107,7 @@ class Store(ABC):
         An empty `expected` means "only if the key is not there" (or is empty). If the key is not there and something
         else was expected, nothing is stored and `b""` is returned.
         """
-        return self._run(
-            operations.compare_set, self._timeout_s, to_key(key), to_value(expected), to_value(desired)
-        )
+        return self._run(operations.compare_set, self._timeout_s, to_key(key), to_value(expected), to_value(desired))
 
     def append(self, key: str, value: Value) -> None:
         """Store a value behind the one that is there, if any."""

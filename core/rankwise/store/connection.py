@@ -8,17 +8,17 @@ import math
 import struct
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rankwise.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
-from rankwise.store import wire
+from rankwise.store import operations, wire
 from rankwise.store.base import in_words
 from rankwise.store.guard import Keys
 from rankwise.store.listening import keep_alive
 from rankwise.store.server import PRIVATE_URL
 
-__all__ = ["Connection", "connect"]
+__all__ = ["Attempt", "Connection", "connect"]
 
 #: Waiting for the socket alone is quicker than for it and its monitor; that one is looked at from then on.
 _QUICK_MS = 20
@@ -46,18 +46,23 @@ _OTHER_MECHANISM = {
 }
 
 _NEVER_MS = 1 << 30
+#: Operations whose reply brings what nobody else will get.
+_TAKING = {operations.queue_pop.__name__}
 
 
 class _Hitch(Exception):
-    """An attempt to connect has failed; it may be tried again unless it is `final`."""
+    """An attempt to connect has failed. It may be tried again unless it is `final`, and gone on with if `open`."""
 
-    def __init__(self, reason: str, final: bool = False) -> None:
+    def __init__(self, reason: str, final: bool = False, open: bool = False) -> None:
         super().__init__(reason)
-        self.reason, self.final = reason, final
+        self.reason, self.final, self.open = reason, final, open
 
 
 class Connection:
     """A socket of its own, and a monitor that tells how far it has come and when it breaks.
+
+    Attributes:
+        spent: Whether a reply that is still to come must not be passed over; then it has to be closed.
 
     Args:
         context: The ZeroMQ context.
@@ -71,6 +76,8 @@ class Connection:
 
         self._store = store
         self._number = 0
+        self._state, self._stands = _UNREACHABLE, False
+        self.spent = False
         self._monitor: Any = None
         self._socket = socket = context.socket(zmq.DEALER)
         socket.linger = 0
@@ -107,7 +114,7 @@ class Connection:
             self._monitor.close(0)
 
     def request(self, name: str, wait_s: float | None, args: Sequence[Any], deadline: Deadline) -> wire.Reply:
-        """Send a request and return its reply. After an exception the connection cannot be used any more.
+        """Send a request and return its reply. After an exception other than a time-out the connection is of no use.
 
         Raises:
             DistNetworkError: The connection broke.
@@ -115,6 +122,10 @@ class Connection:
             ProtocolError: What came is no reply.
             ValueError: The request is too large.
         """
+        self._ask(name, wait_s, args)
+        return self._answer(name, deadline)
+
+    def _ask(self, name: str, wait_s: float | None, args: Sequence[Any]) -> None:
         import zmq
 
         self._number += 1
@@ -125,7 +136,14 @@ class Connection:
             self._socket.send_multipart(wire.to_frames(data), zmq.NOBLOCK)
         except zmq.Again:
             raise self._gone() from None
+
+    def _answer(self, name: str, deadline: Deadline) -> wire.Reply:
+        """Return the reply to the latest request; those to earlier ones, which were given up, are passed over."""
+        self.spent = name in _TAKING
         reply = wire.decode_reply(self._receive(name, deadline))
+        while 0 < reply.number < self._number:
+            reply = wire.decode_reply(self._receive(name, deadline))
+        self.spent = False
         if reply.status == wire.PROTOCOL_ERROR:
             raise ProtocolError(f"{self._store}: the server does not understand the request: {reply.value}")
         if reply.number != self._number or (reply.status == wire.OK and not wire.is_result(name, reply.value)):
@@ -133,16 +151,18 @@ class Connection:
         return reply
 
     def establish(self, guarded: bool, deadline: Deadline) -> bytes:
-        """Wait until the connection stands, and return the identity of the server."""
+        """Wait until the connection stands, and return the identity of the server; may be called again."""
         self._shake_hands(guarded, deadline)
         try:
-            _, version, identity = self.request(wire.hello.__name__, None, [wire.VERSION], deadline).value
+            if not self._number:
+                self._ask(wire.hello.__name__, None, [wire.VERSION])
+            _, version, identity = self._answer(wire.hello.__name__, deadline).value
         except ProtocolError as error:
             raise _Hitch(_NO_STORE, final=True) from error
         except DistNetworkError as error:
             raise _Hitch(_BROKEN[guarded]) from error
         except DistTimeoutError as error:
-            raise _Hitch(_NO_STORE) from error
+            raise _Hitch(_NO_STORE, open=True) from error
         if version != wire.VERSION:
             raise _Hitch(f"the store there speaks version {version!r:.40}, this process {wire.VERSION}", final=True)
         return bytes(identity)
@@ -150,13 +170,14 @@ class Connection:
     def _shake_hands(self, guarded: bool, deadline: Deadline) -> None:
         import zmq
 
-        state = _UNREACHABLE
-        while self._monitor.poll(_ms(deadline)):
+        while not self._stands:
+            if not self._monitor.poll(_ms(deadline)):
+                raise _Hitch(self._state, open=True)
             event, value = self._next_event()
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                return
-            if event == zmq.EVENT_CONNECTED:
-                state = _SILENT
+                self._stands = True
+            elif event == zmq.EVENT_CONNECTED:
+                self._state = _SILENT
             elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                 raise _Hitch(_BROKEN[guarded], final=True)
             elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
@@ -166,7 +187,6 @@ class Connection:
                 raise _Hitch(_BROKEN[guarded])
             elif event in (zmq.EVENT_CLOSED, zmq.EVENT_CONNECT_RETRIED):
                 raise _Hitch(_REFUSED)
-        raise _Hitch(state)
 
     def _receive(self, name: str, deadline: Deadline) -> bytes:
         import zmq
@@ -201,8 +221,22 @@ class Connection:
         return event, value
 
 
+class Attempt(NamedTuple):
+    """A connection that does not stand yet; on a slow network that takes longer than some requests may."""
+
+    connection: Connection
+    endpoint: str
+    limit: Deadline
+
+
 def connect(
-    context: Any, store: str, endpoints: Sequence[str], keys: Keys | None, known: bytes | None, deadline: Deadline
+    context: Any,
+    store: str,
+    endpoints: Sequence[str],
+    keys: Keys | None,
+    known: bytes | None,
+    deadline: Deadline,
+    begun: list[Attempt],
 ) -> tuple[Connection, bytes]:
     """Connect to a server, which may still have to be started; return the connection and the server's identity.
 
@@ -213,6 +247,7 @@ def connect(
         keys: What to prove ourselves by.
         known: The identity of the server that has answered before; then, nothing else will do, and at once.
         deadline: When to give up.
+        begun: Attempts to go on with; what has not come to an end by the deadline is left there.
 
     Raises:
         DistTimeoutError: There was no server by the deadline; the message says how far it came.
@@ -221,23 +256,28 @@ def connect(
     pause_s, broken, reason = _FIRST_PAUSE_S, 0, _UNREACHABLE
     attempt_s = _ATTEMPT_S if len(endpoints) == 1 else _ATTEMPT_AMONG_SEVERAL_S
     for turn in itertools.count(1):
-        endpoint = endpoints[turn % len(endpoints) - 1]
-        limit = Deadline(min(attempt_s, deadline.remaining()))
-        connection = Connection(context, store, endpoint, keys)
+        if not begun:
+            endpoint = endpoints[turn % len(endpoints) - 1]
+            begun.append(Attempt(Connection(context, store, endpoint, keys), endpoint, Deadline(attempt_s)))
+        connection, endpoint, limit = attempt = begun.pop()
         try:
-            identity = connection.establish(keys is not None, limit)
+            identity = connection.establish(keys is not None, min(limit, deadline, key=Deadline.remaining))
             if known in (None, identity):
                 return connection, identity
             raise _Hitch("another store has taken its place", final=True)
         except _Hitch as hitch:
-            connection.close()
+            if hitch.open and not limit.expired():
+                begun.append(attempt)
+            else:
+                connection.close()
             if hitch.reason != _UNREACHABLE or not deadline.expired():
                 reason = hitch.reason  # an attempt that had hardly begun says less than the one before
             text = f"{store} at {endpoint}: {reason}"
             broken = broken + 1 if hitch.reason in _BROKEN.values() else 0
             if deadline.expired():
                 raise DistTimeoutError(f"{text} (for {in_words(deadline.timeout_s)})") from hitch
-            if hitch.final or known is not None or broken == _BROKEN_HANDSHAKES * len(endpoints):
+            gone = known is not None and hitch.reason == _REFUSED
+            if hitch.final or gone or broken == _BROKEN_HANDSHAKES * len(endpoints):
                 raise DistNetworkError(text) from hitch
         except BaseException:
             connection.close()

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from rankwise.deadline import Deadline
-from rankwise.errors import DistNetworkError, DistStoreError
-from rankwise.store.connection import Connection, connect
+from rankwise.errors import DistNetworkError, DistStoreError, DistTimeoutError
+from rankwise.store.connection import Attempt, Connection, connect
 from rankwise.store.guard import Keys
 from rankwise.store.listening import Listener, url
 from rankwise.store.server import StoreServer
@@ -41,6 +41,7 @@ class Pool:
         self._endpoints = [url(address, port) for address in addresses]
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
+        self._begun: list[Attempt] = []
         self._closed = False
         self._identity: bytes | None = None
         self._context: Any = zmq.Context()
@@ -67,8 +68,10 @@ class Pool:
             connection = self._take(deadline)
             try:
                 yield connection
+            except DistTimeoutError:
+                self._give_back(connection)
+                raise
             except BaseException:
-                # What is still under way would be taken for the reply to the next request.
                 connection.close()
                 raise
             self._give_back(connection)
@@ -85,7 +88,8 @@ class Pool:
             if self._closed:
                 return
             self._closed = True
-            idle, self._idle = self._idle, []
+            idle = [*self._idle, *(attempt.connection for attempt in self._begun)]
+            self._idle, self._begun = [], []
         if self._server is not None and threading.current_thread() is self._server.thread:
             # The garbage collector may come here in any thread, but this one cannot wait for itself.
             threading.Thread(target=self._end, args=(idle,), name="rankwise store end").start()
@@ -106,16 +110,28 @@ class Pool:
                 raise self._is_closed()
             if self._idle:
                 return self._idle.pop()
+            begun = [self._begun.pop()] if self._begun else []
         if self._server is not None:
             return Connection(self._context, self._store)
-        connection, self._identity = connect(
-            self._context, self._store, self._endpoints, self._keys, self._identity, deadline
-        )
+        try:
+            connection, self._identity = connect(
+                self._context, self._store, self._endpoints, self._keys, self._identity, deadline, begun
+            )
+        finally:
+            self._leave(begun)
         return connection
+
+    def _leave(self, begun: list[Attempt]) -> None:
+        with self._lock:
+            if not self._closed:
+                self._begun += begun
+                return
+        for attempt in begun:
+            attempt.connection.close()
 
     def _give_back(self, connection: Connection) -> None:
         with self._lock:
-            if not self._closed:
+            if not (self._closed or connection.spent):
                 self._idle.append(connection)
                 return
         connection.close()

@@ -16,6 +16,7 @@ from programs import _descriptors, begin, end
 import rankwise as dist
 from rankwise.reduce_op import ReduceOp
 from rankwise_gloo_tcp import peer_memory
+from rankwise_gloo_tcp.pipe import _TAIL
 
 #: Every byte of a message can be told: a slice of this that begins at a number of the message's own.
 _PATTERN = (np.arange(6 << 20) % 251).astype(np.uint8)
@@ -452,6 +453,29 @@ def messages_outlive_their_sender() -> None:
             room = np.zeros(90_000, np.uint8)
             dist.recv(room, 0, tag=1)
             _check(room, (0, i, 1, 90_000))
+    end()
+
+
+def answered_through_a_full_ring() -> None:
+    """Receive what was offered while there is no room for the receipt, and then only compute."""
+    rank, _ = begin()
+    dist.barrier()
+    store = dist.group.WORLD.get_group_store()
+    array = np.full(400_000, 7, np.uint8)
+    if rank == 0:
+        pipe = _comm().engine.peers[1].connection
+        while left := pipe._capacity - (pipe._head - pipe._out_words[_TAIL]):
+            dist.send(np.zeros(min(left - 32, pipe.eager_nbytes & -32), np.uint8), 1, tag=1)
+        store.set("full", "")
+        room = np.empty_like(array)
+        dist.recv(room, 1)
+        assert (room == 7).all()
+        store.get("answered", timeout=20)
+    elif rank == 1:
+        store.get("full", timeout=20)
+        dist.isend(array, 0).wait()
+        store.set("answered", "")
+    dist.barrier()
     end()
 
 

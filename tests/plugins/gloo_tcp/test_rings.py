@@ -41,6 +41,9 @@ class _Office:
         self.error = error
         pipe.close()
 
+    def held_up(self) -> None:
+        """The tests say when to go on."""
+
 
 class _Two:
     """Two ranks, of which the first writes and the second reads."""

@@ -90,6 +90,10 @@ def test_messages_outlive_their_sender(pool: RankPool) -> None:
     pool.run(programs.messages_outlive_their_sender)
 
 
+def test_an_answer_is_not_held_up_by_a_full_ring(pool: RankPool) -> None:
+    pool.run(programs.answered_through_a_full_ring)
+
+
 def test_an_answer_that_comes_after_the_group_was_given_up_does_no_harm(pool: RankPool) -> None:
     if pool._env["RANKWISE_GLOO_PEER_MEMORY"] == "on":
         pytest.skip("where memory is read nobody has to ask")

@@ -7,15 +7,15 @@ import os
 import platform
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from rankwise.deadline import Deadline
-from rankwise.errors import DistTimeoutError, RendezvousError
+from rankwise.errors import RendezvousError
 from rankwise.store import Store
+from rankwise.store.patience import patiently
 
 __all__ = ["Card", "exchange", "machine", "read_card"]
-
-_LOOK_S = 0.25
 
 
 class Card(NamedTuple):
@@ -83,14 +83,7 @@ def exchange(
         store.set("token", secrets.token_hex(32))
     store.set(f"card/{rank}", json.dumps(card))
     keys = ["token", *(f"card/{peer}" for peer in range(size))]
-    while True:
-        try:
-            token, *rows = store.multi_get(keys, timeout=min(_LOOK_S, deadline.remaining()))
-            break
-        except DistTimeoutError:
-            look()
-            if deadline.expired():
-                raise
+    token, *rows = patiently(partial(store.multi_get, keys), deadline, look)
     return [read_card(row, peer) for peer, row in enumerate(rows)], bytes.fromhex(token.decode())
 
 

@@ -67,6 +67,9 @@ class Office(Protocol):
     def watch(self, connection: Connection, reading: bool, writing: bool) -> None:
         """Call `receive` and `flush` when the socket is ready."""
 
+    def held_up(self) -> None:
+        """Hear that something waits for room, and is to be sent whether or not anybody waits for it."""
+
 
 class _Frame(NamedTuple):
     header: Header
@@ -410,6 +413,8 @@ class Connection:
 
     def _watch(self, writing: bool) -> None:
         self._writing = writing
+        if writing:
+            self.office.held_up()
         if not self.closed:
             self.office.watch(self, not self._paused, writing)
 

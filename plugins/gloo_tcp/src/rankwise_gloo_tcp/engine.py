@@ -54,6 +54,9 @@ class Engine(Traffic):
     def _has_work(self) -> bool:
         if self._pending > 0:
             return True
+        if self._held_up:
+            self._held_up = not self._all_sent()
+            return self._held_up
         return self._linger_until > monotonic() and not self._all_sent()
 
     def _abort(self, error: DistError) -> None:

@@ -115,6 +115,4 @@ class Combine(Move):
             op.merge(own[start : start + self.route.count], reads[0][: into.size], into)
             for view in reads[1:]:
                 op.merge(into, view[: into.size], into)
-            if op.name == "AVG":
-                with np.errstate(all="ignore"):  # as in `ReduceOp.merge`
-                    np.divide(into, board.size, out=into)
+            op.average(into, board.size)

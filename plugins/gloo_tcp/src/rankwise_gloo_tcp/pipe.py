@@ -182,6 +182,7 @@ class Pipe:
                 self._ask_for_room()
                 # The peer may have made room before it could know that it is wanted.
                 if not (self._go_on() if self._rest else self._start()):
+                    self.office.held_up()
                     break
             wrote = True
         if wrote:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from rankwise.arrays import Array
 from rankwise.deadline import Deadline
 from rankwise.fingerprint import Fingerprint
@@ -120,9 +118,8 @@ class TwoShot(Call):
         total = mine if plain else op.accumulator(mine)
         for k in range(1, board.size):
             op.combine(total, self.shares[self._parity][(board.rank + k) % board.size][board.rank][: mine.size])
-        if not plain:
+        if plain:
+            op.average(mine, board.size)
+        else:
             op.finish(total, mine, board.size)
-        elif op.name == "AVG":
-            with np.errstate(all="ignore"):  # as in `ReduceOp.merge`
-                np.divide(mine, board.size, out=mine)
         self.results[self._parity][board.rank][: mine.size] = mine

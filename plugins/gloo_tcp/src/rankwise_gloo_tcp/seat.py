@@ -64,6 +64,8 @@ class Seat:
         self._seated = self._thread_seated = False
         self._callers = self._followers = self._pending = 0
         self._last_drive = 0.0
+        #: Whether something may have to be sent that nobody waits for.
+        self._held_up = False
         self._thread: threading.Thread | None = None
         self._ticking = self._closed = False
         self._poller = make_poller()
@@ -192,6 +194,8 @@ class Seat:
         with self.lock:
             self._seated = False
             self._callers -= 1
+            if self._held_up and self._has_work():
+                self._need_thread()
             if self._followers:
                 self._changed.notify_all()
         self._last_drive = monotonic()
@@ -239,6 +243,10 @@ class Seat:
             self._poller.unregister(fd)
 
     # ------------------------------------------------------------------ the thread
+
+    def held_up(self) -> None:
+        """Hear that something waits for room."""
+        self._held_up = True
 
     def _issued(self, request: Request) -> None:
         """Count a request that its caller may leave alone."""

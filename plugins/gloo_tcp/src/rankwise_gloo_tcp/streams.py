@@ -64,8 +64,7 @@ def exchange(engine: Carrier, array: Array, op: ReduceOp, deadline: Deadline) ->
         # What is combined must have left.
         wait_for(engine, [request, sent[index]], deadline)
         op.combine(segment, scratch[: segment.size], engine.rank == 1)
-        if op.name == "AVG":
-            np.divide(segment, 2, out=segment)
+        op.average(segment, 2)
         if index + _DEPTH < len(segments):
             coming.append((scratch, engine.receive_bytes(as_bytes(scratch), peer, COLLECTIVE_TAG, True)))
 
@@ -133,8 +132,7 @@ class _Stream:
                 if index + _DEPTH < len(segments):
                     waiting.append((scratch, engine.receive_bytes(as_bytes(scratch), peer, COLLECTIVE_TAG, True)))
             if results is not None:
-                if self.op.name == "AVG":
-                    np.divide(segment, engine.size, out=segment)
+                self.op.average(segment, engine.size)
                 sent += [engine.send_bytes(as_bytes(segment), peer, _RESULT_TAG, True) for peer in outgoing]
         wait_for(engine, finished, self.deadline)
         wait_for(engine, sent, self.deadline)
