@@ -1,7 +1,7 @@
 """Collectives over several arrays per rank, usually one on each of the process's devices.
 
 Each is one collective of the group with a local step before and after it, so that it runs on every backend and on
-every kind of device.
+every kind of device; unless the communicator has such collectives itself, whose members are the devices.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from rankwise import check
-from rankwise.arrays import Array
+from rankwise.arrays import Array, as_array
 from rankwise.calling import finish, terms
 from rankwise.contract import Communicator
 from rankwise.process_group import GroupLike, ProcessGroup
@@ -24,6 +24,7 @@ from rankwise.work import FutureWork, Work
 from rankwise.world import resolve
 
 __all__ = [
+    "DeviceCollectives",
     "all_gather_multigpu",
     "all_reduce_multigpu",
     "broadcast_multigpu",
@@ -32,10 +33,38 @@ __all__ = [
 ]
 
 
+class DeviceCollectives(Protocol):
+    """What a communicator may have besides: its method `multigpu(devices)` returns this, or None if not for these.
+
+    Each device comes once. `arrays[i]` and row i of `outputs` or `inputs` lie on device i; all are of one size and
+    dtype. Roots are group ranks, with the position of their array.
+    """
+
+    def broadcast(self, arrays: Sequence[Array], root: int, index: int, timeout_s: float) -> Work:
+        """Copy the root's `arrays[index]` into all arrays."""
+
+    def all_reduce(self, arrays: Sequence[Array], op: ReduceOp, timeout_s: float) -> Work:
+        """Reduce all arrays into each of them."""
+
+    def reduce(self, arrays: Sequence[Array], op: ReduceOp, root: int, index: int, timeout_s: float) -> Work:
+        """Reduce all arrays into the root's `arrays[index]`."""
+
+    def all_gather(self, outputs: Sequence[Sequence[Array]], arrays: Sequence[Array], timeout_s: float) -> Work:
+        """Copy all arrays into each row of `outputs`."""
+
+    def reduce_scatter(
+        self, outputs: Sequence[Array], inputs: Sequence[Sequence[Array]], op: ReduceOp, timeout_s: float
+    ) -> Work:
+        """Reduce the rows of all members, and leave one entry of the result in each output."""
+
+
 def broadcast_multigpu(
     tensor_list: Sequence[Any], src: int, group: GroupLike = None, async_op: bool = False, src_tensor: int = 0
 ) -> Work | None:
-    """Copy `tensor_list[src_tensor]` of the source into every array of every rank."""
+    """Copy `tensor_list[src_tensor]` of the source into every array of every rank.
+
+    As `src`, `src_tensor` has to be the same on all ranks.
+    """
     pg = resolve(group, "broadcast_multigpu")
     if pg is None:
         return None
@@ -44,6 +73,11 @@ def broadcast_multigpu(
     # All ranks use their first device: on some backends each device has connections of its own.
     carrier = arrays[0]
     lane = pg.lane(carrier, "broadcast")
+    native = _native(lane, arrays)
+    if native is not None:
+        index = _index(pg, "broadcast_multigpu", "src_tensor", src_tensor, arrays)
+        timeout_s, _ = terms(pg, carrier, "broadcast", async_op, None)
+        return finish(pg, native.broadcast(arrays, root, index, timeout_s), tensor_list, async_op)
     if root == pg.rank() and (index := _index(pg, "broadcast_multigpu", "src_tensor", src_tensor, arrays)):
         _copy(carrier, arrays[index])
 
@@ -63,6 +97,10 @@ def all_reduce_multigpu(
     if pg is None:
         return None
     arrays = _local(pg, "all_reduce_multigpu", "tensor_list", tensor_list)
+    native = _native(_lane(pg, "all_reduce", arrays, op), arrays)
+    if native is not None:
+        timeout_s, _ = terms(pg, arrays[0], "all_reduce", async_op, None)
+        return finish(pg, native.all_reduce(arrays, op, timeout_s), tensor_list, async_op)
     lane, total, inner = _reduced_here(pg, "all_reduce", arrays, op)
 
     def after() -> None:
@@ -82,12 +120,20 @@ def reduce_multigpu(
     async_op: bool = False,
     dst_tensor: int = 0,
 ) -> Work | None:
-    """Reduce all arrays of all ranks into `tensor_list[dst_tensor]` of the destination."""
+    """Reduce all arrays of all ranks into `tensor_list[dst_tensor]` of the destination.
+
+    As `dst`, `dst_tensor` has to be the same on all ranks.
+    """
     pg = resolve(group, "reduce_multigpu")
     if pg is None:
         return None
     arrays = _local(pg, "reduce_multigpu", "tensor_list", tensor_list)
     root = group_rank(pg, "dst", dst, None)
+    native = _native(_lane(pg, "reduce", arrays, op), arrays)
+    if native is not None:
+        index = _index(pg, "reduce_multigpu", "dst_tensor", dst_tensor, arrays)
+        timeout_s, _ = terms(pg, arrays[0], "reduce", async_op, None)
+        return finish(pg, native.reduce(arrays, op, root, index, timeout_s), tensor_list, async_op)
     index = _index(pg, "reduce_multigpu", "dst_tensor", dst_tensor, arrays) if root == pg.rank() else 0
     lane, total, inner = _reduced_here(pg, "reduce", arrays, op)
 
@@ -110,7 +156,7 @@ def all_gather_multigpu(
     if pg is None:
         return None
     op = "all_gather_multigpu"
-    arrays = [check.input_array(pg, op, f"input_tensor_list[{i}]", a) for i, a in enumerate(input_tensor_list)]
+    arrays = [_input(pg, op, f"input_tensor_list[{i}]", a) for i, a in enumerate(input_tensor_list)]
     outputs = [_local(pg, op, f"output_tensor_lists[{i}]", outs) for i, outs in enumerate(output_tensor_lists)]
     each = arrays[0].size if arrays else 0
     if not arrays or any(len(outs) != pg.size() * len(arrays) or outs[0].size != each for outs in outputs):
@@ -118,6 +164,11 @@ def all_gather_multigpu(
             f"{op} on rank {pg.global_rank}: each output list must have {pg.size() * len(arrays)} arrays of {each} "
             "elements, one for each input of each rank"
         )
+    native = _native(pg.lane(arrays[0], "all_gather"), arrays)
+    if native is not None:
+        _same_places(pg, op, "output_tensor_lists", outputs, "input_tensor_list", arrays)
+        timeout_s, _ = terms(pg, arrays[0], "all_gather", async_op, None)
+        return finish(pg, native.all_gather(outputs, arrays, timeout_s), output_tensor_lists, async_op)
     mine = _stacked(arrays)
     with _on(mine):
         whole = np.empty_like(mine, shape=(pg.size(), mine.size))
@@ -152,6 +203,11 @@ def reduce_scatter_multigpu(
             f"{name} on rank {pg.global_rank}: there must be {len(outs)} input lists, one for each output, "
             f"of {entries} arrays of {outs[0].size} elements"
         )
+    native = _native(_lane(pg, "reduce_scatter", outs, op), outs)
+    if native is not None:
+        _same_places(pg, name, "input_tensor_lists", lists, "output_tensor_list", outs)
+        timeout_s, _ = terms(pg, outs[0], "reduce_scatter", async_op, None)
+        return finish(pg, native.reduce_scatter(outs, lists, op, timeout_s), output_tensor_list, async_op)
     lane, total, inner = _reduced_here(pg, "reduce_scatter", [_stacked(ins) for ins in lists], op)
     with _on(total):
         mine = np.empty_like(total, shape=(len(outs), outs[0].size))
@@ -167,11 +223,21 @@ def reduce_scatter_multigpu(
     return finish(pg, _then(work, after, *outs), output_tensor_list, async_op)
 
 
+def _native(lane: Communicator, arrays: list[Array]) -> DeviceCollectives | None:
+    """Return the communicator's own collectives over the devices of these arrays, if it has any."""
+    make: Callable[[list[int]], DeviceCollectives | None] | None = getattr(lane, "multigpu", None)
+    return None if make is None else make([array.device.id for array in arrays])
+
+
+def _lane(pg: ProcessGroup, op: str, arrays: list[Array], reduce_op: ReduceOp) -> Communicator:
+    """Return the communicator for a reduction, refused by the dtype that the caller gave."""
+    return pg.lane(arrays[0], op, check.reduce_op(pg, op, reduce_op, arrays[0]))
+
+
 def _reduced_here(
     pg: ProcessGroup, op: str, arrays: list[Array], reduce_op: ReduceOp
 ) -> tuple[Communicator, Array, ReduceOp]:
     """Reduce this rank's own arrays; return the communicator, the sum so far, and the op for the rest of the way."""
-    pg.lane(arrays[0], op, check.reduce_op(pg, op, reduce_op, arrays[0]))  # refuses by the dtype that the caller gave
     with _on(arrays[0]):
         total = reduce_op.accumulator(arrays[0])
     for array in arrays[1:]:
@@ -206,6 +272,33 @@ def _local(pg: ProcessGroup, op: str, name: str, values: Any) -> list[Array]:
     for i, array in enumerate(arrays):
         check.same_size(pg, op, array, f"{name}[{i}]", arrays[0], f"{name}[0]")
     return arrays
+
+
+def _same_places(
+    pg: ProcessGroup, op: str, name: str, rows: list[list[Array]], like_name: str, like: list[Array]
+) -> None:
+    """Raise unless there is a row for each array, of its kind and on its device."""
+    for i, row in enumerate([like, *rows]):
+        row_name = f"{name}[{i - 1}]" if i else like_name
+        check.same_kind(pg, op, like[0], f"{like_name}[0]", row, row_name)
+        for j, array in enumerate(row):
+            check.same_size(pg, op, array, f"{row_name}[{j}]", like[0], f"{like_name}[0]")
+    places, wanted = [sorted({array.device.id for array in row}) for row in rows], [[a.device.id] for a in like]
+    if places != wanted:
+        raise ValueError(
+            f"{op} on rank {pg.global_rank}: {name} must have one list for each array of {like_name}, on the same "
+            f"device; the lists lie on devices {places}, but should on {wanted}"
+        )
+
+
+def _input(pg: ProcessGroup, op: str, name: str, value: Any) -> Array:
+    """Return `value` as an array that is only read; if it has to be copied for that, where it lies."""
+    try:
+        where = _on(as_array(value))
+    except TypeError:  # said in more words below
+        where = nullcontext()
+    with where:
+        return check.input_array(pg, op, name, value)
 
 
 def _index(pg: ProcessGroup, op: str, name: str, index: int, arrays: list[Array]) -> int:

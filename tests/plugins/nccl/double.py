@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from rankwise_nccl.api import Api
 from rankwise_nccl.datatypes import TYPES
-from rankwise_nccl.lane import Api
 
 try:
     import ml_dtypes
@@ -63,10 +63,12 @@ class Rank:
         self.log: list[tuple[Any, ...]] = []
         self.device = device
         self.numbers = itertools.count(100)
-        self.held: set[str] = set()
         self.default: dict[int, Any] = {}
         self.local = threading.local()
-        self.capturing = False
+        #: Whether streams capture a graph, or the devices whose streams do; default streams never do.
+        self.capturing: bool | set[int] = False
+        #: Names of NCCL's calls that fail, and on which device.
+        self.refused: set[tuple[str, int]] = set()
         self.async_error: Exception | None = None
         self.api = Api(types.SimpleNamespace(empty=self.empty), self._cuda(), self._nccl())
 
@@ -81,14 +83,24 @@ class Rank:
     def current(self) -> int:
         return getattr(self.local, "device", self.device)
 
+    def here(self) -> int:
+        """Return the current device, as the plugin asks for it."""
+        return int(self.api.cuda.runtime.getDevice())
+
+    def chosen(self) -> dict[int, Any]:
+        """Return the streams that this thread has made the current ones, by device."""
+        streams: dict[int, Any] = self.local.__dict__.setdefault("streams", {})
+        return streams
+
     def _cuda(self) -> Any:
         rank = self
 
         def get_current_stream(device_id: int = -1) -> Any:
-            stream = getattr(rank.local, "stream", None)
+            device = rank.here() if device_id == -1 else device_id
+            stream = rank.chosen().get(device)
             if stream is None:
                 with rank.fabric.lock:
-                    stream = rank.default.get(0) or rank.default.setdefault(0, Stream(null=True))
+                    stream = rank.default.get(device) or rank.default.setdefault(device, Stream(null=True))
             return stream
 
         class Event:
@@ -107,6 +119,7 @@ class Rank:
         class Stream:
             def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
                 self.ptr = 0 if null else next(rank.numbers)
+                self.device = rank.here()
                 self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
                 threading.Thread(target=work_off, args=(self.tasks,), daemon=True).start()
 
@@ -121,7 +134,7 @@ class Rank:
                 self.put(lambda: event.happened.wait(_PATIENCE_S))
 
             def is_capturing(self) -> bool:
-                return rank.capturing
+                return rank.capturing if isinstance(rank.capturing, bool) else self.device in rank.capturing
 
             def synchronize(self) -> None:
                 over = threading.Event()
@@ -129,12 +142,12 @@ class Rank:
                 assert over.wait(_PATIENCE_S)
 
             def __enter__(self) -> Any:
-                self.before = getattr(rank.local, "stream", None)
-                rank.local.stream = self
+                self.before = rank.chosen().get(self.device)
+                rank.chosen()[self.device] = self
                 return self
 
             def __exit__(self, *_: Any) -> None:
-                rank.local.stream = self.before
+                rank.chosen()[self.device] = self.before
 
         class Device:
             compute_capability = "90"
@@ -188,6 +201,8 @@ class Rank:
 
         def groupStart() -> None:
             rank.log.append(("groupStart",))
+            if not getattr(rank.local, "group", None):
+                rank.local.broken = False
             rank.local.group = [*getattr(rank.local, "group", []), []]
 
         def groupEnd() -> None:
@@ -196,8 +211,11 @@ class Rank:
             rank.local.group = outer
             if outer:
                 outer[-1].extend(ops)
-            else:
-                launch(rank, ops)
+                return
+            if rank.local.broken:  # nothing is done of a group in which a call has failed
+                raise NcclError("NCCL_ERROR_INVALID_USAGE: the end of a group")
+            meet([op[0] for op in ops if op[1] == "commInitRank"])
+            launch(rank, [op for op in ops if op[1] != "commInitRank"])
 
         def get_unique_id() -> bytes:
             rank.log.append(("get_unique_id",))
@@ -226,12 +244,16 @@ class Communicator:
         self.over = threading.Event()
         self.count = itertools.count()
         self.factors: dict[int, Any] = {}
-        fabric = self.owner.fabric
-        with fabric.lock:
-            self.world = fabric.worlds[commId]
-            self.world.setdefault("here", set()).add(rank)
-            fabric.lock.notify_all()
-            assert fabric.lock.wait_for(lambda: len(self.world["here"]) == ndev, _PATIENCE_S), "a rank did not come"
+        self.device = self.owner.here()
+        self.owner.log.append(("commInitRank", ndev, rank, self.device))
+        self._refuse("commInitRank")
+        with self.owner.fabric.lock:
+            self.world = self.owner.fabric.worlds[commId]
+        groups = getattr(self.owner.local, "group", None)
+        if groups:
+            groups[-1].append((self, "commInitRank"))
+        else:
+            meet([self])
 
     def scaling(self, factor: Any) -> int:
         """Make an op that multiplies by a factor before it sums."""
@@ -239,12 +261,18 @@ class Communicator:
         return number
 
     def abort(self) -> None:
-        self.owner.log.append(("abort",))
+        self.owner.log.append(("abort", self.owner.here()))
         self._end()
 
     def destroy(self) -> None:
-        self.owner.log.append(("destroy",))
+        self.owner.log.append(("destroy", self.owner.here()))
         self._end()
+
+    def _refuse(self, name: str) -> None:
+        """Fail if this call is to fail on this device, and with it the group that it is in."""
+        if (name, self.device) in self.owner.refused:
+            self.owner.local.broken = True
+            raise self.owner.api.nccl.NcclError(f"NCCL_ERROR_INVALID_ARGUMENT: {name} on device {self.device}")
 
     def _end(self) -> None:
         self.over.set()
@@ -279,12 +307,26 @@ class Communicator:
     def _call(self, name: str, stream: int, count: int, datatype: int, *rest: int) -> None:
         owner = self.owner
         owner.log.append((name, count, datatype, *rest))
+        self._refuse(name)
+        assert owner.streams[stream].device == self.device, "a stream of another device"
         operation = (self, name, stream, count, datatype, rest)
         groups = getattr(owner.local, "group", None)
         if groups:
             groups[-1].append(operation)
         else:
             launch(owner, [operation])
+
+
+def meet(comms: list[Communicator]) -> None:
+    """Wait for all members of the worlds of some communicators."""
+    for comm in comms:
+        with comm.owner.fabric.lock:
+            comm.world.setdefault("here", set()).add(comm.rank)
+            comm.owner.fabric.lock.notify_all()
+    for comm in comms:
+        with comm.owner.fabric.lock:
+            here = comm.owner.fabric.lock.wait_for(lambda: len(comm.world["here"]) == comm.size, _PATIENCE_S)  # noqa: B023
+            assert here, "a rank did not come"
 
 
 def work_off(tasks: queue.SimpleQueue[Any]) -> None:

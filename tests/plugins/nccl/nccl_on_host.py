@@ -17,18 +17,29 @@ from double import Fabric, Rank
 from rankwise.contract import Availability, BackendSpec, Communicator, Context
 from rankwise.world import current
 from rankwise_nccl import plugin, reducer
+from rankwise_nccl.api import Api
 from rankwise_nccl.communicator import NcclCommunicator
-from rankwise_nccl.lane import Api
 
 _FABRIC = Fabric()
 
 
 def rank_here() -> Rank:
     """Return the double of this context's rank."""
-    found: Rank = current().__dict__.setdefault("double", Rank(_FABRIC))
-    # Which device is current is known to the stand-in.
-    found.api.cuda.Device, found.api.cuda.runtime.getDevice = cupy.cuda.Device, cupy.cuda.runtime.getDevice
+    state = current().__dict__
+    if "double" not in state:
+        state["double"] = _made()
+    found: Rank = state["double"]
     return found
+
+
+def _made() -> Rank:
+    rank = Rank(_FABRIC)
+    cuda = rank.api.cuda
+    # Which device is current is known to the stand-in, whose devices share their streams.
+    cuda.Device, cuda.runtime.getDevice = cupy.cuda.Device, cupy.cuda.runtime.getDevice
+    of_device = cuda.get_current_stream
+    cuda.get_current_stream = lambda device_id=-1: of_device(0)
+    return rank
 
 
 def create(context: Context) -> Communicator:

@@ -41,7 +41,7 @@ def array(values: Any, dtype: Any = np.float32, device: int = 0) -> Array:
 
 def world(size: int, body: Callable[[Member], Any], close: bool = True, **fields: Any) -> list[Any]:
     """Run `body` on each rank, and return what they return; the first error is raised when all have ended."""
-    store, fabric = HashStore(), fields.pop("fabric", None) or Fabric()
+    store, fabric = fields.pop("store", None) or HashStore(), fields.pop("fabric", None) or Fabric()
     results: list[Any] = [None] * size
     errors: list[BaseException] = []
 

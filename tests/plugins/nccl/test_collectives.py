@@ -10,6 +10,7 @@ from ranks import PATIENCE_S, Member, array, world
 
 from rankwise.errors import UnsupportedOperationError
 from rankwise.reduce_op import ReduceOp
+from rankwise_nccl.datatypes import TYPES
 
 SIZES = [1, 2, 3, 4]
 T = PATIENCE_S
@@ -271,15 +272,30 @@ def test_each_device_of_a_process_has_its_own_communicator() -> None:
     assert world(2, body) == [(2.0, 20.0)] * 2
 
 
-def test_float8_is_refused_where_nccl_or_the_gpu_is_too_old() -> None:
+@pytest.mark.parametrize(("version", "capability"), [(22304, "90"), (22400, "89")])
+def test_float8_is_refused_where_nccl_or_the_gpu_is_too_old(version: int, capability: str) -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="float8 comes with ml_dtypes")
 
     def body(me: Member) -> None:
-        me.double.api.nccl.get_version = lambda: 22304
-        with pytest.raises(UnsupportedOperationError, match=r"2\.24"):
+        me.double.api.nccl.get_version = lambda: version
+        me.double.api.cuda.Device.compute_capability = capability
+        with pytest.raises(UnsupportedOperationError, match=rf"2\.24.*{version} and capability"):
             me.comm.all_reduce(me.array([1.0], ml_dtypes.float8_e5m2), ReduceOp.SUM, T)
 
     world(1, body)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_narrow_floats_of_ml_dtypes_are_reduced_as_what_they_are(name: str) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="they come with ml_dtypes")
+
+    def body(me: Member) -> Any:
+        mine = me.array([1.0, me.rank], getattr(ml_dtypes, name))
+        done(me.comm.all_reduce(mine, ReduceOp.SUM, T))
+        assert {entry[2] for entry in me.double.log if entry[0] == "allReduce"} == {TYPES[name]}
+        return mine.host.astype(np.float32).tolist()
+
+    assert world(3, body) == [[3.0, 3.0]] * 3
 
 
 def test_premul_sum_asks_nccl_for_an_op_with_this_ranks_factor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from ranks import PATIENCE_S, Fabric, Member, world
 from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError, PeerDiedError
 from rankwise.reduce_op import ReduceOp
 from rankwise.store import HashStore
-from rankwise_nccl import lanes
+from rankwise_nccl import communicator, lanes
 from rankwise_nccl.failures import HINTS, from_notice, to_notice, translate
 
 T = PATIENCE_S
@@ -185,6 +185,35 @@ def test_a_call_that_nccl_refuses_ends_the_group_of_calls_and_the_communicator()
     world(1, body, close=False)
 
 
+def test_a_message_that_nccl_refuses_ends_its_batch_and_is_the_error() -> None:
+    leave = threading.Barrier(2)
+
+    def body(me: Member) -> None:
+        peer = 1 - me.rank
+        out, into = me.array([1.0]), me.array([0.0])
+        with me.comm.batch():
+            works = [me.comm.isend(out, peer, 0), me.comm.irecv(into, peer, 0)]
+        for work in works:
+            work.synchronize()
+        me.double.refused.add(("recv", me.rank))
+        me.double.log.clear()
+
+        def begin() -> None:
+            with me.comm.batch():
+                me.comm.isend(out, peer, 0)
+                me.comm.irecv(into, peer, 0)
+
+        text = str(error_of(begin))
+        assert "irecv(src=" in text  # and not what the end of the group says
+        assert "which argument NCCL refuses" in text
+        names = [name for name in me.double.names() if name in ("groupStart", "send", "recv", "groupEnd")]
+        assert names == ["groupStart", "send", "recv", "groupEnd"]
+        leave.wait(T)
+        me.comm.shutdown()
+
+    world(2, body, close=False)
+
+
 def test_closing_gives_up_on_a_communicator_that_does_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "_DESTROY_S", 0.1)
 
@@ -195,6 +224,39 @@ def test_closing_gives_up_on_a_communicator_that_does_not_let_go(monkeypatch: py
         error = error_of(me.comm.shutdown)
         assert "NCCL has not let go" in str(error)
         released.set()
+
+    world(1, body, close=False)
+
+
+def test_closing_gives_up_on_an_abort_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(communicator, "_ABORT_S", 0.1)
+
+    def body(me: Member) -> None:
+        me.comm.start(0)
+        released = threading.Event()
+        me.comm.lanes()[0].comm.abort = lambda: released.wait(T)
+        me.comm.fail(GroupAbortedError("enough"))
+        began = time.monotonic()
+        me.comm.shutdown()
+        assert time.monotonic() - began < 5
+        released.set()
+
+    world(1, body, close=False)
+
+
+def test_an_abort_that_hangs_does_not_keep_other_communicators_from_theirs() -> None:
+    def body(me: Member) -> None:
+        me.comm.start(0)
+        me.comm.start(1)
+        released = threading.Event()
+        me.comm.lanes()[0].comm.abort = lambda: released.wait(T)
+        me.comm.fail(GroupAbortedError("enough"))
+        end = time.monotonic() + T
+        while ("abort", 1) not in me.double.log:
+            assert time.monotonic() < end, "the other communicator was not aborted"
+            time.sleep(0.001)
+        released.set()
+        me.comm.shutdown()
 
     world(1, body, close=False)
 
@@ -254,3 +316,32 @@ def test_a_notice_makes_the_same_error_again(error: DistError) -> None:
 
 def test_a_notice_of_a_kind_that_does_not_travel_is_an_abort() -> None:
     assert isinstance(from_notice(json.dumps({"kind": "Odd", "args": ["m"]})), GroupAbortedError)
+
+
+@pytest.mark.parametrize("begin", ["collective", "message to oneself"])
+def test_an_operation_that_is_begun_while_the_group_is_given_up_ends_too(begin: str) -> None:
+    def body(me: Member) -> None:
+        me.comm.start(0)
+        lane = me.comm.lanes()[0] if begin == "collective" else me.comm._all.message(0, 0, 0)
+        lane.started.wait(T)
+        prepare = lane.prepare
+
+        def slowly(work: Any) -> None:
+            prepare(work)
+            me.comm.fail(GroupAbortedError("meanwhile"))
+            me.comm._watchdog.stop(T)  # it has ended what it has seen
+            lane.comm, lane._closed = object(), False  # and a lane may be aborted a moment later
+
+        lane.prepare = slowly  # type: ignore[method-assign]
+        lane.hand_over = lambda work: None  # type: ignore[method-assign]
+
+        def call() -> None:
+            one = me.array([1.0])
+            work = me.comm.all_reduce(one, SUM, T) if begin == "collective" else me.comm.irecv(one, 0, 0)
+            work.synchronize()
+
+        assert "meanwhile" in str(error_of(call))
+        lane.comm = None
+        me.comm.shutdown()
+
+    world(1, body, close=False)

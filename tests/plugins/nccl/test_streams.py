@@ -10,8 +10,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
-from ranks import PATIENCE_S, Fabric, Member, array, world
+from ranks import PATIENCE_S, Array, Fabric, Member, array, world
 
 from rankwise.errors import DistTimeoutError, GroupAbortedError, UnsupportedOperationError
 from rankwise.reduce_op import ReduceOp
@@ -159,11 +160,42 @@ def test_buffers_live_until_the_device_is_done_with_them() -> None:
     alone(body)
 
 
+class Pool:
+    """Hands the memory of arrays that nobody has any more out again at once, as CuPy's pool does."""
+
+    def __init__(self) -> None:
+        self.blocks: list[np.ndarray] = []
+
+    def array(self, value: float) -> Array:
+        block = self.blocks.pop() if self.blocks else np.empty(4, np.float32)
+        block[:] = value
+        made = Array(block)
+        weakref.finalize(made, self.blocks.append, block)
+        return made
+
+
+def test_a_pool_is_never_given_memory_that_is_still_in_use() -> None:
+    def body(me: Member) -> None:
+        pool, results = Pool(), []
+        opened = gate(current(me))
+        for value in range(20):
+            out = pool.array(-1)
+            me.comm.all_gather([out], pool.array(value), T)  # neither the work nor the source is kept
+            results.append(out)
+            gc.collect()
+        assert not pool.blocks
+        opened()
+        eventually(lambda: gc.collect() is not None and len(pool.blocks) == 20)
+        assert [out.host.tolist() for out in results] == [[value] * 4 for value in range(20)]
+
+    alone(body)
+
+
 def test_scratch_belongs_to_the_streams_own_memory() -> None:
     def body(me: Member) -> None:
         streams: list[Any] = []
         empty = me.double.api.cupy.empty
-        me.double.api.cupy.empty = lambda *a: streams.append(me.double.local.stream) or empty(*a)
+        me.double.api.cupy.empty = lambda *a: streams.append(current(me)) or empty(*a)
         parts = [me.array([0.0]), me.array([0.0])]
         work = me.comm.all_gather(parts, me.array([1.0]), T)
         work.synchronize()
@@ -209,7 +241,7 @@ def test_callbacks_futures_and_await_are_about_the_device() -> None:
 
 def test_callbacks_run_with_the_device_of_the_operation() -> None:
     def body(me: Member) -> None:
-        opened = gate(current(me))
+        opened = gate(me.double.api.cuda.get_current_stream(2))
         work = me.comm.all_reduce(array([1.0], device=2), SUM, T)
         devices: list[int] = []
         work.add_done_callback(lambda w: devices.append(me.double.current()))

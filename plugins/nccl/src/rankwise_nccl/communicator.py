@@ -18,9 +18,11 @@ from rankwise.deadline import Deadline
 from rankwise.errors import DistError, DistTimeoutError, UnsupportedOperationError
 from rankwise.reduce_op import ReduceOp
 from rankwise.work import COMPLETED, CompletedWork, Work
+from rankwise_nccl.api import Api, grouped
 from rankwise_nccl.datatypes import BYTE, reduction
+from rankwise_nccl.device_calls import DeviceCalls
 from rankwise_nccl.failures import translate
-from rankwise_nccl.lane import Api, Lane, grouped, issue
+from rankwise_nccl.lane import Lane, issue
 from rankwise_nccl.lanes import Lanes
 from rankwise_nccl.messages import SelfMessages, receiving, sending
 from rankwise_nccl.notices import Notices
@@ -30,6 +32,15 @@ from rankwise_nccl.watchdog import Watchdog
 from rankwise_nccl.works import BarrierWork, NcclWork
 
 __all__ = ["NcclCommunicator"]
+
+#: How long closing waits for an abort; one that takes longer is left to a thread that ends with the process.
+_ABORT_S = 5.0
+
+
+class _Batch(threading.local):
+    """The works that a thread has collected in an open batch; None where none is open."""
+
+    works: list[NcclWork] | None = None
 
 
 class NcclCommunicator(Communicator):
@@ -48,7 +59,7 @@ class NcclCommunicator(Communicator):
         self._watchdog = Watchdog(self, notices, f"rankwise watch {context.name}", self._all.absent)
         self._notices = notices
         self._numbers = itertools.count()
-        self._batch = threading.local()
+        self._batch = _Batch()
         #: By reduce op and dtype; without those of PREMUL_SUM, each of which has a factor.
         self._reducers: dict[Any, Reducer] = {}
         self._to_self = SelfMessages()
@@ -136,16 +147,18 @@ class NcclCommunicator(Communicator):
 
     def all_gather(self, parts: Sequence[Array], array: Array, timeout_s: float, async_op: bool = False) -> Work:
         """Copy everyone's array into all parts: by ncclAllGather if they are alike, else by broadcasts."""
-        total = sum(part.nbytes for part in parts)
+        sizes = [part.nbytes for part in parts]
+        total = sum(sizes)
         lane = self._lane(array)
         source = array.data.ptr
-        if alike(parts):
-            packed = Packed(self._api, lane, parts)
+        if alike(sizes):
+            packed, nbytes = Packed(self._api, lane, parts), array.nbytes
 
             def call(comm: Any, stream: int) -> None:
-                comm.allGather(source, packed.address(), array.nbytes, BYTE, stream)
+                comm.allGather(source, packed.address(), nbytes, BYTE, stream)
 
-            return self._begin("all_gather", total, lane, call, (array, *parts), timeout_s, packed.unpack)
+            after = None if packed.in_place else packed.unpack
+            return self._begin("all_gather", total, lane, call, (array, *parts), timeout_s, after)
 
         def calls(comm: Any, stream: int) -> None:
             with grouped(self._nccl):
@@ -162,16 +175,17 @@ class NcclCommunicator(Communicator):
     ) -> Work:
         """Reduce everyone's parts[i] into rank i's array: by ncclReduceScatter if they are alike, else by reduces."""
         how = self._reducer(op, array)
-        total = sum(part.nbytes for part in parts)
+        sizes = [part.nbytes for part in parts]
+        total = sum(sizes)
         lane = self._lane(array)
         target = array.data.ptr
-        if alike(parts):
-            packed = Packed(self._api, lane, parts)
+        if alike(sizes):
+            packed, count = Packed(self._api, lane, parts), array.size * how.width
 
             def call(comm: Any, stream: int) -> None:
-                packed.pack(stream)
+                if not packed.in_place:
+                    packed.pack(stream)
                 with how.number(comm) as number:
-                    count = array.size * how.width
                     comm.reduceScatter(packed.address(), target, count, how.datatype, number, stream)
 
             return self._begin("reduce_scatter", total, lane, call, (array, *parts), timeout_s)
@@ -220,6 +234,18 @@ class NcclCommunicator(Communicator):
 
     # ------------------------------------------------------------------ for the core
 
+    def multigpu(self, devices: Sequence[int]) -> DeviceCalls | None:
+        """Return the collectives over these devices of every rank, or None where one comes more than once.
+
+        NCCL can have a device in a communicator only once; the core then reduces or gathers on the first.
+        """
+        self._alive()
+        places = tuple(devices)
+        if len(set(places)) < len(places):
+            self._all.decline(places)
+            return None
+        return DeviceCalls(self._all.over(places), self.rank, self._begin, self._reducer)
+
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Collect the operations that this thread begins, and hand them over to NCCL in one group at the end."""
@@ -252,7 +278,7 @@ class NcclCommunicator(Communicator):
             self.fail(error)
             raise (self.failure or error) from error
         finally:
-            self._watchdog.stop(5.0)
+            self._watchdog.stop(_ABORT_S)
             late = self._all.destroy()
             self._notices.close()
         if late and self.failure is None:
@@ -265,17 +291,17 @@ class NcclCommunicator(Communicator):
         name: str,
         amount: int,
         lane: Lane,
-        call: Callable[[Any, int], None],
+        call: Callable[[Any, Any], None],
         buffers: tuple[Array, ...],
         timeout_s: float,
-        after: Callable[[int], None] | None = None,
+        after: Callable[[Any], None] | None = None,
         kind: type[NcclWork] = NcclWork,
     ) -> Work:
         self._alive()
         number = next(self._numbers)
         if not amount:
             return COMPLETED
-        return self._submit(kind(lane, f"{name} #{number}", call, buffers, timeout_s, after))
+        return self._submit(kind(lane, name, call, buffers, timeout_s, after, None, number))
 
     def _exchange(
         self, name: str, like: Array, sent: dict[int, Array], received: dict[int, Array], timeout_s: float
@@ -322,14 +348,15 @@ class NcclCommunicator(Communicator):
         pair = self._to_self.meet(work, is_receive)
         if pair:
             self._put(pair)
+        self._catch_up([work])
         self._watchdog.look()
         return work
 
     def _submit(self, work: NcclWork) -> Work:
-        self._alive()
         work.lane.prepare(work)
-        if self._collecting():
-            self._batch.works.append(work)
+        collected = self._batch.works
+        if collected is not None:
+            collected.append(work)
         else:
             self._put([work])
             self._watchdog.look()
@@ -337,19 +364,12 @@ class NcclCommunicator(Communicator):
 
     def _put(self, works: list[NcclWork]) -> None:
         """Hand works over: in one group where all their lanes have started, else each lane's for itself."""
-        lanes = [works[0].lane] if len(works) == 1 else list(dict.fromkeys(work.lane for work in works))
         try:
-            if len(lanes) == 1:
-                lanes[0].put(works)
-                return
-            with ExitStack() as locks:
-                for lane in sorted(lanes, key=id):
-                    locks.enter_context(lane.lock)
-                if all(lane.comm is not None for lane in lanes):
-                    issue(works, self._api)
-                    return
-                for lane in lanes:
-                    lane.put([work for work in works if work.lane is lane])
+            lane = works[0].lane
+            if len(works) == 1 or all(work.lane is lane for work in works):
+                lane.put(works)
+            else:
+                self._put_on_several(works)
         except Exception as error:
             failure = self.failure or translate(error, works[0].title)
             if not isinstance(failure, UnsupportedOperationError):
@@ -358,17 +378,35 @@ class NcclCommunicator(Communicator):
             for work in works:
                 work.end(failure)
             raise failure from error
+        self._catch_up(works)
+
+    def _put_on_several(self, works: list[NcclWork]) -> None:
+        lanes = list(dict.fromkeys(work.lane for work in works))
+        with ExitStack() as locks:
+            for lane in sorted(lanes, key=id):
+                locks.enter_context(lane.lock)
+            if all(lane.comm is not None for lane in lanes):
+                issue(works, self._api)
+                return
+            for lane in lanes:
+                lane.put([work for work in works if work.lane is lane])
+
+    def _catch_up(self, works: list[NcclWork]) -> None:
+        """End works that were begun while the group was given up, and that the watchdog may not have seen."""
+        if self.failure is not None:
+            for work in works:
+                work.end(self.failure)
 
     def _flush(self) -> None:
         """Issue what this thread has collected in a batch that is still open."""
-        works = getattr(self._batch, "works", None)
+        works = self._batch.works
         if works:
             self._batch.works = []
             self._put(works)
             self._watchdog.look()
 
     def _collecting(self) -> bool:
-        return getattr(self._batch, "works", None) is not None
+        return self._batch.works is not None
 
     def _alive(self) -> None:
         if self.failure is not None:

@@ -8,56 +8,25 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
-from rankwise.errors import DistBackendError, DistError, UnsupportedOperationError
+from rankwise.errors import CollectiveMismatchError, DistBackendError, DistError, UnsupportedOperationError
+from rankwise_nccl.api import Api, grouped
 from rankwise_nccl.failures import is_in_progress, translate
+from rankwise_nccl.seat import DEFAULT_STREAMS, Seat
 
 if TYPE_CHECKING:
     from rankwise_nccl.works import NcclWork
 
-__all__ = ["Api", "Lane", "grouped"]
-
-#: Addresses that stand for a default stream; CUDA does not capture the legacy one.
-_DEFAULT_STREAMS = frozenset({0, 1})
+__all__ = ["Lane", "issue"]
 
 #: How long an abort waits for a thread that is just handing an operation to NCCL. One that is stuck there is freed by
 #: the abort itself.
 _HANDOVER_S = 1.0
 
-#: Does nothing, any number of times.
-_HERE = nullcontext()
 
-
-class Api(NamedTuple):
-    """All that is used of CuPy: the packages `cupy`, `cupy.cuda` and `cupy.cuda.nccl`."""
-
-    cupy: Any
-    cuda: Any
-    nccl: Any
-
-    @classmethod
-    def installed(cls) -> Api:
-        """Import them."""
-        import cupy
-        from cupy.cuda import nccl
-
-        return cls(cupy, cupy.cuda, nccl)
-
-
-@contextmanager
-def grouped(nccl: Any) -> Iterator[None]:
-    """Hand over all calls of a block to NCCL together, and end the group whatever happens in it."""
-    nccl.groupStart()
-    try:
-        yield
-    finally:
-        nccl.groupEnd()
-
-
-class Lane:
+class Lane(Seat):
     """One communicator with its stream.
 
     Args:
@@ -71,6 +40,9 @@ class Lane:
         flush: Ends the caller's open batch, so that nobody waits for what is still in it.
     """
 
+    #: Why ranks may not have come to its start, for messages.
+    hint = ""
+
     def __init__(
         self,
         api: Api,
@@ -81,7 +53,8 @@ class Lane:
         failed: Callable[[DistError], object],
         flush: Callable[[], None],
     ) -> None:
-        self.api, self.device, self.name, self.flush = api, device, name, flush
+        super().__init__(api, device)
+        self.name, self.flush = name, flush
         self.comm: Any = None
         #: Issued works that the device has not been seen to be done with, oldest first.
         self.pending: deque[NcclWork] = deque()
@@ -93,11 +66,8 @@ class Lane:
         self.lock = threading.RLock()
         self._start, self._failed, self._connect = start, failed, connect
         self._closed = False
-        # These are on the path of every operation.
-        self.new_event, self._current = api.cuda.Event, api.cuda.get_current_stream
-        self._current_device = api.cuda.runtime.getDevice
-        with self.on_device():
-            self.stream = api.cuda.Stream(non_blocking=True)
+        #: Why it has not started, where that is no reason to give the group up.
+        self.refused: DistError | None = None
         self.started = threading.Event()
         self._thread = threading.Thread(target=self._begin, name=f"rankwise start {name}", daemon=True)
 
@@ -105,42 +75,63 @@ class Lane:
         """Begin to start; the works that are queued are issued once that has been done."""
         self._thread.start()
 
-    def on_device(self) -> Any:
-        """Return a context in which this lane's device is the current one."""
-        if self._current_device() == self.device:
-            return _HERE
-        return self.api.cuda.Device(self.device)
-
     # ------------------------------------------------------------------ operations
 
     def prepare(self, work: NcclWork) -> None:
         """Mark the place of `work` in the caller's stream: what is there before it comes before it."""
-        with self.on_device():
-            current = self._current(self.device)
-            if current.ptr not in _DEFAULT_STREAMS and current.is_capturing():
-                if self.comm is None:
-                    raise UnsupportedOperationError(
-                        f"{work.title}: NCCL cannot be started while a graph is captured; make one call of this kind "
-                        "on the group before the capture"
-                    )
-                work.captured = True
-            work.ready = ready = self.new_event(disable_timing=True)
-            ready.record(current)
+        if self._current_device() != self.device:  # a context that does nothing takes longer than to look
+            with self.api.cuda.Device(self.device):
+                self.prepare(work)
+            return
+        current = self._current(self.device)
+        if current.ptr not in DEFAULT_STREAMS and current.is_capturing():
+            self.capture(work)
+        work.ready = ready = self._new_event(disable_timing=True)
+        ready.record(current)
+
+    def capture(self, work: NcclWork) -> None:
+        """Note that `work` becomes a part of a graph."""
+        if self.comm is None:
+            raise UnsupportedOperationError(
+                f"{work.title}: NCCL cannot be started while a graph is captured; make one call of this kind "
+                "on the group before the capture"
+            )
+        work.captured = True
 
     def put(self, works: list[NcclWork]) -> None:
         """Issue prepared works together, or queue them until the lane has started."""
         with self.lock:
             if self.comm is not None:
                 issue(works, self.api)
+            elif self.refused is not None:
+                _end(works, self.refused)
             elif self._closed:
                 raise DistBackendError(f"{works[0].title}: its communicator has been closed")
             else:
                 self.queued.append(works)
 
+    def order(self, work: NcclWork) -> None:
+        """Make what NCCL is given next wait for what the caller's stream had to do before `work`."""
+        self.stream.wait_event(work.ready)
+
+    def hand_over(self, work: NcclWork) -> None:
+        """Give `work` to NCCL."""
+        work.call(self.comm, self.address)
+
+    def conclude(self, work: NcclWork) -> None:
+        """Put what follows NCCL's part on the stream, and mark the end of `work` there."""
+        if self._current_device() != self.device:
+            with self.api.cuda.Device(self.device):
+                self.conclude(work)
+            return
+        if work.after is not None:
+            work.after(self.address)
+        work.done = done = self._new_event(disable_timing=True)
+        done.record(self.stream)
+
     def join(self, work: NcclWork) -> None:
         """Make the caller's current stream wait for an issued work."""
-        with self.on_device():
-            self._current(self.device).wait_event(work.done)
+        self.lead(work.done)
 
     # ------------------------------------------------------------------ for the watchdog
 
@@ -162,11 +153,8 @@ class Lane:
 
     def check(self) -> None:
         """Raise if NCCL has met an error while nobody was looking."""
-        comm = self.comm
-        if comm is None:
-            return
         try:
-            comm.check_async_error()
+            self._inquire(self.comm)
         except Exception as error:
             if not is_in_progress(error):
                 raise translate(error, self.name) from error
@@ -174,16 +162,12 @@ class Lane:
     def abort(self) -> None:
         """Make NCCL give up what it is doing; called by the watchdog alone, as this may take its time."""
         held = self.lock.acquire(timeout=_HANDOVER_S)
-        try:
-            self._closed = True
-            comm, self.comm = self.comm, None
-            if comm is not None:
-                with self.on_device():
-                    comm.abort()
-        finally:
-            if held:
-                self.lock.release()
-            self.started.set()
+        self._closed = True
+        comm, self.comm = self.comm, None
+        if held:
+            self.lock.release()  # nobody is to wait for what follows
+        self.started.set()
+        self._abort(comm)
         for held_works in (self.pending, self.queued, self.unmatched):
             held_works.clear()
 
@@ -192,9 +176,7 @@ class Lane:
         with self.lock:
             self._closed = True
             comm, self.comm = self.comm, None
-        if comm is not None:
-            with self.on_device():
-                comm.destroy()
+        self._destroy(comm)
 
     # ------------------------------------------------------------------ the start
 
@@ -205,52 +187,85 @@ class Lane:
                 self._connect(comm, self.stream)
                 with self.lock:
                     if self._closed:
-                        comm.abort()
+                        self._abort(comm)
                         return
                     self.comm = comm
                     waiting, self.queued = list(self.queued), deque()
                     for works in waiting:
                         issue(works, self.api)
+        except CollectiveMismatchError as error:
+            self._refuse(error)
         except Exception as error:  # whatever it is, it belongs to those who wait for the works
             if not self._closed:
                 self._failed(translate(error, f"starting NCCL for {self.name}"))
         finally:
             self.started.set()
 
+    def _refuse(self, error: DistError) -> None:
+        """End what waits: all ranks know why, and nothing has moved, so that the group is as good as before."""
+        with self.lock:
+            self.refused = error
+            waiting, self.queued = list(self.queued), deque()
+        for works in waiting:
+            _end(works, error)
+
+    # ------------------------------------------------------------------ what is different with several devices
+
+    def _inquire(self, comm: Any) -> None:
+        if comm is not None:
+            comm.check_async_error()
+
+    def _abort(self, comm: Any) -> None:
+        if comm is not None:
+            with self.on_device():
+                comm.abort()
+
+    def _destroy(self, comm: Any) -> None:
+        if comm is not None:
+            with self.on_device():
+                comm.destroy()
+
 
 def issue(works: list[NcclWork], api: Api) -> None:
     """Hand over prepared works of lanes that have started, all in one group if there are several."""
+    if len(works) == 1:  # nearly all calls, whose time counts
+        work = works[0]
+        if not work.ended:
+            _order(work)
+            _hand_over(work)
+            _conclude(work)
+        return
     ours = [work for work in works if not work.ended]
     for work in ours:
-        if work.lane.comm is None:
-            raise DistBackendError(f"{work.title}: its communicator has been closed")
-        # What the caller's stream had to do before the operation comes first.
-        work.lane.stream.wait_event(work.ready)
-    if len(ours) == 1:
-        _call(ours[0], ours[0].lane)
-    elif ours:
+        _order(work)
+    if ours:
         with grouped(api.nccl):
             for work in ours:
-                _call(work, work.lane)
+                _hand_over(work)
     for work in ours:
-        _end(work, work.lane)
+        _conclude(work)
 
 
-def _call(work: NcclWork, lane: Lane) -> None:
-    """Hand one operation to NCCL."""
+def _order(work: NcclWork) -> None:
+    if work.lane.comm is None:
+        raise DistBackendError(f"{work.title}: its communicator has been closed")
+    work.lane.order(work)
+
+
+def _hand_over(work: NcclWork) -> None:
     try:
-        work.call(lane.comm, lane.stream.ptr)
+        work.lane.hand_over(work)
     except Exception as error:
         raise translate(error, work.title) from error
 
 
-def _end(work: NcclWork, lane: Lane) -> None:
-    """Mark the end of an operation in its lane's stream."""
-    with lane.on_device():
-        if work.after is not None:
-            work.after(lane.stream.ptr)
-        work.done = done = lane.new_event(disable_timing=True)
-        done.record(lane.stream)
+def _conclude(work: NcclWork) -> None:
+    work.lane.conclude(work)
     if not work.captured:
-        lane.pending.append(work)
+        work.lane.pending.append(work)
     work.issued = True
+
+
+def _end(works: Iterable[NcclWork], error: DistError) -> None:
+    for work in works:
+        work.end(error)

@@ -1,4 +1,5 @@
-"""The lanes of one group: one for its collectives on each device, and one for each direction between two ranks.
+"""The lanes of one group: for its collectives one per device and one per list of devices, for its messages one per
+direction between two ranks.
 
 Messages have lanes of their own, one per direction, since operations of one NCCL communicator run in the order in
 which they were issued on all its ranks, which messages need not be. They are made when they are first used.
@@ -8,15 +9,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from rankwise.contract import Context
-from rankwise.deadline import Deadline
 from rankwise.errors import DistError
+from rankwise_nccl.api import Api
 from rankwise_nccl.datatypes import BYTE
-from rankwise_nccl.lane import Api, Lane
+from rankwise_nccl.devices_lane import DevicesLane
+from rankwise_nccl.devices_start import DevicesStart
+from rankwise_nccl.lane import Lane
 from rankwise_nccl.startup import Start
+from rankwise_nccl.together import together
 
 __all__ = ["Lanes"]
 
@@ -46,28 +51,50 @@ class Lanes:
     ) -> None:
         self._api, self._context, self._failed, self._flush = api, context, failed, flush
         self._lock = threading.Lock()
-        self._lanes: dict[_Key, Lane] = {}
+        #: By `_Key`; those on the path of an operation look with a plain tuple, which is made sooner and is equal.
+        self._lanes: dict[Any, Lane] = {}
+        #: By the devices that they are over, and how many of them have been begun.
+        self._several: dict[tuple[int, ...], DevicesLane] = {}
+        self._turns = 0
+        #: Devices of calls that were not begun here, as some came more than once.
+        self._declined: set[tuple[int, ...]] = set()
         self._starts: dict[Lane, Start] = {}
         self._tokens: list[Any] = []
+        self._name = f"group {context.name!r}, rank {context.global_ranks[context.rank]}"
 
     def collective(self, device: int) -> Lane:
         """Return the lane of collectives on a device."""
-        key = _Key(None, device)
-        return self._lanes.get(key) or self._make(key)
+        return self._lanes.get((None, device)) or self._make(_Key(None, device))
 
     def message(self, source: int, target: int, device: int) -> Lane:
         """Return the lane of messages from one rank to another; this rank is one of the two, or both."""
-        key = _Key((source, target), device)
-        return self._lanes.get(key) or self._make(key)
+        way = (source, target)
+        return self._lanes.get((way, device)) or self._make(_Key(way, device))
+
+    def over(self, devices: tuple[int, ...]) -> DevicesLane:
+        """Return the lane over several devices, each of which comes once."""
+        lane = self._several.get(devices)
+        return lane if lane is not None and lane.refused is None else self._make_over(devices)
+
+    def decline(self, devices: tuple[int, ...]) -> None:
+        """Let the peers know that a call is not made over its devices here, should they make it so."""
+        with self._lock:
+            if devices in self._declined:
+                return
+            self._declined.add(devices)
+            start = self._start_over(devices)
+        with suppress(DistError):  # nobody depends on it
+            start.tell()
 
     def all(self) -> list[Lane]:
         """Return the lanes that have been made."""
-        return list(self._lanes.values())
+        return [*self._lanes.values(), *self._several.values()]
 
     def outgoing(self) -> list[Lane]:
         """Return the lanes whose operations have to be over before the group is closed."""
         me = self._context.rank
-        return [lane for key, lane in self._lanes.items() if key.way is None or key.way[0] == me]
+        ours = [lane for key, lane in self._lanes.items() if key.way is None or key.way[0] == me]
+        return [*ours, *self._several.values()]
 
     def devices(self) -> list[int]:
         """Return the devices that collectives have used, the first one first."""
@@ -79,13 +106,7 @@ class Lanes:
 
     def destroy(self) -> list[str]:
         """Give all lanes back, all at the same time, as each waits for its peers; return those that took too long."""
-        threads = [threading.Thread(target=lane.destroy, name=lane.name, daemon=True) for lane in self.all()]
-        for thread in threads:
-            thread.start()
-        deadline = Deadline(min(_DESTROY_S, self._context.timeout_s))
-        for thread in threads:
-            thread.join(deadline.remaining())
-        return [thread.name for thread in threads if thread.is_alive()]
+        return together(((lane.name, lane.destroy) for lane in self.all()), min(_DESTROY_S, self._context.timeout_s))
 
     def _make(self, key: _Key) -> Lane:
         with self._lock:
@@ -97,14 +118,31 @@ class Lanes:
             context = self._context
             members = tuple(range(context.size)) if key.way is None else tuple(dict.fromkeys(key.way))
             path = "all" if key.way is None else f"{key.way[0]}-to-{key.way[1]}"
-            start = Start(self._api, context, members, f"{path}/{turn}", key.device)
-            name = f"group {context.name!r}, rank {context.global_ranks[context.rank]}"
+            start = Start(self._api, context, members, f"{path}/{turn}", (key.device,))
             connect = partial(self._connect, key)
-            lane = Lane(self._api, key.device, name, start, connect, self._failed, self._flush)
+            lane = Lane(self._api, key.device, self._name, start, connect, self._failed, self._flush)
             self._lanes = {**self._lanes, key: lane}  # others read it without the lock
             self._starts[lane] = start
         lane.start()
         return lane
+
+    def _make_over(self, devices: tuple[int, ...]) -> DevicesLane:
+        with self._lock:
+            lane = self._several.get(devices)
+            if lane is not None and lane.refused is None:
+                return lane
+            start = self._start_over(devices)
+            lane = DevicesLane(self._api, devices, self._name, start, self._failed, self._flush)
+            self._several = {**self._several, devices: lane}  # others read it without the lock
+            self._starts[lane] = start
+        lane.start()
+        return lane
+
+    def _start_over(self, devices: tuple[int, ...]) -> DevicesStart:
+        # As with single devices, the ranks use their lists of devices in one order.
+        turn, self._turns = self._turns, self._turns + 1
+        members = tuple(range(self._context.size))
+        return DevicesStart(self._api, self._context, members, f"devices/{turn}", devices)
 
     def _connect(self, key: _Key, comm: Any, stream: Any) -> None:
         """Send one byte along a new lane of messages."""

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from rankwise.arrays import Array
-from rankwise_nccl.lane import Api, Lane
+from rankwise_nccl.api import Api
+from rankwise_nccl.seat import Seat
 
 __all__ = ["Packed", "alike"]
 
 
-def alike(parts: Sequence[Array]) -> bool:
+def alike(sizes: Sequence[int]) -> bool:
     """Tell whether all parts have one size; all ranks come to the same answer."""
-    return all(part.nbytes == parts[0].nbytes for part in parts)
+    return sizes.count(sizes[0]) == len(sizes)
 
 
 class Packed:
@@ -21,16 +22,18 @@ class Packed:
 
     Args:
         api: CuPy.
-        lane: The lane on whose stream they are used.
+        seat: The device on which they lie, with the stream on which they are used.
         parts: The parts.
     """
 
-    def __init__(self, api: Api, lane: Lane, parts: Sequence[Array]) -> None:
-        self._api, self._lane = api, lane
+    def __init__(self, api: Api, seat: Seat, parts: Sequence[Array]) -> None:
+        self._api, self._seat = api, seat
         self._addresses = [part.data.ptr for part in parts]
         self._nbytes = parts[0].nbytes
         begin = self._addresses[0]
-        self.in_place = self._addresses == [begin + i * self._nbytes for i in range(len(parts))]
+        wanted = [begin + i * self._nbytes for i in range(len(parts))]
+        #: Whether the parts are neighbours already, and need no copying.
+        self.in_place = self._addresses == wanted
         self._scratch: Array | None = None
 
     def address(self) -> int:
@@ -38,7 +41,7 @@ class Packed:
         if self.in_place:
             return int(self._addresses[0])
         if self._scratch is None:
-            with self._lane.on_device(), self._lane.stream:
+            with self._seat.on_device(), self._seat.stream:
                 self._scratch = self._api.cupy.empty(self._nbytes * len(self._addresses), "uint8")
         return int(self._scratch.data.ptr)
 

@@ -10,8 +10,8 @@ import numpy as np
 from rankwise.arrays import Array, dtype_name
 from rankwise.errors import UnsupportedOperationError
 from rankwise.reduce_op import ReduceOp
+from rankwise_nccl.api import Api
 from rankwise_nccl.datatypes import FLOAT8, reduction
-from rankwise_nccl.lane import Api
 from rankwise_nccl.premul import premultiplied
 
 __all__ = ["Reducer"]
@@ -29,7 +29,7 @@ class Reducer:
         plain: The ncclRedOp_t, or None where it has to be made for each call.
     """
 
-    __slots__ = ("_dtype", "_factor", "_op", "datatype", "plain", "width")
+    __slots__ = ("_dtype", "_factor", "_given", "_op", "datatype", "plain", "width")
 
     def __init__(self, op: ReduceOp, array: Array, api: Api) -> None:
         self._dtype = array.dtype
@@ -38,11 +38,12 @@ class Reducer:
         self.datatype, self._op, self.width = reduction(op, array.dtype)
         self._factor = _scalar(op.factor)
         self.plain = self._op if op.name != "PREMUL_SUM" else None
+        self._given = nullcontext(self._op)
 
     def number(self, comm: Any) -> AbstractContextManager[int]:
         """Give the ncclRedOp_t, which is there until the block ends."""
         if self.plain is not None:
-            return nullcontext(self.plain)
+            return self._given
         return premultiplied(comm, self._factor, self._dtype, self.datatype)
 
 

@@ -9,18 +9,25 @@ import json
 import os
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 from rankwise.contract import Context
 from rankwise.deadline import Deadline
 from rankwise.errors import DistBackendError, DistError, DistStoreError, DistTimeoutError, GroupAbortedError
 from rankwise.store import PrefixStore, Store
-from rankwise_nccl.lane import Api
+from rankwise_nccl.api import Api
 
-__all__ = ["Start"]
+__all__ = ["Note", "Start"]
 
 #: How soon a thread that waits for the members notices that the group has been given up.
 _SLICE_S = 0.25
+
+
+class Note(TypedDict):
+    """What a member says about itself."""
+
+    host: str
+    gpus: list[str]
 
 
 class Start:
@@ -31,28 +38,36 @@ class Start:
         context: The group.
         members: Group ranks of the members; the first gives the unique id.
         key: What the members call this lane in the store.
-        device: Index of this rank's device.
+        devices: Indices of this rank's devices.
     """
 
-    def __init__(self, api: Api, context: Context, members: tuple[int, ...], key: str, device: int) -> None:
-        self._api, self._context, self._members, self._device = api, context, members, device
+    def __init__(
+        self, api: Api, context: Context, members: tuple[int, ...], key: str, devices: tuple[int, ...]
+    ) -> None:
+        self._api, self._context, self._members, self._devices = api, context, members, devices
         self._store: Store | None = None
         if context.store is not None and len(members) > 1:
             self._store = PrefixStore(f"lane/{key}", context.store)
 
     def __call__(self, given_up: Callable[[], bool]) -> Any:
         """Make the communicator, on a thread whose current device is the lane's, unless `given_up()` meanwhile."""
-        place = self._members.index(self._context.rank)
         if len(self._members) == 1:
-            return self._api.nccl.NcclCommunicator(1, self._api.nccl.get_unique_id(), 0)
+            return self.make(self._api.nccl.get_unique_id(), 1, 0)
         notes, unique_id = self._meet(Deadline(self._context.timeout_s), given_up)
         try:
-            return self._api.nccl.NcclCommunicator(len(self._members), unique_id, place)
+            return self.make(unique_id, len(self._members), self._members.index(self._context.rank))
         except self._api.nccl.NcclError as error:
             shared = _shared_devices(notes)
             if not shared:
                 raise
             raise DistBackendError(f"NCCL refuses: {shared}; each rank needs a GPU of its own ({error})") from error
+
+    def make(self, unique_id: bytes, size: int, place: int) -> Any:
+        """Make what the lane needs of NCCL; `place` is this rank's among the `size` members."""
+        return self._api.nccl.NcclCommunicator(size, unique_id, place)
+
+    def compare(self, notes: dict[int, Note]) -> None:
+        """Raise if what the members say about themselves does not go together."""
 
     def absent(self) -> list[int]:
         """Return the global ranks of the members that have not come."""
@@ -64,7 +79,16 @@ class Start:
         except DistError:
             return []
 
-    def _meet(self, deadline: Deadline, given_up: Callable[[], bool]) -> tuple[dict[int, Any], bytes]:
+    def tell(self) -> None:
+        """Tell the members that this rank has come, and with which devices."""
+        if self._store is not None:
+            # NCCL tells hosts apart by NCCL_HOSTID where that is set.
+            host = os.environ.get("NCCL_HOSTID") or socket.gethostname()
+            gpus = [self._api.cuda.runtime.deviceGetPCIBusId(device) for device in self._devices]
+            me = self._context.global_ranks[self._context.rank]
+            self._store.set(f"here/{me}", json.dumps({"host": host, "gpus": gpus}))
+
+    def _meet(self, deadline: Deadline, given_up: Callable[[], bool]) -> tuple[dict[int, Note], bytes]:
         """Return what the members say about themselves, by global rank, and the unique id."""
         if self._store is None:
             raise DistStoreError("NCCL needs a store to start from; give one to init_process_group")
@@ -73,13 +97,15 @@ class Start:
         try:
             if me == names[0]:
                 self._store.set("id", self._api.nccl.get_unique_id())
-            self._store.set(f"here/{me}", json.dumps(self._note()))
+            self.tell()
             keys = [f"here/{name}" for name in names]
             while not given_up() and not deadline.expired() and not self._come(self._store, keys, deadline):
                 pass
             if given_up():
                 raise GroupAbortedError(f"starting NCCL for group {self._context.name!r} on rank {me} was given up")
             said = self._store.multi_get(keys, timeout=deadline.remaining())
+            notes: dict[int, Note] = {name: json.loads(text) for name, text in zip(names, said, strict=True)}
+            self.compare(notes)
             unique_id = self._store.get("id", timeout=deadline.remaining())
         except DistTimeoutError as error:
             absent = ", ".join(map(str, self.absent()))
@@ -92,7 +118,7 @@ class Start:
                 f"starting NCCL for group {self._context.name!r} on rank {me}: {error}; if the rank that hosts the "
                 "store has left already, give device_id to init_process_group, which starts NCCL at once"
             ) from error
-        return {name: json.loads(text) for name, text in zip(names, said, strict=True)}, unique_id
+        return notes, unique_id
 
     @staticmethod
     def _come(store: Store, keys: list[str], deadline: Deadline) -> bool:
@@ -103,20 +129,16 @@ class Start:
             return False
         return True
 
-    def _note(self) -> dict[str, Any]:
-        # NCCL tells hosts apart by NCCL_HOSTID where that is set.
-        host = os.environ.get("NCCL_HOSTID") or socket.gethostname()
-        return {"host": host, "bus": self._api.cuda.runtime.deviceGetPCIBusId(self._device), "device": self._device}
 
-
-def _shared_devices(notes: dict[int, Any]) -> str:
+def _shared_devices(notes: dict[int, Note]) -> str:
     """Name the ranks that use one GPU, if there are any."""
     users: dict[tuple[str, str], list[int]] = {}
     for rank, note in notes.items():
-        users.setdefault((note["host"], note["bus"]), []).append(rank)
+        for gpu in note["gpus"]:
+            users.setdefault((note["host"], gpu), []).append(rank)
     told = [
-        f"ranks {', '.join(map(str, ranks))} are all on GPU {bus} of host {host}"
-        for (host, bus), ranks in users.items()
+        f"ranks {', '.join(map(str, ranks))} are all on GPU {gpu} of host {host}"
+        for (host, gpu), ranks in users.items()
         if len(ranks) > 1
     ]
     return "; ".join(told)

@@ -15,6 +15,7 @@ from rankwise.errors import DistError, DistTimeoutError
 from rankwise_nccl.failures import translate
 from rankwise_nccl.lane import Lane
 from rankwise_nccl.notices import Notices
+from rankwise_nccl.together import together
 
 __all__ = ["Watchdog"]
 
@@ -146,7 +147,7 @@ class Watchdog:
             )
         absent = self._absent(lane)
         who = f"ranks {', '.join(map(str, absent))} have not come" if absent else "all ranks have come"
-        return self._group.timed_out(f"{title}: NCCL has not started within {timeout_s:g} s; {who}", absent)
+        return self._group.timed_out(f"{title}: NCCL has not started within {timeout_s:g} s; {who}{lane.hint}", absent)
 
     def _fail(self, error: DistError) -> None:
         """Fail the group with what all ranks fail with: the error of whoever was first to tell."""
@@ -165,9 +166,5 @@ class Watchdog:
         if not self._told:
             self._told = True
             self._notices.publish(error)
-        for lane in self._group.lanes():
-            # One at a time: an abort of one must not keep the others from being aborted.
-            try:
-                lane.abort()
-            except Exception:  # NCCL has nothing to add to an end
-                continue
+        # At the same time: an abort that waits for the peers' must not keep the other lanes from being aborted.
+        together((lane.name, lane.abort) for lane in self._group.lanes())

@@ -38,12 +38,14 @@ class NcclWork:
 
     Args:
         lane: The communicator and stream that it runs on.
-        op: What it is, for messages.
-        call: Hands it to NCCL; called with the NCCL communicator and the stream's address.
+        op: What it is, for messages; for collectives with a number, by which ranks can be compared.
+        call: Hands it to NCCL; called with the NCCL communicator and the stream's address, or with those of all devices
+            on a lane over several.
         buffers: What has to stay alive until the device is done.
         timeout_s: How long it may take from now.
-        after: Puts what follows NCCL's part on the stream; called with the stream's address.
+        after: Puts what follows NCCL's part on the stream; called with the stream's address, or all addresses.
         source: The group rank that a received message comes from.
+        number: How many collectives have been begun on the group before this one.
     """
 
     __slots__ = (
@@ -60,6 +62,7 @@ class NcclWork:
         "ended",
         "issued",
         "lane",
+        "number",
         "op",
         "ready",
     )
@@ -68,12 +71,14 @@ class NcclWork:
         self,
         lane: Lane,
         op: str,
-        call: Callable[[Any, int], None],
+        call: Callable[[Any, Any], None],
         buffers: tuple[Array, ...],
         timeout_s: float,
-        after: Callable[[int], None] | None = None,
+        after: Callable[[Any], None] | None = None,
         source: int | None = None,
+        number: int | None = None,
     ) -> None:
+        self.number = number
         self.lane, self.op, self.call, self.after, self.buffers = lane, op, call, after, buffers
         self.deadline = Deadline(timeout_s)
         #: Recorded on the caller's stream at the call, and on the lane's stream behind the operation.
@@ -93,7 +98,8 @@ class NcclWork:
     @property
     def title(self) -> str:
         """What it is and whose."""
-        return f"{self.op} on {self.lane.name}"
+        number = "" if self.number is None else f" #{self.number}"
+        return f"{self.op}{number} on {self.lane.name}"
 
     def poll(self) -> bool:
         """Look whether the device is done, and tell whether the work has ended."""

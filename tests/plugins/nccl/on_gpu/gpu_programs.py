@@ -7,7 +7,10 @@ from typing import Any
 import rankwise as dist
 from rankwise.errors import DistError
 
-__all__ = ["captured", "disagree", "held", "ring", "summed", "together"]
+__all__ = ["captured", "disagree", "held", "over_devices", "ring", "summed", "together"]
+
+#: Numbers of elements: enough for a kernel to take its time, and for the pool to have use for the memory.
+LARGE, SMALL = 1 << 22, 1 << 20
 
 
 def join(where: str, size: int, rank: int, timeout_s: float = 60.0) -> None:
@@ -31,7 +34,7 @@ def summed(where: str, size: int) -> list[float]:
     with stream:
         results = []
         for turn in range(20):
-            array = cupy.zeros(1 << 22, cupy.float32)
+            array = cupy.zeros(LARGE, cupy.float32)
             for _ in range(10):
                 array += 1
             array += rank_here() + turn
@@ -49,12 +52,12 @@ def held(where: str, size: int) -> bool:
     join(where, size, rank_here())
     kept, works = [], []
     for turn in range(50):
-        array = cupy.full(1 << 20, turn, cupy.float32)
+        array = cupy.full(SMALL, turn, cupy.float32)
         out = [cupy.empty_like(array) for _ in range(size)]
         works.append(dist.all_gather(out, array, async_op=True))
         kept.append(out)
         del array
-        cupy.full(1 << 20, -1, cupy.float32)
+        cupy.full(SMALL, -1, cupy.float32)
     for work in works:
         work.wait()
     right = all(bool((part == turn).all()) for turn, out in enumerate(kept) for part in out)
@@ -68,7 +71,7 @@ def ring(where: str, size: int) -> float:
 
     join(where, size, rank_here())
     rank = rank_here()
-    out, into = cupy.full(1 << 22, rank, cupy.float32), cupy.zeros(1 << 22, cupy.float32)
+    out, into = cupy.full(LARGE, rank, cupy.float32), cupy.zeros(LARGE, cupy.float32)
     sent = dist.isend(out, (rank + 1) % size)
     received = dist.irecv(into, (rank - 1) % size)
     sent.wait()
@@ -138,3 +141,51 @@ def captured(where: str) -> Any:
         values = array.get().tolist()
     dist.destroy_process_group()
     return values
+
+
+def over_devices(where: str, size: int, each: int) -> dict[str, list[float]] | str:
+    """Make each call for several devices per process, with the first `each` devices; return what is left on them.
+
+    Where there are fewer devices, say so.
+    """
+    import cupy
+
+    if cupy.cuda.runtime.getDeviceCount() < each:
+        return f"they need {each} GPUs"
+    join(where, size, rank_here())
+    first = rank_here() * each
+
+    def arrays(make: Any, count: int = SMALL) -> list[Any]:
+        made = []
+        for i in range(each):
+            with cupy.cuda.Device(i):
+                made.append(cupy.full(count, make(first + i), cupy.float32))
+        return made
+
+    def rows(make: Any) -> list[list[Any]]:
+        return [list(row) for row in zip(*(arrays(lambda _, e=e: make(e)) for e in range(size * each)), strict=True)]
+
+    reduced, averaged, copied = arrays(float), arrays(float), arrays(float)
+    rooted, gathered, scattered = arrays(float), rows(lambda _: -1.0), arrays(lambda _: -1.0)
+    dist.all_reduce_multigpu(reduced)
+    dist.all_reduce_multigpu(averaged, dist.ReduceOp.AVG)
+    dist.broadcast_multigpu(copied, size - 1, src_tensor=each - 1)
+    dist.reduce_multigpu(rooted, 0, dst_tensor=each - 1)
+    dist.all_gather_multigpu(gathered, arrays(float))
+    dist.reduce_scatter_multigpu(scattered, rows(float))
+
+    def value(array: Any) -> float:
+        with array.device:  # CuPy computes nowhere else
+            return float(array.min()) if bool(array.min() == array.max()) else float("nan")
+
+    found = {
+        "all_reduce": reduced,
+        "average": averaged,
+        "broadcast": copied,
+        "reduce": rooted,
+        "all_gather": gathered[-1],
+        "reduce_scatter": scattered,
+    }
+    left = {name: [value(array) for array in each_array] for name, each_array in found.items()}
+    dist.destroy_process_group()
+    return left

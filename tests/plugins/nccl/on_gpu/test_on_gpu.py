@@ -80,3 +80,20 @@ def test_two_ranks_on_one_gpu_of_one_host_are_told_so(run: Run) -> None:
 
 def test_an_all_reduce_can_be_captured_in_a_graph(run: Run) -> None:
     assert run(1, programs.captured) == [[7.0] * 8]
+
+
+@pytest.mark.parametrize(("size", "each"), [(1, 1), (2, 1), (1, 2), (1, 4)])
+def test_the_calls_for_several_devices_have_every_device_as_a_member(run: Run, size: int, each: int) -> None:
+    members = size * each
+    total, last = float(sum(range(members))), members - 1.0
+    found = run(size, programs.over_devices, size, each)
+    if isinstance(found[0], str):
+        pytest.skip(found[0])
+    for rank, left in enumerate(found):
+        own = [float(rank * each + i) for i in range(each)]
+        assert left["all_reduce"] == [total] * each
+        assert left["average"] == [total / members] * each
+        assert left["broadcast"] == [last] * each
+        assert left["reduce"] == ([*own[:-1], total] if rank == 0 else own)
+        assert left["all_gather"] == [float(member) for member in range(members)]
+        assert left["reduce_scatter"] == [members * member for member in own]

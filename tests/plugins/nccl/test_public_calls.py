@@ -1,0 +1,34 @@
+"""Programs that use the public calls, in processes that have a stand-in for CuPy, and the double for NCCL."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import overhead
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("program", ["devices_program.py", "gpu_programs_on_host.py"])
+def test_a_program_does_what_it_says(program: str) -> None:
+    paths = [str(HERE), str(HERE.parents[1] / "fakes"), os.environ.get("PYTHONPATH", "")]
+    run = subprocess.run(
+        [sys.executable, str(HERE / program)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths).rstrip(os.pathsep)},
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert run.stdout == "done\n"
+
+
+def test_the_time_that_python_takes_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overhead, "CALLS", 20)
+    monkeypatch.setattr(overhead, "ROUNDS", 2)
+    assert all(0 < time_taken < 1e6 for time_taken in overhead.added_us().values())
