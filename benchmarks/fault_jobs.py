@@ -30,8 +30,8 @@ import rankwise_gloo_tcp.creation  # noqa: F401
 
 __all__ = ["Case", "Job", "free_port", "say"]
 
-#: One trial, which is run by calling it; it tells what was seen.
-Case = Callable[[], dict[str, Any]]
+#: One trial, or several at a time, which is run by calling it; it tells what was seen.
+Case = Callable[[], dict[str, Any] | list[dict[str, Any]]]
 
 Program = Callable[[int], None]
 

@@ -1,4 +1,4 @@
-"""Ranks that live but do not answer, a store that is gone, calls that do not fit, and deadlines."""
+"""Ranks that live but do not answer, a store that is gone, calls that do not fit, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 from fault_jobs import Case, Job, free_port, say
+from fault_late import WAITS
 
 import rankwise as dist
-from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
+from rankwise.errors import CollectiveMismatchError, DistError
 
-__all__ = ["confused", "interrupted", "late", "orphaned", "silent", "slow"]
+__all__ = ["confused", "interrupted", "orphaned", "silent", "slow"]
 
 _BEAT_S, _LIMIT_S = 0.2, 1.0
 _BEATS = {"RANKWISE_HEARTBEAT_S": str(_BEAT_S), "RANKWISE_HEARTBEAT_LIMIT_S": str(_LIMIT_S)}
@@ -233,70 +233,6 @@ def _confuse(transport: str, kind: str) -> dict[str, Any]:
     }
 
 
-_WAITS: dict[str, Callable[[float], object]] = {
-    "recv": lambda s: dist.recv(_f32(4), 1, timeout=s),
-    "all_reduce": lambda s: dist.all_reduce(_f32(4), timeout=s),
-    "large all_reduce": lambda s: dist.all_reduce(_f32(1 << 20), timeout=s),
-    "barrier": lambda s: dist.barrier(timeout=s),
-    "monitored_barrier": lambda s: dist.monitored_barrier(timeout=s),
-    "irecv": lambda s: dist.irecv(_f32(4), 1).wait(s),
-    "async all_reduce": lambda s: dist.all_reduce(_f32(4), async_op=True).wait(s),
-    "store": lambda s: dist.group.WORLD.get_group_store().get("never", timeout=s),
-    "new_group": lambda s: dist.new_group(timeout=s),
-    "init_process_group": lambda s: None,
-    "TCPStore": lambda s: dist.TCPStore("127.0.0.1", free_port(), timeout=s),
-}
-
-
-def late(trials: int, seed: int) -> Iterator[Case]:
-    """Wait in vain, with time-outs from 10 ms on; yield by how much each call outlasts its time-out."""
-    for transport in ("shm", "tcp"):
-        for call in _WAITS:
-            for timeout_s in (0.01, 0.1, 1.0):
-                for _ in range(trials):
-                    yield partial(_be_late, transport, call, timeout_s)
-
-
-def _be_late(transport: str, call: str, timeout_s: float) -> dict[str, Any]:
-    def timed(wait: Callable[[float], object]) -> None:
-        begin_s = time.monotonic()
-        try:
-            wait(timeout_s)
-        except DistTimeoutError as error:
-            say(heard=str(error), took_s=time.monotonic() - begin_s)
-
-    def begin(rank: int, size: int, port: int) -> None:
-        where = f"tcp://127.0.0.1:{port}"
-        if rank == 0:
-            with suppress(DistTimeoutError):  # what a first call imports is not what is timed
-                dist.init_process_group("gloo", f"tcp://127.0.0.1:{free_port()}", 0.5, size, rank)
-            timed(lambda s: dist.init_process_group("gloo", where, s, size, rank))
-        say(done=True)
-        time.sleep(timeout_s + 1)
-
-    def program(rank: int) -> None:
-        if call == "init_process_group":
-            return
-        dist.barrier()
-        if rank == 0:
-            timed(_WAITS[call])
-        say(done=True)
-        time.sleep(timeout_s + 1)
-
-    with Job(2, program, transport, begin=begin if call == "init_process_group" else None) as job:
-        job.wait_for("done", [0], timeout_s + 20)
-        heard = job.word(0, "heard")
-        crashed = [line for told in job.told for line in told if "crashed" in line]
-    return {
-        "call": call,
-        "transport": transport,
-        "timeout_s": timeout_s,
-        "over_s": float("inf") if heard is None else heard["took_s"] - timeout_s,
-        "text": "" if heard is None else heard["heard"],
-        "crashed": crashed,
-    }
-
-
 _PAUSES = ("recv", "all_reduce", "large all_reduce", "barrier", "monitored_barrier", "store", "new_group")
 
 
@@ -317,7 +253,7 @@ def _interrupt(transport: str, call: str) -> dict[str, Any]:
             time.sleep(20)
         say(ready=True)
         try:
-            _WAITS[call](20.0)
+            WAITS[call](20.0)
         except KeyboardInterrupt:
             say(heard=True)
             atexit._run_exitfuncs()

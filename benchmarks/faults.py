@@ -2,6 +2,7 @@
 
     python benchmarks/faults.py                       # everything, a few trials each
     python benchmarks/faults.py --only killed --trials 7
+    python benchmarks/faults.py --only late --timeouts 0.01 0.1 1 10
     python benchmarks/faults.py --sample 4 --patience 5 --json faults.json
 
 The ranks are forked from this process, on the machine it runs on; nothing is left behind.
@@ -19,6 +20,7 @@ from typing import Any
 
 import fault_cycles
 import fault_killing
+import fault_late
 import fault_standing
 from fault_jobs import Case
 
@@ -37,10 +39,11 @@ def main() -> int:
     for name, (cases, judge, trials) in SCENARIOS.items():
         if args.only and name not in args.only:
             continue
-        chosen = list(cases(args.trials or trials, args.seed))
+        more = {"timeouts_s": args.timeouts} if name == "late" else {}
+        chosen = list(cases(args.trials or trials, args.seed, **more))
         if args.sample:
             chosen = random.Random(args.seed).sample(chosen, min(args.sample, len(chosen)))
-        results[name] = [_run(name, number, case) for number, case in enumerate(chosen, 1)]
+        results[name] = [one for number, case in enumerate(chosen, 1) for one in _run(name, number, case)]
         told, fine = judge(results[name], args.patience)
         rows += told
         good = good and fine
@@ -211,7 +214,7 @@ def judge_parted(found: Found, patience: float) -> tuple[Rows, bool]:
 
 
 Judge = Callable[[Found, float], tuple[Rows, bool]]
-Cases = Callable[[int, int], Iterable[Case]]
+Cases = Callable[..., Iterable[Case]]
 
 #: How each scenario is run and judged, and how many trials it takes unless told otherwise.
 SCENARIOS: dict[str, tuple[Cases, Judge, int]] = {
@@ -224,7 +227,7 @@ SCENARIOS: dict[str, tuple[Cases, Judge, int]] = {
     "slow": (fault_standing.slow, judge_slow, 1),
     "orphaned": (fault_standing.orphaned, judge_orphaned, 2),
     "confused": (fault_standing.confused, judge_confused, 1),
-    "late": (fault_standing.late, judge_late, 1),
+    "late": (fault_late.late, judge_late, 1),
     "interrupted": (fault_standing.interrupted, judge_interrupted, 1),
 }
 
@@ -235,14 +238,23 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trials", type=int, help="trials of each case; a few by default")
     parser.add_argument("--sample", type=int, help="run only so many of a scenario's trials, chosen at random")
     parser.add_argument("--patience", type=float, default=1.0, help="factor for the times allowed, on a busy machine")
+    parser.add_argument(
+        "--timeouts",
+        type=float,
+        nargs="*",
+        default=fault_late.TIMEOUTS_S,
+        metavar="S",
+        help="the time-outs of `late`, in seconds; from 5 s on all calls wait at the same time",
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the random victims and moments")
     parser.add_argument("--json", metavar="FILE", help="write every trial there")
     return parser.parse_args()
 
 
-def _run(name: str, number: int, case: Case) -> dict[str, Any]:
+def _run(name: str, number: int, case: Case) -> Found:
     print(f"\r{name} {number} ", end="", file=sys.stderr)
-    return case()
+    found = case()
+    return found if isinstance(found, list) else [found]
 
 
 def _quantile(values: list[float], share: float) -> float:

@@ -16,10 +16,10 @@ from typing import Any
 from uuid import uuid4
 
 from rankwise.deadline import Deadline
-from rankwise.errors import DistTimeoutError, RendezvousError
+from rankwise.errors import DistError, DistTimeoutError, RendezvousError
 from rankwise.store import Store
 
-__all__ = ["meet", "process_space", "started_at", "wait_for"]
+__all__ = ["meet", "process_space", "started_at", "to_be_told", "wait_for"]
 
 _FINE = "ok"
 _LATE = "did not come within"
@@ -49,15 +49,17 @@ def meet(
         RendezvousError: Two processes claim one rank, or two configurations differ; the same text on all ranks.
         DistTimeoutError: Some have not come; they are named, on all ranks that have.
 
-    Whoever hosts the store must not leave after an error before the counter "told" has reached the counter "come".
+    Whoever hosts the store must not leave after an error before `to_be_told` have heard of it, by the counter "told".
     """
     card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "call": uuid4().hex, "config": dict(config)}
-    card |= {"space": process_space(), "started": started_at(os.getpid())}
+    card |= {"space": process_space(), "started": started_at(os.getpid()), "count": len(ranks)}
     mine = json.dumps(card, sort_keys=True)
-    problem = _differences(what, json.loads(store.compare_set("config", "", mine)), card)
+    first = json.loads(store.compare_set("config", "", mine))
+    problem = _differences(what, first, card)
     if problem is None:
         problem = _duplicate(what, json.loads(store.compare_set(f"rank/{rank}", "", mine)), card)
     if problem is not None:  # to be written before this rank is counted: the last to come finds all well otherwise
+        store.compare_set("fewest", "", str(min(first.get("count", len(ranks)), len(ranks))))
         store.compare_set("verdict", "", problem)
     if store.add("come", 1) == len(ranks):
         store.compare_set("verdict", "", _FINE)
@@ -67,6 +69,17 @@ def meet(
     if verdict != _FINE:
         store.add("told", 1)
         raise (DistTimeoutError if _LATE in verdict else RendezvousError)(verdict)
+
+
+def to_be_told(store: Store, ranks: Sequence[int], error: DistError) -> int:
+    """Return how many will hear of an error of `meet`.
+
+    Those that have not come in time will not come; but a contradiction is found before all have come. Where it is about
+    how many they are, the fewest come at least, and nobody waits for more.
+    """
+    if isinstance(error, DistTimeoutError):
+        return store.add("come", 0)
+    return int(store.peek("fewest") or len(ranks))
 
 
 def wait_for(store: Store, counter: str, count: int, deadline: Deadline) -> bool:

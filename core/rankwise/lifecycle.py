@@ -21,11 +21,11 @@ from rankwise.errors import (
     DistTimeoutError,
     RendezvousError,
 )
-from rankwise.handshake import meet, wait_for
+from rankwise.handshake import meet, to_be_told, wait_for
 from rankwise.joining import join
 from rankwise.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.registry import registry
-from rankwise.store import PrefixStore, Store
+from rankwise.store import FileStore, PrefixStore, Store
 from rankwise.version import __version__
 from rankwise.world import World, current
 
@@ -43,7 +43,7 @@ __all__ = [
 #: Long, as in torch: a dead peer is noticed at once, and a slow one is no error.
 DEFAULT_TIMEOUT_S = 1800.0
 
-#: How long the host of the store stays for others that are still making a group with it, or have yet to hear why not.
+#: How long whoever keeps the store stays for others that are still making a group with it, or have yet to hear why not.
 _STAY_S = 3.0
 _MADE = "ok"
 
@@ -199,15 +199,15 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
             meet(place, plan.global_rank, participants, _terms(plan), what, deadline, _tell_more(world))
     except (DistNetworkError, DistStoreError) as error:
         if plan.name == "default":
-            raise
+            if plan.global_rank == 0 or not hasattr(world.owned_store, "is_master"):
+                raise
+            raise type(error)(f"{what}: rank 0, which served the store, is gone: {error}") from error
         raise DistStoreError(
             f"{what}: the store of the job is gone, perhaps with the rank that hosted it: {error}"
         ) from error
     except (RendezvousError, DistTimeoutError) as error:
-        # Those that have not come in time will not come; but a contradiction is found before all have come.
         with contextlib.suppress(DistError):
-            count = place.add("come", 0) if isinstance(error, DistTimeoutError) else len(participants)
-            world.stay_for.append((place, "told", count))
+            world.stay_for.append((place, "told", to_be_told(place, participants, error)))
         raise
 
 
@@ -319,10 +319,16 @@ def _release(world: World) -> None:
     if world.watcher is not None:
         world.watcher.stop()
     if world.owned_store is not None:
-        if getattr(world.owned_store, "is_master", False):
+        if _is_needed_by_others(world):
             _stay(world.stay_for)
         world.owned_store.close()
     world.reset()
+
+
+def _is_needed_by_others(world: World) -> bool:
+    """Tell whether ranks that come late would miss this one: it serves the store, or they would begin the file anew."""
+    late_for_file = isinstance(world.owned_store, FileStore) and world.default is None
+    return late_for_file or getattr(world.owned_store, "is_master", False)
 
 
 def _stay(stay_for: Sequence[tuple[Store, str, int]]) -> None:

@@ -76,6 +76,12 @@ class FlightRecorder:
         made = self.trails[name] = Trail(self, name, description, ranks)
         return made
 
+    def clear(self) -> None:
+        """Forget all, and so all that entries and trails keep alive of each other, and of the groups."""
+        self.entries.clear()
+        for trail in list(self.trails.values()):
+            trail.begun = trail.ended = trail.message_begun = trail.message_ended = None
+
 
 class Trail:
     """What this rank has begun and finished on one group."""

@@ -123,6 +123,8 @@ def _meet(host: str, port: int, rank: int, timeout_s: float) -> Store:
     deadline = Deadline(timeout_s)
     try:
         return TCPStore(host, port, is_master=rank == 0, timeout=timeout_s)
+    except DistTimeoutError as error:
+        raise DistTimeoutError(f"{error}, where rank 0 is to serve the store") from error
     except DistNetworkError as error:
         if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
             raise

@@ -56,6 +56,7 @@ class World:
         left = self.left
         if self.joined is not None:
             left[self.joined[0]] = self.joined[1]
+        self.recorder.clear()
         self.__init__(left=left, left_marks=self.left_marks)  # type: ignore[misc]
 
 

@@ -99,6 +99,17 @@ def test_a_failure_ends_all_nodes_with_its_exit_code(cluster: Cluster) -> None:
     assert "these are the last words" in ends[0][2]
 
 
+def test_how_a_rank_was_killed_is_told_on_all_nodes(cluster: Cluster) -> None:
+    """Its own node's launcher alone has seen it, if nothing else of the job runs there."""
+    (cluster.folder / "die.py").write_text(
+        "import os, signal\nif os.environ['RANK'] == '1':\n    os.kill(os.getpid(), signal.SIGKILL)\nsignal.pause()"
+    )
+    ends = cluster.finish(cluster.start(0, "die.py"), cluster.start(1, "die.py"))
+    assert [code for code, _, _ in ends] == [137, 137], ends
+    for _, _, err in ends:
+        assert "rank 1 failed first: killed by SIGKILL (signal 9)" in err
+
+
 def test_a_failure_after_the_end_of_another_node_counts_there_too(cluster: Cluster) -> None:
     """And all nodes start again together."""
     (cluster.folder / "late.py").write_text(

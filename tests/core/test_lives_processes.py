@@ -1,19 +1,27 @@
 """The life of a world, over real processes and every way to meet, with the third-party example as backend."""
 
+import gc
 import importlib.util
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
 import time
+import weakref
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import rankwise as dist
+from rankwise import handshake
+from rankwise.deadline import Deadline
 from rankwise.registry import registry
 from rankwise.testing import RankPool
+from rankwise.world import current
 
 MESH = Path(__file__).parents[1] / "third_party" / "src" / "rankwise_mesh" / "__init__.py"
 
@@ -83,6 +91,27 @@ def test_worlds_begin_and_end_again_and_again_at_one_address(pool, scheme, tmp_p
         assert all(map(int.__le__, after, before))
 
 
+def live_without_a_garbage_collector(address):
+    """Return what of a life is still there once it has ended."""
+    use_mesh()
+    rank, size = rank_and_size()
+    gc.disable()
+    try:
+        dist.init_process_group("mesh", init_method=address, rank=rank, world_size=size, timeout=30)
+        total()
+        world = current()
+        held = {name: weakref.ref(getattr(world, name)) for name in ("default", "owned_store", "recorder", "watcher")}
+        dist.destroy_process_group()
+        return [name for name, thing in held.items() if thing() is not None]
+    finally:
+        gc.enable()
+
+
+def test_no_part_of_a_life_waits_for_the_garbage_collector(pool):
+    address = f"tcp://127.0.0.1:{free_port()}"
+    assert pool.run(live_without_a_garbage_collector, address) == [[]] * 4
+
+
 def meet_in_the_environment(port):
     use_mesh()
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
@@ -132,6 +161,68 @@ def test_world_sizes_that_disagree_are_named_to_all(pool):
     for kind, text, _ in pool.run(init_as, address, [0, 1, 2, 3], [4, 4, 4, 5], 10.0):
         assert kind == "RendezvousError"
         assert "world_size is 4 for" in text or "world_size is 5 for" in text
+
+
+def begin_with_a_dying_rank(address, victim, has_come, absent=()):
+    """Let a rank die before it comes, or once all but the absent have come and wait; return what the others hear."""
+    use_mesh()
+    rank, size = rank_and_size()
+    if rank in absent:
+        return None
+    if rank == victim and not has_come:
+        os._exit(3)
+    if rank == victim:
+        handshake._verdict = partial(die_once_they_have_come, size - len(absent))
+    began = time.monotonic()
+    with pytest.raises(dist.DistError) as caught:
+        dist.init_process_group("mesh", init_method=address, rank=rank, world_size=size, timeout=20 if has_come else 1)
+    assert not dist.is_initialized()
+    return type(caught.value).__name__, str(caught.value), time.monotonic() - began
+
+
+def die_once_they_have_come(count, store, *_):
+    handshake.wait_for(store, "come", count, Deadline(20))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_rank_that_dies_before_it_comes_is_named_by_the_time_out(pool):
+    address = f"tcp://127.0.0.1:{free_port()}"
+    told = [t for t in pool.run(begin_with_a_dying_rank, address, 2, False, doomed=[2]) if t]
+    assert len(told) == 3
+    for kind, text, took_s in told:
+        assert (kind, text) == ("DistTimeoutError", "init_process_group: rank 2 of 4 did not come within 1 s")
+        assert took_s < 5
+
+
+def test_a_rank_0_that_dies_before_it_comes_is_named_by_the_time_out(pool):
+    address = f"tcp://127.0.0.1:{free_port()}"
+    told = [t for t in pool.run(begin_with_a_dying_rank, address, 0, False, doomed=[0]) if t]
+    assert len(told) == 3
+    for kind, text, took_s in told:
+        assert kind == "DistTimeoutError"
+        assert re.search(r"nobody listens there \(for \S+ s\), where rank 0 is to serve the store$", text), text
+        assert took_s < 5
+
+
+def test_a_rank_that_dies_while_all_wait_for_another_is_named_at_once(pool):
+    address = f"tcp://127.0.0.1:{free_port()}"
+    told = [t for t in pool.run(begin_with_a_dying_rank, address, 2, True, [3], doomed=[2]) if t]
+    assert len(told) == 2
+    for kind, text, took_s in told:
+        assert kind == "RendezvousError"
+        # Where its parent has been told of the end already, only that is known.
+        assert re.search(r": rank 2 on \S+ is gone: its process (was killed by SIGKILL|has ended)$", text), text
+        assert took_s < 10  # the time-out is 20 s
+
+
+def test_a_rank_0_that_dies_while_all_wait_for_another_is_named_at_once(pool):
+    address = f"tcp://127.0.0.1:{free_port()}"
+    told = [t for t in pool.run(begin_with_a_dying_rank, address, 0, True, [3], doomed=[0]) if t]
+    assert len(told) == 2
+    for kind, text, took_s in told:
+        assert kind == "DistNetworkError"
+        assert text.startswith("init_process_group: rank 0, which served the store, is gone: "), text
+        assert took_s < 10
 
 
 def leave_early(port):

@@ -33,6 +33,8 @@ __all__ = ["Attempt", "Outcome"]
 _STOP_GRACE_S = 0.5
 #: A rank that fell over because another was gone may be noticed before that other is.
 _ROOT_CAUSE_S = 0.3
+#: For so long other ranks can read how one has ended, which they notice when the launcher does.
+_READABLE_S = 0.5
 #: What ranks have started and left running may end by itself for so long, then gets SIGTERM, then SIGKILL.
 _LEFTOVER_S = 0.5
 #: If a rank has ended well and others run on for so long, that is told: they may be waiting for it.
@@ -180,6 +182,7 @@ class Attempt:
             os.close(descriptor)
         if not worker.poll():
             return
+        self._after(_READABLE_S, worker.bury)
         if not worker.group_is_there():
             self._guard.discard(worker.pid)
         if worker.exit_code == 0 and not self._one_is_done and not self._all_ended():

@@ -124,16 +124,31 @@ class Worker:
 
     def poll(self) -> bool:
         """Note whether the process has ended; return whether it just has."""
-        if self.exit_code is not None or self.process.poll() is None:
+        if self.exit_code is not None:
             return False
-        self.exit_code = self.process.returncode
+        self.exit_code = self._status()
+        if self.exit_code is None:
+            return False
         self.ended_at = time.monotonic()
         return True
+
+    def _status(self) -> int | None:
+        """Return the exit code if the process has ended, without letting go of it."""
+        if self.process.returncode is not None:
+            return self.process.returncode
+        end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if end is None:
+            return None
+        return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+
+    def bury(self) -> None:
+        """Let go of a process that has ended; nobody can read how it did any more, before Linux 6.15."""
+        self.process.poll()
 
     def signal(self, number: int) -> None:
         """Send a signal to the process and all of its group."""
         if self._group_is_there:
-            self.stopped = self.stopped or self.process.poll() is None
+            self.stopped = self.stopped or self._status() is None
             try:
                 os.killpg(self.pid, number)
             except ProcessLookupError:

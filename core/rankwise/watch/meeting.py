@@ -22,6 +22,7 @@ class Meeting:
         if error.rank in self._ranks and self._broken is None:
             self._broken = error
             with suppress(DistError):
+                self._place.compare_set("fewest", "", str(len(self._ranks) - 1))  # nobody stays to tell the dead
                 self._place.compare_set("verdict", "", f"{self._what}{error}")
 
     def look(self) -> None:

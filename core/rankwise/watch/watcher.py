@@ -31,10 +31,10 @@ __all__ = ["Watcher"]
 
 #: How long an operation that is late waits for what the others say.
 _ASK_S = 0.03
-#: And one that has failed, which has no deadline to keep.
-_ASK_FAILED_S = 0.15
+#: And one that has failed, which has no deadline to keep: on a busy machine a verdict takes a few hundred milliseconds.
+_ASK_FAILED_S = 0.5
 #: A connection ends a little before its process does.
-_END_S = 0.05
+_END_S = 0.1
 #: What one request to the store may take.
 _STORE_S = 1.0
 #: How long the host of the store stays after a verdict, so that all can read it.
@@ -139,6 +139,7 @@ class Watcher(Background):
     def farewell(self) -> None:
         """Tell the others that this rank goes in good order."""
         self._processes.close()
+        del self._log  # which calls this object: the two would stay until the garbage collector comes
         if self._world.groups:  # else it has never come so far, and the store may not even be there
             self._beats.give(self._progress(), left=True)
 
@@ -230,10 +231,17 @@ class Watcher(Background):
                 card = self._cards.peek(f"rank/{ranks[0]}")
                 cards = [] if card is None else [card]
             for rank, card in zip(ranks, cards, strict=False):
-                descriptor = self._processes.add(rank, json.loads(card))
-                if descriptor is not None:
-                    self.hear(descriptor, partial(self._ended, rank))
+                self._meet(rank, json.loads(card))
         return self._processes
+
+    def _meet(self, peer: int, card: Mapping[str, Any]) -> None:
+        """Begin to watch the process of a rank, which may have ended between its coming and now."""
+        is_new = peer not in self._processes.hosts
+        descriptor = self._processes.add(peer, card)
+        if descriptor is not None:
+            self.hear(descriptor, partial(self._ended, peer))
+        elif is_new and self._processes.end_of(peer) is not None:
+            self._ended(peer)
 
     def _doubt_host(self, progress: dict[str, Any]) -> None:
         """Give up the groups that wait while the rank that hosts the store stands still, and the store with it."""

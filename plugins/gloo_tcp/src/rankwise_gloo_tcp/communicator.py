@@ -83,7 +83,7 @@ class GlooCommunicator(NetworkCommunicator):
         try:
             self.engine.close()
         finally:
-            board, self.board, self.prepared = self.board, None, None
+            board, self.board, self.prepared, self._opening = self.board, None, None, None
             self.engine.on_abort = None
             if board is not None:
                 board.close()

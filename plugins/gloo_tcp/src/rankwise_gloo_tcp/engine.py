@@ -146,3 +146,15 @@ class Engine(Traffic):
             self._poller.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
+            # What is called from here holds the communicator, which holds this: only the garbage collector would come.
+            self._handlers.clear()
+            self.pipes = []
+            self._given_up, self._on_failure = _nothing, _unheard
+
+
+def _nothing() -> None:
+    """Say that no rank has given the group up."""
+
+
+def _unheard(error: DistError) -> None:
+    """Take a failure that comes after the end."""

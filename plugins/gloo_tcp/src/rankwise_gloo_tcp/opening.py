@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from rankwise.arrays import as_bytes
 from rankwise.deadline import Deadline
 from rankwise.tags import FINGERPRINT_TAG
 from rankwise_gloo_tcp.streams import wait_for
@@ -69,5 +72,5 @@ class Opening:
 
     def _make_rooms(self) -> dict[int, memoryview]:
         # Pages that no message has reached yet take no memory.
-        self._rooms = {peer: memoryview(bytearray(_RECORD_NBYTES + INLINE_NBYTES)) for peer in self._others}
+        self._rooms = {peer: as_bytes(np.zeros(_RECORD_NBYTES + INLINE_NBYTES, np.uint8)) for peer in self._others}
         return self._rooms

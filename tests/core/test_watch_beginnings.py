@@ -1,0 +1,43 @@
+"""The watcher while ranks meet: a process that has ended before anyone could watch it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from rankwise.handshake import process_space, started_at
+from rankwise.store import HashStore, PrefixStore
+from rankwise.watch.watcher import Watcher
+from rankwise.world import World
+
+PATIENCE_S = 10.0
+
+pytestmark = pytest.mark.skipif(
+    platform.system() != "Linux" or not hasattr(os, "pidfd_open"), reason="this system has no descriptors of processes"
+)
+
+
+def card_of_an_ended_process() -> str:
+    """Return what a rank has told of itself whose parent has been told of its end already."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    card = {"host": "node7", "pid": child.pid, "space": process_space(), "started": started_at(child.pid)}
+    child.communicate(b"\n", timeout=PATIENCE_S)
+    return json.dumps(card)
+
+
+def test_a_rank_that_has_come_and_ended_before_it_was_looked_at_is_named() -> None:
+    store = HashStore()
+    store.set("meet/rank/1", card_of_an_ended_process())
+    place = PrefixStore("meet", store)
+    watcher = Watcher(World(), store, 0, 3, dict)  # rank 2 has yet to come
+    try:
+        with watcher.meeting(place, (0, 1, 2), "making group 'dp': "):
+            said = place.get("verdict", timeout=PATIENCE_S)
+    finally:
+        watcher.stop()
+    assert said == b"making group 'dp': rank 1 on node7 is gone: its process has ended"

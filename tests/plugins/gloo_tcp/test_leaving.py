@@ -1,0 +1,32 @@
+"""What is left of a group that was destroyed, before the garbage collector comes: nothing."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+
+import rankwise as dist
+from rankwise.testing import RankPool
+
+
+def live_without_a_garbage_collector() -> list[str]:
+    """Return what of a group is still there once it has ended."""
+    gc.disable()
+    try:
+        dist.init_process_group("gloo", timeout=30)
+        dist.all_reduce(np.ones(100))
+        dist.all_reduce(np.ones(100), async_op=True).wait()
+        dist.barrier()
+        [communicator] = dist.group.WORLD.communicators()
+        held = {"communicator": weakref.ref(communicator), "engine": weakref.ref(communicator.engine)}
+        del communicator
+        dist.destroy_process_group()
+        return [name for name, thing in held.items() if thing() is not None]
+    finally:
+        gc.enable()
+
+
+def test_a_group_that_is_destroyed_does_not_wait_for_the_garbage_collector(pool: RankPool) -> None:
+    assert pool.run(live_without_a_garbage_collector) == [[]] * 3
