@@ -71,8 +71,11 @@ def main() -> None:
     # A meeting without a comparison posts too.
     compared = least(lambda: shared.exchange(1, call.about(0), deadline)) - least(lambda: shared.meet(deadline))
     at_board = sum(parts.values())
+    trail = group.trail
+    recorded = least(lambda: (trail.begin("all_reduce", array), trail.end()))
     print(f"all_reduce of 8 bytes, without waiting:       {public:.1f} us")
     print(f"  public call, with the flight recorder:      {public - method:.1f}")
+    print(f"    flight recorder:                          {recorded:.1f}")
     print(f"  finding the prepared call:                  {find:.1f}")
     print(f"  order, deadline, errors:                    {method - find - at_board:.1f}")
     print(f"  at the board:                               {at_board:.1f}")
