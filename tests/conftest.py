@@ -1,8 +1,14 @@
 """What all tests share."""
 
+import signal
+
 import pytest
 
 from rankwise.world import World, use
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has its background jobs ignore interrupts, and so would all that the tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
