@@ -74,7 +74,7 @@ def work(folder: str) -> None:
     if rank < 2:
         write(folder, f"worked{rank}", {"times": times, "before": before, "after": holding()})
     else:
-        wait_for(folder, "knock")
+        wait_for(folder, "knock", 3600)
     # Only now does the third rank connect to the others, while strangers are at the door.
     began = time.monotonic()
     dist.all_reduce(array)
@@ -165,7 +165,7 @@ def attack(ports: list[int], count: int, rate: float, chance: random.Random) -> 
     came: Counter[str] = Counter()
     let_in = 0
     visitors: dict[int, Visitor] = {}
-    order: deque[int] = deque()
+    order: deque[tuple[int, Visitor]] = deque()
     poller = select.poll()
     began = time.monotonic()
 
@@ -186,7 +186,7 @@ def attack(ports: list[int], count: int, rate: float, chance: random.Random) -> 
             visitor = Visitor(chance.choice(ports), chance.choice(KINDS), chance)
             came[visitor.kind] += 1
             visitors[visitor.sock.fileno()] = visitor
-            order.append(visitor.sock.fileno())
+            order.append((visitor.sock.fileno(), visitor))
             poller.register(visitor.sock, select.POLLIN | (select.POLLOUT if visitor.first else 0))
         for fd, _ in poller.poll(10):
             visitor = visitors[fd]
@@ -195,8 +195,10 @@ def attack(ports: list[int], count: int, rate: float, chance: random.Random) -> 
             else:
                 poller.modify(fd, select.POLLIN)
         now = time.monotonic()
-        while order and (order[0] not in visitors or now - visitors[order[0]].since > PATIENCE_S):
-            leave(order.popleft())
+        while order and (visitors.get(order[0][0]) is not order[0][1] or now - order[0][1].since > PATIENCE_S):
+            fd, visitor = order.popleft()
+            if visitors.get(fd) is visitor:  # the descriptor may be another's by now
+                leave(fd)
         yield came, let_in
 
 
@@ -256,7 +258,7 @@ def measure(count: int, rate: float, seed: int) -> dict[str, Any]:
         ports = [*wait_for(folder, "ports0"), *wait_for(folder, "ports1"), wait_for(folder, "store")]
         time.sleep(CALM_S)
         decoy_at = time.monotonic()
-        for _ in attack([decoy], count // 4, rate, chance):
+        for _ in attack([decoy], min(count // 4, 5000), rate, chance):
             pass
         began = knocked_at = time.monotonic()
         come, let_in = Counter[str](), 0

@@ -72,6 +72,23 @@ def small_messages_outlive_their_sender() -> None:
     end()
 
 
+def of_all_kinds() -> str:
+    """Make some calls of each kind, small and large."""
+    rank, size = begin()
+    for count in (1, 300_000):
+        array = np.full(count, rank + 1.0)
+        dist.all_reduce(array)
+        assert (array == size * (size + 1) / 2).all()
+        dist.all_reduce(array, async_op=True).wait()  # type: ignore[union-attr]
+        dist.broadcast(array, 1)
+        sending = dist.isend(array, (rank + 1) % size)
+        dist.recv(np.empty_like(array), (rank - 1) % size)
+        sending.wait()
+        dist.barrier()
+    end()
+    return "right"
+
+
 def order_and_tags() -> list[list[int]]:
     rank, size = begin()
     got: list[list[int]] = []

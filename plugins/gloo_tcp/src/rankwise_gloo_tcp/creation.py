@@ -46,7 +46,7 @@ def create(context: Context) -> GlooCommunicator:
     key = secret.load()
     transport = _transport()
     listeners: list[tuple[socket.socket, bool]] = []
-    board_listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    board_listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         chosen = selection.load(context.options)
         card = _listen(context, transport, key is not None, listeners, deadline, board_listener)
@@ -140,7 +140,7 @@ def _listen(
     port = 0
     if transport != "tcp" and _has_unix():
         unix = f"rankwise-{secrets.token_hex(16)}"
-        near = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        near = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listeners.append((near, True))
         near.bind("\0" + unix)
         near.listen(_BACKLOG)
@@ -153,7 +153,7 @@ def _listen(
         chosen = _local_address(context.store, has_secret, deadline)
         if has_secret or interface.is_loopback(chosen):
             family = socket.AF_INET6 if ":" in chosen else socket.AF_INET
-            far = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+            far = socket.socket(family, socket.SOCK_STREAM)
             listeners.append((far, False))
             far.bind((chosen, 0))
             far.listen(_BACKLOG)

@@ -77,7 +77,7 @@ class Dial(_Joining):
 
     def __init__(self, engine: Links, peer: int, card: Card, near: bool) -> None:
         family = socket.AF_UNIX if near else socket.AF_INET6 if ":" in card.address else socket.AF_INET
-        super().__init__(engine, socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC))
+        super().__init__(engine, socket.socket(family, socket.SOCK_STREAM))
         self.sock.setblocking(False)
         self.peer, self.near = peer, near
         self._to = "\0" + card.unix if near else (card.address, card.port)

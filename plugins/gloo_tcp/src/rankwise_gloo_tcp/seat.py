@@ -71,7 +71,9 @@ class Seat:
         self._poller = make_poller()
         self._handlers: dict[int, Handler] = {}
         self._masks: dict[int, int] = {}
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_read, self._wake_write = os.pipe()
+        for descriptor in (self._wake_read, self._wake_write):
+            os.set_blocking(descriptor, False)
         self._poller.register(self._wake_read, READ)
         self._handlers[self._wake_read] = self._woken
 
