@@ -35,7 +35,7 @@ _FEW = 4
 
 def output_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
     """Return `value` as an array that can be written in place: C-contiguous and writable."""
-    if type(value) is np.ndarray and value.flags.carray:
+    if type(value) is np.ndarray and value.flags.carray:  # almost always: one look, which each call pays for
         return value
     array = value if type(value) is np.ndarray else _shared(group, op, name, value)
     if array.flags.c_contiguous and getattr(array.flags, "writeable", True):
