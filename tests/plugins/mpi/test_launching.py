@@ -67,15 +67,19 @@ def test_sigterm_ends_all_ranks(clean_environment, tmp_path):
         "import os, rankwise as dist, signal\n"
         "dist.init_process_group('mpi', timeout=20)\n"
         "dist.barrier()\n"
-        "print(os.getpid(), flush=True)\n"
+        # One write a line: what an unbuffered print writes in two may come between what another rank prints.
+        "os.write(1, b'%d\\n' % os.getpid())\n"
         "signal.pause()\n"
     )
     command = [*RUN, "-n", "2", str(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment()) as job:
-        assert job.stdout is not None
-        ranks = [os.pidfd_open(int(job.stdout.readline())) for _ in range(2)]
-        job.send_signal(signal.SIGTERM)
-        assert job.wait(timeout=20) != 0
+        try:
+            assert job.stdout is not None
+            ranks = [os.pidfd_open(int(job.stdout.readline())) for _ in range(2)]
+            job.send_signal(signal.SIGTERM)
+            assert job.wait(timeout=20) != 0
+        finally:
+            job.kill()
     for rank in ranks:
         assert select.select([rank], [], [], 10)[0], "a rank has outlived its launcher"
         os.close(rank)
