@@ -63,16 +63,9 @@ class Engine(Traffic):
         if self.failure is not None or self._closed:
             return
         self.failure = error
-        receives, arrivals = self.matching.clear()
-        requests = [*receives, *self._outgoing.values(), *self._awaited.values()]
-        requests += [arrival.local for arrival in arrivals if arrival.local is not None]
-        requests += self._claims.values()
-        self._claims.clear()
-        requests += self._orphans
-        self._orphans.clear()
-        requests += [receive for _, receive in list(self._jobs)]
+        requests = [*self._drop_receives(), *self._outgoing.values(), *self._orphans]
         self._outgoing.clear()
-        self._awaited.clear()
+        self._orphans.clear()
         text = notice(error, self.names[self.rank])
         if self.on_abort is not None:
             self.on_abort(error)

@@ -10,7 +10,7 @@ from rankwise.deadline import Timeout, seconds
 from rankwise.work import FutureWork, Work
 
 if TYPE_CHECKING:
-    from rankwise_gloo_tcp.traffic import Traffic
+    from rankwise_gloo_tcp.receiving import Receiving
 
 __all__ = ["Request"]
 
@@ -27,7 +27,7 @@ class Request(FutureWork):
         done: Whether it has ended. Set last.
     """
 
-    def __init__(self, engine: Traffic, buffer: memoryview, peer: int | None, tag: int) -> None:
+    def __init__(self, engine: Receiving, buffer: memoryview, peer: int | None, tag: int) -> None:
         # A `Future` costs more than a small message: it is made when somebody asks for it.
         self.engine, self.buffer, self.peer, self.tag = engine, buffer, peer, tag
         self.done = False

@@ -9,13 +9,27 @@ from typing import NamedTuple
 from rankwise.errors import DistError, GroupAbortedError, ProtocolError
 from rankwise.watch.verdict import pack, unpack
 
-__all__ = ["COUNTED", "HEADER_NBYTES", "MAX_NOTICE_NBYTES", "Header", "Kind", "notice", "parse", "read_notice"]
+__all__ = [
+    "COLLECTIVE_TAGS",
+    "COUNTED",
+    "HEADER_NBYTES",
+    "MAX_NOTICE_NBYTES",
+    "READABLE",
+    "Header",
+    "Kind",
+    "notice",
+    "parse",
+    "read_notice",
+]
 
 _HEADER = struct.Struct("<BBHIQQQ")
 HEADER_NBYTES = _HEADER.size
 
 #: Longest text of the frame that gives a group up.
 MAX_NOTICE_NBYTES = 4000
+
+#: From this tag on messages belong to collectives, which wait for each of them.
+COLLECTIVE_TAGS = 1 << 30
 
 #: Flag of an offer whose bytes the receiver may read from the sender's memory.
 READABLE = 1
