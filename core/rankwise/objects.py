@@ -206,16 +206,21 @@ def _room(pg: ProcessGroup, nbytes: int) -> Array:
 
 
 def _on_device(pg: ProcessGroup, array: Array) -> Array:
-    """Move a host array to where the group's backend takes arrays."""
+    """Move a host array to where the group's backend takes arrays: the device that the program has named, or else the
+    current one."""
     if "cpu" in pg.config.device_backend_map:
         return array
     import cupy
 
-    return cupy.asarray(array)
+    with cupy.cuda.Device(pg.communicators()[0].context.device_index):
+        return cupy.asarray(array)
 
 
 def _on_host(array: Array) -> Any:
-    return array if type(array) is np.ndarray else array.get()
+    if type(array) is np.ndarray:
+        return array
+    with array.device:  # whose current stream is the one that waits for the collective
+        return array.get()
 
 
 def _sized(pg: ProcessGroup, op: str, name: str, objects: Any) -> None:

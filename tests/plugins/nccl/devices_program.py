@@ -12,6 +12,7 @@ import rankwise as dist
 from rankwise.errors import CollectiveMismatchError
 from rankwise.registry import registry
 from rankwise.testing import local_world
+from rankwise.world import current
 
 
 def on(device: int, *values: float, dtype: Any = np.float32) -> Any:
@@ -100,6 +101,19 @@ def different_numbers_of_devices() -> str:
     return text
 
 
+def objects_travel_on_the_named_device(store: dist.Store) -> None:
+    """Exchange objects while the current device is not the one that `device_id` names."""
+    me = dist.get_rank()
+    dist.destroy_process_group()
+    dist.init_process_group("nccl", store=store, rank=me, world_size=2, device_id=1, timeout=20)
+    found: list[Any] = [None, None]
+    dist.all_gather_object(found, {"rank": me})
+    assert found == [{"rank": 0}, {"rank": 1}]
+    group = current().default
+    assert group is not None
+    assert group.communicators()[0]._all.devices() == [1]  # type: ignore[attr-defined]
+
+
 if __name__ == "__main__":
     registry.register(nccl_on_host.rankwise_backend(), replace=True)
     with local_world(2, backend="nccl", timeout=20) as world:
@@ -111,4 +125,5 @@ if __name__ == "__main__":
             mistakes_are_named_before_anything_moves,
         ):
             world.run(program)
+        world.run(objects_travel_on_the_named_device, dist.HashStore())
     print("done")
