@@ -29,7 +29,9 @@ _REACH_AFTER_S = 0.05
 _LEAST_SPIN = 1 / 16
 #: Steady traffic must not keep time-outs and the deaths of third ranks from being noticed.
 _LONGEST_SPIN_S = 0.02
-_THREAD_TICK_S = 0.001
+#: How often the thread looks whether anybody still moves the messages; while somebody does ever more seldom, as each
+#: look takes the interpreter from the program's threads.
+_THREAD_TICK_S, _LONGEST_TICK_S = 0.001, 0.008
 _THREAD_TICKS = 20
 
 Handler = Callable[[int], None]
@@ -67,7 +69,7 @@ class Seat:
         #: Whether something may have to be sent that nobody waits for.
         self._held_up = False
         self._thread: threading.Thread | None = None
-        self._ticking = self._closed = False
+        self._ticking = self._napping = self._closed = False
         self._poller = make_poller()
         self._handlers: dict[int, Handler] = {}
         self._masks: dict[int, int] = {}
@@ -196,7 +198,7 @@ class Seat:
         with self.lock:
             self._seated = False
             self._callers -= 1
-            if self._held_up and self._has_work():
+            if self._held_up and not self._ticking and self._has_work():
                 self._need_thread()
             if self._followers:
                 self._changed.notify_all()
@@ -265,12 +267,12 @@ class Seat:
             self._thread = threading.Thread(target=serve, args=(self._serve,), name="rankwise gloo", daemon=True)
             self._ticking = True
             self._thread.start()
-        elif not self._ticking:
-            self._ticking = True
+        elif not self._ticking or self._napping:
+            self._ticking, self._napping = True, False
             self._changed.notify_all()
 
     def _serve(self) -> None:
-        idle = 0
+        idle, tick_s = 0, _THREAD_TICK_S
         while True:
             with self.lock:
                 if self._closed:
@@ -283,10 +285,13 @@ class Seat:
                         self._ticking, idle = False, 0
                         self._changed.wait()
                     else:
-                        self._changed.wait(_THREAD_TICK_S)
+                        tick_s = min(2 * tick_s, _LONGEST_TICK_S) if busy else _THREAD_TICK_S
+                        self._napping = tick_s > _THREAD_TICK_S
+                        self._changed.wait(tick_s)
+                        self._napping = False
                     continue
                 self._seated = self._thread_seated = True
-            idle = 0
+            idle, tick_s = 0, _THREAD_TICK_S
             try:
                 while self._on_duty():
                     self._progress(TICK_S)
