@@ -150,6 +150,9 @@ def main() -> None:
     parser.add_argument("--alternations", type=int, default=5)
     parser.add_argument("--budget", type=float, default=0.1, help="seconds for each figure of each alternation")
     parser.add_argument("--mbit", type=int, default=0, help="limit the link to so many megabits per second")
+    # What Linux takes unless it is told otherwise. BBR measures some microseconds of round trip between namespaces, and
+    # then leaves the link idle for some percent of the time, in either library.
+    parser.add_argument("--congestion", default="cubic", help="TCP's congestion control")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--overlap", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -166,6 +169,7 @@ def main() -> None:
     overlaps: dict[str, list[dict[str, float]]] = defaultdict(list)
     with Hosts(2) as hosts, tempfile.TemporaryDirectory() as folder:
         secret = write_secret(Path(folder))
+        hosts.control_congestion(given.congestion)
         if given.mbit:
             hosts.limit(given.mbit)
         for _ in range(given.alternations):

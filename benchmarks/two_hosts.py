@@ -85,6 +85,12 @@ class Hosts:
         for host in range(len(self.names)):
             _do(*self.command(host, "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", *rules.split()))
 
+    def control_congestion(self, algorithm: str) -> None:
+        """Have what goes from host to host controlled by one of the system's algorithms."""
+        for host, address in enumerate(self.addresses):
+            route = f"10.77.0.0/24 dev eth0 proto kernel scope link src {address} congctl {algorithm}"
+            _do(*self.command(host, "ip", "route", "replace", *route.split()))
+
     def part(self, host: int) -> None:
         """Cut a host off from the others."""
         _do(*self.command(host, "ip", "link", "set", "eth0", "down"))

@@ -129,9 +129,13 @@ class IssueOrder:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
+    def serves_here(self) -> bool:
+        """Tell whether the caller is the thread that runs asynchronous operations."""
+        return threading.current_thread() is self._thread
+
     def serve_while_waiting(self, work: FutureWork) -> None:
         """On the thread that serves, which is in a callback of a finished operation: serve until `work` has ended."""
-        if threading.current_thread() is self._thread:
+        if self.serves_here():
             while not work.is_completed() and self._serve_one():
                 pass
 

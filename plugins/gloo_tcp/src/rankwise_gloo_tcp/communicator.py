@@ -45,6 +45,7 @@ class GlooCommunicator(NetworkCommunicator):
     def start(self, engine: Engine) -> None:
         """Begin to use an engine, which this communicator closes."""
         self.engine = engine
+        engine.in_background = self._order.serves_here
 
     def start_board(self, board: Board, pids: list[int]) -> None:
         """Begin to use a board, which this communicator closes."""

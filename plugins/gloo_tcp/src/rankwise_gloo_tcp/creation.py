@@ -27,7 +27,7 @@ _TRANSPORTS = ("auto", "tcp", "shm")
 _INTEGRITY = "RANKWISE_GLOO_INTEGRITY"
 _BACKLOG = 1024
 #: How long a wait looks at the socket before it sleeps, where there is a processor for each rank.
-_SPIN_S = 200e-6
+_SPIN_S = 400e-6
 
 
 def create(context: Context) -> GlooCommunicator:

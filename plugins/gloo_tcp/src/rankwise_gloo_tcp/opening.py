@@ -55,8 +55,6 @@ class Opening:
         engine = self._engine
         rooms = self._rooms or self._make_rooms()
         receives = [engine.receive_bytes(rooms[peer], peer, FINGERPRINT_TAG, True) for peer in self._others]
-        for receive in receives:
-            receive.brief = True
         sends = [
             engine.send_bytes(offered[peer] if offered else _NOTHING, peer, FINGERPRINT_TAG, True, record)
             for peer in self._others

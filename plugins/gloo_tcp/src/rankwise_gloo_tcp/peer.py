@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["EAGER_NBYTES", "Peer"]
 
-#: Over sockets messages of the program up to here travel at once; longer ones when the receive is there.
-EAGER_NBYTES = 512 << 10
 #: How much may be under way to one peer before it has met a receive: so much does the peer hold at the most.
 _MAX_MESSAGES = 1024
 _MAX_NBYTES = 4 << 20
+#: Over sockets messages of the program up to here travel at once; longer ones when the receive is there.
+EAGER_NBYTES = _MAX_NBYTES
 
 
 class Peer:

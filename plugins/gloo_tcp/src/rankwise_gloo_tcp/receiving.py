@@ -18,8 +18,9 @@ from rankwise_gloo_tcp.wire import COLLECTIVE_TAGS, COUNTED, READABLE, Header, K
 
 __all__ = ["Receiving", "nothing", "truncation"]
 
-#: A message that takes longer over a socket is slept for.
-_BRIEF_NBYTES = 64 << 10
+#: A message of a collective that has not got there yet is kept up to here. A longer one stands in its connection, so
+#: that the memory which a large collective takes is bounded.
+_KEPT_NBYTES = 512 << 10
 
 
 class Receiving(Links):
@@ -81,10 +82,6 @@ class Receiving(Links):
         finally:
             self._leave_seat()
 
-    def is_brief(self, nbytes: int) -> bool:
-        """Tell whether it is worth to look for a message of so many bytes for a moment before sleeping."""
-        return nbytes <= _BRIEF_NBYTES or bool(self.pipes)
-
     def withdraw(self, request: Request) -> bool:
         """Take back a receive that no message has met."""
         with self.lock:
@@ -103,7 +100,7 @@ class Receiving(Links):
         receive = self.matching.arrive(source, header.tag)
         if receive is not None:
             return self._take_in(source, header, receive)
-        if header.length > EAGER_NBYTES and type(connection) is not Pipe:
+        if not header.flags & COUNTED and header.length > _KEPT_NBYTES and type(connection) is not Pipe:
             arrival = Arrival(source, header)
             self.matching.keep(arrival)
             return None  # the connection stands still until the collective gets there

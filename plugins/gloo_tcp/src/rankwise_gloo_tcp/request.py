@@ -21,7 +21,6 @@ class Request(FutureWork):
     Attributes:
         buffer: The caller's memory.
         peer: The other's group rank; None for a receive from anyone.
-        brief: Whether it is worth to look for its end for a moment before sleeping.
         streamed: Whether a long message goes through a pipe although its memory may be read.
         nbytes: Bytes of the message that a receive of a collective has got.
         done: Whether it has ended. Set last.
@@ -34,7 +33,6 @@ class Request(FutureWork):
         self.watched = False
         self.nbytes = 0
         self.streamed = False
-        self.brief = engine.is_brief(len(buffer))
         self.error: BaseException | None = None
         self._source: int | None = None
         self._promise: Future[Any] | None = None

@@ -25,8 +25,10 @@ __all__ = ["TICK_S", "Handler", "Seat"]
 
 TICK_S = 0.25
 _REACH_AFTER_S = 0.05
-#: A look that was in vain halves the next one, down to this part.
-_LEAST_SPIN = 1 / 16
+#: A wait that takes more than so many times the longest look halves the next one, down to this part.
+_WORTH, _LEAST_SPIN = 1.5, 1 / 16
+#: Longer messages are slept for: by whoever works for a caller that computes meanwhile, and by callers.
+_BRIEF_BEHIND_NBYTES, _BRIEF_NBYTES = 64 << 10, 1 << 20
 #: Steady traffic must not keep time-outs and the deaths of third ranks from being noticed.
 _LONGEST_SPIN_S = 0.02
 #: How often the thread looks whether anybody still moves the messages; while somebody does ever more seldom, as each
@@ -54,6 +56,8 @@ class Seat:
         #: For how long a wait looks at its connection before it sleeps.
         self.spin_s = 0.0
         self._spin_part = 1.0
+        #: Tells whether the calling thread works for callers that compute meanwhile.
+        self.in_background: Callable[[], bool] = lambda: False
         #: Whether there is news whenever `_may_have_news` says so, as a look at memory can tell.
         self._moves_by_looking = False
         self._on_failure = on_failure
@@ -85,15 +89,17 @@ class Seat:
         Raises:
             DistTimeoutError: The time-out has passed.
         """
-        at = monotonic() + timeout_s
-        reach_at = monotonic() + _REACH_AFTER_S
+        began = monotonic()
+        at, reach_at = began + timeout_s, began + _REACH_AFTER_S
+        slept = False
         while self._take_seat(request, at):
             try:
-                looking = self.spin_s > 0 and request.brief
+                looking = self.spin_s > 0 and self._is_brief(request)
                 while not request.done and not self._has_news():
                     looking = looking and self._spin(request)
                     if request.done:
                         break
+                    slept = True
                     now = monotonic()
                     if now >= at:
                         raise self._late(request, timeout_s)
@@ -105,6 +111,7 @@ class Seat:
                 self._leave_seat()
             # Whoever hears of it may want to wait for something else, and needs the seat for that.
             self.settle()
+        self._learn(monotonic() - began, slept)
         self.settle()
 
     def look(self) -> None:
@@ -171,6 +178,13 @@ class Seat:
             finally:
                 self._followers -= 1
 
+    def _is_brief(self, request: Request) -> bool:
+        """Tell whether it is worth to look for the end of a message for a moment before sleeping."""
+        nbytes = len(request.buffer)
+        if self.in_background():
+            return nbytes <= _BRIEF_BEHIND_NBYTES
+        return nbytes <= _BRIEF_NBYTES or self._moves_by_looking
+
     def _spin(self, request: Request) -> bool:
         """Look at the one connection that matters, for as long as it takes to fall asleep and be woken.
 
@@ -189,10 +203,17 @@ class Seat:
             self._without_lock()
             if self._moves_by_looking:
                 moved, until = True, min(monotonic() + self.spin_s, limit)
-        # In vain, as when others want the processor, it makes the system let this process wait for longer when woken.
-        useful = moved or request.done
-        self._spin_part = min(1.0, 2 * self._spin_part) if useful else max(_LEAST_SPIN, self._spin_part / 2)
         return moved and until == limit
+
+    def _learn(self, took_s: float, slept: bool) -> None:
+        """Look for longer from now on if that would have saved this wait from sleeping, and less long if it would not.
+
+        Where others want the processor, waits are long, and looks make the system let this process wait for longer.
+        """
+        if slept and took_s > _WORTH * self.spin_s:
+            self._spin_part = max(_LEAST_SPIN, self._spin_part / 2)
+        else:
+            self._spin_part = min(1.0, 2 * self._spin_part)
 
     def _leave_seat(self) -> None:
         with self.lock:

@@ -17,8 +17,9 @@ from rankwise_gloo_tcp.wire import COLLECTIVE_TAGS, COUNTED, READABLE, Header, K
 
 __all__ = ["Sending"]
 
-#: From here on a message of a collective is read from the sender's memory, where that is possible.
-READ_NBYTES = 64 << 10
+#: From here on a message of a collective is read from the sender's memory, where that is possible; and one of the
+#: program, which may have to be kept there.
+_READ_NBYTES, _READ_COUNTED_NBYTES = 64 << 10, 512 << 10
 
 
 class Sending(Receiving):
@@ -77,7 +78,7 @@ class Sending(Receiving):
     def _send_in_step(self, peer: Peer, request: Request, prefix: bytes) -> None:
         """Send a message of a collective: its receiver waits for it, and nobody has to tell that it was taken."""
         nbytes, pipe = len(request.buffer), peer.connection
-        if (peer.readable and nbytes >= READ_NBYTES) or (type(pipe) is Pipe and nbytes > pipe.eager_nbytes):
+        if (peer.readable and nbytes >= _READ_NBYTES) or (type(pipe) is Pipe and nbytes > pipe.eager_nbytes):
             self._announce(peer, request)
         else:
             header = Header(Kind.MESSAGE, 0, request.tag, nbytes + len(prefix))
@@ -99,7 +100,7 @@ class Sending(Receiving):
             pipe.send(Header(Kind.MESSAGE, COUNTED, request.tag, nbytes), request.buffer, request)
             return
         peer.begin(nbytes)
-        if nbytes <= EAGER_NBYTES and type(pipe) is not Pipe:
+        if nbytes <= (_READ_COUNTED_NBYTES if peer.readable else EAGER_NBYTES) and type(pipe) is not Pipe:
             self._dispatch(peer, Header(Kind.MESSAGE, COUNTED, request.tag, nbytes), request.buffer, request)
             return
         self._outgoing[peer.rank, ident] = request
