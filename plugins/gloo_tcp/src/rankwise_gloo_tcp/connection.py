@@ -58,6 +58,9 @@ class Incoming(NamedTuple):
 class Office(Protocol):
     """What a connection tells its engine; all of it while the engine's lock is held."""
 
+    moved_nbytes: int
+    looking: bool
+
     def frame(self, connection: Any, header: Header) -> Incoming | None:
         """Take a frame; None if its payload must wait until `Connection.resume`."""
 
@@ -229,6 +232,7 @@ class Connection:
         return True
 
     def _advance(self, sent: int) -> None:
+        self.office.moved_nbytes += sent
         parts = self._parts
         while parts and sent >= len(parts[0]):
             sent -= len(parts.pop(0))
@@ -260,6 +264,7 @@ class Connection:
             if count == 0:
                 self.office.lost(self)
                 return
+            self.office.moved_nbytes += count
             if count < room:
                 self._digest()
                 self._doze()
@@ -284,9 +289,9 @@ class Connection:
         return count, len(rest) + _BEHIND_NBYTES
 
     def _doze(self) -> None:
-        """Sleep on until so much has come as is worth to be woken for."""
+        """Sleep on until so much has come as is worth to be woken for; who looks takes what there is."""
         rest = len(self._rest)
-        least = min(rest, _PIECE_NBYTES) if rest >= _LOTS_NBYTES and _MAY_DOZE else 1
+        least = min(rest, _PIECE_NBYTES) if rest >= _LOTS_NBYTES and _MAY_DOZE and not self.office.looking else 1
         if least != self._least and not self.closed:
             self._least = least
             if self.sock.family != socket.AF_UNIX:

@@ -27,8 +27,10 @@ TICK_S = 0.25
 _REACH_AFTER_S = 0.05
 #: A wait that takes more than so many times the longest look halves the next one, down to this part.
 _WORTH, _LEAST_SPIN = 1.5, 1 / 16
-#: Longer messages are slept for: by whoever works for a caller that computes meanwhile, and by callers.
-_BRIEF_BEHIND_NBYTES, _BRIEF_NBYTES = 64 << 10, 1 << 20
+#: Longer messages are slept for by whoever works for callers that compute meanwhile.
+_BRIEF_NBYTES = 64 << 10
+#: What moves this many bytes a second is looked at for as long as it does; what is slower is slept for.
+_FAST = 1e9
 #: Steady traffic must not keep time-outs and the deaths of third ranks from being noticed.
 _LONGEST_SPIN_S = 0.02
 #: How often the thread looks whether anybody still moves the messages; while somebody does ever more seldom, as each
@@ -60,6 +62,9 @@ class Seat:
         self.in_background: Callable[[], bool] = lambda: False
         #: Whether there is news whenever `_may_have_news` says so, as a look at memory can tell.
         self._moves_by_looking = False
+        #: How many bytes sockets have taken and brought, and whether somebody looks for more without sleeping.
+        self.moved_nbytes = 0
+        self.looking = False
         self._on_failure = on_failure
         self._unreported: DistError | None = None
         #: Whether the group is about to fail: what all ranks raise is being found out.
@@ -94,7 +99,7 @@ class Seat:
         slept = False
         while self._take_seat(request, at):
             try:
-                looking = self.spin_s > 0 and self._is_brief(request)
+                looking = self.spin_s > 0 and self._may_look(request)
                 while not request.done and not self._has_news():
                     looking = looking and self._spin(request)
                     if request.done:
@@ -178,12 +183,9 @@ class Seat:
             finally:
                 self._followers -= 1
 
-    def _is_brief(self, request: Request) -> bool:
-        """Tell whether it is worth to look for the end of a message for a moment before sleeping."""
-        nbytes = len(request.buffer)
-        if self.in_background():
-            return nbytes <= _BRIEF_BEHIND_NBYTES
-        return nbytes <= _BRIEF_NBYTES or self._moves_by_looking
+    def _may_look(self, request: Request) -> bool:
+        """Tell whether a wait may look for news before it sleeps, although that takes the interpreter now and then."""
+        return len(request.buffer) <= _BRIEF_NBYTES or not self.in_background()
 
     def _spin(self, request: Request) -> bool:
         """Look at the one connection that matters, for as long as it takes to fall asleep and be woken.
@@ -192,17 +194,19 @@ class Seat:
         """
         now = monotonic()
         until, limit = now + self.spin_s * self._spin_part, now + _LONGEST_SPIN_S
-        moved = False
-        while not request.done and monotonic() < until:
+        moved, known, self.looking = False, True, True
+        while known and not request.done and monotonic() < until:
             if not self._may_have_news(request):
                 continue
+            before = self.moved_nbytes
             with self.lock:
                 known = self._look_at(request)
-            if not known:
-                return False
             self._without_lock()
             if self._moves_by_looking:
                 moved, until = True, min(monotonic() + self.spin_s, limit)
+            elif self.moved_nbytes > before:
+                moved, until = True, min(until + (self.moved_nbytes - before) / _FAST, limit)
+        self.looking = False
         return moved and until == limit
 
     def _learn(self, took_s: float, slept: bool) -> None:
