@@ -47,7 +47,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument(
-        "--ops", nargs="+", default=["all_reduce", "broadcast", "reduce_scatter"], choices=list(NETWORK)
+        "--ops",
+        nargs="+",
+        default=["all_reduce", "broadcast", "reduce_scatter"],
+        choices=[op for op in NETWORK if op in gloo_compare.OPS],
     )
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="bytes of the array")
     parser.add_argument("--alternations", type=int, default=3)
@@ -61,6 +64,7 @@ def main() -> None:
     everything = {}
     with Hosts(given.ranks) as hosts, tempfile.TemporaryDirectory() as folder:
         secret = namespaces.write_secret(Path(folder))
+        hosts.control_congestion("cubic")
         for op in given.ops:
             runs: dict[str, list[dict[str, float]]] = defaultdict(list)
             for _ in range(given.alternations):

@@ -88,7 +88,8 @@ CHOICES: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
 NETWORK: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
     {
         "all_reduce": (
-            *(Choice("along", (128 << 10) // (ranks - 1), ranks) for ranks in (2, 3, 5)),
+            Choice("along", 256 << 10, 2),
+            *(Choice("along", (128 << 10) // (ranks - 1), ranks) for ranks in (3, 5)),
             Choice("along", 16 << 10, 8),
             Choice("exchange", 512 << 10, 2),
             Choice("streamed", None, 16),

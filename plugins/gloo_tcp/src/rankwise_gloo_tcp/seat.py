@@ -35,7 +35,7 @@ _FAST = 1e9
 _LONGEST_SPIN_S = 0.02
 #: How often the thread looks whether anybody still moves the messages; while somebody does ever more seldom, as each
 #: look takes the interpreter from the program's threads.
-_THREAD_TICK_S, _LONGEST_TICK_S = 0.001, 0.008
+_THREAD_TICK_S, _LONGEST_TICK_S = 0.001, 0.016
 _THREAD_TICKS = 20
 
 Handler = Callable[[int], None]
