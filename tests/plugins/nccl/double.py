@@ -64,6 +64,7 @@ class Rank:
         self.device = device
         self.numbers = itertools.count(100)
         self.default: dict[int, Any] = {}
+        self.streams: Any = weakref.WeakValueDictionary()
         self.local = threading.local()
         #: Whether streams capture a graph, or the devices whose streams do; default streams never do.
         self.capturing: bool | set[int] = False
@@ -92,98 +93,27 @@ class Rank:
         streams: dict[int, Any] = self.local.__dict__.setdefault("streams", {})
         return streams
 
+    def get_current_stream(self, device_id: int = -1) -> Any:
+        device = self.here() if device_id == -1 else device_id
+        stream = self.chosen().get(device)
+        if stream is None:
+            with self.fabric.lock:
+                stream = self.default.get(device) or self.default.setdefault(device, self.api.cuda.Stream(null=True))
+        return stream
+
+    def copy(self, dst: int, src: int, size: int, kind: int, stream: int) -> None:
+        self.log.append(("memcpyAsync", size))
+        self.streams[stream].put(lambda: ctypes.memmove(dst, src, size))
+
     def _cuda(self) -> Any:
-        rank = self
-
-        def get_current_stream(device_id: int = -1) -> Any:
-            device = rank.here() if device_id == -1 else device_id
-            stream = rank.chosen().get(device)
-            if stream is None:
-                with rank.fabric.lock:
-                    stream = rank.default.get(device) or rank.default.setdefault(device, Stream(null=True))
-            return stream
-
-        class Event:
-            def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
-                self.number = next(rank.numbers)
-                self.happened = threading.Event()
-
-            def record(self, stream: Any = None) -> None:
-                rank.log.append(("record", self.number, stream.ptr))
-                stream.put(self.happened.set)
-
-            @property
-            def done(self) -> bool:
-                return self.happened.is_set()
-
-        class Stream:
-            def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
-                self.ptr = 0 if null else next(rank.numbers)
-                self.device = rank.here()
-                self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
-                threading.Thread(target=work_off, args=(self.tasks,), daemon=True).start()
-
-            def __del__(self) -> None:
-                self.tasks.put(None)
-
-            def put(self, task: Any) -> None:
-                self.tasks.put(task)
-
-            def wait_event(self, event: Any) -> None:
-                rank.log.append(("wait_event", event.number, self.ptr))
-                self.put(lambda: event.happened.wait(_PATIENCE_S))
-
-            def is_capturing(self) -> bool:
-                return rank.capturing if isinstance(rank.capturing, bool) else self.device in rank.capturing
-
-            def synchronize(self) -> None:
-                over = threading.Event()
-                self.put(over.set)
-                assert over.wait(_PATIENCE_S)
-
-            def __enter__(self) -> Any:
-                self.before = rank.chosen().get(self.device)
-                rank.chosen()[self.device] = self
-                return self
-
-            def __exit__(self, *_: Any) -> None:
-                rank.chosen()[self.device] = self.before
-
-        class Device:
-            compute_capability = "90"
-
-            def __init__(self, device: int | None = None) -> None:
-                self.id = device
-
-            def __enter__(self) -> Any:
-                self.before = rank.current()
-                rank.local.device = self.id
-                return self
-
-            def __exit__(self, *_: Any) -> None:
-                rank.local.device = self.before
-
-        def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
-            rank.log.append(("memcpyAsync", size))
-            rank.streams[stream].put(lambda: ctypes.memmove(dst, src, size))
-
-        self.streams: Any = weakref.WeakValueDictionary()
-        make = Stream.__init__
-
-        def registering(stream: Any, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
-            make(stream, null, non_blocking, ptds)
-            rank.streams[stream.ptr] = stream
-
-        Stream.__init__ = registering  # type: ignore[method-assign]
         runtime = types.SimpleNamespace(
             getDevice=self.current,
-            memcpyAsync=memcpyAsync,
+            memcpyAsync=self.copy,
             memcpyDeviceToDevice=3,
             deviceGetPCIBusId=lambda device: f"0000:0{device}:00.0",
         )
-        return types.SimpleNamespace(
-            Event=Event, Stream=Stream, Device=Device, runtime=runtime, get_current_stream=get_current_stream
-        )
+        own = {kind.__name__: type(kind.__name__, (kind,), {"owner": self}) for kind in (Event, Stream, Device)}
+        return types.SimpleNamespace(runtime=runtime, get_current_stream=self.get_current_stream, **own)
 
     def _nccl(self) -> Any:
         rank = self
@@ -232,6 +162,82 @@ class Rank:
             get_version=lambda: 22400,
             available=True,
         )
+
+
+class Event:
+    """Happens when its stream comes to it."""
+
+    owner: Rank
+
+    def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
+        self.number = next(self.owner.numbers)
+        self.happened = threading.Event()
+
+    def record(self, stream: Any = None) -> None:
+        self.owner.log.append(("record", self.number, stream.ptr))
+        stream.put(self.happened.set)
+
+    @property
+    def done(self) -> bool:
+        return self.happened.is_set()
+
+
+class Stream:
+    """A thread that does what is put on it, in order."""
+
+    owner: Rank
+
+    def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
+        self.ptr = 0 if null else next(self.owner.numbers)
+        self.device = self.owner.here()
+        self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.owner.streams[self.ptr] = self
+        threading.Thread(target=work_off, args=(self.tasks,), daemon=True).start()
+
+    def __del__(self) -> None:
+        self.tasks.put(None)
+
+    def put(self, task: Any) -> None:
+        self.tasks.put(task)
+
+    def wait_event(self, event: Any) -> None:
+        self.owner.log.append(("wait_event", event.number, self.ptr))
+        self.put(lambda: event.happened.wait(_PATIENCE_S))
+
+    def is_capturing(self) -> bool:
+        capturing = self.owner.capturing
+        return capturing if isinstance(capturing, bool) else self.device in capturing
+
+    def synchronize(self) -> None:
+        over = threading.Event()
+        self.put(over.set)
+        assert over.wait(_PATIENCE_S)
+
+    def __enter__(self) -> Any:
+        self.before = self.owner.chosen().get(self.device)
+        self.owner.chosen()[self.device] = self
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.owner.chosen()[self.device] = self.before
+
+
+class Device:
+    """Makes a device the current one of the thread."""
+
+    owner: Rank
+    compute_capability = "90"
+
+    def __init__(self, device: int | None = None) -> None:
+        self.id = device
+
+    def __enter__(self) -> Any:
+        self.before = self.owner.current()
+        self.owner.local.device = self.id
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.owner.local.device = self.before
 
 
 class Communicator:
