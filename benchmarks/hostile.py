@@ -74,15 +74,14 @@ def work(folder: str) -> None:
         if rank == 0 and len(times) == 100:
             before = holding()
     after = holding()
-    if rank < 2:
-        pairs = list(zip(times[::2], times[1::2], strict=True))
-        write(folder, f"worked{rank}", {"times": pairs, "before": before, "after": after})
-    else:
+    if rank == 2:
         wait_for(folder, "knock", 3600)
     # Only now does the third rank connect to the others, while strangers are at the door.
     began = time.monotonic()
     dist.all_reduce(data)
     write(folder, f"joined{rank}", time.monotonic() - began)
+    pairs = list(zip(times[::2], times[1::2], strict=True))
+    write(folder, f"worked{rank}", {"times": pairs, "before": before, "after": after})
     dist.destroy_process_group()
 
 

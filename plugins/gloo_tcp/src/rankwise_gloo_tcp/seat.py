@@ -96,15 +96,15 @@ class Seat:
         """
         began = monotonic()
         at, reach_at = began + timeout_s, began + _REACH_AFTER_S
-        slept = False
+        looked = slept = False
         while self._take_seat(request, at):
             try:
-                looking = self.spin_s > 0 and self._may_look(request)
+                looking = looked = self.spin_s > 0 and self._may_look(request)
                 while not request.done and not self._has_news():
                     looking = looking and self._spin(request)
                     if request.done:
                         break
-                    slept = True
+                    slept = slept or not looking
                     now = monotonic()
                     if now >= at:
                         raise self._late(request, timeout_s)
@@ -116,7 +116,8 @@ class Seat:
                 self._leave_seat()
             # Whoever hears of it may want to wait for something else, and needs the seat for that.
             self.settle()
-        self._learn(monotonic() - began, slept)
+        if looked:
+            self._learn(monotonic() - began, slept)
         self.settle()
 
     def look(self) -> None:
