@@ -17,8 +17,19 @@ import statistics
 import subprocess
 import sys
 import time
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+
+#: What the first group of a process imports.
+LATE = (
+    *("email.parser", "encodings.idna", "faulthandler", "importlib.metadata", "msgpack", "pluggy", "zmq"),
+    "zmq.utils.z85",
+    *("rankwise.hookspecs", "rankwise.rendezvous", "rankwise.store.server", "rankwise.store.tcp"),
+    *("rankwise.store.connection", "rankwise.store.listening", "rankwise.store.pool"),
+    *("rankwise.watch.dump", "rankwise.watch.meeting", "rankwise.watch.watcher"),
+    *("rankwise_gloo_tcp.creation", "rankwise_gloo_tcp.plugin"),
+)
 
 
 def resident_nbytes() -> int:
@@ -29,18 +40,12 @@ def resident_nbytes() -> int:
 
 def work() -> None:
     """Be one rank: print the time of each part, and the memory."""
-    import email.parser  # noqa: F401  # this and the next ones are what the first group would import
-    import importlib.metadata  # noqa: F401
-
     import numpy as np
-    import pluggy  # noqa: F401
-    import zmq  # noqa: F401
 
     import rankwise as dist
-    import rankwise.rendezvous
-    import rankwise.store.tcp
-    import rankwise.watch
-    import rankwise_gloo_tcp.creation  # noqa: F401
+
+    for name in LATE:
+        import_module(name)
 
     array = np.ones(1000, np.float32)
     print("ready", flush=True)

@@ -117,7 +117,7 @@ class Registry:
         except Exception as error:  # whatever a plugin raises is the plugin's fault, and must be told as such
             cause = f"{type(error).__name__}: {error}"
             raise PluginError(f"backend {name!r} of {_distribution(points[0])} cannot be loaded: {cause}") from error
-        return _checked(name, spec, _distribution(points[0]))
+        return _checked(name, spec, points[0])
 
     def _not_found(self, name: str) -> str:
         names = self.names()
@@ -143,10 +143,12 @@ def _installed() -> Iterable[EntryPoint]:
 
 def _entry_points(name: str) -> list[EntryPoint]:
     """Return the installed entry points of a name; a distribution that is found twice on the path counts once."""
+    points = [point for point in _installed() if point.name == name]
+    if len(points) < 2:
+        return points  # what it costs to read whose it is shows where many ranks start
     found: dict[str, EntryPoint] = {}
-    for point in _installed():
-        if point.name == name:
-            found.setdefault(_distribution(point), point)
+    for point in points:
+        found.setdefault(_distribution(point), point)
     return list(found.values())
 
 
@@ -170,17 +172,18 @@ def _declaration(point: EntryPoint) -> Any:
     return answers[0]
 
 
-def _checked(name: str, spec: Any, distribution: str) -> BackendSpec:
+def _checked(name: str, spec: Any, point: EntryPoint) -> BackendSpec:
     version = getattr(spec, "api_version", None)
     if version != API_VERSION:
         raise PluginError(
-            f"backend {name!r} of {distribution} is written for API version {version}, and this rankwise has "
+            f"backend {name!r} of {_distribution(point)} is written for API version {version}, and this rankwise has "
             f"{API_VERSION}; install versions of the two that belong together"
         )
     if not isinstance(spec, BackendSpec):
-        raise PluginError(f"backend {name!r} of {distribution} declares a {type(spec).__name__}, not a BackendSpec")
+        found = type(spec).__name__
+        raise PluginError(f"backend {name!r} of {_distribution(point)} declares a {found}, not a BackendSpec")
     if spec.name != name:
-        raise PluginError(f"the entry point {name!r} of {distribution} declares a backend called {spec.name!r}")
+        raise PluginError(f"the entry point {name!r} of {_distribution(point)} declares a backend called {spec.name!r}")
     return spec
 
 
