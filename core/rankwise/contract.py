@@ -362,7 +362,8 @@ class Communicator(ABC):
         """Run a collective in the order of issue; also for backends that override one."""
         deadline, order = Deadline(timeout_s), self._order
         if async_op or not order.enter():
-            work = order.later(partial(self._run, fingerprint, body, deadline), deadline, self.fail)
+            title = self._title(fingerprint.op)
+            work = order.later(title, partial(self._run, fingerprint, body, deadline), deadline, self.fail)
             if not async_op:
                 work.wait()
             return work
@@ -381,7 +382,7 @@ class Communicator(ABC):
         except CollectiveMismatchError:
             raise  # all ranks know, nothing has moved: the group is as good as before
         except BaseException as error:
-            self._broken_off(self._title(fingerprint, sequence), error)
+            self._broken_off(self._title(f"{fingerprint.op} #{sequence}"), error)
             raise
 
     def _carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:
@@ -415,6 +416,6 @@ class Communicator(ABC):
         error.waited_for = tuple(waited_for)
         return error
 
-    def _title(self, fingerprint: Fingerprint, sequence: int) -> str:
+    def _title(self, what: str) -> str:
         me = self.context.global_ranks[self.rank]
-        return f"{fingerprint.op} #{sequence} on group {self.context.name!r}, rank {me}"
+        return f"{what} on group {self.context.name!r}, rank {me}"

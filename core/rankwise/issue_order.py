@@ -26,25 +26,36 @@ GiveUp = Callable[[DistError], DistError | None]
 class _QueuedWork(FutureWork):
     """An operation in the line. Its own time-out bounds every wait for it, even before its turn has come."""
 
-    def __init__(self, order: IssueOrder, deadline: Deadline, give_up: GiveUp) -> None:
+    def __init__(self, order: IssueOrder, title: str, deadline: Deadline, give_up: GiveUp) -> None:
         super().__init__()
-        self._order, self._deadline, self._give_up = order, deadline, give_up
+        self._order, self._title, self._deadline, self._give_up = order, title, deadline, give_up
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Wait; on the thread that serves the line, by serving it."""
         self._order.serve_while_waiting(self)
-        if timeout is not None or self.is_completed():
-            return super().wait(timeout)
+        if self.is_completed():
+            return super().wait()
+        if timeout is not None:
+            return self._wait_within(timeout)
         try:
             return super().wait(self._deadline.remaining() + _LEEWAY_S)
         except DistTimeoutError:
             if self.is_completed():
                 return super().wait()
             late = DistTimeoutError(
-                f"not done within {self._deadline.timeout_s:g} s: operations before it in the group take longer"
+                f"{self._title}: not done within {self._deadline.timeout_s:g} s: operations before it in the group "
+                "take longer"
             )
             self.fail(self._give_up(late) or late)
             return super().wait()
+
+    def _wait_within(self, timeout: Timeout) -> bool:
+        try:
+            return super().wait(timeout)
+        except DistTimeoutError as error:
+            if self.is_completed():
+                return super().wait()
+            raise DistTimeoutError(f"{self._title}: {error}; it goes on") from error
 
 
 class _Item(NamedTuple):
@@ -85,9 +96,9 @@ class IssueOrder:
             if self._watchers:
                 self._changed.notify_all()
 
-    def later(self, operation: Operation, deadline: Deadline, give_up: GiveUp) -> FutureWork:
-        """Line `operation` up for the thread, and return its work."""
-        work = _QueuedWork(self, deadline, give_up)
+    def later(self, title: str, operation: Operation, deadline: Deadline, give_up: GiveUp) -> FutureWork:
+        """Line `operation` up for the thread, and return its work; the title says in errors what it is."""
+        work = _QueuedWork(self, title, deadline, give_up)
         with self._changed:
             if self._closed:
                 raise GroupAbortedError("the group has been destroyed")

@@ -141,7 +141,7 @@ class Line(IssueOrder):
 
     def later(self, operation, timeout_s=20, give_up=None):
         deadline = timeout_s if isinstance(timeout_s, Deadline) else Deadline(timeout_s)
-        return super().later(operation, deadline, give_up or self.given_up.append)
+        return super().later("an operation", operation, deadline, give_up or self.given_up.append)
 
 
 @pytest.fixture
@@ -223,11 +223,21 @@ def test_an_operation_that_never_gets_its_turn_ends_at_its_time_out(order, issue
     order.later(lambda: gate.wait(10))
     began = time.monotonic()
     issued = order.now if issue == "now" else lambda *args: order.later(*args).wait()
-    with pytest.raises(dist.DistTimeoutError, match="before it"):
+    with pytest.raises(dist.DistTimeoutError, match=r"operation: not done within .*: operations before"):
         issued(lambda: None, 0.1)
     assert 0.1 <= time.monotonic() - began < 1
     assert len(order.given_up) == 1
     gate.set()
+
+
+def test_a_wait_that_is_too_short_says_what_goes_on(order):
+    gate = threading.Event()
+    work = order.later(lambda: gate.wait(10))
+    with pytest.raises(dist.DistTimeoutError, match=r"an operation: not done after .* s; it goes on"):
+        work.wait(0.05)
+    assert not work.is_completed()
+    gate.set()
+    assert work.wait(5)
 
 
 def test_draining_waits_and_gives_up_in_time(order):

@@ -123,6 +123,27 @@ def wait_again() -> None:
         dist.send(numbers(9), 0)
 
 
+@needs("timeout", "async", "all_reduce", "send", "recv")
+def test_a_wait_that_is_too_short_says_what_it_has_waited_for(kit: Kit) -> None:
+    if kit.device != "cpu":
+        pytest.skip("on a GPU wait() orders the stream and does not block the host")
+    kit.run(2, wait_for_a_collective)
+
+
+def wait_for_a_collective() -> None:
+    array = numbers(1)
+    if dist.get_rank() == 0:
+        work = begun(dist.all_reduce(array, async_op=True))
+        error = error_of(DistTimeoutError, work.wait, 0.05)
+        assert "all_reduce" in str(error), f"it does not say what it has waited for: {error}"
+        dist.send(numbers(0), 1)  # now the other one comes
+    else:
+        dist.recv(numbers(-1), 0)
+        work = begun(dist.all_reduce(array, async_op=True))
+    assert work.wait(20.0) is True
+    same(array, np.array([2], np.float32))
+
+
 @needs("timeout", "all_reduce")
 def test_a_generous_timeout_changes_nothing(kit: Kit) -> None:
     kit.run(2, generous)

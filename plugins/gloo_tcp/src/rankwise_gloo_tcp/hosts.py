@@ -60,6 +60,7 @@ class HostsCommunicator(GlooCommunicator):
         """Make the group of this host."""
         self.local = create(self.context, self._hosts[self._here])
         self.local.on_failure = self.fail
+        self.local.engine.in_background = self._order.serves_here
         first = [host[0] for host in self._hosts]
         self.firsts = Subset(self.engine, first, self.context) if self._place == 0 else None
         across = [host[self._place] for host in self._hosts] if self._even else first
