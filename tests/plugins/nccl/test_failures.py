@@ -188,7 +188,7 @@ def test_a_call_that_nccl_refuses_ends_the_group_of_calls_and_the_communicator()
 def test_a_message_that_nccl_refuses_ends_its_batch_and_is_the_error() -> None:
     leave = threading.Barrier(2)
 
-    def body(me: Member) -> None:
+    def body(me: Member) -> list[str]:
         peer = 1 - me.rank
         out, into = me.array([1.0]), me.array([0.0])
         with me.comm.batch():
@@ -207,11 +207,13 @@ def test_a_message_that_nccl_refuses_ends_its_batch_and_is_the_error() -> None:
         assert "irecv(src=" in text  # and not what the end of the group says
         assert "which argument NCCL refuses" in text
         names = [name for name in me.double.names() if name in ("groupStart", "send", "recv", "groupEnd")]
-        assert names == ["groupStart", "send", "recv", "groupEnd"]
+        assert names.count("groupStart") == names.count("groupEnd")
         leave.wait(T)
         me.comm.shutdown()
+        return names
 
-    world(2, body, close=False)
+    # Who comes second may hear of the first one's error before it has called NCCL.
+    assert ["groupStart", "send", "recv", "groupEnd"] in world(2, body, close=False)
 
 
 def test_closing_gives_up_on_a_communicator_that_does_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
