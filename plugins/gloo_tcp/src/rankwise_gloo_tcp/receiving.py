@@ -7,6 +7,7 @@ from time import monotonic
 
 from rankwise.arrays import Array, as_bytes
 from rankwise.errors import DistBackendError, ProtocolError
+from rankwise.tags import MAX_TAG
 from rankwise_gloo_tcp import peer_memory
 from rankwise_gloo_tcp.connection import Connection, Incoming
 from rankwise_gloo_tcp.links import Links, Setting
@@ -14,7 +15,7 @@ from rankwise_gloo_tcp.matching import Arrival, Matching
 from rankwise_gloo_tcp.peer import EAGER_NBYTES, Peer
 from rankwise_gloo_tcp.pipe import Pipe
 from rankwise_gloo_tcp.request import Request
-from rankwise_gloo_tcp.wire import COLLECTIVE_TAGS, COUNTED, READABLE, Header, Kind
+from rankwise_gloo_tcp.wire import COUNTED, READABLE, Header, Kind
 
 __all__ = ["Receiving", "nothing", "truncation"]
 
@@ -52,7 +53,7 @@ class Receiving(Links):
                     # Its good-bye came after all that it has sent.
                     self.matching.withdraw(request)
                     request.end(self.peers[source].gone)
-            if tag < COLLECTIVE_TAGS and not waited:
+            if tag <= MAX_TAG and not waited:
                 self._issued(request)
         self.settle()
         return request

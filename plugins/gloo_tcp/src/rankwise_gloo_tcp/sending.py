@@ -6,6 +6,7 @@ from itertools import count
 
 from rankwise.arrays import Array, as_bytes
 from rankwise.errors import DistError, ProtocolError
+from rankwise.tags import MAX_TAG
 from rankwise_gloo_tcp import peer_memory
 from rankwise_gloo_tcp.links import Setting
 from rankwise_gloo_tcp.matching import Arrival
@@ -13,7 +14,7 @@ from rankwise_gloo_tcp.peer import EAGER_NBYTES, Peer
 from rankwise_gloo_tcp.pipe import Pipe
 from rankwise_gloo_tcp.receiving import Receiving, truncation
 from rankwise_gloo_tcp.request import Request
-from rankwise_gloo_tcp.wire import COLLECTIVE_TAGS, COUNTED, READABLE, Header, Kind
+from rankwise_gloo_tcp.wire import COUNTED, READABLE, Header, Kind
 
 __all__ = ["Sending"]
 
@@ -45,11 +46,11 @@ class Sending(Receiving):
                 pass
             elif to == self.rank:
                 self._send_to_self(request)
-            elif tag >= COLLECTIVE_TAGS:
+            elif tag > MAX_TAG:
                 self._send_in_step(self.peers[to], request, prefix)
             else:
                 self._send_counted(self.peers[to], request)
-            if tag < COLLECTIVE_TAGS and not waited:
+            if tag <= MAX_TAG and not waited:
                 self._issued(request)
         self.settle()
         return request
@@ -95,7 +96,7 @@ class Sending(Receiving):
         """Send a message whose end the peer has to tell."""
         nbytes, ident = len(request.buffer), next(self._idents)
         pipe = peer.connection
-        if type(pipe) is Pipe and nbytes <= pipe.eager_nbytes and request.tag < COLLECTIVE_TAGS:
+        if type(pipe) is Pipe and nbytes <= pipe.eager_nbytes and request.tag <= MAX_TAG:
             pipe.begin(nbytes)  # shared memory tells what the peer has taken
             pipe.send(Header(Kind.MESSAGE, COUNTED, request.tag, nbytes), request.buffer, request)
             return

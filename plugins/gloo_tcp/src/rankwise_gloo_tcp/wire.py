@@ -10,7 +10,6 @@ from rankwise.errors import DistError, GroupAbortedError, ProtocolError
 from rankwise.watch.verdict import pack, unpack
 
 __all__ = [
-    "COLLECTIVE_TAGS",
     "COUNTED",
     "HEADER_NBYTES",
     "MAX_NOTICE_NBYTES",
@@ -27,9 +26,6 @@ HEADER_NBYTES = _HEADER.size
 
 #: Longest text of the frame that gives a group up.
 MAX_NOTICE_NBYTES = 4000
-
-#: From this tag on messages belong to collectives, which wait for each of them.
-COLLECTIVE_TAGS = 1 << 30
 
 #: Flag of an offer whose bytes the receiver may read from the sender's memory.
 READABLE = 1
