@@ -38,6 +38,24 @@ def test_calls_end_at_their_deadlines(fine):
     fine(2, "deadlines.py")
 
 
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("where", ["together", "apart"])
+def test_who_waits_at_once_meets_who_waits_later(fine, size, where):
+    fine(size, "mixed.py", where)
+
+
+@pytest.fixture
+def blocking(library):
+    if "Open MPI" not in library:
+        pytest.skip("ranks meet before blocking calls, and this library's nonblocking ones are as fast")
+
+
+@pytest.mark.usefixtures("blocking")
+def test_a_collective_in_a_callback_waits_for_its_turn(fine):
+    fine(2, "nested.py")
+
+
+@pytest.mark.usefixtures("blocking")
 def test_nobody_waits_for_a_rank_that_has_just_given_up(fine):
     fine(2, "race.py")
 

@@ -51,6 +51,26 @@ def in_order() -> None:
         exercise.check()
 
 
+@needs("async")
+@pytest.mark.parametrize("op", [pytest.param(op, marks=pytest.mark.needs(op)) for op in COLLECTIVES])
+def test_some_ranks_may_wait_at_once_and_others_later(kit: Kit, op: str) -> None:
+    for size in (2, 3):
+        kit.run(size, mixed, op)
+
+
+def mixed(op: str) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for count in (6, 300, 60_000):
+        calls = []
+        for i in range(2 * size):
+            exercise = prepare(Case(op, reduce="SUM" if "reduce" in op else None, count=count, salt=i))
+            calls.append((exercise, exercise.call(async_op=(i + rank) % size != 0)))
+        for exercise, work in calls:
+            if work is not None:
+                work.wait()
+            exercise.check()
+
+
 @needs("async", "all_reduce")
 def test_an_operation_ends_while_its_caller_does_other_things(kit: Kit) -> None:
     kit.run(2, progress)

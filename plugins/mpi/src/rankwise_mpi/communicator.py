@@ -2,16 +2,17 @@
 
 A synchronous collective runs on the caller's own thread. Where that is as fast, it is the nonblocking call of MPI and
 a wait that looks at the clock; else the ranks first wait for each other at the group's gate (on several hosts, in a
-nonblocking barrier), whose wait has the deadline, and then make the blocking call, which nobody is missing from any
-more. An asynchronous one is the nonblocking call. MPI keeps the order in which a rank issues collectives, so that
-there is no queue of our own.
+nonblocking reduction), whose wait has the deadline, and then make the blocking call, which nobody is missing from any
+more. An asynchronous one is the nonblocking call, and so are the synchronous ones of other ranks that meet it. MPI
+keeps the order in which a rank issues collectives, so that there is no queue of our own.
 """
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
@@ -19,6 +20,7 @@ from mpi4py import MPI
 from rankwise.arrays import Array
 from rankwise.contract import Context
 from rankwise.deadline import Deadline
+from rankwise.errors import DistTimeoutError
 from rankwise.reduce_op import ReduceOp
 from rankwise.work import COMPLETED, Work
 from rankwise_mpi import cuda
@@ -27,7 +29,7 @@ from rankwise_mpi.gate import Gate
 from rankwise_mpi.layout import Layout, address_of, contiguous
 from rankwise_mpi.meeting import MpiMeeting
 from rankwise_mpi.pages import Pages
-from rankwise_mpi.reductions import kernel
+from rankwise_mpi.reductions import KERNELS
 from rankwise_mpi.works import Requests, RequestWork
 
 if TYPE_CHECKING:
@@ -37,20 +39,10 @@ __all__ = ["MpiCommunicator"]
 
 _IN_PLACE, _BYTE = MPI.IN_PLACE, MPI.BYTE
 
-_ALWAYS, _KIB, _MIB = 1 << 62, 1 << 10, 1 << 20
-#: Up to how many bytes the nonblocking call is used: in Open MPI, and in the others. All ranks must come to the same
-#: answer, so that collectives whose total size not every rank knows have no choice.
-_NONBLOCKING = {
-    "broadcast": (_MIB, _MIB),
-    "all_reduce": (_KIB, 16 * _KIB),
-    "reduce": (4 * _KIB, 16 * _KIB),
-    "all_gather": (4 * _KIB, _MIB),
-    "gather": (_ALWAYS, _ALWAYS),
-    "scatter": (_ALWAYS, _ALWAYS),
-    "reduce_scatter": (16 * _MIB, 16 * _KIB),
-    "all_to_all": (_ALWAYS, _ALWAYS),
-    "barrier": (_ALWAYS, _ALWAYS),
-}
+_NEVER = 1 << 62
+#: From how many bytes on the blocking call of Open MPI is faster than the nonblocking one: between ranks that meet at a
+#: gate, and between others. All ranks must come to the same answer.
+_OPENMPI_BLOCKS_FROM = {"all_reduce": (0, 1 << 10), "reduce": (1 << 12, 1 << 12)}
 _CALLS = {
     "broadcast": "Bcast",
     "all_reduce": "Allreduce",
@@ -64,13 +56,14 @@ _CALLS = {
 }
 
 
-class _Native(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Native:
     """One collective of MPI."""
 
     name: str
     begin: Callable[..., MPI.Request]
     block: Callable[..., None]
-    nonblocking_bytes: int
+    blocks_from: int
 
 
 class MpiCommunicator(MpiMeeting):
@@ -85,8 +78,8 @@ class MpiCommunicator(MpiMeeting):
 
     def __init__(self, context: Context, process: Process, pages: Pages, gate: Gate | None) -> None:
         super().__init__(context, process, pages, gate)
-        # Reentrant: the callback of a receive that ends while a collective waits may issue another one.
-        self._turn = threading.RLock()
+        # Whoever has the token may issue a collective; cheaper than a lock, and waited for with a deadline.
+        self._turn: deque[None] = deque([None])
         self._natives = {name: self._native(name) for name in _CALLS}
         self._broadcast, self._all_reduce, self._barrier = (
             self._natives[name] for name in ("broadcast", "all_reduce", "barrier")
@@ -94,8 +87,10 @@ class MpiCommunicator(MpiMeeting):
 
     def _native(self, name: str) -> _Native:
         call = _CALLS[name]
-        limit = _ALWAYS if self.size == 1 else _NONBLOCKING[name][not self._process.is_openmpi]
-        return _Native(name, getattr(self._comm, f"I{call.lower()}"), getattr(self._comm, call), limit)
+        blocks_from = _NEVER
+        if self._process.is_openmpi and self.size > 1 and name in _OPENMPI_BLOCKS_FROM:
+            blocks_from = _OPENMPI_BLOCKS_FROM[name][self._gate is None]
+        return _Native(name, getattr(self._comm, f"I{call.lower()}"), getattr(self._comm, call), blocks_from)
 
     # ------------------------------------------------------------------ collectives
 
@@ -109,7 +104,7 @@ class MpiCommunicator(MpiMeeting):
 
     def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
         """Reduce into everyone's array, in place, by MPI_Allreduce."""
-        how = kernel(op, array.dtype)
+        how = KERNELS[op.name, array.dtype]
         if how.plain and (count := array.size) <= self.limit:
             args = (_IN_PLACE, (array, count, how.datatype), how.op)
             return self._call_mpi(self._all_reduce, args, array.nbytes, timeout_s, async_op)
@@ -120,7 +115,7 @@ class MpiCommunicator(MpiMeeting):
 
     def reduce(self, array: Array, op: ReduceOp, root: int, timeout_s: float, async_op: bool = False) -> Work:
         """Reduce into the root's array, by MPI_Reduce."""
-        how = kernel(op, array.dtype)
+        how = KERNELS[op.name, array.dtype]
         total = op.accumulator(array) if how.widens or op.factor is not None else array
         whole: list[Any] = [(piece, piece.size, how.datatype) for piece in pieces(total, self.limit)]
         if self.rank != root:
@@ -176,7 +171,7 @@ class MpiCommunicator(MpiMeeting):
         counts = [part.size for part in parts]
         if sum(counts) > self.limit:
             return super().reduce_scatter(array, parts, op, timeout_s, async_op)
-        how = kernel(op, array.dtype)
+        how = KERNELS[op.name, array.dtype]
         if how.widens or op.factor is not None:
             whole: Any = np.concatenate([op.accumulator(part) for part in parts])
         elif contiguous(parts):
@@ -227,30 +222,87 @@ class MpiCommunicator(MpiMeeting):
         if self._on_device:
             cuda.synchronize()
         if async_op:
-            with self._turn, self._translating(native.name):
-                request = native.begin(*args)
-                self._issued += 1
-            return self._started(RequestWork(self, native.name, timeout_s, request, args, finish, self._issued))
+            return self._begin(native, [args], nbytes, timeout_s, finish)
         try:
-            with self._turn:
-                self._issued += 1
-                if nbytes <= native.nonblocking_bytes:
-                    test = (request := native.begin(*args)).Test
-                    # Mostly the others are under way already, and a whole wait would take longer than they do.
-                    if not (test() or test() or test() or test()):
-                        self._wait(native.name, request, args, timeout_s, self._issued)
-                elif self._gate is not None and self._gate.come():
+            self._turn.pop()
+        except IndexError:
+            self._await_turn(native.name, timeout_s)
+        request = None
+        try:
+            number = self._issued = self._issued + 1
+            try:
+                if nbytes < native.blocks_from:
+                    request = native.begin(*args)
+                elif self._gate is not None and self._gate.come(number):
                     native.block(*args)
                 else:
-                    stopped = self._assemble(native.name, timeout_s)
-                    native.block(*args)
-                    if stopped is not None:
-                        raise stopped
+                    request = self._make_after_meeting(native, args, timeout_s)
+            finally:
+                self._turn.append(None)
+            if request is not None:
+                test = request.Test
+                for _ in self._first_looks:
+                    if test():
+                        break
+                else:
+                    self._wait(native.name, request, args, timeout_s, number)
         except MPI.Exception as error:
             raise self._fatal(native.name, error) from error
         if finish is not None:
             finish()
         return COMPLETED
+
+    def _make_after_meeting(self, native: _Native, args: tuple[Any, ...], timeout_s: float) -> MPI.Request | None:
+        """Make the call that all ranks can make; return the request if it is the nonblocking one."""
+        met = self._meet_all(native.name, timeout_s)
+        request = None
+        if met.alike:
+            native.block(*args)
+        else:
+            request = native.begin(*args)
+        if met.stopped is not None:
+            if request is not None:
+                self._wait(native.name, request, args, timeout_s, self._issued)
+            raise met.stopped
+        return request
+
+    def _begin(
+        self,
+        native: _Native,
+        calls: Sequence[tuple[Any, ...]],
+        nbytes: int,
+        timeout_s: float,
+        finish: Callable[[], object] | None,
+    ) -> Work:
+        """Make calls of MPI that do not block, and that end together."""
+        try:
+            self._turn.pop()
+        except IndexError:
+            self._await_turn(native.name, timeout_s)
+        try:
+            self._issued += len(calls)
+            requests, answers = self._pass_by(len(calls)) if nbytes >= native.blocks_from else ([], None)
+            requests += [native.begin(*args) for args in calls]
+            number = self._issued
+        except MPI.Exception as error:
+            raise self._fatal(native.name, error) from error
+        finally:
+            self._turn.append(None)
+        request = requests[0] if len(requests) == 1 else Requests(requests)
+        return self._started(RequestWork(self, native.name, timeout_s, request, (calls, answers), finish, number))
+
+    def _await_turn(self, what: str, timeout_s: float) -> None:
+        """Return once another thread of this process has made its call; this one's is next."""
+
+        def take() -> bool:
+            try:
+                self._turn.pop()
+            except IndexError:
+                return False
+            return True
+
+        if not self.wait_until(take, timeout_s):
+            raise DistTimeoutError(f"{self.where(what)}: another thread's call has not ended after {timeout_s:g} s")
 
     def _several(
         self,
@@ -266,14 +318,10 @@ class MpiCommunicator(MpiMeeting):
         if len(calls) == 1:
             return self._call_mpi(native, calls[0], nbytes, timeout_s, async_op, finish)
         if async_op:
-            with self._turn, self._translating(native.name):
-                requests = Requests([native.begin(*args) for args in calls])
-                self._issued += len(calls)
-            return self._started(RequestWork(self, native.name, timeout_s, requests, calls, finish, self._issued))
+            return self._begin(native, calls, nbytes, timeout_s, finish)
         deadline = Deadline(timeout_s)
-        with self._turn:
-            for args in calls:
-                self._call_mpi(native, args, nbytes, deadline.remaining(), False)
+        for args in calls:
+            self._call_mpi(native, args, nbytes, deadline.remaining(), False)
         if finish is not None:
             finish()
         return COMPLETED

@@ -28,7 +28,9 @@ def create(context: Context) -> Communicator:
     try:
         first = _first(here, context, deadline)
         pages = Pages(first, lambda comm: here.duplicate(comm, deadline.remaining(), _what(context)))
-        gate = open_gate(first, deadline) if here.may_share_memory(context.global_ranks) else None
+        gate = None
+        if here.is_openmpi and here.may_share_memory(context.global_ranks):
+            gate = open_gate(first, deadline, here.first_looks)
     except MPI.Exception as error:
         raise translate(error, _what(context)) from error
     kind = CheckedCommunicator if get_debug_level() is DebugLevel.DETAIL else MpiCommunicator

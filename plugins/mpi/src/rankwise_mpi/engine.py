@@ -32,6 +32,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._idle = False
+        self._running = False
         self._fresh = False
         self._waiting = 0
 
@@ -55,10 +56,13 @@ class Engine:
             if self._idle:
                 self._changed.notify_all()
 
-    def remove(self, task: Task) -> None:
-        """Run `task` no more, once a run that has begun is over."""
+    def remove(self, task: Task, timeout_s: float = 0.0) -> bool:
+        """Run `task` no more; tell whether a run that had begun was over in time, or is the caller's own."""
         with self._changed:
             self._tasks = {other: pause_s for other, pause_s in self._tasks.items() if other != task}
+            if self._thread is threading.current_thread():
+                return True
+            return self._changed.wait_for(lambda: not self._running, timeout_s)
 
     def stop(self) -> None:
         """End the thread; tasks run no more."""
@@ -82,11 +86,15 @@ class Engine:
     def _run(self) -> None:
         pause_s = _SHORTEST_S
         while self._wait_for_tasks():
-            tasks = self._tasks
-            longest_s = min(tasks.values(), default=0.0)
+            longest_s = min(self._tasks.values(), default=0.0)
             sleep(max(pause_s, min(longest_s, _STANDING_BACK_S)) if self._waiting else pause_s)
             fresh, self._fresh = self._fresh, False
+            with self._changed:
+                tasks, self._running = self._tasks, True
             active = [task() for task in tasks]
+            with self._changed:
+                self._running = False
+                self._changed.notify_all()
             pause_s = _SHORTEST_S if fresh or any(active) else min(1.5 * pause_s, longest_s)
 
     def _wait_for_tasks(self) -> bool:

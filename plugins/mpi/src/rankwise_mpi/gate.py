@@ -5,7 +5,11 @@ is about to give up. Who finds all others there goes on to the call. A rank whos
 the others are going on at this very moment; so it says that it wavers, lets that become visible, and looks once more:
 if all have come by now it goes on with them, if not it is gone for good. Who meets a waverer waits for its decision.
 
-On several hosts a nonblocking barrier stands in, which costs a microsecond or two more.
+A rank that calls asynchronously cannot wait, and makes a nonblocking call, which MPI does not match with a blocking
+one. It notes the first and the last of such calls in its cell as it passes by; who comes to one of them makes the
+nonblocking call too. It may overwrite the note once it has met all others again: by then they have read it.
+
+On several hosts a nonblocking reduction stands in, which costs a microsecond or two more.
 """
 
 from __future__ import annotations
@@ -26,12 +30,13 @@ from rankwise_mpi.waiting import wait_until
 
 __all__ = ["Gate", "open_gate"]
 
-#: A cell is a cache line of 8 words, of which two are used; in front of the cells is a line for all.
+#: A cell is a cache line of 8 words, of which four are used; in front of the cells is a line for all.
 _WORDS, _WORD_NBYTES = 8, 8
+_CAME, _STATE, _FIRST, _LAST = range(4)
 _MARK_NBYTES = 16
-_TROUBLE = _MARK_NBYTES // _WORD_NBYTES
-#: How often to look before the wait is one that keeps MPI going, and how seldom it does that.
-_FIRST_LOOKS, _LOOKS_PER_PROBE = range(8), 4
+_HEED = _MARK_NBYTES // _WORD_NBYTES
+#: How many looks there are to one that keeps MPI going, once a rank has not found the others at once.
+_LOOKS_PER_PROBE = 4
 #: What memory one rank writes the others must see in that order, which these processors promise.
 _ORDERED = ("x86_64", "AMD64")
 
@@ -47,27 +52,52 @@ class Gate:
         page: The memory that all members share.
         rank: This process's rank in the group.
         comm: The group's communicator, on which MPI makes progress while this rank waits.
+        first_looks: How often to look for the others at once.
     """
 
-    def __init__(self, page: mmap.mmap, rank: int, comm: MPI.Intracomm) -> None:
+    def __init__(self, page: mmap.mmap, rank: int, comm: MPI.Intracomm, first_looks: int) -> None:
         self._page = page
         words = memoryview(page).cast("Q")
-        # Not zero once any rank has wavered: one look tells that all is as it should be.
-        self._trouble = words[_TROUBLE : _TROUBLE + 1]
-        self._came, self._states = words[_WORDS::_WORDS], words[_WORDS + 1 :: _WORDS]
+        # Not zero once any rank has wavered or passed by: mostly one look tells that all is as it should be.
+        self._heed = words[_HEED : _HEED + 1]
+        cells = words[_WORDS:]
+        self._came, self._states, self._firsts, self._lasts = (
+            cells[word::_WORDS] for word in (_CAME, _STATE, _FIRST, _LAST)
+        )
         self._rank = rank
         self._comm = comm
+        self._first_looks = range(first_looks)
         self._number = self._looks = 0
 
-    def come(self) -> bool:
-        """Come to the next call; tell whether all are there, so that this rank may go on."""
-        self._number = number = self._number + 1
+    def come(self, number: int) -> bool:
+        """Come to a call; tell whether all are there to make a blocking one, so that this rank may go on.
+
+        Args:
+            number: Which of the group's calls it is; all ranks count alike.
+        """
+        self._number = number
         came = self._came
         came[self._rank] = number
-        for _ in _FIRST_LOOKS:
+        for _ in self._first_looks:
             if min(came) >= number:
-                return not self._trouble[0]
+                return not self._heed[0] or (not any(self._states) and self.alike)
         return False
+
+    def pass_by(self, first: int, last: int) -> None:
+        """Note that this rank makes some calls asynchronously."""
+        mine = self._rank
+        # The order of these lines is that in which the others see them.
+        if self._lasts[mine] <= self._number:
+            self._firsts[mine] = first
+        self._lasts[mine] = last
+        self._heed[0] = 1
+        self._came[mine] = last
+
+    @property
+    def alike(self) -> bool:
+        """Whether nobody passes by the call that all have come to."""
+        number = self._number
+        return not any(first <= number <= last for first, last in zip(self._firsts, self._lasts, strict=True))
 
     def test(self) -> bool:
         """Tell whether all are there and decided; `gone` then says whether one has left."""
@@ -86,7 +116,7 @@ class Gate:
     def leave(self) -> bool:
         """Give up the call that this rank has come to; false if all have come meanwhile, so that it must go on."""
         self._states[self._rank] = _WAVERING
-        self._trouble[0] = 1
+        self._heed[0] = 1
         sleep(_SETTLE_S)
         if min(self._came) >= self._number:
             self._states[self._rank] = _HERE
@@ -99,15 +129,20 @@ class Gate:
 
     def close(self) -> None:
         """Give the memory back."""
-        for words in (self._trouble, self._came, self._states):
+        for words in (self._heed, self._came, self._states, self._firsts, self._lasts):
             words.release()
         self._page.close()
 
 
-def open_gate(comm: MPI.Intracomm, deadline: Deadline) -> Gate | None:
+def open_gate(comm: MPI.Intracomm, deadline: Deadline, first_looks: int) -> Gate | None:
     """Make the gate of a new group whose members are all on this host; None if they cannot share memory.
 
     All members call.
+
+    Args:
+        comm: The group's communicator.
+        deadline: By when all must have called.
+        first_looks: How often a rank looks for the others before it waits.
 
     Raises:
         DistTimeoutError: Not all have.
@@ -125,7 +160,7 @@ def open_gate(comm: MPI.Intracomm, deadline: Deadline) -> Gate | None:
     finally:
         if held >= 0:
             os.close(held)
-    return Gate(page, comm.rank, comm) if page is not None and agreed[0] else None
+    return Gate(page, comm.rank, comm, first_looks) if page is not None and agreed[0] else None
 
 
 def _new_page(nbytes: int) -> int:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["MpiGroup"]
 
 
+#: How long the progress thread is waited for before a group's communicators are given back.
+_LAST_RUN_S = 1.0
+
+
 class MpiGroup(Communicator):
     """One group on MPI, without its operations.
 
@@ -48,12 +52,17 @@ class MpiGroup(Communicator):
         self.limit = largest_count()
         #: Whether pending operations make progress by themselves.
         self.progresses = process.multiple
+        self._first_looks = range(process.first_looks)
         self.receives = Receives(pages.place)
+        #: Up to this one, tags lie as they are on `mpi`.
+        self._last_tag = pages.last_tag
         self._notices = Notices(*pages.place(NOTICE_TAG), context.name)
         me = context.global_ranks[context.rank]
         prefix = f"{process.life}/at/{context.name}"
         self._whereabouts = Whereabouts(process.store, prefix, me, context.global_ranks)
         self._pending: dict[Pending, None] = {}
+        #: Whether this rank is waiting for others before it makes the call of MPI that comes next.
+        self._meeting = False
         process.watch(self)
 
     @property
@@ -72,11 +81,11 @@ class MpiGroup(Communicator):
                 raise self.late("drain", timeout_s)
 
     def close(self) -> None:
-        """Give the communicators back, unless the group has failed: then others may still be using them."""
-        self._process.engine.remove(self._progress)
+        """Give the communicators back, unless they may still be in use: the group has failed, or a callback lasts."""
+        unused = self._process.engine.remove(self._progress, _LAST_RUN_S)
         for work in list(self._pending):
             work.cancel()
-        if self.failure is None and not MPI.Is_finalized():
+        if unused and self.failure is None and not MPI.Is_finalized():
             self._pages.free()
 
     def abort(self, error: DistError) -> None:
@@ -121,7 +130,7 @@ class MpiGroup(Communicator):
         for _ in range(self._process.looks):
             if test():
                 return True
-            if self.receives:
+            if self.receives.ages:
                 break  # what others are waiting for may depend on them
         with self._process.engine:
             return wait_until(test, timeout_s, self._attend)
@@ -192,7 +201,8 @@ class MpiGroup(Communicator):
         if self.failure is not None:
             raise self.failure.with_traceback(None)
         for work in list(self._pending):
-            if isinstance(work, ReceiveWork):
+            # A callback may issue the next collective, which must not come before one that is yet to be made.
+            if isinstance(work, ReceiveWork) and not (self._meeting and work.has_callbacks):
                 work.poll()
         if self.size == 1:
             return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from mpi4py import MPI
 
 from rankwise.contract import Context
@@ -15,10 +16,22 @@ from rankwise_mpi.pages import Pages
 if TYPE_CHECKING:
     from rankwise_mpi.process import Process
 
-__all__ = ["MpiMeeting"]
+__all__ = ["Met", "MpiMeeting"]
 
 #: For how long a rank that finds another gone waits to hear why.
 _NOTICE_S = 1.0
+
+
+class Met(NamedTuple):
+    """What has come of a meeting.
+
+    Attributes:
+        alike: All ranks make the call synchronously; if not, it must be MPI's nonblocking one.
+        stopped: What has interrupted this rank when the others were going on already, to be raised after the call.
+    """
+
+    alike: bool
+    stopped: BaseException | None = None
 
 
 class MpiMeeting(MpiMessages):
@@ -44,39 +57,59 @@ class MpiMeeting(MpiMessages):
             self._gate.close()
             self._gate = None
 
-    def _assemble(self, what: str, timeout_s: float) -> BaseException | None:
-        """Return once all ranks have come to a blocking call, which this rank must then make too.
+    def _pass_by(self, calls: int) -> tuple[list[MPI.Request], Any]:
+        """Let the others know that the last calls of this rank are asynchronous, where they meet for such calls.
 
         Returns:
-            What has interrupted this rank when the others were going on already, to be raised after the call.
+            What must have ended before these calls are over, and what it writes to.
         """
-        gate = self._gate
-        if gate is None:
-            self._assemble_in_barrier(what, timeout_s)
-            return None
+        if self._gate is not None:
+            self._gate.pass_by(self._issued - calls + 1, self._issued)
+            return [], None
+        answers = np.ones((calls, 1), np.uint8)
+        return [self._ask(answer) for answer in answers], answers
+
+    def _meet_all(self, what: str, timeout_s: float) -> Met:
+        """Return once all ranks have come to a call, which this rank must then make too."""
+        self._meeting = True
+        try:
+            if self._gate is None:
+                return self._meet_between_hosts(what, timeout_s)
+            return self._meet_at(self._gate, what, timeout_s)
+        finally:
+            self._meeting = False
+
+    def _meet_at(self, gate: Gate, what: str, timeout_s: float) -> Met:
         try:
             if not self.wait_seen(gate.test, timeout_s, what, self._issued):
                 stopped: BaseException = self.late(what, timeout_s, self._issued)
             elif gate.gone:
                 stopped = self._left_by(self.context.global_ranks[gate.gone[0]])
             else:
-                return None
+                return Met(gate.alike)
         except BaseException as error:
             stopped = error
         if not gate.leave():
-            return None if isinstance(stopped, DistError) else stopped
+            return Met(gate.alike, None if isinstance(stopped, DistError) else stopped)
         if isinstance(stopped, DistError):
             raise self.fail(stopped)
         self.fail(GroupAbortedError(f"{self.where(what)} was broken off by {type(stopped).__name__} on this rank"))
         raise stopped
 
-    def _assemble_in_barrier(self, what: str, timeout_s: float) -> None:
-        request: MPI.Request = self._comm.Ibarrier()
+    def _meet_between_hosts(self, what: str, timeout_s: float) -> Met:
+        passing = np.zeros(1, np.uint8)
+        request = self._ask(passing)
         if not request.Test():
-            self._wait(what, request, (), timeout_s, self._issued)
-        # Who has given up meanwhile came to the barrier too, and would not come to the call.
+            self._wait(what, request, passing, timeout_s, self._issued)
+        # Who has given up meanwhile came to the meeting too, and would not come to the call.
         if self._notices.has_come():
             self._attend_for_good()
+        return Met(alike=not passing[0])
+
+    def _ask(self, passing: np.ndarray[Any, Any]) -> MPI.Request:
+        """Tell whether this rank passes by, and begin to learn whether any does."""
+        request: MPI.Request = self._comm.Iallreduce(MPI.IN_PLACE, (passing, 1, MPI.UINT8_T), MPI.MAX)
+        return request
 
     def _left_by(self, rank: int) -> DistError:
         """Return why a rank has given the group up, from its notice, which is under way."""

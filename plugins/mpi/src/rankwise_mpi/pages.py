@@ -36,6 +36,8 @@ class Pages:
         bound = int(first.Get_attr(MPI.TAG_UB) or _LEAST_BOUND)
         self.first = first
         self._length = bound + 1
+        #: Up to this one, tags lie as they are on the first communicator.
+        self.last_tag = min(bound, MAX_TAG)
         self._users = [first]
         self._core = first
         self._core_start = 0
@@ -51,7 +53,7 @@ class Pages:
         Raises:
             ValueError: The library does not have that many tags.
         """
-        if tag < self._length and tag <= MAX_TAG:
+        if tag <= self.last_tag:
             return self.first, tag
         if tag > MAX_TAG:
             return self._core, tag - self._core_start

@@ -18,8 +18,8 @@ _ASYNC = (
     "by a progress thread where MPI grants MPI_THREAD_MULTIPLE; at a lower level only within wait() and is_completed()"
 )
 _TIMEOUT = (
-    "a collective of more than a few KiB ends at its time-out until all ranks have entered it; from then on it is "
-    "one blocking call of the library"
+    "on Open MPI an all_reduce, or a reduce of more than 4 KiB, ends at its time-out until all ranks have entered it; "
+    "from then on it is one blocking call of the library"
 )
 _ABORT = "the peers are told by messages, and notice in the calls that wait; by MPI_Comm_revoke where there is ULFM"
 _MISMATCH = "compared over a side communicator with RANKWISE_DEBUG=detail, as the group is made; off, it costs nothing"

@@ -15,7 +15,7 @@ from rankwise_mpi import ulfm
 from rankwise_mpi.engine import Engine
 from rankwise_mpi.launchers import check_before_init, check_world
 from rankwise_mpi.leaving import leave_at_exit
-from rankwise_mpi.waiting import LOOKS, wait_until
+from rankwise_mpi.waiting import FIRST_LOOKS, LOOKS, SHARED_FIRST_LOOKS, SHARED_LOOKS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,8 +56,8 @@ class Process:
         self.life = ""
         self._kept: list[tuple[Testable, Any]] = []
         self._keeping = threading.Lock()
-        #: How often to look for the end of an operation before giving way to others.
-        self.looks = LOOKS
+        #: How often to look for the end of an operation before giving way to others, and before anything else.
+        self.looks, self.first_looks = LOOKS, FIRST_LOOKS
         self._base: MPI.Intracomm | None = None
         self._making = threading.Lock()
         self._near: frozenset[int] = frozenset()
@@ -79,8 +79,8 @@ class Process:
             if self._base is None:
                 self._base = self.duplicate(self._mpi.COMM_WORLD, timeout_s, "init_process_group")
                 self._near = _ranks_on_this_host(self._base)
-                # Whether every rank on this host can have a core for itself.
-                self.looks = LOOKS if len(self._near) <= (os.cpu_count() or 1) else 1
+                if len(self._near) > (os.cpu_count() or 1):
+                    self.looks, self.first_looks = SHARED_LOOKS, SHARED_FIRST_LOOKS
                 if self.survives_deaths:
                     self._hosts = _exchange_hosts(self._base)
             return self._base

@@ -31,17 +31,15 @@ class Receives:
         self._place = place
         self._lock = threading.Lock()
         self._waiting: dict[int, dict[int | None, deque[ReceiveWork]]] = {}
-        self._age: dict[ReceiveWork, int] = {}
+        #: Those that wait, and which in the order of their beginning each is.
+        self.ages: dict[ReceiveWork, int] = {}
         self._begun = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._age)
 
     def add(self, receive: ReceiveWork) -> None:
         """Put a receive behind all others."""
         with self._lock:
             self._begun += 1
-            self._age[receive] = self._begun
+            self.ages[receive] = self._begun
             self._waiting.setdefault(receive.tag, {}).setdefault(receive.src, deque()).append(receive)
 
     def match(self, receive: ReceiveWork, status: MPI.Status) -> MPI.Message | None:
@@ -49,7 +47,7 @@ class Receives:
         comm, tag = self._place(receive.tag)
         source = MPI.ANY_SOURCE if receive.src is None else receive.src
         with self._lock:
-            if receive not in self._age or not self._is_next(receive):
+            if receive not in self.ages or not self._is_next(receive):
                 return None
             met: MPI.Message | None = comm.Improbe(source, tag, status)
             if met is not None:
@@ -59,20 +57,20 @@ class Receives:
     def withdraw(self, receive: ReceiveWork) -> bool:
         """Forget a receive; tell whether it was waiting."""
         with self._lock:
-            waiting = receive in self._age
+            waiting = receive in self.ages
             if waiting:
                 self._remove(receive)
         return waiting
 
     def _is_next(self, receive: ReceiveWork) -> bool:
         """Tell whether no older receive could take the same message."""
-        queues, age = self._waiting[receive.tag], self._age[receive]
+        queues, age = self._waiting[receive.tag], self.ages[receive]
         rivals = queues if receive.src is None else (receive.src, None)
         firsts = (queues[src][0] for src in rivals if src in queues)
-        return all(first is receive or self._age[first] > age for first in firsts)
+        return all(first is receive or self.ages[first] > age for first in firsts)
 
     def _remove(self, receive: ReceiveWork) -> None:
-        del self._age[receive]
+        del self.ages[receive]
         queues = self._waiting[receive.tag]
         queues[receive.src].remove(receive)
         if not queues[receive.src]:

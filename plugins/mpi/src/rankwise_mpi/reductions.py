@@ -7,17 +7,19 @@ numbers and times, products of complex numbers (a fused multiply-add is not comm
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.reduce_op import ReduceOp, accumulation_dtype
+from rankwise.reduce_op import accumulation_dtype
 
-__all__ = ["Kernel", "kernel"]
+__all__ = ["KERNELS", "Kernel"]
 
 
-class Kernel(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Kernel:
     """How arrays of one dtype are reduced.
 
     Attributes:
@@ -64,18 +66,19 @@ _NATIVE: dict[str, dict[str, MPI.Op]] = {
 }
 _UFUNCS = {"MIN": np.minimum, "MAX": np.maximum, "PRODUCT": np.multiply}
 
-_kernels: dict[tuple[str, np.dtype[Any]], Kernel] = {}
 _dtypes: dict[int, np.dtype[Any]] = {}
 _ops: dict[str, MPI.Op] = {}
 
 
-def kernel(op: ReduceOp, dtype: np.dtype[Any]) -> Kernel:
-    """Return how `op` reduces arrays of `dtype`."""
-    key = (op.name, dtype)
-    found = _kernels.get(key)
-    if found is None:
-        found = _kernels[key] = _make(op.name, dtype)
-    return found
+class _Kernels(dict[tuple[str, np.dtype[Any]], Kernel]):
+    """The kernels by name of the op and dtype, made when they are first asked for."""
+
+    def __missing__(self, key: tuple[str, np.dtype[Any]]) -> Kernel:
+        made = self[key] = _make(*key)
+        return made
+
+
+KERNELS = _Kernels()
 
 
 def _make(name: str, dtype: np.dtype[Any]) -> Kernel:

@@ -11,11 +11,13 @@ import os
 from collections.abc import Callable
 from time import monotonic, sleep
 
-__all__ = ["LOOKS", "wait_until"]
+__all__ = ["FIRST_LOOKS", "LOOKS", "SHARED_FIRST_LOOKS", "SHARED_LOOKS", "wait_until"]
 
-#: How often to look before giving way, about half a millisecond: whoever yields a core on a busy machine may not
-#: have it back for long.
-LOOKS = 2000
+#: How often to look before anything is made ready for a longer wait, and then before giving way, about half a
+#: millisecond in all: whoever yields a core on a busy machine may not have it back for long.
+FIRST_LOOKS, LOOKS = 1000, 1000
+#: The same where ranks share cores.
+SHARED_FIRST_LOOKS, SHARED_LOOKS = 4, 1
 #: For how long the thread gives way between two looks before it begins to sleep.
 _YIELD_S = 0.002
 #: The part of the time waited so far that one sleep takes, and the longest sleep.

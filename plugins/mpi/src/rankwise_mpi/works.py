@@ -59,6 +59,8 @@ class Pending(FutureWork):
         self._number = 0
         self._until = monotonic() + timeout_s
         self._looking = threading.Lock()
+        #: Whether anything is called when the work ends.
+        self.has_callbacks = False
 
     def advance(self) -> bool:
         """Make progress, and tell whether the operation has ended well; its error is raised."""
@@ -130,6 +132,7 @@ class Pending(FutureWork):
         if not self._owner.progresses:
             # Nobody would look again by himself: a callback that waits is better than one that never comes.
             self._owner.wait_until(self.poll, self._timeout_s + 1.0)
+        self.has_callbacks = True
         super().add_done_callback(callback)
 
     def _look(self) -> DistError | None:
