@@ -370,7 +370,10 @@ class Communicator(ABC):
         try:
             self._run(fingerprint, body, deadline)
         finally:
-            order.leave()
+            # No call: what a signal handler raises at its beginning would leave the turn taken for good.
+            order.busy = False
+            if order.watchers:
+                order.tell()
         return COMPLETED
 
     def _run(self, fingerprint: Fingerprint, body: Body, deadline: Deadline) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from rankwise.deadline import Deadline, Timeout
@@ -65,6 +66,8 @@ class _Item(NamedTuple):
 
 #: An operation that has its turn ends by its own time-out; only one that has not is ended by its waiter.
 _LEEWAY_S = 0.02
+#: How seldom a thread that waits for the turn looks by itself.
+_LOOK_S = 0.5
 
 
 class IssueOrder:
@@ -72,42 +75,49 @@ class IssueOrder:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        # Entered by the lock itself: an interrupt within `with condition` may leave it locked for good.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         #: How many threads wait for a change. To tell nobody costs as much as half a small collective.
-        self._watchers = 0
+        self.watchers = 0
         self._waiting: deque[_Item] = deque()
-        self._busy = False
+        #: Whether somebody has the turn; whoever has it gives it back by clearing this, and tells the watchers.
+        self.busy = False
         self._closed = False
         self._thread: threading.Thread | None = None
 
     def enter(self) -> bool:
-        """Take the turn if nobody is before the caller, who then must `leave`; tell whether it is the caller's."""
-        with self._lock:
-            if self._busy or self._waiting:
-                return False
-            self._busy = True
+        """Take the turn if nobody is before the caller, who then must give it back; tell whether it is the caller's."""
+        mine = False
+        try:
+            with self._lock:
+                if self.busy or self._waiting:
+                    return False
+                self.busy = mine = True
             return True
+        except BaseException:
+            if mine:  # an interrupt has come on the way out
+                self.busy = False
+            raise
 
-    def leave(self) -> None:
-        """Give the turn back."""
+    def tell(self) -> None:
+        """Wake those who wait for the turn."""
         with self._lock:
-            self._busy = False
-            if self._watchers:
-                self._changed.notify_all()
+            self._changed.notify_all()
 
     def later(self, title: str, operation: Operation, deadline: Deadline, give_up: GiveUp) -> FutureWork:
         """Line `operation` up for the thread, and return its work; the title says in errors what it is."""
         work = _QueuedWork(self, title, deadline, give_up)
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise GroupAbortedError("the group has been destroyed")
             self._waiting.append(_Item(operation, work))
             if self._thread is None:
                 # In a copy of the caller's context, so that callbacks find the caller's world.
                 serve = contextvars.copy_context().run
-                self._thread = threading.Thread(target=serve, args=(self._serve,), name=self._name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=serve, args=(self._serve,), name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
             self._changed.notify_all()
         return work
 
@@ -118,14 +128,14 @@ class IssueOrder:
             DistTimeoutError: The time-out has passed.
         """
         deadline = Deadline(timeout_s)
-        with self._changed:
-            while self._waiting or self._busy:
+        with self._watching():
+            while self._waiting or self.busy:
                 if not self._wait(deadline.remaining()) and deadline.expired():
                     raise DistTimeoutError(f"{len(self._waiting)} operations still wait after {timeout_s:g} s")
 
     def abort(self, error: BaseException) -> None:
         """Fail what has not begun; whoever runs is ended by its backend."""
-        with self._changed:
+        with self._lock:
             dropped = list(self._waiting)
             self._waiting.clear()
             self._changed.notify_all()
@@ -134,7 +144,7 @@ class IssueOrder:
 
     def close(self) -> None:
         """Stop the thread, once what it is running has ended."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -155,26 +165,38 @@ class IssueOrder:
             pass
 
     def _serve_one(self) -> bool:
-        with self._changed:
-            while self._busy or not self._waiting:
+        with self._watching():
+            while self.busy or not self._waiting:
                 if self._closed and not self._waiting:
                     return False
                 self._wait()
             operation, work = self._waiting.popleft()
-            self._busy = True
+            self.busy = True
+        failure = None
         try:
             operation()
         except BaseException as error:  # it belongs to whoever waits for the work
-            self.leave()
-            work.fail(error)
-        else:
-            self.leave()
+            failure = error
+        self.busy = False
+        if self.watchers:
+            self.tell()
+        if failure is None:
             work.succeed()
+        else:
+            work.fail(failure)
         return True
 
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Hold the lock, and be told from the first look on: the turn is given back without the lock."""
+        with self._lock:
+            self.watchers += 1
+            try:
+                yield
+            finally:
+                self.watchers -= 1
+
     def _wait(self, timeout_s: float | None = None) -> bool:
-        self._watchers += 1
-        try:
-            return self._changed.wait(timeout_s)
-        finally:
-            self._watchers -= 1
+        # Whoever gives the turn back may be interrupted before it tells so.
+        longest_s = _LOOK_S if self.busy else None
+        return self._changed.wait(longest_s if timeout_s is None else min(timeout_s, _LOOK_S))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, InvalidStateError
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
+from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, Protocol, runtime_checkable
 
 from rankwise.deadline import Timeout, seconds
+from rankwise.ending import Ending
 from rankwise.errors import DistTimeoutError
 from rankwise.recording import Entry, note
 
@@ -77,55 +76,56 @@ class FutureWork:
     """A work that some thread ends by calling `succeed` or `fail`: the base for threaded backends."""
 
     def __init__(self) -> None:
-        self._future: Future[Any] = _future()
+        self._ending = Ending()
         self._source: int | None = None
 
     def succeed(self, result: Any = None, source: int | None = None) -> None:
         """End the work well; `source` is the group rank that a received message came from."""
-        if not self._future.done():
+        if not self._ending.told:
             self._source = source
-            with suppress(InvalidStateError):  # another thread has ended it this very moment
-                self._future.set_result(result)
+            self._ending.tell(result)
 
     def fail(self, error: BaseException) -> None:
         """End the work with `error`; the first ending counts."""
-        if not self._future.done():
-            with suppress(InvalidStateError):
-                self._future.set_exception(error)
+        self._ending.tell(None, error)
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Block until the work has ended; see `Work.wait`."""
         timeout_s = None if timeout is None else seconds(timeout)
-        try:
-            self._future.result(timeout_s)
-        except FutureTimeoutError as error:
-            # From Python 3.11 a time-out of the operation itself is of this class too.
-            if self._future.done():
-                self._future.result()
-                return True
-            raise DistTimeoutError(f"not done after {timeout_s:g} s") from error
+        if not self._ending.wait(timeout_s):
+            raise DistTimeoutError(f"not done after {timeout_s:g} s")
+        self._check()
         return True
 
     def is_completed(self) -> bool:
         """Tell whether the work has ended."""
-        return self._future.done()
+        return self._ending.told
 
     def is_success(self) -> bool:
         """Tell whether the work has ended well."""
-        return self._future.done() and self._future.exception() is None
+        return self._ending.told and self._ending.error is None
 
     def exception(self) -> BaseException | None:
         """Return the error of a work that has failed, or None."""
-        return self._future.exception() if self._future.done() else None
+        return self._ending.error
 
     def result(self) -> Any:
         """Wait for the work and return its result."""
         self.wait()
-        return self._future.result()
+        return self._ending.value
 
     def get_future(self) -> Future[Any]:
-        """Return the future itself."""
-        return self._future
+        """Return a future of `result()`."""
+        ending, future = self._ending, _future()
+
+        def end() -> None:
+            if ending.error is None:
+                future.set_result(ending.value)
+            else:
+                future.set_exception(ending.error)
+
+        ending.then(end)
+        return future
 
     def source_rank(self) -> int:
         """Return who sent the message of a completed receive."""
@@ -139,7 +139,7 @@ class FutureWork:
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         """Call `callback(work)` once the work has ended."""
-        self._future.add_done_callback(lambda _: callback(self))
+        self._ending.then(lambda: callback(self))
 
     def cancel(self) -> bool:
         """Say that this work cannot be withdrawn; a backend that can, overrides this."""
@@ -149,6 +149,11 @@ class FutureWork:
         import asyncio
 
         return asyncio.wrap_future(self.get_future()).__await__()
+
+    def _check(self) -> None:
+        """Raise the error of a work that has failed."""
+        if self._ending.error is not None:
+            raise self._ending.error
 
 
 class CompletedWork(FutureWork):

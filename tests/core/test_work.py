@@ -137,7 +137,9 @@ class Line(IssueOrder):
         try:
             operation()
         finally:
-            self.leave()
+            self.busy = False
+            if self.watchers:
+                self.tell()
 
     def later(self, operation, timeout_s=20, give_up=None):
         deadline = timeout_s if isinstance(timeout_s, Deadline) else Deadline(timeout_s)

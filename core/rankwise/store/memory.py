@@ -52,31 +52,32 @@ class HashStore(Store):
     def __init__(self) -> None:
         self._table = Table()
         #: Re-entrant, so that waiting can be made of looking.
-        self._changed = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()  # entered itself, see `rankwise.issue_order`
+        self._changed = threading.Condition(self._lock)
         self._pid = os.getpid()
 
     def peek(self, key: str) -> bytes | None:
-        with self._changed:
+        with self._lock:
             return self._table.peek(key)
 
     def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
-        with self._changed:
+        with self._lock:
             return self._table.swap(key, expected, desired)
 
     def scan(self) -> Sequence[str]:
-        with self._changed:
+        with self._lock:
             return self._table.scan()
 
     def close(self) -> None:
         if not self._closed:
             super().close()
             if self._pid == os.getpid():
-                with self._changed:
+                with self._lock:
                     self._changed.notify_all()
 
     def _run(self, operation: Operation[_P, _R], limit_s: float, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         self._check_open(operation)
-        with self._changed:
+        with self._lock:
             try:
                 return operation(self._table, *args, **kwargs)
             finally:
@@ -89,7 +90,7 @@ class HashStore(Store):
     ) -> _R:
         self._check_open(operation)
         # Held from the look to the wait, lest a change between the two be missed.
-        with self._changed:
+        with self._lock:
             return super()._await(operation, timeout_s, *args, **kwargs)
 
     def _pause(self, pause_s: float, remaining_s: float) -> None:

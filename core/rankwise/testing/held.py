@@ -32,7 +32,8 @@ class Held:
     """The messages that are held back, and the thread that lets them go."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # entered itself, see `rankwise.issue_order`
+        self._changed = threading.Condition(self._lock)
         self._streams: dict[Stream, deque[_Message]] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -40,7 +41,7 @@ class Held:
     def send(self, stream: Stream, begin: Callable[[], Work], hold_s: float, overtaken: bool, illegal: bool) -> Work:
         """Send a message when its time has come and what is before it in its stream has gone."""
         message = _Message(begin, monotonic() + hold_s, FutureWork(), overtaken, illegal)
-        with self._changed:
+        with self._lock:
             waiting = self._streams.get(stream)
             if hold_s or waiting:
                 self._line_up(stream, message)
@@ -53,7 +54,7 @@ class Held:
     def flush(self, timeout_s: float) -> None:
         """Let everything go now, wait until it has gone, and stop the thread."""
         deadline = Deadline(timeout_s)
-        with self._changed:
+        with self._lock:
             works = [message.work for waiting in self._streams.values() for message in waiting]
             for waiting in self._streams.values():
                 for message in waiting:
@@ -67,7 +68,7 @@ class Held:
 
     def drop(self, error: DistError) -> None:
         """Fail everything that is held back."""
-        with self._changed:
+        with self._lock:
             dropped = [message.work for waiting in self._streams.values() for message in waiting]
             self._streams.clear()
             self._changed.notify_all()
@@ -98,7 +99,7 @@ class Held:
 
     def _wait(self) -> list[tuple[Stream, _Message]]:
         """Return the messages that may go now, the first of each stream, as soon as there is one; none at the end."""
-        with self._changed:
+        with self._lock:
             while not self._closed or self._streams:
                 now = monotonic()
                 first = [(stream, waiting[0]) for stream, waiting in self._streams.items()]
@@ -111,7 +112,7 @@ class Held:
 
     def _forget(self, stream: Stream, message: _Message) -> None:
         """Take out a message that has gone: until then it holds up those behind it."""
-        with self._changed:
+        with self._lock:
             waiting = self._streams.get(stream, deque())
             if message in waiting:  # an abort may have taken it out already
                 waiting.remove(message)
@@ -120,7 +121,7 @@ class Held:
 
     def _overtake(self, stream: Stream) -> None:
         """Let those go that were waiting for a message of another stream."""
-        with self._changed:
+        with self._lock:
             for other, waiting in self._streams.items():
                 if other != stream and waiting[0].overtaken and not waiting[0].illegal:
                     waiting[0].release_at = 0.0

@@ -102,7 +102,8 @@ class _Ranks:
         self._worlds = worlds
         self._results: list[Any] = [None] * len(worlds)
         self._errors: dict[int, BaseException] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # entered itself, see `rankwise.issue_order`
+        self._changed = threading.Condition(self._lock)
         self._pending = set(range(len(worlds)))
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float) -> list[Any]:
@@ -141,17 +142,17 @@ class _Ranks:
         try:
             self._results[rank] = function(*args)
         except BaseException as error:  # it is raised again where it can be seen
-            with self._changed:
+            with self._lock:
                 self._errors[rank] = error
             self._abort(f"after {type(error).__name__} on rank {rank}: {error}")
-        with self._changed:
+        with self._lock:
             self._pending.discard(rank)
             self._changed.notify_all()
 
     def _wait(self, timeout_s: float) -> None:
         """Wait until all have ended, or the time is up; a little while only once one has failed."""
         deadline = Deadline(timeout_s)
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._errors or not self._pending, deadline.remaining())
             if self._errors:
                 self._changed.wait_for(lambda: not self._pending, min(_GRACE_S, deadline.remaining()))

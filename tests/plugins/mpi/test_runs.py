@@ -55,6 +55,10 @@ def test_a_collective_in_a_callback_waits_for_its_turn(fine):
     fine(2, "nested.py")
 
 
+def test_an_interrupt_ends_the_group_and_nothing_else(fine):
+    fine(2, "interrupts.py")
+
+
 @pytest.mark.usefixtures("blocking")
 def test_nobody_waits_for_a_rank_that_has_just_given_up(fine):
     fine(2, "race.py")

@@ -54,7 +54,7 @@ _SPIN_S, _LEAST_SPIN_S = 100e-6, 15e-6
 _YIELDS = 2
 _SLICE_S = 0.02
 
-_lock, _unlock = futex.lock.acquire, futex.lock.release
+_fence = futex.lock
 
 
 def available() -> bool:
@@ -192,8 +192,8 @@ class Board:
         """
         words = self._words
         words[self._mine] = turn
-        _lock()  # a fence: see `futex`
-        _unlock()
+        with _fence:
+            pass
         for index in self._others:
             if words[index] < turn:
                 self._await(turn, deadline)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from threading import get_ident
 from time import monotonic
 
 from rankwise.errors import DistError, DistTimeoutError
@@ -88,11 +89,11 @@ class Engine(Traffic):
         with self.lock:
             self._callers += 1
             self._followers += 1
-            while self._seated:
+            while not self._is_free():
                 self._wake()
                 self._changed.wait(0.1)
             self._followers -= 1
-            self._seated = True
+            self._seated = get_ident()
         try:
             while not self._all_sent() or any(peer.frames for peer in self.peers):
                 left = deadline - monotonic()

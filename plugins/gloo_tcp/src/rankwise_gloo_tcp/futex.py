@@ -47,14 +47,14 @@ def _call() -> Any:
 
 
 _number = _CALL_NUMBERS.get(platform.machine(), 0)
-#: Taking and giving it back is a fence, for those to whom a call more is too much.
+#: Taking and giving it back, in a `with` that an interrupt cannot cut in two, is a fence.
 lock = threading.Lock()
 
 
 def fence() -> None:
     """Let no later load pass an earlier store."""
-    lock.acquire()
-    lock.release()
+    with lock:
+        return
 
 
 def wait(address: int, expected: int, timeout_s: float) -> None:

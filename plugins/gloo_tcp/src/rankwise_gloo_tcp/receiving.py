@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from threading import get_ident
 from time import monotonic
 
 from rankwise.arrays import Array, as_bytes
@@ -68,7 +69,7 @@ class Receiving(Links):
                 return False
             if self.matching.knows(tag):
                 return False
-            self._seated = True
+            self._seated = get_ident()
             self._callers += 1
         try:
             room = as_bytes(array)

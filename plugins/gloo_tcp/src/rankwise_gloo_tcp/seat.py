@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from threading import get_ident
 from time import monotonic
 
 from rankwise.errors import DistError, DistTimeoutError
@@ -72,7 +73,9 @@ class Seat:
         #: Requests that end when it does.
         self._orphans: list[Request] = []
         self._changed = threading.Condition(self.lock)
-        self._seated = self._thread_seated = False
+        #: Which thread has the seat; 0 for none.
+        self._seated = 0
+        self._thread_seated = False
         self._callers = self._followers = self._pending = 0
         self._last_drive = 0.0
         #: Whether something may have to be sent that nobody waits for.
@@ -113,6 +116,7 @@ class Seat:
                         reach_at = now + TICK_S
                     self._progress(min(at, reach_at) - now)
             finally:
+                self.looking = False
                 self._leave_seat()
             # Whoever hears of it may want to wait for something else, and needs the seat for that.
             self.settle()
@@ -123,9 +127,9 @@ class Seat:
     def look(self) -> None:
         """Take in what has come, without waiting, if nobody else does."""
         with self.lock:
-            if self._seated or self._closed:
+            if self._closed or not self._is_free():
                 return
-            self._seated = True
+            self._seated = get_ident()
             self._callers += 1
         try:
             self._progress(0.0)
@@ -171,8 +175,8 @@ class Seat:
             self._followers += 1
             try:
                 while not request.done:
-                    if not self._seated:
-                        self._seated = True
+                    if not self._seated or self._is_free():
+                        self._seated = get_ident()
                         return True
                     if self._thread_seated:
                         self._wake()
@@ -183,6 +187,16 @@ class Seat:
                 return False
             finally:
                 self._followers -= 1
+
+    def _is_free(self) -> bool:
+        """Tell whether the caller may take the seat; the lock is held.
+
+        Nobody who has the seat asks for it. If the caller seems to, it was interrupted on its way in or out.
+        """
+        if self._seated == get_ident():
+            self._seated = 0
+            self._callers -= 1
+        return not self._seated
 
     def _may_look(self, request: Request) -> bool:
         """Tell whether a wait may look for news before it sleeps, although that takes the interpreter now and then."""
@@ -222,7 +236,7 @@ class Seat:
 
     def _leave_seat(self) -> None:
         with self.lock:
-            self._seated = False
+            self._seated = 0
             self._callers -= 1
             if self._held_up and not self._ticking and self._has_work():
                 self._need_thread()
@@ -290,9 +304,9 @@ class Seat:
         if self._thread is None:
             # In a copy of the caller's context, so that callbacks find the caller's world.
             serve = contextvars.copy_context().run
-            self._thread = threading.Thread(target=serve, args=(self._serve,), name="rankwise gloo", daemon=True)
-            self._ticking = True
-            self._thread.start()
+            thread = threading.Thread(target=serve, args=(self._serve,), name="rankwise gloo", daemon=True)
+            thread.start()
+            self._thread, self._ticking = thread, True
         elif not self._ticking or self._napping:
             self._ticking, self._napping = True, False
             self._changed.notify_all()
@@ -316,14 +330,14 @@ class Seat:
                         self._changed.wait(tick_s)
                         self._napping = False
                     continue
-                self._seated = self._thread_seated = True
+                self._seated, self._thread_seated = get_ident(), True
             idle, tick_s = 0, _THREAD_TICK_S
             try:
                 while self._on_duty():
                     self._progress(TICK_S)
             finally:
                 with self.lock:
-                    self._seated = self._thread_seated = False
+                    self._seated, self._thread_seated = 0, False
                     self._changed.notify_all()
                 self.settle()
 

@@ -223,11 +223,11 @@ class MpiCommunicator(MpiMeeting):
             cuda.synchronize()
         if async_op:
             return self._begin(native, [args], nbytes, timeout_s, finish)
+        request = None
         try:
             self._turn.pop()
         except IndexError:
             self._await_turn(native.name, timeout_s)
-        request = None
         try:
             number = self._issued = self._issued + 1
             try:
@@ -248,6 +248,9 @@ class MpiCommunicator(MpiMeeting):
                     self._wait(native.name, request, args, timeout_s, number)
         except MPI.Exception as error:
             raise self._fatal(native.name, error) from error
+        except BaseException as stop:
+            self._break_off(native.name, request, args, stop)
+            raise
         if finish is not None:
             finish()
         return COMPLETED

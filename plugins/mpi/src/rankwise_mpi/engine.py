@@ -27,14 +27,16 @@ class Engine:
     """Runs tasks until they are taken away. As a context it stands back while the caller waits."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        # Entered by the lock itself: an interrupt within `with condition` may leave it locked for good.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._tasks: dict[Task, float] = {}
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._idle = False
         self._running = False
         self._fresh = False
-        self._waiting = 0
+        self._waiting: set[int] = set()
 
     def add(self, task: Task, longest_pause_s: float = 0.001) -> None:
         """Run `task` from now on; adding it again makes it run soon.
@@ -46,19 +48,20 @@ class Engine:
         self._fresh = True
         if task in self._tasks:
             return
-        with self._changed:
+        with self._lock:
             if self._stopped:
                 return
             self._tasks = {**self._tasks, task: longest_pause_s}
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rankwise mpi progress", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="rankwise mpi progress", daemon=True)
+                thread.start()
+                self._thread = thread
             if self._idle:
                 self._changed.notify_all()
 
     def remove(self, task: Task, timeout_s: float = 0.0) -> bool:
         """Run `task` no more; tell whether a run that had begun was over in time, or is the caller's own."""
-        with self._changed:
+        with self._lock:
             self._tasks = {other: pause_s for other, pause_s in self._tasks.items() if other != task}
             if self._thread is threading.current_thread():
                 return True
@@ -66,7 +69,7 @@ class Engine:
 
     def stop(self) -> None:
         """End the thread; tasks run no more."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
             self._tasks = {}
             self._changed.notify_all()
@@ -74,14 +77,12 @@ class Engine:
             self._thread.join()
 
     def __enter__(self) -> None:
-        with self._changed:
-            self._waiting += 1
+        self._waiting.add(threading.get_ident())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._changed:
-            self._waiting -= 1
+        self._waiting.discard(threading.get_ident())
 
     def _run(self) -> None:
         pause_s = _SHORTEST_S
@@ -89,10 +90,10 @@ class Engine:
             longest_s = min(self._tasks.values(), default=0.0)
             sleep(max(pause_s, min(longest_s, _STANDING_BACK_S)) if self._waiting else pause_s)
             fresh, self._fresh = self._fresh, False
-            with self._changed:
+            with self._lock:
                 tasks, self._running = self._tasks, True
             active = [task() for task in tasks]
-            with self._changed:
+            with self._lock:
                 self._running = False
                 self._changed.notify_all()
             pause_s = _SHORTEST_S if fresh or any(active) else min(1.5 * pause_s, longest_s)
@@ -101,7 +102,7 @@ class Engine:
         """Return true once there are tasks, false once there will be none any more."""
         if self._tasks:
             return True
-        with self._changed:
+        with self._lock:
             self._idle = True
             while not self._tasks and not self._stopped:
                 self._changed.wait()

@@ -68,6 +68,7 @@ class Gate:
         self._comm = comm
         self._first_looks = range(first_looks)
         self._number = self._looks = 0
+        self._stop: BaseException | None = None
 
     def come(self, number: int) -> bool:
         """Come to a call; tell whether all are there to make a blocking one, so that this rank may go on.
@@ -78,9 +79,12 @@ class Gate:
         self._number = number
         came = self._came
         came[self._rank] = number
-        for _ in self._first_looks:
-            if min(came) >= number:
-                return not self._heed[0] or (not any(self._states) and self.alike)
+        try:
+            for _ in self._first_looks:
+                if min(came) >= number:
+                    return not self._heed[0] or (not any(self._states) and self.alike)
+        except BaseException as stop:
+            self._stop = stop  # the others count on this rank already; `test` raises it to whoever can settle that
         return False
 
     def pass_by(self, first: int, last: int) -> None:
@@ -101,6 +105,9 @@ class Gate:
 
     def test(self) -> bool:
         """Tell whether all are there and decided; `gone` then says whether one has left."""
+        if self._stop is not None:
+            stop, self._stop = self._stop, None
+            raise stop
         if min(self._came) >= self._number and _WAVERING not in self._states:
             return True
         self._looks += 1

@@ -150,8 +150,8 @@ class MpiGroup(Communicator):
         if isinstance(work, ReceiveWork):
             self.receives.withdraw(work)
 
-    def abandon(self, request: Testable, buffers: Any) -> None:
-        """Keep what MPI may still read or write until it has ended."""
+    def abandon(self, request: Testable | None, buffers: Any) -> None:
+        """Keep what MPI may still read or write until it has ended; for good if nobody can tell when that is."""
         self._process.keep(request, buffers)
 
     # ------------------------------------------------------------------ for the operations
@@ -187,14 +187,14 @@ class MpiGroup(Communicator):
             error: DistError = self.late(what, timeout_s, number)
         except DistError as failure:
             error = failure
-        except MPI.Exception:
-            raise
-        except BaseException as stop:
-            self.abandon(request, buffers)
-            self.fail(GroupAbortedError(f"{self.where(what)} was broken off by {type(stop).__name__} on this rank"))
-            raise
         self.abandon(request, buffers)
         raise self.fail(error)
+
+    def _break_off(self, what: str, request: Testable | None, buffers: Any, stop: BaseException) -> None:
+        """Fail the group, as this rank was interrupted in a call and nobody knows how far that had come."""
+        if self.failure is None:
+            self.abandon(request, buffers)
+            self.fail(GroupAbortedError(f"{self.where(what)} was broken off by {type(stop).__name__} on this rank"))
 
     def _attend(self) -> None:
         """See to what concerns the whole group while something waits: failures, notices, receives."""

@@ -35,7 +35,8 @@ class Line:
         self._serve, self._longest_pause_s = serve, longest_pause_s
         self._comm: MPI.Intracomm | None = None
         self._opening = threading.Lock()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()  # entered itself, see `rankwise_mpi.engine`
+        self._changed = threading.Condition(self._lock)
         self._calls, self._ended = 0, False
 
     def opened(self, timeout_s: float) -> MPI.Intracomm:
@@ -56,20 +57,20 @@ class Line:
         Raises:
             DistStoreError: MPI has been finalised, or is about to be.
         """
-        with self._changed:
+        with self._lock:
             if self._ended:
                 raise DistStoreError("the store of the job has ended with MPI, which has been finalised")
             self._calls += 1
         try:
             yield self.opened(timeout_s)
         finally:
-            with self._changed:
+            with self._lock:
                 self._calls -= 1
                 self._changed.notify_all()
 
     def _part(self) -> None:
         """Return once all ranks are about to leave: whoever comes first may be the one that serves the others."""
-        with self._changed:
+        with self._lock:
             self._ended = True
             self._changed.wait_for(lambda: not self._calls)
         assert self._comm is not None

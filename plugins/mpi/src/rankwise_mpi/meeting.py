@@ -91,10 +91,7 @@ class MpiMeeting(MpiMessages):
             stopped = error
         if not gate.leave():
             return Met(gate.alike, None if isinstance(stopped, DistError) else stopped)
-        if isinstance(stopped, DistError):
-            raise self.fail(stopped)
-        self.fail(GroupAbortedError(f"{self.where(what)} was broken off by {type(stopped).__name__} on this rank"))
-        raise stopped
+        raise self.fail(stopped) if isinstance(stopped, DistError) else stopped
 
     def _meet_between_hosts(self, what: str, timeout_s: float) -> Met:
         passing = np.zeros(1, np.uint8)

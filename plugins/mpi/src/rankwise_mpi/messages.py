@@ -8,6 +8,7 @@ from __future__ import annotations
 from mpi4py import MPI
 
 from rankwise.arrays import Array
+from rankwise.errors import DistError
 from rankwise.work import COMPLETED, Work
 from rankwise_mpi.counts import message
 from rankwise_mpi.group import MpiGroup
@@ -50,6 +51,7 @@ class MpiMessages(MpiGroup):
         if self._on_device:
             self._ready(array)
         comm, place = (self._comm, tag) if tag <= self._last_tag else self._pages.place(tag)
+        request = None
         try:
             request = comm.Isend(message(array, array.nbytes, self.limit), dst, place)
             test = request.Test
@@ -59,6 +61,9 @@ class MpiMessages(MpiGroup):
             self._wait(f"send(dst={self.context.global_ranks[dst]})", request, array, timeout_s)
         except MPI.Exception as error:
             raise self._fatal("send", error) from error
+        except BaseException as stop:
+            self._break_off("send", request, array, stop)
+            raise
 
     def recv(self, array: Array, src: int | None, tag: int, timeout_s: float) -> int:
         """Receive, and return the sender's group rank."""
@@ -70,6 +75,7 @@ class MpiMessages(MpiGroup):
         source = _ANY_SOURCE if src is None else src
         status = MPI.Status()
         meet = comm.Improbe
+        met = request = None
         try:
             for _ in self._first_looks:
                 if (met := meet(source, place, status)) is not None:
@@ -87,6 +93,10 @@ class MpiMessages(MpiGroup):
                     self._wait("recv", request, array, timeout_s)
         except MPI.Exception as error:
             raise self._fatal("recv", error) from error
+        except BaseException as stop:
+            if met is not None and not isinstance(stop, DistError):
+                self._break_off("recv", request, array, stop)
+            raise
         return status.Get_source()
 
     def _meet(self, comm: MPI.Intracomm, source: int, tag: int, status: MPI.Status, timeout_s: float) -> MPI.Message:

@@ -54,7 +54,7 @@ class Process:
         #: The store of the job, if there is one, and the prefix of this life of the default group in it.
         self.store: MpiStore | None = None
         self.life = ""
-        self._kept: list[tuple[Testable, Any]] = []
+        self._kept: list[tuple[Testable | None, Any]] = []
         self._keeping = threading.Lock()
         #: How often to look for the end of an operation before giving way to others, and before anything else.
         self.looks, self.first_looks = LOOKS, FIRST_LOOKS
@@ -106,7 +106,7 @@ class Process:
         """Tell whether several ranks are all on this host, and a death among them is the launcher's business."""
         return len(ranks) > 1 and self._near.issuperset(ranks) and not self.survives_deaths
 
-    def keep(self, request: Testable, buffers: Any) -> None:
+    def keep(self, request: Testable | None, buffers: Any) -> None:
         """Keep what MPI may still read or write although nobody waits for it, until it has ended."""
         with self._keeping:
             self._kept = [pair for pair in [*self._kept, (request, buffers)] if not _has_ended(pair[0])]
@@ -212,8 +212,11 @@ def _initialise() -> tuple[Any, bool]:
     return MPI, True
 
 
-def _has_ended(request: Testable) -> bool:
+def _has_ended(request: Testable | None) -> bool:
     from mpi4py import MPI
+
+    if request is None:
+        return False
 
     try:
         return request.Test()

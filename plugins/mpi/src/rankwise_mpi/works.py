@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import InvalidStateError
+from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -58,7 +57,8 @@ class Pending(FutureWork):
         self._timeout_s = timeout_s
         self._number = 0
         self._until = monotonic() + timeout_s
-        self._looking = threading.Lock()
+        #: At most one entry: the thread that is looking. Unlike a lock, it can be told who that is.
+        self._looker: dict[None, int] = {}
         #: Whether anything is called when the work ends.
         self.has_callbacks = False
 
@@ -72,34 +72,34 @@ class Pending(FutureWork):
 
     def poll(self) -> bool:
         """Make progress, and tell whether the operation has ended, well or badly."""
-        if self._future.done():
+        if self._ending.told:
             return True
-        if not self._looking.acquire(blocking=False):
-            return self._future.done()
+        me = get_ident()
+        # If this thread seems to be looking, it was interrupted on its way in or out.
+        if self._looker.setdefault(None, me) != me:
+            return self._ending.told
         try:
             # Another thread may have ended it between the two questions: then it must not be finished twice.
-            error = None if self._future.done() else self._look()
+            error = None if self.is_done() else self._look()
         finally:
-            self._looking.release()
+            self._looker.clear()
         if error is not None:
             self.end(error)
-        return self._future.done()
+        return self._ending.told
 
     def end(self, error: DistError | None) -> None:
         """End the work, badly if there is an error; the first ending counts."""
         try:
             if error is None:
-                super().succeed(source=self._source)
+                self.succeed(source=self._source)
             else:
                 self.fail(error)
-        except InvalidStateError:
-            return  # another thread has ended it in this very moment
         finally:
             self._owner.forget(self)
 
     def is_done(self) -> bool:
         """Tell whether the work has ended, without looking again."""
-        return self._future.done()
+        return self._ending.told
 
     def is_completed(self) -> bool:
         """Make progress, and tell whether the work has ended."""
@@ -120,7 +120,7 @@ class Pending(FutureWork):
         timeout_s = self._timeout_s + 1.0 if timeout is None else seconds(timeout)
         if not self._owner.wait_seen(self.poll, timeout_s, self._what, self._number):
             raise DistTimeoutError(f"{self._owner.where(self._what)}: not done after {timeout_s:g} s")
-        self._future.result()
+        self._check()
         return True
 
     def result(self) -> Any:

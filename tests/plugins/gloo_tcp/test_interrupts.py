@@ -1,0 +1,69 @@
+"""What signal handlers raise, as Control-C does in a notebook: wherever it comes, nothing stands still afterwards."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+from contextlib import suppress
+
+import numpy as np
+
+import rankwise as dist
+from rankwise.testing import RankPool
+
+TRIALS, LATEST_S = 15, 0.004
+SIZES = (1, 2_000, 60_000)
+OPS = ("all_reduce", "asynchronous", "broadcast", "messages")
+
+
+def call(group: dist.ProcessGroup, array: np.ndarray, op: str) -> None:
+    if op == "all_reduce":
+        dist.all_reduce(array, dist.ReduceOp.BOR, group)
+    elif op == "asynchronous":
+        work = dist.all_reduce(array, dist.ReduceOp.BOR, group, async_op=True)
+        assert work is not None
+        work.wait()
+    elif op == "broadcast":
+        dist.broadcast(array, 0, group)
+    elif dist.get_rank() == 0:
+        dist.send(array, 1, group)
+        dist.recv(array, 1, group)
+    else:
+        dist.recv(array, 0, group)
+        dist.send(array, 0, group)
+
+
+def call_until_interrupted(group: dist.ProcessGroup, array: np.ndarray, op: str, after_s: float) -> None:
+    """Call again and again; rank 0 is interrupted after a while, and gives the group up."""
+    rank = dist.get_rank()
+    with suppress(KeyboardInterrupt if rank == 0 else dist.GroupAbortedError):
+        if rank == 0:
+            signal.setitimer(signal.ITIMER_REAL, after_s)
+        for _ in itertools.count():
+            call(group, array, op)
+    if rank == 0:
+        # Where it came between two calls, the group is whole.
+        dist.abort_process_group(group)
+
+
+def interrupted(seed: int) -> None:
+    dist.init_process_group("gloo", timeout=20)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    chance = random.Random(seed)
+    for _ in range(TRIALS):
+        group = dist.new_group([0, 1])
+        array = np.ones(chance.choice(SIZES), np.int64)
+        op, after_s = chance.choice(OPS), chance.uniform(0.0002, LATEST_S)
+        dist.barrier()
+        if dist.get_rank() < 2:
+            call_until_interrupted(group, array, op, after_s)
+        dist.destroy_process_group(group)
+    array = np.ones(3)
+    dist.all_reduce(array)
+    assert array.tolist() == [3.0] * 3
+    dist.destroy_process_group()
+
+
+def test_an_interrupt_ends_the_group_and_nothing_else(pool: RankPool) -> None:
+    pool.run(interrupted, 7)
