@@ -282,17 +282,21 @@ class MpiCommunicator(MpiMeeting):
             self._turn.pop()
         except IndexError:
             self._await_turn(native.name, timeout_s)
+        answers = None
         try:
             self._issued += len(calls)
             requests, answers = self._pass_by(len(calls)) if nbytes >= native.blocks_from else ([], None)
             requests += [native.begin(*args) for args in calls]
-            number = self._issued
+            request = requests[0] if len(requests) == 1 else Requests(requests)
+            buffers = calls, answers
+            return self._started(RequestWork(self, native.name, timeout_s, request, buffers, finish, self._issued))
         except MPI.Exception as error:
             raise self._fatal(native.name, error) from error
+        except BaseException as stop:
+            self._break_off(native.name, None, (calls, answers), stop)
+            raise
         finally:
             self._turn.append(None)
-        request = requests[0] if len(requests) == 1 else Requests(requests)
-        return self._started(RequestWork(self, native.name, timeout_s, request, (calls, answers), finish, number))
 
     def _await_turn(self, what: str, timeout_s: float) -> None:
         """Return once another thread of this process has made its call; this one's is next."""

@@ -227,26 +227,8 @@ class MpiGroup(Communicator):
         """Fail the group with an error of MPI, and return it in our error tree."""
         return self.fail(self.failed(what, error))
 
-    def _translating(self, what: str) -> _Translating:
-        return _Translating(self, what)
-
     def _ready(self, array: Array) -> None:
         if self.failure is not None:
             raise self.failure.with_traceback(None)
         if self._on_device and type(array) is not np.ndarray:
             cuda.synchronize()
-
-
-class _Translating:
-    """Turns errors of MPI within a block into failures of the group."""
-
-    def __init__(self, owner: MpiGroup, what: str) -> None:
-        self._owner = owner
-        self._what = what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, MPI.Exception):
-            raise self._owner._fatal(self._what, error) from error

@@ -49,6 +49,7 @@ class MpiMeeting(MpiMessages):
         self._gate = gate
         #: How many collectives this rank has issued.
         self._issued = 0
+        self._answer: Any = None
 
     def close(self) -> None:
         """Give communicators and gate back."""
@@ -94,7 +95,7 @@ class MpiMeeting(MpiMessages):
         raise self.fail(stopped) if isinstance(stopped, DistError) else stopped
 
     def _meet_between_hosts(self, what: str, timeout_s: float) -> Met:
-        passing = np.zeros(1, np.uint8)
+        passing = self._answer = np.zeros(1, np.uint8)  # kept, should this rank be interrupted
         request = self._ask(passing)
         if not request.Test():
             self._wait(what, request, passing, timeout_s, self._issued)

@@ -31,11 +31,16 @@ class MpiMessages(MpiGroup):
         self._ready(array)
         what = f"isend(dst={self.context.global_ranks[dst]}, tag={tag})"
         comm, place = self._pages.place(tag)
-        with self._translating(what):
+        try:
             request = comm.Isend(message(array, array.nbytes, self.limit), dst, place)
             if request.Test():
                 return COMPLETED
-        return self._started(RequestWork(self, what, self.context.timeout_s, request, array))
+            return self._started(RequestWork(self, what, self.context.timeout_s, request, array))
+        except MPI.Exception as error:
+            raise self._fatal(what, error) from error
+        except BaseException as stop:
+            self._break_off(what, None, array, stop)
+            raise
 
     def irecv(self, array: Array, src: int | None, tag: int) -> Work:
         """Begin to receive; see `Communicator.irecv`."""
