@@ -39,10 +39,12 @@ def call_until_interrupted(group: dist.ProcessGroup, array: np.ndarray, op: str,
     rank = dist.get_rank()
     with suppress(KeyboardInterrupt if rank == 0 else dist.GroupAbortedError):
         if rank == 0:
-            signal.setitimer(signal.ITIMER_REAL, after_s)
+            # Again after a while, as an exception in a finalizer is ignored.
+            signal.setitimer(signal.ITIMER_REAL, after_s, 0.2)
         for _ in itertools.count():
             call(group, array, op)
     if rank == 0:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         # Where it came between two calls, the group is whole.
         dist.abort_process_group(group)
 

@@ -1,0 +1,127 @@
+"""What ends once, and what the exceptions of signal handlers leave behind: nothing that is locked."""
+
+import logging
+import random
+import signal
+import threading
+import time
+
+import pytest
+
+from rankwise.ending import Ending
+from rankwise.errors import DistTimeoutError
+from rankwise.issue_order import IssueOrder
+from rankwise.work import FutureWork
+
+TRIALS = 300
+
+
+class Interrupt(Exception):
+    """What the signal handler of these tests raises."""
+
+
+def raise_interrupt(*_):
+    raise Interrupt
+
+
+@pytest.fixture
+def interrupted():
+    """Runs a function over and over until a signal handler has raised an exception somewhere in it."""
+    chance, before = random.Random(7), signal.signal(signal.SIGALRM, raise_interrupt)
+
+    def run(function):
+        try:
+            # Again after a while, as an exception in a finalizer is ignored.
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(2e-5, 2e-4), 0.2)
+            while True:
+                function()
+        except Interrupt:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    yield run
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def in_a_thread(function):
+    """Run a function in a thread, which must end soon."""
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive(), "it stands still"
+
+
+def test_only_the_first_telling_counts():
+    ending = Ending()
+    assert not ending.wait(0)
+    assert ending.tell(3)
+    assert not ending.tell(None, ValueError("too late"))
+    assert ending.wait()
+    assert (ending.told, ending.value, ending.error) == (True, 3, None)
+
+
+def test_all_who_wait_are_woken_at_once():
+    ending, woken = Ending(), []
+    threads = [threading.Thread(target=lambda: woken.append(ending.wait(10)), daemon=True) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    began = time.monotonic()
+    ending.tell()
+    for thread in threads:
+        thread.join(10)
+    assert woken == [True] * 5
+    assert time.monotonic() - began < 5
+
+
+def test_a_wait_that_ends_early_leaves_nothing_behind():
+    ending = Ending()
+    assert not ending.wait(0.001)
+    assert not ending._bells
+
+
+def test_calls_are_made_once_and_may_fail(caplog):
+    ending, called = Ending(), []
+
+    def fail():
+        raise ValueError("of the callback")
+
+    ending.then(fail)
+    ending.then(lambda: called.append("before"))
+    with caplog.at_level(logging.ERROR, "rankwise"):
+        ending.tell()
+    ending.then(lambda: called.append("after"))
+    assert called == ["before", "after"]
+    assert "of the callback" in caplog.text
+
+
+def test_an_interrupted_wait_does_not_keep_a_work_from_ending(interrupted):
+    def wait(work):
+        try:
+            work.wait(1e-5)
+        except DistTimeoutError:
+            work.is_completed()
+
+    for _ in range(TRIALS):
+        work = FutureWork()
+        interrupted(lambda work=work: wait(work))
+        in_a_thread(work.succeed)
+        assert work.wait(10)
+
+
+def test_an_interrupt_does_not_keep_the_turn(interrupted):
+    order = IssueOrder("test")
+
+    def call():
+        assert order.enter()
+        try:
+            pass
+        finally:
+            order.busy = False
+            if order.watchers:
+                order.tell()
+
+    for _ in range(TRIALS):
+        interrupted(call)
+        assert not order.busy
+        in_a_thread(lambda: order.drain(5))
+    order.close()
