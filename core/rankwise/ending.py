@@ -49,7 +49,8 @@ class Ending:
             self.told = True
         for bell in self._bells:
             bell.release()
-        for call in self._calls:
+        calls, self._calls = self._calls, []  # they may hold whoever holds this
+        for call in calls:
             _guarded(call)
         return True
 

@@ -92,10 +92,12 @@ class Engine:
             fresh, self._fresh = self._fresh, False
             with self._lock:
                 tasks, self._running = self._tasks, True
-            active = [task() for task in tasks]
-            with self._lock:
-                self._running = False
-                self._changed.notify_all()
+            try:
+                active = [task() for task in tasks]
+            finally:
+                with self._lock:
+                    self._running = False
+                    self._changed.notify_all()
             pause_s = _SHORTEST_S if fresh or any(active) else min(1.5 * pause_s, longest_s)
 
     def _wait_for_tasks(self) -> bool:

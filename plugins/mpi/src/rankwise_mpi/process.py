@@ -217,7 +217,6 @@ def _has_ended(request: Testable | None) -> bool:
 
     if request is None:
         return False
-
     try:
         return request.Test()
     except MPI.Exception:
