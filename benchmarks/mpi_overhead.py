@@ -2,12 +2,15 @@
 
     mpiexec -n 2 python benchmarks/mpi_overhead.py [--json FILE] [--samples N] [--sizes N [N ...]]
 
-The bare call, the backend's method, the public call and the least that knows a deadline take turns, each after a
-barrier: 20 calls below 256 KiB, four from there on; so whatever else the machine does meets all alike. The least is
-what it takes to be able to give a call up, and nothing else: the nonblocking call and a loop around `Test`, for a
-message the matched probe that tells its size before it is received, for Open MPI's all_reduce, whose nonblocking call
-is far slower, the gate and the blocking call. Each figure is the median of the samples of rank 0. The bare call takes
-two turns in each round, and their difference shows what the machine leaves unsaid. A message counts one way.
+The bare call, the backend's method, the public call and the least that knows a deadline take turns in an order that
+is drawn anew for each round, each after a barrier: 20 calls below 256 KiB, four from there on; so whatever else the
+machine does, and whatever the one before has left in the caches, meets all alike. The bare call takes two turns. A
+figure is the median over the rounds of rank 0 of the difference to the mean of these two; beside it stand, at the
+larger sizes, the bounds between which that median lies with 95 % certainty, and what the backend adds as a share.
+
+The least is what it takes to be able to give a call up, and nothing else: for all_reduce the gate and the blocking
+call, for the others the nonblocking call and a loop around `Test`, for a message the matched probe that tells its size
+before it is received. A message counts one way.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ import os
 import platform
 from collections.abc import Callable
 from itertools import count
+from math import sqrt
+from random import Random
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -56,18 +61,19 @@ def main() -> None:
 
 def measure(comm: MPI.Intracomm, nbytes: int, samples: int) -> list[dict[str, Any]]:
     """Return one row for each operation at one size."""
-    array = np.ones(max(1, nbytes // 8))
+    array = np.zeros(max(1, nbytes // 8))
+    array[:] = 0  # or its memory is not there yet
     calls = _SMALL_CALLS if nbytes < SIZES[1] else _LARGE_CALLS
     rows = []
     for op, (bare, backend, public, least, messages) in operations(comm, array).items():
         if op == "barrier" and nbytes > SIZES[0]:
             continue
-        contestants = (bare, backend, public, least, bare)
+        contestants = (bare, bare, backend, public, least)
         times: list[list[float]] = [[] for _ in contestants]
-        for round_ in range(samples):
-            # Each in turn goes first, as whoever follows finds other things in the caches.
-            for place in range(len(contestants)):
-                which = (round_ + place) % len(contestants)
+        order, chance = list(range(len(contestants))), Random(nbytes)  # the same on all ranks
+        for _ in range(samples):
+            chance.shuffle(order)
+            for which in order:
                 times[which].append(sample(comm, contestants[which], calls) / messages)
         rows.append({"op": op, "nbytes": nbytes if op != "barrier" else 0, **figures(*times)})
     return rows
@@ -111,14 +117,14 @@ def operations(comm: MPI.Intracomm, array: Any) -> dict[str, tuple[Call, Call, C
 
 def least_all_reduce(comm: MPI.Intracomm, array: Any) -> Call:
     """Return the least call that can be given up as long as others are missing."""
-    gate = open_gate(comm, Deadline(_TIMEOUT_S), FIRST_LOOKS) if "Open MPI" in MPI.Get_library_version() else None
+    gate = open_gate(comm, Deadline(_TIMEOUT_S), FIRST_LOOKS)
     if gate is None:
         return lambda: finish(comm.Iallreduce(MPI.IN_PLACE, array))
-    numbers = count(1)
+    come, test, number = gate.come, gate.test, count(1).__next__
 
     def call() -> None:
-        if not gate.come(next(numbers)):
-            while not gate.test():
+        if not come(number()):
+            while not test():
                 pass
         comm.Allreduce(MPI.IN_PLACE, array)
 
@@ -151,18 +157,33 @@ def sample(comm: MPI.Intracomm, call: Call, calls: int) -> float:
 
 
 def figures(
-    bare: list[float], backend: list[float], public: list[float], least: list[float], again: list[float]
-) -> dict[str, float]:
-    """Return medians, and what the backend and the least add to the bare call."""
-    both = bare + again
+    bare: list[float], again: list[float], backend: list[float], public: list[float], least: list[float]
+) -> dict[str, Any]:
+    """Return medians, and what the others add to the bare call."""
+    both = [(first + second) / 2 for first, second in zip(bare, again, strict=True)]
+
+    def added(times: list[float]) -> list[float]:
+        return sorted(time - beside for time, beside in zip(times, both, strict=True))
+
     return {
         "bare_us": median(both),
-        "backend_us": median(backend),
-        "public_us": median(public),
-        "added_us": median(backend) - median(both),
-        "least_us": median(least) - median(both),
-        "unsaid_us": abs(median(bare) - median(again)),
+        "added_us": median(added(backend)),
+        "bounds_us": bounds(added(backend)),
+        "least_us": median(added(least)),
+        "least_bounds_us": bounds(added(least)),
+        "public_us": median(added(public)),
     }
+
+
+def bounds(values: list[float]) -> tuple[float, float]:
+    """Return the bounds of the median of sorted values at 95 % certainty, which need no assumption about them."""
+    middle, half = len(values) / 2, 1.96 * sqrt(len(values)) / 2
+    return values[max(0, int(middle - half))], values[min(len(values) - 1, int(middle + half))]
+
+
+def between(both: tuple[float, float]) -> str:
+    """Return bounds as they stand in the table."""
+    return f" ({both[0]:+.2f} {both[1]:+.2f})"
 
 
 def report(rows: list[dict[str, Any]], path: str | None) -> None:
@@ -170,14 +191,14 @@ def report(rows: list[dict[str, Any]], path: str | None) -> None:
     library = " ".join(MPI.Get_library_version().splitlines()[0].split()).partition(",")[0].replace(" Version:", "")
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     print(f"{library}, {MPI.COMM_WORLD.size} ranks, {machine}; microseconds\n")
-    print(
-        f"{'operation':<12}{'bytes':>9}{'bare':>10}{'backend':>10}{'public':>10}{'added':>9}{'least':>9}{'bare/bare':>11}"
-    )
+    print(f"{'operation':<12}{'bytes':>9}{'bare':>10}{'added':>8}{'':<17}{'least':>8}{'':<17}{'public':>8}")
     for row in rows:
-        share = f"{row['added_us'] / row['bare_us']:+8.1%}" if row["nbytes"] > SIZES[0] else ""
+        large = row["nbytes"] > SIZES[0]
+        share = f"{row['added_us'] / row['bare_us']:>+8.1%}" if large else ""
         print(
-            f"{row['op']:<12}{row['nbytes']:>9}{row['bare_us']:>10.2f}{row['backend_us']:>10.2f}"
-            f"{row['public_us']:>10.2f}{row['added_us']:>+9.2f}{row['least_us']:>+9.2f}{row['unsaid_us']:>11.2f}{share}"
+            f"{row['op']:<12}{row['nbytes']:>9}{row['bare_us']:>10.2f}{row['added_us']:>+8.2f}"
+            f"{between(row['bounds_us']):<17}{row['least_us']:>+8.2f}{between(row['least_bounds_us']):<17}"
+            f"{row['public_us']:>+8.2f}{share}"
         )
     if path is not None:
         with open(path, "w") as file:

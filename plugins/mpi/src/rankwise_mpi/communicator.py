@@ -30,19 +30,21 @@ from rankwise_mpi.layout import Layout, address_of, contiguous
 from rankwise_mpi.meeting import MpiMeeting
 from rankwise_mpi.pages import Pages
 from rankwise_mpi.reductions import KERNELS
+from rankwise_mpi.shortest import shortest_all_reduce, shortest_broadcast
 from rankwise_mpi.works import Requests, RequestWork
 
 if TYPE_CHECKING:
     from rankwise_mpi.process import Process
 
-__all__ = ["MpiCommunicator"]
+__all__ = ["MpiCommunicator", "Native"]
 
 _IN_PLACE, _BYTE = MPI.IN_PLACE, MPI.BYTE
 
 _NEVER = 1 << 62
-#: From how many bytes on the blocking call of Open MPI is faster than the nonblocking one: between ranks that meet at a
-#: gate, and between others. All ranks must come to the same answer.
-_OPENMPI_BLOCKS_FROM = {"all_reduce": (0, 1 << 10), "reduce": (1 << 12, 1 << 12)}
+#: From how many bytes on the ranks meet and make MPI's blocking call, where that is faster than the nonblocking one:
+#: if they meet at a gate, and if they do not. All ranks must come to the same answer.
+_BLOCKS_FROM = {"all_reduce": (0, _NEVER), "broadcast": (1 << 18, _NEVER)}
+_OPENMPI_BLOCKS_FROM = {"all_reduce": (0, 1 << 10), "broadcast": (1 << 18, _NEVER), "reduce": (1 << 12, 1 << 12)}
 _CALLS = {
     "broadcast": "Bcast",
     "all_reduce": "Allreduce",
@@ -57,8 +59,15 @@ _CALLS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Native:
-    """One collective of MPI."""
+class Native:
+    """One collective of MPI.
+
+    Attributes:
+        name: Its name in the contract.
+        begin: The nonblocking call.
+        block: The blocking call.
+        blocks_from: From how many bytes on the ranks meet and make the blocking call.
+    """
 
     name: str
     begin: Callable[..., MPI.Request]
@@ -78,19 +87,36 @@ class MpiCommunicator(MpiMeeting):
 
     def __init__(self, context: Context, process: Process, pages: Pages, gate: Gate | None) -> None:
         super().__init__(context, process, pages, gate)
-        # Whoever has the token may issue a collective; cheaper than a lock, and waited for with a deadline.
-        self._turn: deque[None] = deque([None])
-        self._natives = {name: self._native(name) for name in _CALLS}
+        #: The number of the next collective; whoever takes it may issue that, and puts the following one in its place.
+        #: Cheaper than a lock, and waited for with a deadline.
+        self.turn: deque[int] = deque([1])
+        self.natives = {name: self._native(name) for name in _CALLS}
         self._broadcast, self._all_reduce, self._barrier = (
-            self._natives[name] for name in ("broadcast", "all_reduce", "barrier")
+            self.natives[name] for name in ("broadcast", "all_reduce", "barrier")
         )
 
-    def _native(self, name: str) -> _Native:
+    def _native(self, name: str) -> Native:
+        table = _OPENMPI_BLOCKS_FROM if self._process.is_openmpi else _BLOCKS_FROM
+        at_gate, otherwise = table.get(name, (_NEVER, _NEVER)) if self.size > 1 else (_NEVER, _NEVER)
+        blocks_from = otherwise if self._gate is None else at_gate
         call = _CALLS[name]
-        blocks_from = _NEVER
-        if self._process.is_openmpi and self.size > 1 and name in _OPENMPI_BLOCKS_FROM:
-            blocks_from = _OPENMPI_BLOCKS_FROM[name][self._gate is None]
-        return _Native(name, getattr(self._comm, f"I{call.lower()}"), getattr(self._comm, call), blocks_from)
+        return Native(name, getattr(self._comm, f"I{call.lower()}"), getattr(self._comm, call), blocks_from)
+
+    def shorten(self) -> None:
+        """Put the shortest ways in the place of the methods, for ranks that meet at a gate."""
+        if self._gate is not None and not self._on_device:
+            ways = {
+                "all_reduce": shortest_all_reduce(self, self._gate),
+                "broadcast": shortest_broadcast(self, self._gate),
+            }
+            for name, way in ways.items():
+                setattr(self, name, way)
+
+    def close(self) -> None:
+        """Give communicators and gate back."""
+        for name in ("all_reduce", "broadcast"):
+            vars(self).pop(name, None)  # it refers to the group, which should go as soon as nobody needs it
+        super().close()
 
     # ------------------------------------------------------------------ collectives
 
@@ -120,10 +146,10 @@ class MpiCommunicator(MpiMeeting):
         whole: list[Any] = [(piece, piece.size, how.datatype) for piece in pieces(total, self.limit)]
         if self.rank != root:
             sends = [(piece, None, how.op, root) for piece in whole]
-            return self._several(self._natives["reduce"], sends, array, timeout_s, async_op)
+            return self._several(self.natives["reduce"], sends, array, timeout_s, async_op)
         finish = None if how.plain else lambda: _finish(op, total, array, self.size)
         calls = [(_IN_PLACE, piece, how.op, root) for piece in whole]
-        return self._several(self._natives["reduce"], calls, array, timeout_s, async_op, finish)
+        return self._several(self.natives["reduce"], calls, array, timeout_s, async_op, finish)
 
     def all_gather(self, parts: Sequence[Array], array: Array, timeout_s: float, async_op: bool = False) -> Work:
         """Copy rank i's array into everyone's `parts[i]`, by MPI_Allgatherv."""
@@ -135,13 +161,13 @@ class MpiCommunicator(MpiMeeting):
         if layout.copied:
             layout.fill(self.rank)
         args = (_IN_PLACE, layout.message)
-        return self._call_mpi(self._natives["all_gather"], args, total, timeout_s, async_op, layout.receive)
+        return self._call_mpi(self.natives["all_gather"], args, total, timeout_s, async_op, layout.receive)
 
     def gather(
         self, parts: Sequence[Array] | None, array: Array, root: int, timeout_s: float, async_op: bool = False
     ) -> Work:
         """Copy rank i's array into `parts[i]` of the root, by MPI_Gatherv."""
-        native = self._natives["gather"]
+        native = self.natives["gather"]
         if parts is None:
             buffer = message(array, array.nbytes, self.limit)
             return self._call_mpi(native, (buffer, None, root), 0, timeout_s, async_op)
@@ -156,7 +182,7 @@ class MpiCommunicator(MpiMeeting):
         self, array: Array, parts: Sequence[Array] | None, root: int, timeout_s: float, async_op: bool = False
     ) -> Work:
         """Copy `parts[i]` of the root into rank i's array, by MPI_Scatterv."""
-        native = self._natives["scatter"]
+        native = self.natives["scatter"]
         if parts is None:
             buffer = message(array, array.nbytes, self.limit)
             return self._call_mpi(native, (None, buffer, root), 0, timeout_s, async_op)
@@ -188,7 +214,7 @@ class MpiCommunicator(MpiMeeting):
         finish = None if out is array and how.plain else lambda: _finish(op, out, array, self.size)
         args = ((whole, sum(counts), how.datatype), (out, out.size, how.datatype), counts, how.op)
         nbytes = sum(counts) * array.itemsize
-        return self._call_mpi(self._natives["reduce_scatter"], args, nbytes, timeout_s, async_op, finish)
+        return self._call_mpi(self.natives["reduce_scatter"], args, nbytes, timeout_s, async_op, finish)
 
     def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
         """Copy rank i's `ins[j]` into rank j's `outs[i]`, by MPI_Alltoallv."""
@@ -199,7 +225,7 @@ class MpiCommunicator(MpiMeeting):
             received.receive()
 
         args = (sent.message, received.message)
-        return self._call_mpi(self._natives["all_to_all"], args, 0, timeout_s, async_op, finish)
+        return self._call_mpi(self.natives["all_to_all"], args, 0, timeout_s, async_op, finish)
 
     def barrier(self, timeout_s: float, async_op: bool = False) -> Work:
         """Return once every rank has called, by MPI_Ibarrier."""
@@ -209,7 +235,7 @@ class MpiCommunicator(MpiMeeting):
 
     def _call_mpi(
         self,
-        native: _Native,
+        native: Native,
         args: tuple[Any, ...],
         nbytes: int,
         timeout_s: float,
@@ -225,39 +251,37 @@ class MpiCommunicator(MpiMeeting):
             return self._begin(native, [args], nbytes, timeout_s, finish)
         request = None
         try:
-            self._turn.pop()
-        except IndexError:
-            self._await_turn(native.name, timeout_s)
-        try:
-            number = self._issued = self._issued + 1
+            try:
+                number = self.turn.pop()
+            except IndexError:
+                number = self.await_turn(native.name, timeout_s)
             try:
                 if nbytes < native.blocks_from:
                     request = native.begin(*args)
                 elif self._gate is not None and self._gate.come(number):
                     native.block(*args)
                 else:
-                    request = self._make_after_meeting(native, args, timeout_s)
+                    request = self.make_after_meeting(native, args, timeout_s, number)
             finally:
-                self._turn.append(None)
+                self.turn.append(number + 1)
             if request is not None:
                 test = request.Test
-                for _ in self._first_looks:
+                for _ in self.first_looks:
                     if test():
                         break
                 else:
-                    self._wait(native.name, request, args, timeout_s, number)
-        except MPI.Exception as error:
-            raise self._fatal(native.name, error) from error
+                    self.look_on(native.name, request, args, timeout_s, number)
         except BaseException as stop:
-            self._break_off(native.name, request, args, stop)
-            raise
+            self.stopped(native.name, request, args, stop)
         if finish is not None:
             finish()
         return COMPLETED
 
-    def _make_after_meeting(self, native: _Native, args: tuple[Any, ...], timeout_s: float) -> MPI.Request | None:
+    def make_after_meeting(
+        self, native: Native, args: tuple[Any, ...], timeout_s: float, number: int
+    ) -> MPI.Request | None:
         """Make the call that all ranks can make; return the request if it is the nonblocking one."""
-        met = self._meet_all(native.name, timeout_s)
+        met = self._meet_all(native.name, timeout_s, number)
         request = None
         if met.alike:
             native.block(*args)
@@ -265,55 +289,56 @@ class MpiCommunicator(MpiMeeting):
             request = native.begin(*args)
         if met.stopped is not None:
             if request is not None:
-                self._wait(native.name, request, args, timeout_s, self._issued)
+                self.look_on(native.name, request, args, timeout_s, number)
             raise met.stopped
         return request
 
     def _begin(
         self,
-        native: _Native,
+        native: Native,
         calls: Sequence[tuple[Any, ...]],
         nbytes: int,
         timeout_s: float,
         finish: Callable[[], object] | None,
     ) -> Work:
         """Make calls of MPI that do not block, and that end together."""
-        try:
-            self._turn.pop()
-        except IndexError:
-            self._await_turn(native.name, timeout_s)
         answers = None
         try:
-            self._issued += len(calls)
-            requests, answers = self._pass_by(len(calls)) if nbytes >= native.blocks_from else ([], None)
-            requests += [native.begin(*args) for args in calls]
-            request = requests[0] if len(requests) == 1 else Requests(requests)
-            buffers = calls, answers
-            return self._started(RequestWork(self, native.name, timeout_s, request, buffers, finish, self._issued))
-        except MPI.Exception as error:
-            raise self._fatal(native.name, error) from error
+            try:
+                number = self.turn.pop()
+            except IndexError:
+                number = self.await_turn(native.name, timeout_s)
+            last = number + len(calls) - 1
+            try:
+                requests, answers = self._pass_by(number, last) if nbytes >= native.blocks_from else ([], None)
+                requests += [native.begin(*args) for args in calls]
+                request = requests[0] if len(requests) == 1 else Requests(requests)
+                buffers = calls, answers
+                return self._started(RequestWork(self, native.name, timeout_s, request, buffers, finish, last))
+            finally:
+                self.turn.append(last + 1)
         except BaseException as stop:
-            self._break_off(native.name, None, (calls, answers), stop)
-            raise
-        finally:
-            self._turn.append(None)
+            self.stopped(native.name, None, (calls, answers), stop)
 
-    def _await_turn(self, what: str, timeout_s: float) -> None:
-        """Return once another thread of this process has made its call; this one's is next."""
+    def await_turn(self, what: str, timeout_s: float) -> int:
+        """Return this thread's number once another thread of this process has made its call."""
+        number = 0
 
         def take() -> bool:
+            nonlocal number
             try:
-                self._turn.pop()
+                number = self.turn.pop()
             except IndexError:
                 return False
             return True
 
         if not self.wait_until(take, timeout_s):
             raise DistTimeoutError(f"{self.where(what)}: another thread's call has not ended after {timeout_s:g} s")
+        return number
 
     def _several(
         self,
-        native: _Native,
+        native: Native,
         calls: Sequence[tuple[Any, ...]],
         array: Array,
         timeout_s: float,

@@ -29,12 +29,15 @@ def create(context: Context) -> Communicator:
         first = _first(here, context, deadline)
         pages = Pages(first, lambda comm: here.duplicate(comm, deadline.remaining(), _what(context)))
         gate = None
-        if here.is_openmpi and here.may_share_memory(context.global_ranks):
+        if here.may_share_memory(context.global_ranks) and (here.is_openmpi or not here.shares_cores):
             gate = open_gate(first, deadline, here.first_looks)
     except MPI.Exception as error:
         raise translate(error, _what(context)) from error
-    kind = CheckedCommunicator if get_debug_level() is DebugLevel.DETAIL else MpiCommunicator
-    return kind(context, here, pages, gate)
+    if get_debug_level() is DebugLevel.DETAIL:
+        return CheckedCommunicator(context, here, pages, gate)
+    made = MpiCommunicator(context, here, pages, gate)
+    made.shorten()
+    return made
 
 
 def _first(here: Process, context: Context, deadline: Deadline) -> MPI.Intracomm:

@@ -19,6 +19,7 @@ import os
 import platform
 import secrets
 import struct
+from collections.abc import Callable
 from time import sleep
 
 import numpy as np
@@ -66,32 +67,37 @@ class Gate:
         )
         self._rank = rank
         self._comm = comm
-        self._first_looks = range(first_looks)
-        self._number = self._looks = 0
+        self._looks = 0
         self._stop: BaseException | None = None
+        #: Comes to a call, of the number given; tells whether all are there to make a blocking one, so that this rank
+        #: may go on. All ranks count the group's calls alike. A closure, since each call pays for it.
+        self.come = self._comer(range(first_looks))
 
-    def come(self, number: int) -> bool:
-        """Come to a call; tell whether all are there to make a blocking one, so that this rank may go on.
+    def _comer(self, looks: range) -> Callable[[int], bool]:
+        came, heed, mine = self._came, self._heed, self._rank
+        others = tuple(rank for rank in range(len(came)) if rank != mine)
 
-        Args:
-            number: Which of the group's calls it is; all ranks count alike.
-        """
-        self._number = number
-        came = self._came
-        came[self._rank] = number
-        try:
-            for _ in self._first_looks:
-                if min(came) >= number:
-                    return not self._heed[0] or (not any(self._states) and self.alike)
-        except BaseException as stop:
-            self._stop = stop  # the others count on this rank already; `test` raises it to whoever can settle that
-        return False
+        def come(number: int) -> bool:
+            came[mine] = number
+            try:
+                for other in others:  # one after the other, as who has come stays there
+                    for _ in looks:
+                        if came[other] >= number:
+                            break
+                    else:
+                        return False
+                return not heed[0] or (not any(self._states) and self.alike)
+            except BaseException as stop:
+                self._stop = stop  # the others count on this rank already; `test` raises it to who can settle that
+                return False
+
+        return come
 
     def pass_by(self, first: int, last: int) -> None:
         """Note that this rank makes some calls asynchronously."""
-        mine = self._rank
+        mine, noted = self._rank, self._lasts[self._rank]
         # The order of these lines is that in which the others see them.
-        if self._lasts[mine] <= self._number:
+        if not noted or noted < self._came[mine]:
             self._firsts[mine] = first
         self._lasts[mine] = last
         self._heed[0] = 1
@@ -100,7 +106,7 @@ class Gate:
     @property
     def alike(self) -> bool:
         """Whether nobody passes by the call that all have come to."""
-        number = self._number
+        number = self._came[self._rank]
         return not any(first <= number <= last for first, last in zip(self._firsts, self._lasts, strict=True))
 
     def test(self) -> bool:
@@ -108,7 +114,7 @@ class Gate:
         if self._stop is not None:
             stop, self._stop = self._stop, None
             raise stop
-        if min(self._came) >= self._number and _WAVERING not in self._states:
+        if min(self._came) >= self._came[self._rank] and _WAVERING not in self._states:
             return True
         self._looks += 1
         if not self._looks % _LOOKS_PER_PROBE:
@@ -125,7 +131,7 @@ class Gate:
         self._states[self._rank] = _WAVERING
         self._heed[0] = 1
         sleep(_SETTLE_S)
-        if min(self._came) >= self._number:
+        if min(self._came) >= self._came[self._rank]:
             self._states[self._rank] = _HERE
             while _WAVERING in self._states:
                 sleep(_SETTLE_S)

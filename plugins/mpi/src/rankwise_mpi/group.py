@@ -52,7 +52,8 @@ class MpiGroup(Communicator):
         self.limit = largest_count()
         #: Whether pending operations make progress by themselves.
         self.progresses = process.multiple
-        self._first_looks = range(process.first_looks)
+        #: To look that often costs nothing yet.
+        self.first_looks = range(process.first_looks)
         self.receives = Receives(pages.place)
         #: Up to this one, tags lie as they are on `mpi`.
         self._last_tag = pages.last_tag
@@ -179,7 +180,7 @@ class MpiGroup(Communicator):
             return True
         return any([work.poll() for work in pending])
 
-    def _wait(self, what: str, request: Testable, buffers: Any, timeout_s: float, number: int = 0) -> None:
+    def look_on(self, what: str, request: Testable, buffers: Any, timeout_s: float, number: int = 0) -> None:
         """Wait for a request of a synchronous call; if that fails, so does the group."""
         try:
             if self.wait_seen(request.Test, timeout_s, what, number):
@@ -189,6 +190,13 @@ class MpiGroup(Communicator):
             error = failure
         self.abandon(request, buffers)
         raise self.fail(error)
+
+    def stopped(self, what: str, request: Testable | None, buffers: Any, stop: BaseException) -> NoReturn:
+        """Fail the group with what has stopped a call half-way, and raise it."""
+        if isinstance(stop, MPI.Exception):
+            raise self._fatal(what, stop) from stop
+        self._break_off(what, request, buffers, stop)
+        raise stop
 
     def _break_off(self, what: str, request: Testable | None, buffers: Any, stop: BaseException) -> None:
         """Fail the group, as this rank was interrupted in a call and nobody knows how far that had come."""

@@ -47,8 +47,6 @@ class MpiMeeting(MpiMessages):
     def __init__(self, context: Context, process: Process, pages: Pages, gate: Gate | None) -> None:
         super().__init__(context, process, pages)
         self._gate = gate
-        #: How many collectives this rank has issued.
-        self._issued = 0
         self._answer: Any = None
 
     def close(self) -> None:
@@ -58,32 +56,32 @@ class MpiMeeting(MpiMessages):
             self._gate.close()
             self._gate = None
 
-    def _pass_by(self, calls: int) -> tuple[list[MPI.Request], Any]:
-        """Let the others know that the last calls of this rank are asynchronous, where they meet for such calls.
+    def _pass_by(self, first: int, last: int) -> tuple[list[MPI.Request], Any]:
+        """Let the others know that some calls of this rank are asynchronous, where they meet for such calls.
 
         Returns:
             What must have ended before these calls are over, and what it writes to.
         """
         if self._gate is not None:
-            self._gate.pass_by(self._issued - calls + 1, self._issued)
+            self._gate.pass_by(first, last)
             return [], None
-        answers = np.ones((calls, 1), np.uint8)
+        answers = np.ones((last - first + 1, 1), np.uint8)
         return [self._ask(answer) for answer in answers], answers
 
-    def _meet_all(self, what: str, timeout_s: float) -> Met:
+    def _meet_all(self, what: str, timeout_s: float, number: int) -> Met:
         """Return once all ranks have come to a call, which this rank must then make too."""
         self._meeting = True
         try:
             if self._gate is None:
-                return self._meet_between_hosts(what, timeout_s)
-            return self._meet_at(self._gate, what, timeout_s)
+                return self._meet_between_hosts(what, timeout_s, number)
+            return self._meet_at(self._gate, what, timeout_s, number)
         finally:
             self._meeting = False
 
-    def _meet_at(self, gate: Gate, what: str, timeout_s: float) -> Met:
+    def _meet_at(self, gate: Gate, what: str, timeout_s: float, number: int) -> Met:
         try:
-            if not self.wait_seen(gate.test, timeout_s, what, self._issued):
-                stopped: BaseException = self.late(what, timeout_s, self._issued)
+            if not self.wait_seen(gate.test, timeout_s, what, number):
+                stopped: BaseException = self.late(what, timeout_s, number)
             elif gate.gone:
                 stopped = self._left_by(self.context.global_ranks[gate.gone[0]])
             else:
@@ -94,11 +92,11 @@ class MpiMeeting(MpiMessages):
             return Met(gate.alike, None if isinstance(stopped, DistError) else stopped)
         raise self.fail(stopped) if isinstance(stopped, DistError) else stopped
 
-    def _meet_between_hosts(self, what: str, timeout_s: float) -> Met:
+    def _meet_between_hosts(self, what: str, timeout_s: float, number: int) -> Met:
         passing = self._answer = np.zeros(1, np.uint8)  # kept, should this rank be interrupted
         request = self._ask(passing)
         if not request.Test():
-            self._wait(what, request, passing, timeout_s, self._issued)
+            self.look_on(what, request, passing, timeout_s, number)
         # Who has given up meanwhile came to the meeting too, and would not come to the call.
         if self._notices.has_come():
             self._attend_for_good()

@@ -58,6 +58,8 @@ class Process:
         self._keeping = threading.Lock()
         #: How often to look for the end of an operation before giving way to others, and before anything else.
         self.looks, self.first_looks = LOOKS, FIRST_LOOKS
+        #: Whether there are more ranks on this host than cores.
+        self.shares_cores = False
         self._base: MPI.Intracomm | None = None
         self._making = threading.Lock()
         self._near: frozenset[int] = frozenset()
@@ -80,6 +82,7 @@ class Process:
                 self._base = self.duplicate(self._mpi.COMM_WORLD, timeout_s, "init_process_group")
                 self._near = _ranks_on_this_host(self._base)
                 if len(self._near) > (os.cpu_count() or 1):
+                    self.shares_cores = True
                     self.looks, self.first_looks = SHARED_LOOKS, SHARED_FIRST_LOOKS
                 if self.survives_deaths:
                     self._hosts = _exchange_hosts(self._base)
