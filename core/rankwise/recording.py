@@ -55,6 +55,8 @@ ENDED_NS = 10
 #: Why it has failed, where that is known; else "".
 ERROR = 11
 
+_getframe = sys._getframe
+
 #: The folder of this package, whose frames are not the program's.
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 #: Files met so far that are the program's: looking one up takes half the time of comparing the path.
@@ -84,17 +86,33 @@ class FlightRecorder:
 
 
 class Trail:
-    """What this rank has begun and finished on one group."""
+    """What this rank has begun and finished on one group.
+
+    Attributes:
+        recorder: The recorder.
+        name: The group's name.
+        description: What messages call it.
+        ranks: Its members.
+        begun: The last collective that was begun.
+        ended: The last one that was seen to end well.
+        message_begun: The last message that was begun.
+        message_ended: The last one that was seen to end well.
+        failure: Why the group is of no use any more: words, since an error would keep the program's arrays alive.
+        failed_ns: Since when.
+    """
+
+    __slots__ = (
+        *("recorder", "name", "description", "ranks", "begun", "ended", "message_begun", "message_ended"),
+        *("failure", "failed_ns", "_add", "_collectives", "_messages", "__weakref__"),
+    )
 
     def __init__(self, recorder: FlightRecorder, name: str, description: str, ranks: tuple[int, ...]) -> None:
         self.recorder = recorder
         self.name, self.description, self.ranks = name, description, ranks
-        #: The last collective and the last message that were begun, and those that were last seen to end well.
         self.begun: Entry | None = None
         self.ended: Entry | None = None
         self.message_begun: Entry | None = None
         self.message_ended: Entry | None = None
-        #: Why the group is of no use any more: words, since an error would keep the program's arrays alive.
         self.failure = ""
         self.failed_ns = 0
         self._add = recorder.entries.append
@@ -103,12 +121,14 @@ class Trail:
 
     def begin(self, op: str, array: Any = None) -> None:
         """Note that a collective begins. `array` is not kept."""
-        frame = sys._getframe(3)
-        if frame.f_code.co_filename not in _outside:
+        frame = _getframe(3)
+        code = frame.f_code
+        if code.co_filename not in _outside:
             frame = _program(frame)
+            code = frame.f_code
         nbytes, dtype = (0, None) if array is None else (array.nbytes, array.dtype)
-        code, number, me, now = frame.f_code, self._collectives(), get_ident(), monotonic_ns()
-        self.begun = entry = [self, op, number, None, nbytes, dtype, code, frame.f_lasti, me, now, 0, ""]
+        number, lasti = self._collectives(), frame.f_lasti
+        self.begun = entry = [self, op, number, None, nbytes, dtype, code, lasti, get_ident(), monotonic_ns(), 0, ""]
         self._add(entry)
 
     def end(self) -> None:
@@ -121,12 +141,13 @@ class Trail:
 
     def begin_message(self, op: str, array: Any, peer: int | None, tag: int) -> Entry:
         """Note that a message begins, and return what `note` wants. `array` is not kept."""
-        frame = sys._getframe(2)
-        if frame.f_code.co_filename not in _outside:
+        frame = _getframe(2)
+        code = frame.f_code
+        if code.co_filename not in _outside:
             frame = _program(frame)
-        nbytes, dtype, what = array.nbytes, array.dtype, (peer, tag)
-        code, number, me, now = frame.f_code, self._messages(), get_ident(), monotonic_ns()
-        entry = [self, op, number, what, nbytes, dtype, code, frame.f_lasti, me, now, 0, ""]
+            code = frame.f_code
+        number, lasti, what, nbytes, dtype = self._messages(), frame.f_lasti, (peer, tag), array.nbytes, array.dtype
+        entry = [self, op, number, what, nbytes, dtype, code, lasti, get_ident(), monotonic_ns(), 0, ""]
         self.message_begun = entry
         self._add(entry)
         return entry

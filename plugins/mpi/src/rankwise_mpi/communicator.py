@@ -30,7 +30,7 @@ from rankwise_mpi.layout import Layout, address_of, contiguous
 from rankwise_mpi.meeting import MpiMeeting
 from rankwise_mpi.pages import Pages
 from rankwise_mpi.reductions import KERNELS
-from rankwise_mpi.shortest import shortest_all_reduce, shortest_broadcast
+from rankwise_mpi.shortest import shortest_all_reduce, shortest_broadcast, shortest_recv, shortest_send
 from rankwise_mpi.works import Requests, RequestWork
 
 if TYPE_CHECKING:
@@ -103,18 +103,19 @@ class MpiCommunicator(MpiMeeting):
         return Native(name, getattr(self._comm, f"I{call.lower()}"), getattr(self._comm, call), blocks_from)
 
     def shorten(self) -> None:
-        """Put the shortest ways in the place of the methods, for ranks that meet at a gate."""
-        if self._gate is not None and not self._on_device:
-            ways = {
-                "all_reduce": shortest_all_reduce(self, self._gate),
-                "broadcast": shortest_broadcast(self, self._gate),
-            }
-            for name, way in ways.items():
-                setattr(self, name, way)
+        """Put the shortest ways in the place of the methods, where there are such."""
+        if self._on_device:
+            return
+        ways: dict[str, Callable[..., Any]] = {"send": shortest_send(self), "recv": shortest_recv(self)}
+        if self._gate is not None:
+            ways["all_reduce"] = shortest_all_reduce(self, self._gate)
+            ways["broadcast"] = shortest_broadcast(self, self._gate)
+        for name, way in ways.items():
+            setattr(self, name, way)
 
     def close(self) -> None:
         """Give communicators and gate back."""
-        for name in ("all_reduce", "broadcast"):
+        for name in ("send", "recv", "all_reduce", "broadcast"):
             vars(self).pop(name, None)  # it refers to the group, which should go as soon as nobody needs it
         super().close()
 

@@ -48,6 +48,8 @@ class MpiGroup(Communicator):
         self._pages = pages
         self._comm = pages.first
         self._on_device = "cuda" in context.devices and cuda.is_cuda_aware()
+        #: Up to this one, tags lie as they are on `mpi`.
+        self.last_tag = pages.last_tag
         #: The largest count of one call.
         self.limit = largest_count()
         #: Whether pending operations make progress by themselves.
@@ -55,8 +57,6 @@ class MpiGroup(Communicator):
         #: To look that often costs nothing yet.
         self.first_looks = range(process.first_looks)
         self.receives = Receives(pages.place)
-        #: Up to this one, tags lie as they are on `mpi`.
-        self._last_tag = pages.last_tag
         self._notices = Notices(*pages.place(NOTICE_TAG), context.name)
         me = context.global_ranks[context.rank]
         prefix = f"{process.life}/at/{context.name}"

@@ -1,9 +1,9 @@
-"""The two collectives that programs call most, at their shortest, for ranks that meet at a gate.
+"""The synchronous calls that programs make most, at their shortest.
 
 An array of a megabyte that goes through the caches leaves nothing of Python's in them, and then each attribute, frame
 and C function that a call touches costs a third of a microsecond. So these are closures, which have what they need at
 hand, and say in line what `MpiCommunicator` says once for all its calls. What is out of the ordinary goes its way:
-asynchronous calls, groups that have failed, arrays in pieces, ranks that are late.
+asynchronous calls, groups that have failed, arrays in pieces, tags of another page, ranks that are late.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from rankwise.arrays import Array
 from rankwise.reduce_op import ReduceOp
 from rankwise.work import COMPLETED, Work
 from rankwise_mpi.gate import Gate
+from rankwise_mpi.messages import SHORT_MESSAGE
 from rankwise_mpi.reductions import KERNELS
 
 if TYPE_CHECKING:
     from rankwise_mpi.communicator import MpiCommunicator
 
-__all__ = ["shortest_all_reduce", "shortest_broadcast"]
+__all__ = ["shortest_all_reduce", "shortest_broadcast", "shortest_recv", "shortest_send"]
 
-_IN_PLACE, _BYTE = MPI.IN_PLACE, MPI.BYTE
+_IN_PLACE, _BYTE, _ANY_SOURCE = MPI.IN_PLACE, MPI.BYTE, MPI.ANY_SOURCE
 
 
 def shortest_all_reduce(group: MpiCommunicator, gate: Gate) -> Callable[..., Work]:
-    """Return `group.all_reduce`, short for what is plain."""
+    """Return `group.all_reduce`, for ranks that meet at a gate."""
     usual, native, turn, come, limit = group.all_reduce, group.natives["all_reduce"], group.turn, gate.come, group.limit
     block, double = native.block, np.dtype(np.float64)
     # What was asked for last; in one tuple, lest another thread sees half of it.
@@ -43,7 +44,6 @@ def shortest_all_reduce(group: MpiCommunicator, gate: Gate) -> Callable[..., Wor
             known = op, array.dtype, how
         if async_op or not how.plain or (count := array.size) > limit or group.failure is not None:
             return usual(array, op, timeout_s, async_op)
-        args = _IN_PLACE, (array, count, how.datatype), how.op
         request = None
         try:
             try:
@@ -52,29 +52,29 @@ def shortest_all_reduce(group: MpiCommunicator, gate: Gate) -> Callable[..., Wor
                 number = group.await_turn("all_reduce", timeout_s)
             try:
                 if come(number):
-                    block(*args)
+                    block(_IN_PLACE, (array, count, how.datatype), how.op)
                 else:
+                    args = _IN_PLACE, (array, count, how.datatype), how.op
                     request = group.make_after_meeting(native, args, timeout_s, number)
             finally:
                 turn.append(number + 1)
             if request is not None:
-                group.look_on("all_reduce", request, args, timeout_s, number)
+                group.look_on("all_reduce", request, array, timeout_s, number)
         except BaseException as stop:
-            group.stopped("all_reduce", request, args, stop)
+            group.stopped("all_reduce", request, array, stop)
         return COMPLETED
 
     return all_reduce
 
 
 def shortest_broadcast(group: MpiCommunicator, gate: Gate) -> Callable[..., Work]:
-    """Return `group.broadcast`, short for what is plain."""
+    """Return `group.broadcast`, for ranks that meet at a gate."""
     usual, native, turn, come, limit = group.broadcast, group.natives["broadcast"], group.turn, gate.come, group.limit
     begin, block, blocks_from, looks = native.begin, native.block, native.blocks_from, group.first_looks
 
     def broadcast(array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
         if async_op or (nbytes := array.nbytes) > limit or group.failure is not None:
             return usual(array, root, timeout_s, async_op)
-        args = (array, nbytes, _BYTE), root
         request = None
         try:
             try:
@@ -83,10 +83,11 @@ def shortest_broadcast(group: MpiCommunicator, gate: Gate) -> Callable[..., Work
                 number = group.await_turn("broadcast", timeout_s)
             try:
                 if nbytes < blocks_from:
-                    request = begin(*args)
+                    request = begin((array, nbytes, _BYTE), root)
                 elif come(number):
-                    block(*args)
+                    block((array, nbytes, _BYTE), root)
                 else:
+                    args = (array, nbytes, _BYTE), root
                     request = group.make_after_meeting(native, args, timeout_s, number)
             finally:
                 turn.append(number + 1)
@@ -96,9 +97,67 @@ def shortest_broadcast(group: MpiCommunicator, gate: Gate) -> Callable[..., Work
                     if test():
                         break
                 else:
-                    group.look_on("broadcast", request, args, timeout_s, number)
+                    group.look_on("broadcast", request, array, timeout_s, number)
         except BaseException as stop:
-            group.stopped("broadcast", request, args, stop)
+            group.stopped("broadcast", request, array, stop)
         return COMPLETED
 
     return broadcast
+
+
+def shortest_send(group: MpiCommunicator) -> Callable[..., None]:
+    """Return `group.send`."""
+    usual, isend, last_tag, limit, looks = group.send, group.mpi.Isend, group.last_tag, group.limit, group.first_looks
+
+    def send(array: Array, dst: int, tag: int, timeout_s: float) -> None:
+        if tag > last_tag or (nbytes := array.nbytes) > limit or group.failure is not None:
+            return usual(array, dst, tag, timeout_s)
+        request = None
+        try:
+            request = isend((array, nbytes, _BYTE), dst, tag)
+            test = request.Test
+            for _ in looks:
+                if test():
+                    return None
+            return group.look_on(f"send(dst={group.context.global_ranks[dst]})", request, array, timeout_s)
+        except BaseException as stop:
+            group.stopped("send", request, array, stop)
+
+    return send
+
+
+def shortest_recv(group: MpiCommunicator) -> Callable[..., int]:
+    """Return `group.recv`."""
+    usual, older, new_status, improbe = group.recv, group.receives.ages, MPI.Status, group.mpi.Improbe
+    last_tag, limit, looks = group.last_tag, group.limit, group.first_looks
+
+    def recv(array: Array, src: int | None, tag: int, timeout_s: float) -> int:
+        if older or tag > last_tag or (room := array.nbytes) > limit or group.failure is not None:
+            return usual(array, src, tag, timeout_s)
+        source = _ANY_SOURCE if src is None else src
+        # Made ready beforehand for a message that is as long as the array, as most are.
+        status, buffer = new_status(), (array, room, _BYTE)
+        met = request = None
+        try:
+            for _ in looks:
+                if (met := improbe(source, tag, status)) is not None:
+                    break
+            else:
+                met = group.meet(improbe, source, tag, status, timeout_s)
+            if status.count != room:
+                group.take(met, status, array, tag, timeout_s)
+            elif room <= SHORT_MESSAGE:
+                met.Recv(buffer)
+            else:
+                request = met.Irecv(buffer)
+                test = request.Test
+                for _ in looks:
+                    if test():
+                        break
+                else:
+                    group.look_on("recv", request, array, timeout_s)
+        except BaseException as stop:
+            group.stopped_receiving(met, request, array, stop)
+        return status.Get_source() if src is None else src
+
+    return recv
