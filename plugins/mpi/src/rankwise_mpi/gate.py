@@ -19,7 +19,6 @@ import os
 import platform
 import secrets
 import struct
-from collections.abc import Callable
 from time import sleep
 
 import numpy as np
@@ -69,29 +68,42 @@ class Gate:
         self._comm = comm
         self._looks = 0
         self._stop: BaseException | None = None
-        #: Comes to a call, of the number given; tells whether all are there to make a blocking one, so that this rank
-        #: may go on. All ranks count the group's calls alike. A closure, since each call pays for it.
-        self.come = self._comer(range(first_looks))
+        others = tuple(other for other in range(len(self._came)) if other != rank)
+        #: What `come` looks at, for who cannot afford to call it: the numbers, the word to heed, this rank's place and
+        #: those of the others among the numbers, and the looks.
+        self.view = self._came, self._heed, rank, others, range(first_looks)
 
-    def _comer(self, looks: range) -> Callable[[int], bool]:
-        came, heed, mine = self._came, self._heed, self._rank
-        others = tuple(rank for rank in range(len(came)) if rank != mine)
+    def come(self, number: int) -> bool:
+        """Come to a call; tell whether all are there to make a blocking one, so that this rank may go on.
 
-        def come(number: int) -> bool:
+        Args:
+            number: Which of the group's calls it is; all ranks count alike.
+        """
+        came, heed, mine, others, looks = self.view
+        try:
             came[mine] = number
-            try:
-                for other in others:  # one after the other, as who has come stays there
-                    for _ in looks:
-                        if came[other] >= number:
-                            break
-                    else:
-                        return False
-                return not heed[0] or (not any(self._states) and self.alike)
-            except BaseException as stop:
-                self._stop = stop  # the others count on this rank already; `test` raises it to who can settle that
-                return False
+            for other in others:  # one after the other, as who has come stays there
+                for _ in looks:
+                    if came[other] >= number:
+                        break
+                else:
+                    return False
+            return not heed[0] or self.settled
+        except BaseException as stop:
+            self.interrupted(stop)
+            return False
 
-        return come
+    def interrupted(self, stop: BaseException) -> None:
+        """Keep what has interrupted this rank as it came: the others count on it already.
+
+        `test` raises it, to who can settle that with them.
+        """
+        self._stop = stop
+
+    @property
+    def settled(self) -> bool:
+        """Whether all who have come are about to make a blocking call, although there was something to heed."""
+        return not any(self._states) and self.alike
 
     def pass_by(self, first: int, last: int) -> None:
         """Note that this rank makes some calls asynchronously."""

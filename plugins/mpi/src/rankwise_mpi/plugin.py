@@ -18,8 +18,8 @@ _ASYNC = (
     "by a progress thread where MPI grants MPI_THREAD_MULTIPLE; at a lower level only within wait() and is_completed()"
 )
 _TIMEOUT = (
-    "on Open MPI an all_reduce, or a reduce of more than 4 KiB, ends at its time-out until all ranks have entered it; "
-    "from then on it is one blocking call of the library"
+    "an all_reduce, a broadcast from 256 KiB and, on Open MPI, a reduce from 4 KiB end at their time-out until all "
+    "ranks have entered them; from then on they may be one blocking call of the library"
 )
 _ABORT = "the peers are told by messages, and notice in the calls that wait; by MPI_Comm_revoke where there is ULFM"
 _MISMATCH = "compared over a side communicator with RANKWISE_DEBUG=detail, as the group is made; off, it costs nothing"

@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["shortest_all_reduce", "shortest_broadcast", "shortest_recv", "shortest_send"]
 
-_IN_PLACE, _BYTE, _ANY_SOURCE = MPI.IN_PLACE, MPI.BYTE, MPI.ANY_SOURCE
-
 
 def shortest_all_reduce(group: MpiCommunicator, gate: Gate) -> Callable[..., Work]:
     """Return `group.all_reduce`, for ranks that meet at a gate."""
-    usual, native, turn, come, limit = group.all_reduce, group.natives["all_reduce"], group.turn, gate.come, group.limit
-    block, double = native.block, np.dtype(np.float64)
+    usual, native, turn, limit = group.all_reduce, group.natives["all_reduce"], group.turn, group.limit
+    came, heed, mine, others, looks = gate.view
+    block, in_place, double = native.block, MPI.IN_PLACE, np.dtype(np.float64)
     # What was asked for last; in one tuple, lest another thread sees half of it.
     known = ReduceOp.SUM, double, KERNELS["SUM", double]
 
@@ -51,10 +50,23 @@ def shortest_all_reduce(group: MpiCommunicator, gate: Gate) -> Callable[..., Wor
             except IndexError:
                 number = group.await_turn("all_reduce", timeout_s)
             try:
-                if come(number):
-                    block(_IN_PLACE, (array, count, how.datatype), how.op)
+                there = False
+                try:  # `Gate.come`
+                    came[mine] = number
+                    for other in others:
+                        for _ in looks:
+                            if came[other] >= number:
+                                break
+                        else:
+                            break
+                    else:
+                        there = not heed[0] or gate.settled
+                except BaseException as stop:
+                    gate.interrupted(stop)
+                if there:
+                    block(in_place, (array, count, how.datatype), how.op)
                 else:
-                    args = _IN_PLACE, (array, count, how.datatype), how.op
+                    args = in_place, (array, count, how.datatype), how.op
                     request = group.make_after_meeting(native, args, timeout_s, number)
             finally:
                 turn.append(number + 1)
@@ -69,8 +81,9 @@ def shortest_all_reduce(group: MpiCommunicator, gate: Gate) -> Callable[..., Wor
 
 def shortest_broadcast(group: MpiCommunicator, gate: Gate) -> Callable[..., Work]:
     """Return `group.broadcast`, for ranks that meet at a gate."""
-    usual, native, turn, come, limit = group.broadcast, group.natives["broadcast"], group.turn, gate.come, group.limit
-    begin, block, blocks_from, looks = native.begin, native.block, native.blocks_from, group.first_looks
+    usual, native, turn, limit = group.broadcast, group.natives["broadcast"], group.turn, group.limit
+    came, heed, mine, others, looks = gate.view
+    begin, block, blocks_from, byte = native.begin, native.block, native.blocks_from, MPI.BYTE
 
     def broadcast(array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
         if async_op or (nbytes := array.nbytes) > limit or group.failure is not None:
@@ -83,12 +96,26 @@ def shortest_broadcast(group: MpiCommunicator, gate: Gate) -> Callable[..., Work
                 number = group.await_turn("broadcast", timeout_s)
             try:
                 if nbytes < blocks_from:
-                    request = begin((array, nbytes, _BYTE), root)
-                elif come(number):
-                    block((array, nbytes, _BYTE), root)
+                    request = begin((array, nbytes, byte), root)
                 else:
-                    args = (array, nbytes, _BYTE), root
-                    request = group.make_after_meeting(native, args, timeout_s, number)
+                    there = False
+                    try:  # `Gate.come`
+                        came[mine] = number
+                        for other in others:
+                            for _ in looks:
+                                if came[other] >= number:
+                                    break
+                            else:
+                                break
+                        else:
+                            there = not heed[0] or gate.settled
+                    except BaseException as stop:
+                        gate.interrupted(stop)
+                    if there:
+                        block((array, nbytes, byte), root)
+                    else:
+                        args = (array, nbytes, byte), root
+                        request = group.make_after_meeting(native, args, timeout_s, number)
             finally:
                 turn.append(number + 1)
             if request is not None:
@@ -108,13 +135,14 @@ def shortest_broadcast(group: MpiCommunicator, gate: Gate) -> Callable[..., Work
 def shortest_send(group: MpiCommunicator) -> Callable[..., None]:
     """Return `group.send`."""
     usual, isend, last_tag, limit, looks = group.send, group.mpi.Isend, group.last_tag, group.limit, group.first_looks
+    byte = MPI.BYTE
 
     def send(array: Array, dst: int, tag: int, timeout_s: float) -> None:
         if tag > last_tag or (nbytes := array.nbytes) > limit or group.failure is not None:
             return usual(array, dst, tag, timeout_s)
         request = None
         try:
-            request = isend((array, nbytes, _BYTE), dst, tag)
+            request = isend((array, nbytes, byte), dst, tag)
             test = request.Test
             for _ in looks:
                 if test():
@@ -129,14 +157,15 @@ def shortest_send(group: MpiCommunicator) -> Callable[..., None]:
 def shortest_recv(group: MpiCommunicator) -> Callable[..., int]:
     """Return `group.recv`."""
     usual, older, new_status, improbe = group.recv, group.receives.ages, MPI.Status, group.mpi.Improbe
-    last_tag, limit, looks = group.last_tag, group.limit, group.first_looks
+    last_tag, limit, looks, short = group.last_tag, group.limit, group.first_looks, SHORT_MESSAGE
+    byte, any_source = MPI.BYTE, MPI.ANY_SOURCE
 
     def recv(array: Array, src: int | None, tag: int, timeout_s: float) -> int:
         if older or tag > last_tag or (room := array.nbytes) > limit or group.failure is not None:
             return usual(array, src, tag, timeout_s)
-        source = _ANY_SOURCE if src is None else src
+        source = any_source if src is None else src
         # Made ready beforehand for a message that is as long as the array, as most are.
-        status, buffer = new_status(), (array, room, _BYTE)
+        status, buffer = new_status(), (array, room, byte)
         met = request = None
         try:
             for _ in looks:
@@ -146,15 +175,11 @@ def shortest_recv(group: MpiCommunicator) -> Callable[..., int]:
                 met = group.meet(improbe, source, tag, status, timeout_s)
             if status.count != room:
                 group.take(met, status, array, tag, timeout_s)
-            elif room <= SHORT_MESSAGE:
+            elif room <= short:
                 met.Recv(buffer)
             else:
                 request = met.Irecv(buffer)
-                test = request.Test
-                for _ in looks:
-                    if test():
-                        break
-                else:
+                if not request.Test():  # where one rank reads the other's memory, it has ended already
                     group.look_on("recv", request, array, timeout_s)
         except BaseException as stop:
             group.stopped_receiving(met, request, array, stop)
