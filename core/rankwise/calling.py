@@ -25,14 +25,13 @@ def terms(
         async_op: Whether the caller asks for a work.
         timeout: The time-out that the caller has given.
     """
-    array = None if isinstance(device, str) else device
-    if timeout is None and not async_op and not group.collected:
-        group.trail.begin(op, array)
+    if timeout is None and not async_op and not group.collected:  # almost always, and each call pays for it
+        group.trail.begin(op, device)
         return group.timeout_s, False
     if async_op:
         group.require_feature("async", device if isinstance(device, str) else device_of(device), op)
     timeout_s = bounded(group, device, op, timeout)
-    group.trail.begin(op, array)
+    group.trail.begin(op, device)
     return timeout_s, async_op or get_ident() in group.collected
 
 
@@ -53,6 +52,9 @@ def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work
         result: The caller's own buffers, which the operation fills.
         async_op: Whether the caller asked for the work.
     """
+    if work is COMPLETED and not async_op and not group.collected:  # almost always
+        group.trail.end()
+        return None
     if group.collected and get_ident() in group.collected:
         bound = BoundWork(work, result, group.ranks, group.trail.issued())
         group.collected[get_ident()].append(bound)

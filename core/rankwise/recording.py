@@ -119,16 +119,22 @@ class Trail:
         self._collectives = count().__next__
         self._messages = count().__next__
 
-    def begin(self, op: str, array: Any = None) -> None:
-        """Note that a collective begins. `array` is not kept."""
+    def begin(self, op: str, array: Any = "cpu") -> None:
+        """Note that a collective begins.
+
+        Args:
+            op: The operation.
+            array: This rank's own contribution, which is not kept; a kind of device if there is none.
+        """
         frame = _getframe(3)
         code = frame.f_code
         if code.co_filename not in _outside:
             frame = _program(frame)
             code = frame.f_code
-        nbytes, dtype = (0, None) if array is None else (array.nbytes, array.dtype)
-        number, lasti = self._collectives(), frame.f_lasti
-        self.begun = entry = [self, op, number, None, nbytes, dtype, code, lasti, get_ident(), monotonic_ns(), 0, ""]
+        entry = [self, op, self._collectives(), None, 0, None, code, frame.f_lasti, get_ident(), monotonic_ns(), 0, ""]
+        if type(array) is not str:
+            entry[NBYTES], entry[DTYPE] = array.nbytes, array.dtype
+        self.begun = entry
         self._add(entry)
 
     def end(self) -> None:
