@@ -44,13 +44,6 @@ def test_who_waits_at_once_meets_who_waits_later(fine, size, where):
     fine(size, "mixed.py", where)
 
 
-@pytest.fixture
-def blocking(library):
-    if "Open MPI" not in library:
-        pytest.skip("ranks meet before blocking calls, and this library's nonblocking ones are as fast")
-
-
-@pytest.mark.usefixtures("blocking")
 def test_a_collective_in_a_callback_waits_for_its_turn(fine):
     fine(2, "nested.py")
 
@@ -59,7 +52,6 @@ def test_an_interrupt_ends_the_group_and_nothing_else(fine):
     fine(2, "interrupts.py")
 
 
-@pytest.mark.usefixtures("blocking")
 def test_nobody_waits_for_a_rank_that_has_just_given_up(fine):
     fine(2, "race.py")
 
