@@ -145,14 +145,13 @@ owner = types.SimpleNamespace(forget=lambda work: None)
 request = types.SimpleNamespace(Test=lambda: True)
 work = RequestWork(owner, "all_reduce", 1.0, request, None, lambda: finished.append(1))
 
-class EndsMeanwhile:
-    def acquire(self, blocking):
-        work._looking = types.SimpleNamespace(acquire=lambda blocking: True, release=lambda: None)
-        work.poll()  # as another thread does between the two steps of this one
-        return True
-    def release(self): pass
+class EndsMeanwhile(dict):
+    def setdefault(self, key, me):
+        work._looker = {}
+        work.poll()  # as another thread does between the two questions of this one
+        return me
 
-work._looking = EndsMeanwhile()
+work._looker = EndsMeanwhile()
 print(work.poll(), len(finished))
 """
     assert python(code) == "True 1"

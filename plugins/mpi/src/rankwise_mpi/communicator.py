@@ -30,7 +30,7 @@ from rankwise_mpi.layout import Layout, address_of, contiguous
 from rankwise_mpi.meeting import MpiMeeting
 from rankwise_mpi.pages import Pages
 from rankwise_mpi.reductions import KERNELS
-from rankwise_mpi.shortest import shortest_all_reduce, shortest_broadcast, shortest_recv, shortest_send
+from rankwise_mpi.shortest import shortest_collective, shortest_recv, shortest_send
 from rankwise_mpi.works import Requests, RequestWork
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ class MpiCommunicator(MpiMeeting):
             return
         ways: dict[str, Callable[..., Any]] = {"send": shortest_send(self), "recv": shortest_recv(self)}
         if self._gate is not None:
-            ways["all_reduce"] = shortest_all_reduce(self, self._gate)
-            ways["broadcast"] = shortest_broadcast(self, self._gate)
+            for name in ("all_reduce", "broadcast"):
+                ways[name] = shortest_collective(self, self._gate, name)
         for name, way in ways.items():
             setattr(self, name, way)
 

@@ -9,7 +9,7 @@ asynchronous calls, groups that have failed, arrays in pieces, tags of another p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
@@ -24,79 +24,42 @@ from rankwise_mpi.reductions import KERNELS
 if TYPE_CHECKING:
     from rankwise_mpi.communicator import MpiCommunicator
 
-__all__ = ["shortest_all_reduce", "shortest_broadcast", "shortest_recv", "shortest_send"]
+__all__ = ["shortest_collective", "shortest_recv", "shortest_send"]
 
 
-def shortest_all_reduce(group: MpiCommunicator, gate: Gate) -> Callable[..., Work]:
-    """Return `group.all_reduce`, for ranks that meet at a gate."""
-    usual, native, turn, limit = group.all_reduce, group.natives["all_reduce"], group.turn, group.limit
+def shortest_collective(group: MpiCommunicator, gate: Gate, name: str) -> Callable[..., Work]:
+    """Return `group.all_reduce` or `group.broadcast`, for ranks that meet at a gate."""
+    usual: Callable[..., Work] = getattr(group, name)
+    native, turn, limit = group.natives[name], group.turn, group.limit
     came, heed, mine, others, looks = gate.view
-    block, in_place, double = native.block, MPI.IN_PLACE, np.dtype(np.float64)
+    begin, block, blocks_from = native.begin, native.block, native.blocks_from
+    reduces, in_place, byte, double = name == "all_reduce", MPI.IN_PLACE, MPI.BYTE, np.dtype(np.float64)
     # What was asked for last; in one tuple, lest another thread sees half of it.
     known = ReduceOp.SUM, double, KERNELS["SUM", double]
 
-    def all_reduce(array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
+    def call(array: Array, op_or_root: Any, timeout_s: float, async_op: bool = False) -> Work:
         nonlocal known
-        known_op, dtype, how = known
-        if op is not known_op or array.dtype is not dtype:
-            how = KERNELS[op.name, array.dtype]
-            known = op, array.dtype, how
-        if async_op or not how.plain or (count := array.size) > limit or group.failure is not None:
-            return usual(array, op, timeout_s, async_op)
+        if reduces:
+            known_op, dtype, how = known
+            if op_or_root is not known_op or array.dtype is not dtype:
+                how = KERNELS[op_or_root.name, array.dtype]
+                known = op_or_root, array.dtype, how
+            plain, count = how.plain, array.size
+            args: tuple[Any, ...] = (in_place, (array, count, how.datatype), how.op)
+        else:
+            plain, count = True, array.nbytes
+            args = ((array, count, byte), op_or_root)
+        if async_op or not plain or count > limit or group.failure is not None:
+            return usual(array, op_or_root, timeout_s, async_op)
         request = None
         try:
             try:
                 number = turn.pop()
             except IndexError:
-                number = group.await_turn("all_reduce", timeout_s)
+                number = group.await_turn(name, timeout_s)
             try:
-                there = False
-                try:  # `Gate.come`
-                    came[mine] = number
-                    for other in others:
-                        for _ in looks:
-                            if came[other] >= number:
-                                break
-                        else:
-                            break
-                    else:
-                        there = not heed[0] or gate.settled
-                except BaseException as stop:
-                    gate.interrupted(stop)
-                if there:
-                    block(in_place, (array, count, how.datatype), how.op)
-                else:
-                    args = in_place, (array, count, how.datatype), how.op
-                    request = group.make_after_meeting(native, args, timeout_s, number)
-            finally:
-                turn.append(number + 1)
-            if request is not None:
-                group.look_on("all_reduce", request, array, timeout_s, number)
-        except BaseException as stop:
-            group.stopped("all_reduce", request, array, stop)
-        return COMPLETED
-
-    return all_reduce
-
-
-def shortest_broadcast(group: MpiCommunicator, gate: Gate) -> Callable[..., Work]:
-    """Return `group.broadcast`, for ranks that meet at a gate."""
-    usual, native, turn, limit = group.broadcast, group.natives["broadcast"], group.turn, group.limit
-    came, heed, mine, others, looks = gate.view
-    begin, block, blocks_from, byte = native.begin, native.block, native.blocks_from, MPI.BYTE
-
-    def broadcast(array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
-        if async_op or (nbytes := array.nbytes) > limit or group.failure is not None:
-            return usual(array, root, timeout_s, async_op)
-        request = None
-        try:
-            try:
-                number = turn.pop()
-            except IndexError:
-                number = group.await_turn("broadcast", timeout_s)
-            try:
-                if nbytes < blocks_from:
-                    request = begin((array, nbytes, byte), root)
+                if count < blocks_from:  # never with all_reduce, whose count is not in bytes
+                    request = begin(*args)
                 else:
                     there = False
                     try:  # `Gate.come`
@@ -112,9 +75,8 @@ def shortest_broadcast(group: MpiCommunicator, gate: Gate) -> Callable[..., Work
                     except BaseException as stop:
                         gate.interrupted(stop)
                     if there:
-                        block((array, nbytes, byte), root)
+                        block(*args)
                     else:
-                        args = (array, nbytes, byte), root
                         request = group.make_after_meeting(native, args, timeout_s, number)
             finally:
                 turn.append(number + 1)
@@ -124,12 +86,12 @@ def shortest_broadcast(group: MpiCommunicator, gate: Gate) -> Callable[..., Work
                     if test():
                         break
                 else:
-                    group.look_on("broadcast", request, array, timeout_s, number)
+                    group.look_on(name, request, args, timeout_s, number)
         except BaseException as stop:
-            group.stopped("broadcast", request, array, stop)
+            group.stopped(name, request, args, stop)
         return COMPLETED
 
-    return broadcast
+    return call
 
 
 def shortest_send(group: MpiCommunicator) -> Callable[..., None]:
