@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import rankwise as dist
-from rankwise.work import COMPLETED, Work
+from rankwise.basics.work import COMPLETED, Work
 
 IMPORT = "import time, numpy; t = time.perf_counter(); import rankwise; print(1000 * (time.perf_counter() - t))"
 

@@ -48,7 +48,7 @@ def work(folder: str) -> None:
     import numpy as np
 
     import rankwise as dist
-    from rankwise.world import current
+    from rankwise.groups.world import current
 
     dist.init_process_group("gloo", timeout=120)
     rank = dist.get_rank()

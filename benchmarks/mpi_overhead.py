@@ -32,7 +32,7 @@ from mpi4py import MPI
 
 import rankwise as dist
 from rankwise import ReduceOp
-from rankwise.deadline import Deadline
+from rankwise.basics.deadline import Deadline
 from rankwise_mpi.gate import open_gate
 from rankwise_mpi.waiting import FIRST_LOOKS
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 
 import rankwise as dist
-from rankwise.contract import Context
-from rankwise.deadline import Deadline
-from rankwise.world import current
+from rankwise.backends.contract import Context
+from rankwise.basics.deadline import Deadline
+from rankwise.groups.world import current
 from rankwise_gloo_tcp import board
 
 CALLS, ROUNDS = 60, 300

@@ -25,7 +25,7 @@ from pathlib import Path
 LATE = (
     *("email.parser", "encodings.idna", "faulthandler", "importlib.metadata", "msgpack", "pluggy", "zmq"),
     "zmq.utils.z85",
-    *("rankwise.hookspecs", "rankwise.rendezvous", "rankwise.store.server", "rankwise.store.tcp"),
+    *("rankwise.backends.hookspecs", "rankwise.meeting.rendezvous", "rankwise.store.server", "rankwise.store.tcp"),
     *("rankwise.store.connection", "rankwise.store.listening", "rankwise.store.pool"),
     *("rankwise.watch.dump", "rankwise.watch.meeting", "rankwise.watch.watcher"),
     *("rankwise_gloo_tcp.creation", "rankwise_gloo_tcp.plugin"),

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 import rankwise as dist
-from rankwise.arrays import as_bytes
-from rankwise.capability import COLLECTIVES, Capabilities, Device, derived, native
-from rankwise.mailbox import Mailbox
-from rankwise.work import COMPLETED
+from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, derived, native
+from rankwise.backends.mailbox import Mailbox
+from rankwise.basics.arrays import as_bytes
+from rankwise.basics.work import COMPLETED
 
 HEADER = struct.Struct("<qQ")  # tag, number of bytes
 GOODBYE = -1

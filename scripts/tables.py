@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rankwise.capability_table import CapabilityTable
-from rankwise.registry import KNOWN, registry
+from rankwise.backends.capability_table import CapabilityTable
+from rankwise.backends.registry import KNOWN, registry
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- capabilities: begin -->\n", "<!-- capabilities: end -->\n"

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from rankwise.world import World, use
+from rankwise.groups.world import World, use
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has its background jobs ignore interrupts, and so would all that the tests start and interrupt.
@@ -15,7 +15,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def own_world():
     """Give each test a world of its own, and destroy what it has left in it."""
     import rankwise
-    from rankwise.world import _current
+    from rankwise.groups.world import _current
 
     token = use(World())
     yield

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rankwise import group, reduce_op
-from rankwise.backend import (
+from rankwise.backends.backend import (
     Backend,
     BackendConfig,
     availability,
@@ -30,10 +29,15 @@ from rankwise.backend import (
     is_nccl_available,
     register_backend,
 )
-from rankwise.capability_table import capabilities, supports
-from rankwise.coalesced import all_gather_coalesced, all_reduce_coalesced, coalescing
-from rankwise.codec import register_dataclass
-from rankwise.collectives import (
+from rankwise.backends.capability_table import capabilities, supports
+from rankwise.backends.contract import API_VERSION, Availability, BackendSpec, Communicator, Context
+from rankwise.basics import reduce_op
+from rankwise.basics.debug import DebugLevel, get_debug_level, set_debug_level, set_debug_level_from_env
+from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.version import __version__
+from rankwise.basics.work import Work
+from rankwise.calls.coalesced import all_gather_coalesced, all_reduce_coalesced, coalescing
+from rankwise.calls.collectives import (
     all_gather,
     all_gather_into_tensor,
     all_gather_single,
@@ -49,8 +53,24 @@ from rankwise.collectives import (
     reduce_scatter_tensor,
     scatter,
 )
-from rankwise.contract import API_VERSION, Availability, BackendSpec, Communicator, Context
-from rankwise.debug import DebugLevel, get_debug_level, set_debug_level, set_debug_level_from_env
+from rankwise.calls.monitored import monitored_barrier
+from rankwise.calls.multigpu import (
+    all_gather_multigpu,
+    all_reduce_multigpu,
+    broadcast_multigpu,
+    reduce_multigpu,
+    reduce_scatter_multigpu,
+)
+from rankwise.calls.objects import (
+    all_gather_object,
+    broadcast_object_list,
+    gather_object,
+    recv_object_list,
+    scatter_object_list,
+    send_object_list,
+)
+from rankwise.calls.p2p import P2POp, batch_isend_irecv, irecv, isend, recv, send
+from rankwise.codec import register_dataclass
 from rankwise.errors import (
     BackendNotFoundError,
     BackendUnavailableError,
@@ -70,26 +90,10 @@ from rankwise.errors import (
     RendezvousError,
     UnsupportedOperationError,
 )
-from rankwise.group import GroupMember, ProcessGroup
-from rankwise.lifecycle import destroy_process_group, init_process_group, is_initialized
-from rankwise.monitored import monitored_barrier
-from rankwise.multigpu import (
-    all_gather_multigpu,
-    all_reduce_multigpu,
-    broadcast_multigpu,
-    reduce_multigpu,
-    reduce_scatter_multigpu,
-)
-from rankwise.objects import (
-    all_gather_object,
-    broadcast_object_list,
-    gather_object,
-    recv_object_list,
-    scatter_object_list,
-    send_object_list,
-)
-from rankwise.p2p import P2POp, batch_isend_irecv, irecv, isend, recv, send
-from rankwise.queries import (
+from rankwise.groups import group
+from rankwise.groups.group import GroupMember, ProcessGroup
+from rankwise.groups.lifecycle import destroy_process_group, init_process_group, is_initialized
+from rankwise.groups.queries import (
     get_backend,
     get_backend_config,
     get_global_rank,
@@ -100,10 +104,7 @@ from rankwise.queries import (
     get_rank,
     get_world_size,
 )
-from rankwise.reduce_op import ReduceOp
-from rankwise.rendezvous import register_rendezvous_handler, rendezvous
-from rankwise.store import FileStore, HashStore, PrefixStore, Store, TCPStore
-from rankwise.subgroups import (
+from rankwise.groups.subgroups import (
     SHRINK_ABORT,
     SHRINK_DEFAULT,
     abort_process_group,
@@ -113,11 +114,16 @@ from rankwise.subgroups import (
     shrink_group,
     split_group,
 )
-from rankwise.version import __version__
-from rankwise.work import Work
+from rankwise.meeting.rendezvous import register_rendezvous_handler, rendezvous
+from rankwise.store import FileStore, HashStore, PrefixStore, Store, TCPStore
 
 if TYPE_CHECKING:
     from rankwise.launch import spawn
+
+#: The folders of this package, which `dir` shows beside the public names.
+_ROOMS = """
+    backends basics calls cli codec collective errors groups launch meeting network store testing watch
+""".split()  # noqa: SIM905 - a long list of names reads better as text
 
 __all__ = [
     # backends and what they can do
@@ -238,9 +244,15 @@ __all__ = [
     "__version__",
 ]
 
+
+
 def __getattr__(name: str) -> Any:
     if name == "spawn":
         from rankwise.launch import spawn
 
         return spawn
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_ROOMS]

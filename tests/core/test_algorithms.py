@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from rankwise.algorithms.proof import ProofError, prove
-from rankwise.algorithms.steps import Recv, Send
-from rankwise.algorithms.table import ALGORITHMS, CHOICES, choose, costs, rooted
+from rankwise.collective.algorithms.proof import ProofError, prove
+from rankwise.collective.algorithms.steps import Recv, Send
+from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, choose, costs, rooted
 
 CASES = [(op, name) for op, family in ALGORITHMS.items() for name in family]
 SIZES = range(1, 65)

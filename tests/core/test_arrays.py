@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.arrays import as_array, as_bytes, device_of
+from rankwise.basics.arrays import as_array, as_bytes, device_of
 from rankwise.testing import local_world
 
 

@@ -7,8 +7,8 @@ import pytest
 
 import rankwise as dist
 from rankwise import Backend, BackendConfig, Context, HashStore
-from rankwise.capability import Capabilities, Device, native
-from rankwise.registry import registry
+from rankwise.backends.capability import Capabilities, Device, native
+from rankwise.backends.registry import registry
 from rankwise.testing.local import LocalCommunicator
 
 

@@ -8,8 +8,7 @@ import pytest
 
 import rankwise as dist
 from rankwise import ReduceOp
-from rankwise.arrays import DTYPES, dtype_name
-from rankwise.capability import (
+from rankwise.backends.capability import (
     FEATURES,
     OPS,
     REDUCTIONS,
@@ -22,7 +21,8 @@ from rankwise.capability import (
     require,
     require_feature,
 )
-from rankwise.capability_table import CapabilityTable
+from rankwise.backends.capability_table import CapabilityTable
+from rankwise.basics.arrays import DTYPES, dtype_name
 from rankwise.testing import local_world
 
 REPRESENTATIVES = {

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import rankwise
+from rankwise.backends.registry import registry
 from rankwise.cli.live import LiveTable
-from rankwise.registry import registry
 
 TIMEOUT_S = 60
 SOURCE = Path(rankwise.__file__).parents[1]

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 import rankwise
-from rankwise.algorithms.table import CHOICES, MIXED, NETWORK, choose, fitting
+from rankwise.backends.registry import registry
 from rankwise.cli import main
 from rankwise.cli.commands import COMMANDS
-from rankwise.registry import registry
+from rankwise.collective.algorithms.table import CHOICES, MIXED, NETWORK, choose, fitting
 
 TIMEOUT_S = 60
 SOURCE = Path(rankwise.__file__).parents[1]
@@ -74,8 +74,8 @@ def with_gloo(shell: Shell) -> Shell:
 
 GOOD = """
 from rankwise import API_VERSION, Availability, BackendSpec
-from rankwise.capability import Capabilities, Device, conditional, derived, native
-from rankwise.hookspecs import hookimpl
+from rankwise.backends.capability import Capabilities, Device, conditional, derived, native
+from rankwise.backends.hookspecs import hookimpl
 
 DEVICE = Device(
     {**native("send", "recv"), **derived("barrier"),

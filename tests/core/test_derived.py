@@ -9,12 +9,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rankwise import derived
-from rankwise.algorithms.table import ALGORITHMS
-from rankwise.deadline import Deadline
+from rankwise.basics.deadline import Deadline
+from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.work import FutureWork
+from rankwise.collective import derived
+from rankwise.collective.algorithms.table import ALGORITHMS
 from rankwise.errors import DistBackendError, DistTimeoutError
-from rankwise.reduce_op import ReduceOp
-from rankwise.work import FutureWork
 
 SIZES = [1, 2, 3, 4, 5]
 MOVED = ["?", "i1", "u2", "i8", "f2", "f4", "f8", "c8", "M8[s]", "S3", ">i4", [("x", "f4"), ("y", "i2")]]

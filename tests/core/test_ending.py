@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from rankwise.ending import Ending
+from rankwise.basics.ending import Ending
+from rankwise.basics.work import FutureWork
+from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import DistTimeoutError
-from rankwise.issue_order import IssueOrder
-from rankwise.work import FutureWork
 
 TRIALS = 300
 

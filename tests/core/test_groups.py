@@ -11,10 +11,10 @@ import pytest
 
 import rankwise as dist
 from rankwise import GroupMember, HashStore
-from rankwise.registry import registry
+from rankwise.backends.registry import registry
+from rankwise.groups.world import World, current, use
 from rankwise.testing import local_world
 from rankwise.testing.local import LocalCommunicator
-from rankwise.world import World, current, use
 
 
 def total(group=None, value=1.0):
@@ -342,8 +342,8 @@ def test_two_processes_that_claim_one_rank_are_both_named_to_all():
 
 
 def test_a_duplicate_that_comes_when_all_is_settled_is_refused():
-    from rankwise.deadline import Deadline
-    from rankwise.handshake import meet
+    from rankwise.basics.deadline import Deadline
+    from rankwise.groups.handshake import meet
 
     store = HashStore()
     for rank in (0, 1):

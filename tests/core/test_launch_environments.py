@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import rankwise
-from rankwise.launcher_env import from_environment
-from rankwise.registry import registry
+from rankwise.backends.registry import registry
+from rankwise.meeting.launcher_env import from_environment
 
 TIMEOUT_S = 60
 SIZE = 3

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rankwise
-from rankwise import secret
+from rankwise.network import secret
 
 TIMEOUT_S = 30
 SOURCE = str(Path(rankwise.__file__).parents[1])

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import rankwise
-from rankwise import secret
 from rankwise.launch import ProcessExitedException, ProcessRaisedException
+from rankwise.network import secret
 
 SOURCE = str(Path(rankwise.__file__).parents[1])
 
@@ -31,7 +31,7 @@ def no_job_around_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
 #: A module of its own, since new processes have to import it.
 FUNCTIONS = """
 import os, pathlib, signal, sys, time
-from rankwise import secret
+from rankwise.network import secret
 
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 

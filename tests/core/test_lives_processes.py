@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise import handshake
-from rankwise.deadline import Deadline
-from rankwise.registry import registry
+from rankwise.backends.registry import registry
+from rankwise.basics.deadline import Deadline
+from rankwise.groups import handshake
+from rankwise.groups.world import current
 from rankwise.testing import RankPool
-from rankwise.world import current
 
 MESH = Path(__file__).parents[1] / "third_party" / "src" / "rankwise_mesh" / "__init__.py"
 

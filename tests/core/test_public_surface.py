@@ -106,7 +106,7 @@ def test_every_public_member_of_the_public_classes_is_documented():
 
 
 def test_work_is_a_protocol_that_the_core_s_works_fulfil():
-    from rankwise.work import BoundWork, CompletedWork, FutureWork
+    from rankwise.basics.work import BoundWork, CompletedWork, FutureWork
 
     for kind in (FutureWork(), CompletedWork(), BoundWork(FutureWork(), None, ())):
         assert isinstance(kind, Work)

@@ -20,12 +20,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankwise.errors import DistError, DistNetworkError, DistStoreError, DistTimeoutError
-from rankwise.launcher_env import expand_nodes, from_environment, local_rank
-from rankwise.rendezvous import register_rendezvous_handler, rendezvous
+from rankwise.meeting.launcher_env import expand_nodes, from_environment, local_rank
+from rankwise.meeting.rendezvous import register_rendezvous_handler, rendezvous
 from rankwise.store import FileStore, HashStore, Store, TCPStore
 
 #: The module; its name in the package is that of the function.
-module = sys.modules["rankwise.rendezvous"]
+module = sys.modules["rankwise.meeting.rendezvous"]
 
 PATIENCE_S = 20.0
 LAUNCHERS = re.compile("RANK|WORLD|MASTER|TORCHELASTIC|OMPI|PMI|SLURM|MPI_|SECRET|IFNAME")
@@ -327,7 +327,7 @@ def test_ranks_under_mpichs_launcher_find_its_process(tmp_path: Path) -> None:
     program = textwrap.dedent(
         """
         import os, sys
-        from rankwise.launcher_env import from_environment
+        from rankwise.meeting.launcher_env import from_environment
         print(from_environment().master_port, flush=True)
         """
     )

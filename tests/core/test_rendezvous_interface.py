@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from rankwise import interface
 from rankwise.errors import DistNetworkError
+from rankwise.network import interface
 from rankwise.store import guard
 
 HAS_IPV6 = os.path.exists("/proc/net/if_inet6")

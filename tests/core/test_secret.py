@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rankwise import secret
+from rankwise.network import secret
 
 VALUE = bytes(range(32))
 

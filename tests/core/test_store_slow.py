@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from rankwise.deadline import Deadline
+from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistTimeoutError
 from rankwise.store import TCPStore
 from rankwise.store.patience import patiently

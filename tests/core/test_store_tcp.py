@@ -337,7 +337,7 @@ def test_another_secret_does_not_get_in_and_is_told_at_once(inside: bytes | None
 
 
 def test_the_secret_of_the_environment_guards_loopback_too(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rankwise import secret as job_secret
+    from rankwise.network import secret as job_secret
 
     job_secret.new_file(tmp_path / "secret")
     with monkeypatch.context() as patch:
@@ -647,7 +647,7 @@ def test_a_process_that_forgets_to_close_ends_without_a_word(waiting: bool) -> N
 
 
 def test_stores_are_there_without_zeromq() -> None:
-    code = "import sys, rankwise.store, rankwise.rendezvous; print([name for name in ('zmq',) if name in sys.modules])"
+    code = "import sys, rankwise.store, rankwise.meeting.rendezvous; print(['zmq'] if 'zmq' in sys.modules else [])"
     with python(code) as process:
         out, problems = process.communicate(timeout=PATIENCE_S)
     assert (out.strip(), problems) == ("[]", "")

@@ -165,7 +165,7 @@ def doomed(third_party):
     sys.path.insert(0, third_party)
     from rankwise_mesh import rankwise_backend
 
-    from rankwise.registry import registry
+    from rankwise.backends.registry import registry
 
     registry.register(rankwise_backend(), replace=True)
     rank = int(os.environ["RANK"])

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import rankwise as dist
+from rankwise.backends.registry import registry
 from rankwise.errors import DistTimeoutError, PeerDiedError
-from rankwise.registry import registry
 from rankwise.testing import RankFailedError, RankPool, run_ranks
 
 THIRD_PARTY = str(Path(__file__).parents[1] / "third_party/src")

@@ -9,8 +9,8 @@ import pytest
 import rankwise as dist
 from rankwise import HashStore
 from rankwise.errors import DistBackendError, DistTimeoutError, GroupAbortedError
+from rankwise.groups.world import World, current, use
 from rankwise.testing import local_world
-from rankwise.world import World, current, use
 
 
 def total():

@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from rankwise.handshake import process_space, started_at
+from rankwise.groups.handshake import process_space, started_at
+from rankwise.groups.world import World
 from rankwise.store import HashStore, PrefixStore
 from rankwise.watch.watcher import Watcher
-from rankwise.world import World
 
 PATIENCE_S = 10.0
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from rankwise.handshake import process_space, started_at
+from rankwise.groups.handshake import process_space, started_at
 from rankwise.store import HashStore
 from rankwise.watch.heartbeat import Beat, Beats, setting
 from rankwise.watch.liveness import Processes

@@ -22,12 +22,12 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.deadline import Deadline
-from rankwise.recording import ENDED_NS, NUMBER, FlightRecorder
+from rankwise.basics.deadline import Deadline
+from rankwise.basics.recording import ENDED_NS, NUMBER, FlightRecorder
+from rankwise.groups.world import World, current
 from rankwise.testing import local_world
 from rankwise.watch import dump
 from rankwise.watch.recorder import describe, entries, progress
-from rankwise.world import World, current
 
 TIMEOUT_S = 60
 HERE = os.path.basename(__file__)

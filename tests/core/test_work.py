@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.deadline import Deadline
+from rankwise.backends.mailbox import Mailbox
+from rankwise.basics.deadline import Deadline
+from rankwise.basics.work import COMPLETED, BoundWork, CompletedWork, FutureWork, Work
+from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import DistBackendError, GroupAbortedError
-from rankwise.issue_order import IssueOrder
-from rankwise.mailbox import Mailbox
 from rankwise.testing import local_world
-from rankwise.work import COMPLETED, BoundWork, CompletedWork, FutureWork, Work
 
 
 def test_a_work_ends_once_and_says_how():

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from rankwise.registry import KNOWN, registry
+from rankwise.backends.registry import KNOWN, registry
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 100

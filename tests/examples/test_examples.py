@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rankwise.backends.registry import registry
 from rankwise.cli.launching import environment, find_program
-from rankwise.registry import registry
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEADLINE_S = 90

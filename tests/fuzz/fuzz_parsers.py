@@ -19,8 +19,8 @@ except ImportError:
 
 with atheris.instrument_imports(include=["rankwise", "rankwise_gloo_tcp"]):
     from rankwise.errors import ProtocolError, RendezvousError
-    from rankwise.launcher_env import expand_nodes, from_environment
-    from rankwise.rendezvous import rendezvous
+    from rankwise.meeting.launcher_env import expand_nodes, from_environment
+    from rankwise.meeting.rendezvous import rendezvous
     from rankwise.store.wire import decode_reply, decode_request
     from rankwise_gloo_tcp import door, wire
     from rankwise_gloo_tcp.cards import read_card

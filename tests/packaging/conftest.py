@@ -28,8 +28,8 @@ packages = ["{module}"]
 
 PLUGIN = """
 from rankwise import BackendSpec
-from rankwise.capability import Capabilities, Device, native
-from rankwise.hookspecs import hookimpl
+from rankwise.backends.capability import Capabilities, Device, native
+from rankwise.backends.hookspecs import hookimpl
 
 @hookimpl
 def rankwise_backend():

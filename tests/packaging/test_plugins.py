@@ -6,7 +6,7 @@ import pytest
 
 LISTING = """
 import json, sys, rankwise
-from rankwise.registry import registry
+from rankwise.backends.registry import registry
 print(json.dumps({
     "names": registry.names(),
     "problems": {name: str(registry.problem(name)) for name in registry.names() if registry.problem(name)},

@@ -32,7 +32,7 @@ PICKLING_MPI = {
 #: Where one of them is right, and why nothing reaches it that nobody asked for.
 ALLOWED = {
     # Behind `pickle=True` of the program itself, on the sending and on the receiving rank.
-    "core/rankwise/objects.py": {"pickle.loads"},
+    "core/rankwise/calls/objects.py": {"pickle.loads"},
     # The tests' own harness, over an inherited socket whose ends have proved that they know the run's key.
     "core/rankwise/testing/messages.py": {"pickle.loads"},
 }
@@ -102,7 +102,7 @@ def test_a_pickle_is_refused_unless_asked_for() -> None:
     """The one way to unpickle in the package proper asks for `pickle` of its caller, and that is false by default."""
     from inspect import signature
 
-    from rankwise import objects
+    from rankwise.calls import objects
 
     for name in objects.__all__:
         assert signature(getattr(objects, name)).parameters["pickle"].default is False

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rankwise import secret
+from rankwise.network import secret
 
 pytest.importorskip("rankwise_gloo_tcp")
 

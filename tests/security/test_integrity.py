@@ -152,7 +152,7 @@ CODE = (
     ],
 )
 def test_all_ranks_must_be_given_the_same(tmp_path: Path, values: tuple[str, str], said: str) -> None:
-    from rankwise import secret
+    from rankwise.network import secret
 
     secret.new_file(tmp_path / "secret")
     common = {**os.environ, "RANKWISE_SECRET_FILE": str(tmp_path / "secret"), "RANKWISE_GLOO_TRANSPORT": "tcp"}

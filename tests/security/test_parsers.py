@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankwise import secret
 from rankwise.errors import DistError, ProtocolError, RendezvousError
-from rankwise.launcher_env import expand_nodes, from_environment, local_rank
-from rankwise.rendezvous import rendezvous
+from rankwise.meeting.launcher_env import expand_nodes, from_environment, local_rank
+from rankwise.meeting.rendezvous import rendezvous
+from rankwise.network import secret
 from rankwise.watch import verdict
 
 pytest.importorskip("rankwise_gloo_tcp")

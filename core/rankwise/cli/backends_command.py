@@ -9,12 +9,12 @@ import sys
 import textwrap
 from typing import Any
 
-from rankwise.arrays import DTYPES
-from rankwise.capability import FEATURES, OPS, Capabilities, Cell, Support
-from rankwise.capability_table import CapabilityTable
+from rankwise.backends.capability import FEATURES, OPS, Capabilities, Cell, Support
+from rankwise.backends.capability_table import CapabilityTable
+from rankwise.backends.registry import KNOWN, registry
+from rankwise.basics.arrays import DTYPES
 from rankwise.cli.commands import CommandError
 from rankwise.cli.text import columns, marked
-from rankwise.registry import KNOWN, registry
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 

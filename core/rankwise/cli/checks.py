@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from rankwise.capability import POINT_TO_POINT
+from rankwise.backends.capability import POINT_TO_POINT
+from rankwise.backends.registry import KNOWN, registry
 from rankwise.cli import libraries, memory
 from rankwise.cli.commands import CommandError
 from rankwise.cli.launching import child, command_for, said_last
 from rankwise.errors import DistError
-from rankwise.registry import KNOWN, registry
 
 __all__ = ["Finding", "Level", "all_checks"]
 
@@ -64,7 +64,7 @@ def _versions() -> Iterator[Finding]:
         if version is not None:
             yield Finding(section, Level.GOOD, f"{name} {version}")
         elif name == "rankwise":
-            from rankwise.version import __version__
+            from rankwise.basics.version import __version__
 
             yield Finding(section, Level.NOTE, f"rankwise {__version__}, from a source tree that is not installed")
         elif required:
@@ -99,8 +99,8 @@ def _libraries() -> Iterator[Finding]:
 
 
 def _network() -> Iterator[Finding]:
-    from rankwise import secret
-    from rankwise.interface import interface_of, local_address
+    from rankwise.network import secret
+    from rankwise.network.interface import interface_of, local_address
 
     master = os.environ.get("MASTER_ADDR")
     named = next((n for n in ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if os.environ.get(n)), None)

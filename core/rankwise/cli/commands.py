@@ -118,6 +118,6 @@ def _texts(module: ModuleType) -> dict[str, Any]:
 
 
 def _version() -> str:
-    from rankwise.version import __version__
+    from rankwise.basics.version import __version__
 
     return __version__

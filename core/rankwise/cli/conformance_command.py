@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from rankwise.backends.registry import registry
 from rankwise.cli.commands import CommandError
 from rankwise.cli.launching import environment, pick_backend
 from rankwise.cli.text import columns, marked
-from rankwise.registry import registry
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 

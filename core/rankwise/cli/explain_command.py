@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from rankwise.algorithms.simulator import simulate
-from rankwise.algorithms.table import ALGORITHMS, CHOICES, MIXED, NETWORK, Choice, choose, costs, fitting
 from rankwise.cli.commands import CommandError
 from rankwise.cli.text import columns, format_nbytes, format_seconds, parse_nbytes
+from rankwise.collective.algorithms.simulator import simulate
+from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, MIXED, NETWORK, Choice, choose, costs, fitting
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 

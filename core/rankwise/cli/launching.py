@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rankwise.backends.registry import KNOWN, registry
 from rankwise.cli.commands import NO_BACKEND, CommandError
-from rankwise.registry import KNOWN, registry
 
 __all__ = ["child", "command_for", "environment", "find_program", "launcher_of", "pick_backend", "said_last"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from rankwise import secret
 from rankwise.cli.commands import CommandError
+from rankwise.network import secret
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 

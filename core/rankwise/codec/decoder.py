@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rankwise.arrays import as_bytes
+from rankwise.basics.arrays import as_bytes
 from rankwise.codec.classes import find
 from rankwise.codec.dtypes import dtype_from_spec
 from rankwise.codec.layout import MAGIC, MAX_DEPTH, MAX_INT_BYTES, MAX_ITEMS, NUMBER_RUNS, Tag, layout_of

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rankwise.arrays import as_bytes
+from rankwise.basics.arrays import as_bytes
 from rankwise.codec.classes import Registered, register
 from rankwise.codec.dtypes import dtype_spec
 from rankwise.codec.layout import (

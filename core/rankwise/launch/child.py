@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rankwise import secret
+from rankwise.network import secret
 
 __all__ = ["main", "receive"]
 

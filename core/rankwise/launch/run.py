@@ -11,7 +11,6 @@ import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
-from rankwise import secret
 from rankwise.launch.attempt import Attempt, Outcome
 from rankwise.launch.config import LaunchConfig
 from rankwise.launch.environment import Layout
@@ -22,6 +21,7 @@ from rankwise.launch.interrupts import Interrupts
 from rankwise.launch.nodes import Nodes
 from rankwise.launch.output import Console
 from rankwise.launch.port import reserve_port
+from rankwise.network import secret
 
 __all__ = ["check_command", "run"]
 

@@ -13,9 +13,9 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
-from rankwise import secret
 from rankwise.errors import DistError
 from rankwise.launch import child
+from rankwise.network import secret
 
 __all__ = ["ProcessException", "ProcessExitedException", "ProcessRaisedException", "SpawnContext", "spawn"]
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from rankwise.deadline import Deadline, Timeout, seconds
+from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import operations
 from rankwise.store.limits import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value

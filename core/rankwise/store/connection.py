@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rankwise.deadline import Deadline
+from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
 from rankwise.store import operations, wire
 from rankwise.store.base import in_words

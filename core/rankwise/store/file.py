@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
-from rankwise.deadline import Timeout
+from rankwise.basics.deadline import Timeout
 from rankwise.errors import DistStoreError, DistTimeoutError
 from rankwise.store import operations
 from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, Store

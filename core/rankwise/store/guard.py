@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rankwise import secret as job_secret
 from rankwise.errors import DistNetworkError
-from rankwise.interface import is_loopback, numeric, outward_address, resolve
+from rankwise.network import secret as job_secret
+from rankwise.network.interface import is_loopback, numeric, outward_address, resolve
 
 __all__ = ["Keys", "addresses_of"]
 

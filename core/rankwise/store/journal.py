@@ -20,7 +20,7 @@ import struct
 import time
 from collections.abc import Iterator, Mapping
 
-from rankwise.deadline import Deadline
+from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistStoreError, DistTimeoutError
 
 __all__ = ["Journal"]

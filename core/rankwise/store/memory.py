@@ -52,7 +52,7 @@ class HashStore(Store):
     def __init__(self) -> None:
         self._table = Table()
         #: Re-entrant, so that waiting can be made of looking.
-        self._lock = threading.RLock()  # entered itself, see `rankwise.issue_order`
+        self._lock = threading.RLock()  # entered itself, see `rankwise.collective.issue_order`
         self._changed = threading.Condition(self._lock)
         self._pid = os.getpid()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TypeVar
 
-from rankwise.deadline import Deadline
+from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistTimeoutError
 from rankwise.store.base import GRACE_S
 

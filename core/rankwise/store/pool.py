@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rankwise.deadline import Deadline
+from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistStoreError, DistTimeoutError
 from rankwise.store.connection import Attempt, Connection, connect
 from rankwise.store.guard import Keys

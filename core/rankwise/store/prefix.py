@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
-from rankwise.deadline import Timeout
+from rankwise.basics.deadline import Timeout
 from rankwise.errors import DistStoreError
 from rankwise.store.base import Store, Value
 from rankwise.store.limits import to_key, to_keys

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from rankwise.deadline import Deadline, Timeout
+from rankwise.basics.deadline import Deadline, Timeout
 from rankwise.errors import DistStoreError, DistTimeoutError, ForkedProcessError
 from rankwise.store import operations, wire
 from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, Store, late
@@ -16,7 +16,7 @@ from rankwise.store.limits import RESERVED
 from rankwise.store.operations import Missing
 
 if TYPE_CHECKING:
-    from rankwise.secret import Secret
+    from rankwise.network.secret import Secret
     from rankwise.store.pool import Pool
 
 __all__ = ["TCPStore"]
@@ -184,7 +184,7 @@ class TCPStore(Store):
 
 
 def _known(secret: bytes | None) -> Secret | None:
-    from rankwise import secret as job_secret
+    from rankwise.network import secret as job_secret
 
     if secret is None:
         return job_secret.load()

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.arrays import Array
-from rankwise.capability import COLLECTIVES, Capabilities, Device, Support, derived
-from rankwise.contract import BackendSpec, Communicator, Context
+from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, Support, derived
+from rankwise.backends.contract import BackendSpec, Communicator, Context
+from rankwise.backends.registry import registry
+from rankwise.basics.arrays import Array
+from rankwise.basics.work import COMPLETED, Work
 from rankwise.errors import DistBackendError, DistError
-from rankwise.registry import registry
 from rankwise.testing.held import Held
 from rankwise.testing.local import IN_THREADS
-from rankwise.work import COMPLETED, Work
 
 __all__ = ["Chaos", "ChaosCommunicator", "RankKilledError", "chaos_spec", "register_chaos"]
 

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, TypeVar
 
-from rankwise.deadline import Deadline, Timeout, seconds
+from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistNetworkError, DistTimeoutError, GroupAbortedError, PeerDiedError
 from rankwise.testing.messages import Task
 from rankwise.testing.processes import Processes

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 
-from rankwise.deadline import Deadline
+from rankwise.basics.deadline import Deadline
+from rankwise.basics.work import FutureWork, Work
 from rankwise.errors import DistError
-from rankwise.work import FutureWork, Work
 
 __all__ = ["Held", "Stream"]
 
@@ -32,7 +32,7 @@ class Held:
     """The messages that are held back, and the thread that lets them go."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # entered itself, see `rankwise.issue_order`
+        self._lock = threading.RLock()  # entered itself, see `rankwise.collective.issue_order`
         self._changed = threading.Condition(self._lock)
         self._streams: dict[Stream, deque[_Message]] = {}
         self._thread: threading.Thread | None = None

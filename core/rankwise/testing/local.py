@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 from uuid import uuid4
 
-from rankwise.arrays import Array, as_bytes
-from rankwise.capability import COLLECTIVES, Capabilities, Device, derived, native
-from rankwise.contract import API_VERSION, BackendSpec, Communicator, Context
+from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, derived, native
+from rankwise.backends.contract import API_VERSION, BackendSpec, Communicator, Context
+from rankwise.backends.mailbox import Mailbox
+from rankwise.backends.registry import registry
+from rankwise.basics.arrays import Array, as_bytes
+from rankwise.basics.work import FutureWork, Work
 from rankwise.errors import DistError
-from rankwise.mailbox import Mailbox
-from rankwise.registry import registry
-from rankwise.work import FutureWork, Work
 
 __all__ = ["CAPABILITIES", "IN_THREADS", "LocalCommunicator", "register_local"]
 

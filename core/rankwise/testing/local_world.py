@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from rankwise.deadline import Deadline, Timeout, seconds
+from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
-from rankwise.lifecycle import destroy_process_group, init_process_group, is_initialized
+from rankwise.groups.lifecycle import destroy_process_group, init_process_group, is_initialized
+from rankwise.groups.world import World, use
 from rankwise.store import HashStore
-from rankwise.world import World, use
 
 __all__ = ["LocalWorld", "local_world"]
 
@@ -102,7 +102,7 @@ class _Ranks:
         self._worlds = worlds
         self._results: list[Any] = [None] * len(worlds)
         self._errors: dict[int, BaseException] = {}
-        self._lock = threading.RLock()  # entered itself, see `rankwise.issue_order`
+        self._lock = threading.RLock()  # entered itself, see `rankwise.collective.issue_order`
         self._changed = threading.Condition(self._lock)
         self._pending = set(range(len(worlds)))
 

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from pathlib import Path
 from typing import Any
 
-from rankwise.deadline import Deadline
+from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistTimeoutError
 from rankwise.testing.messages import STACKS_SIGNAL, Setup
 

@@ -21,10 +21,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from rankwise.errors import DistError
-from rankwise.launcher_env import from_environment
-from rankwise.lifecycle import destroy_process_group
+from rankwise.groups.lifecycle import destroy_process_group
+from rankwise.groups.world import World, current
+from rankwise.meeting.launcher_env import from_environment
 from rankwise.testing.messages import STACKS_SIGNAL, Outcome, Setup, Task, failed, succeeded
-from rankwise.world import World, current
 
 __all__ = ["before_exit", "main", "watch_world"]
 

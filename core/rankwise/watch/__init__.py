@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rankwise.world import World
+    from rankwise.groups.world import World
 
 __all__ = ["begin", "start", "stop"]
 

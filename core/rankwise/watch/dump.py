@@ -19,15 +19,28 @@ from functools import partial
 from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
-from rankwise.debug import DebugLevel, get_debug_level
-from rankwise.recording import BEGAN_NS, DETAIL, DTYPE, ENDED_NS, ERROR, NBYTES, NUMBER, OP, THREAD, TRAIL, Entry, Trail
-from rankwise.version import __version__
+from rankwise.basics.debug import DebugLevel, get_debug_level
+from rankwise.basics.recording import (
+    BEGAN_NS,
+    DETAIL,
+    DTYPE,
+    ENDED_NS,
+    ERROR,
+    NBYTES,
+    NUMBER,
+    OP,
+    THREAD,
+    TRAIL,
+    Entry,
+    Trail,
+)
+from rankwise.basics.version import __version__
 from rankwise.watch.recorder import entries, site, states
 from rankwise.watch.recorder import trails as live
 from rankwise.watch.stacks import stacks
 
 if TYPE_CHECKING:
-    from rankwise.world import World
+    from rankwise.groups.world import World
 
 __all__ = ["FORMAT", "VARIABLE", "install", "record", "remove", "write"]
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from rankwise.handshake import process_space, started_at
+from rankwise.groups.handshake import process_space, started_at
 
 __all__ = ["Processes", "ending"]
 

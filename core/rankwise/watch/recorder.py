@@ -8,7 +8,7 @@ from time import monotonic_ns
 from types import CodeType
 from typing import Any, TypedDict
 
-from rankwise.recording import (
+from rankwise.basics.recording import (
     BEGAN_NS,
     DETAIL,
     ENDED_NS,

@@ -24,8 +24,8 @@ from rankwise.watch.report import absentees, describe_absentees, sentence
 from rankwise.watch.verdict import Log, Verdict
 
 if TYPE_CHECKING:
-    from rankwise.contract import Context
-    from rankwise.world import World
+    from rankwise.backends.contract import Context
+    from rankwise.groups.world import World
 
 __all__ = ["Watcher"]
 

@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from rankwise import BackendSpec, derived
-from rankwise.capability import COLLECTIVES, Capabilities, Device, native
-from rankwise.capability import derived as made_of_messages
-from rankwise.deadline import Deadline
+from rankwise import BackendSpec
+from rankwise.backends import COLLECTIVES, COMPLETED, Capabilities, Deadline, Device, native
+from rankwise.backends.capability import derived as made_of_messages
+from rankwise.collective import derived
 from rankwise.errors import DistBackendError
 from rankwise.testing.local import IN_THREADS, LocalCommunicator
-from rankwise.work import COMPLETED
 
 
 class LiarCommunicator(LocalCommunicator):

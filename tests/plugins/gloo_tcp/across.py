@@ -13,7 +13,7 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.errors import DistError
-from rankwise.world import current
+from rankwise.groups.world import current
 
 SMALL, LARGE = 10, 300_001
 

@@ -14,7 +14,7 @@ import numpy as np
 from programs import _descriptors, begin, end
 
 import rankwise as dist
-from rankwise.reduce_op import ReduceOp
+from rankwise.basics.reduce_op import ReduceOp
 from rankwise_gloo_tcp import peer_memory
 from rankwise_gloo_tcp.pipe import _TAIL
 

@@ -393,7 +393,7 @@ def stand_at_the_door(strangers: int) -> int:
 
 
 def _engine() -> Any:
-    from rankwise.world import current
+    from rankwise.groups.world import current
 
     return current().default.communicators()[0].engine
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.algorithms.table import MIXED, NETWORK, fitting
+from rankwise.collective.algorithms.table import MIXED, NETWORK, fitting
 from rankwise.testing import run_ranks
 from rankwise_gloo_tcp.selection import Selection, load
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.errors import DistError
-from rankwise.world import current
+from rankwise.groups.world import current
 
 
 def begin(timeout_s: float = 30.0) -> int:

@@ -9,10 +9,10 @@ import nccl_on_host
 import numpy as np
 
 import rankwise as dist
+from rankwise.backends.registry import registry
 from rankwise.errors import CollectiveMismatchError
-from rankwise.registry import registry
+from rankwise.groups.world import current
 from rankwise.testing import local_world
-from rankwise.world import current
 
 
 def on(device: int, *values: float, dtype: Any = np.float32) -> Any:

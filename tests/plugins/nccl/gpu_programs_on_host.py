@@ -12,7 +12,7 @@ import nccl_on_host
 import numpy as np
 
 import rankwise as dist
-from rankwise.registry import registry
+from rankwise.backends.registry import registry
 from rankwise.testing import local_world
 
 sys.path.insert(0, str(Path(__file__).with_name("on_gpu")))

@@ -14,8 +14,8 @@ from typing import Any
 import cupy  # the stand-in
 from double import Fabric, Rank
 
-from rankwise.contract import Availability, BackendSpec, Communicator, Context
-from rankwise.world import current
+from rankwise.backends.contract import Availability, BackendSpec, Communicator, Context
+from rankwise.groups.world import current
 from rankwise_nccl import plugin, reducer
 from rankwise_nccl.api import Api
 from rankwise_nccl.communicator import NcclCommunicator

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 import rankwise as dist
-from rankwise.contract import Availability, Communicator, Context
-from rankwise.registry import registry
+from rankwise.backends.contract import Availability, Communicator, Context
+from rankwise.backends.registry import registry
 from rankwise_nccl import plugin
 from rankwise_nccl.api import Api
 from rankwise_nccl.communicator import NcclCommunicator

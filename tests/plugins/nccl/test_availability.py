@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rankwise.capability import COLLECTIVES, POINT_TO_POINT, require
+from rankwise.backends.capability import COLLECTIVES, POINT_TO_POINT, require
 from rankwise.errors import UnsupportedOperationError
 from rankwise_nccl import availability as module
 from rankwise_nccl.availability import Facts, availability, judge, look
@@ -84,7 +84,7 @@ def test_what_this_machine_says_is_one_of_the_reasons_or_yes() -> None:
 
 def test_the_declaration_imports_nothing_heavy_and_is_quick() -> None:
     program = (
-        "import sys, time, numpy, rankwise.contract, rankwise.hookspecs; t = time.process_time();"
+        "import sys, time, numpy, rankwise.backends.contract, rankwise.backends.hookspecs; t = time.process_time();"
         "import rankwise_nccl.plugin as p; p.rankwise_backend(); took = 1000 * (time.process_time() - t);"
         "print(took, [m for m in ('cupy', 'ml_dtypes', 'torch') if m in sys.modules])"
     )
@@ -100,8 +100,8 @@ def test_every_operation_is_native_on_cuda_and_none_is_there_on_the_cpu() -> Non
 
 
 def test_every_reduction_of_the_table_has_a_call_of_nccl() -> None:
-    from rankwise.arrays import dtype_name
-    from rankwise.reduce_op import ReduceOp
+    from rankwise.basics.arrays import dtype_name
+    from rankwise.basics.reduce_op import ReduceOp
 
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="bfloat16 and float8 come with ml_dtypes")
     import numpy as np
@@ -121,7 +121,7 @@ def test_every_reduction_of_the_table_has_a_call_of_nccl() -> None:
 def test_what_nccl_does_not_have_is_refused_by_the_table(op: str, dtype: str) -> None:
     import numpy as np
 
-    from rankwise.reduce_op import ReduceOp
+    from rankwise.basics.reduce_op import ReduceOp
 
     table = rankwise_backend().capabilities
     with pytest.raises(UnsupportedOperationError, match="nccl"):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from ranks import PATIENCE_S, Member, array, world
 
+from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
-from rankwise.reduce_op import ReduceOp
 from rankwise_nccl.datatypes import TYPES
 
 SIZES = [1, 2, 3, 4]

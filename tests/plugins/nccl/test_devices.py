@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from ranks import PATIENCE_S, Fabric, Member, array, world
 
+from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import (
     CollectiveMismatchError,
     DistBackendError,
@@ -22,7 +23,6 @@ from rankwise.errors import (
     GroupAbortedError,
     UnsupportedOperationError,
 )
-from rankwise.reduce_op import ReduceOp
 from rankwise.store import HashStore
 from rankwise_nccl import device_calls, lanes
 
@@ -597,7 +597,7 @@ class TestEnds:
 def test_the_calls_are_what_the_core_asks_for() -> None:
     import inspect
 
-    from rankwise.multigpu import DeviceCollectives
+    from rankwise.calls.multigpu import DeviceCollectives
 
     for name, wanted in inspect.getmembers(DeviceCollectives, inspect.isfunction):
         if not name.startswith("_"):

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from ranks import PATIENCE_S, Fabric, Member, world
 
+from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError, PeerDiedError
-from rankwise.reduce_op import ReduceOp
 from rankwise.store import HashStore
 from rankwise_nccl import communicator, lanes
 from rankwise_nccl.failures import HINTS, from_notice, to_notice, translate

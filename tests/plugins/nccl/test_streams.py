@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from ranks import PATIENCE_S, Array, Fabric, Member, array, world
 
+from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import DistTimeoutError, GroupAbortedError, UnsupportedOperationError
-from rankwise.reduce_op import ReduceOp
 from rankwise.store import HashStore
 
 T = PATIENCE_S

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import rankwise as dist
-from rankwise import secret
+from rankwise.network import secret
 
 
 def listening() -> list[dict[str, Any]]:

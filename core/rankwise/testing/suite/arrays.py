@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.arrays import Array
+from rankwise.basics.arrays import Array
 
 __all__ = [
     "device",

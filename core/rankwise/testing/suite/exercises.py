@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import rankwise as dist
-from rankwise.arrays import Array
-from rankwise.process_group import ProcessGroup
+from rankwise.basics.arrays import Array
+from rankwise.basics.work import Work
+from rankwise.groups.process_group import ProcessGroup
 from rankwise.testing.suite import oracle
 from rankwise.testing.suite.arrays import on_device, same, sample
-from rankwise.work import Work
 
 __all__ = ["EXERCISES", "Case", "Exercise", "perform", "prepare"]
 

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 import rankwise as dist
-from rankwise.deadline import Deadline
-from rankwise.process_group import GroupLike, ProcessGroup
+from rankwise.basics.deadline import Deadline
+from rankwise.basics.work import Work
+from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.testing.suite.arrays import device, on_device, same
-from rankwise.work import Work
 
 __all__ = ["begun", "error_of", "has_no_store", "numbers", "settled", "still_usable", "until"]
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import rankwise as dist
-from rankwise.capability import (
+from rankwise.backends.capability import (
     COLLECTIVES,
     FEATURES,
     OPS,
@@ -19,9 +19,9 @@ from rankwise.capability import (
     Device,
     derived,
 )
-from rankwise.contract import BackendSpec
+from rankwise.backends.contract import BackendSpec
+from rankwise.backends.registry import registry
 from rankwise.errors import UnsupportedOperationError
-from rankwise.registry import registry
 from rankwise.testing.suite.exercises import Case, perform, prepare
 from rankwise.testing.suite.place import Meeting
 from rankwise.testing.suite.worlds import Ranks

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.reduce_op import ReduceOp
+from rankwise.basics.reduce_op import ReduceOp
 from rankwise.testing.suite.arrays import dtype_named, sample
 
 __all__ = ["contribution", "factor", "reduced", "reduce_op"]

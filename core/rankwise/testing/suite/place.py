@@ -8,14 +8,14 @@ from importlib import import_module
 from typing import Any
 
 import rankwise as dist
+from rankwise.backends.registry import registry
 from rankwise.errors import DistError
-from rankwise.launcher_env import from_environment
-from rankwise.registry import registry
+from rankwise.groups.world import World, use
+from rankwise.meeting.launcher_env import from_environment
 from rankwise.store import Store
 from rankwise.testing.messages import FunctionName
 from rankwise.testing.suite.arrays import use_device
 from rankwise.testing.worker import before_exit, watch_world
-from rankwise.world import World, use
 
 __all__ = ["TIMEOUT_S", "Meeting", "Place", "in_world", "outside", "register_from"]
 

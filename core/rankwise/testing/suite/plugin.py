@@ -11,10 +11,10 @@ import pytest
 
 import rankwise
 import rankwise.testing  # registers "local"
-from rankwise.capability import FEATURES
-from rankwise.contract import BackendSpec
+from rankwise.backends.capability import FEATURES
+from rankwise.backends.contract import BackendSpec
+from rankwise.backends.registry import registry
 from rankwise.errors import BackendNotFoundError, PluginError
-from rankwise.registry import registry
 from rankwise.testing.suite.measuring import REDUCING, CellName, Measurements
 from rankwise.testing.suite.place import register_from
 from rankwise.testing.suite.report import write_report

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rankwise.capability import FEATURES, OPS, Capabilities, Cell, Device, Support
+from rankwise.backends.capability import FEATURES, OPS, Capabilities, Cell, Device, Support
+from rankwise.basics.version import __version__
 from rankwise.testing.suite.measuring import REDUCING, CellName, Measurements
-from rankwise.version import __version__
 
 __all__ = ["write_report"]
 

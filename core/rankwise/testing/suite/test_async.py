@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.capability import COLLECTIVES
+from rankwise.backends.capability import COLLECTIVES
+from rankwise.basics.work import Work
 from rankwise.errors import UnsupportedOperationError
 from rankwise.testing.suite.arrays import same
 from rankwise.testing.suite.exercises import Case, prepare
 from rankwise.testing.suite.expect import begun, error_of, numbers, still_usable, until
 from rankwise.testing.suite.plugin import Kit, needs
-from rankwise.work import Work
 
 _SOME = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 

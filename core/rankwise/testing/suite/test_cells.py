@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rankwise.arrays import DTYPES
-from rankwise.capability import OPS
-from rankwise.reduce_op import REDUCE_OPS
+from rankwise.backends.capability import OPS
+from rankwise.basics.arrays import DTYPES
+from rankwise.basics.reduce_op import REDUCE_OPS
 from rankwise.testing.suite.arrays import why_not
 from rankwise.testing.suite.measuring import REDUCING
 from rankwise.testing.suite.plugin import Kit

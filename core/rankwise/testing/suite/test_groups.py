@@ -11,9 +11,9 @@ import pytest
 
 import rankwise as dist
 from rankwise import GroupMember
-from rankwise.capability import COLLECTIVES, OPS
+from rankwise.backends.capability import COLLECTIVES, OPS
 from rankwise.errors import UnsupportedOperationError
-from rankwise.process_group import ProcessGroup
+from rankwise.groups.process_group import ProcessGroup
 from rankwise.testing.suite.arrays import own_stream, same
 from rankwise.testing.suite.exercises import Case, perform
 from rankwise.testing.suite.expect import begun, error_of, numbers, still_usable

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 import rankwise as dist
-from rankwise.process_group import ProcessGroup
+from rankwise.groups.process_group import ProcessGroup
 from rankwise.testing.suite.expect import error_of, numbers, still_usable, until
 from rankwise.testing.suite.place import Meeting
 from rankwise.testing.suite.plugin import Kit, needs

@@ -11,7 +11,7 @@ import pytest
 import rankwise as dist
 from rankwise import ReduceOp
 from rankwise.errors import CollectiveMismatchError
-from rankwise.process_group import GroupLike
+from rankwise.groups.process_group import GroupLike
 from rankwise.testing.suite.arrays import on_device
 from rankwise.testing.suite.expect import error_of, numbers, settled, still_usable
 from rankwise.testing.suite.plugin import Kit, needs

@@ -10,7 +10,7 @@ import pytest
 import rankwise as dist
 from rankwise import P2POp
 from rankwise.errors import DistError, UnsupportedOperationError
-from rankwise.process_group import ProcessGroup
+from rankwise.groups.process_group import ProcessGroup
 from rankwise.testing.suite.arrays import on_device, same, to_host
 from rankwise.testing.suite.expect import begun, error_of, numbers, settled, still_usable
 from rankwise.testing.suite.plugin import Kit, needs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rankwise as dist
-from rankwise.capability import OPS
+from rankwise.backends.capability import OPS
 from rankwise.testing.suite.exercises import Case, perform
 from rankwise.testing.suite.plugin import Kit
 from rankwise.testing.suite.worlds import MAX_SIZE

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.capability import COLLECTIVES
+from rankwise.backends.capability import COLLECTIVES
 from rankwise.errors import DistError, DistTimeoutError, UnsupportedOperationError
 from rankwise.testing.suite.arrays import same
 from rankwise.testing.suite.exercises import Case, prepare

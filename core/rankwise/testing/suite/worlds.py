@@ -11,9 +11,9 @@ from itertools import count
 from typing import Any
 
 import rankwise as dist
-from rankwise.contract import BackendSpec
+from rankwise.backends.contract import BackendSpec
+from rankwise.backends.registry import registry
 from rankwise.errors import DistError
-from rankwise.registry import registry
 from rankwise.store import HashStore
 from rankwise.testing.harness import RankPool
 from rankwise.testing.local import IN_THREADS

@@ -1,8 +1,8 @@
-"""The comparison of calls at the board: the records of `rankwise.fingerprint`, without messages."""
+"""The comparison of calls at the board: the records of `rankwise.collective.fingerprint`, without messages."""
 
 from __future__ import annotations
 
-from rankwise.deadline import Deadline
+from rankwise.backends import Deadline
 from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.board import Board
 

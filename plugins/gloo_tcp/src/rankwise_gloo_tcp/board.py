@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.deadline import Deadline
+from rankwise.backends import Deadline
 from rankwise_gloo_tcp import futex
 from rankwise_gloo_tcp.pipe import Sleep, ring_nbytes
 

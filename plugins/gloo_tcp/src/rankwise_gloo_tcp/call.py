@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from rankwise.arrays import Array
-from rankwise.deadline import Deadline
-from rankwise.fingerprint import Fingerprint
+from rankwise.backends import Array, Deadline, Fingerprint
 from rankwise_gloo_tcp.board import Board
 
 __all__ = ["Barrier", "Call", "Errand", "Meet", "Messages", "flat"]

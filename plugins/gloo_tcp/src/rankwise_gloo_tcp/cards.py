@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from rankwise.deadline import Deadline
+from rankwise.backends import Deadline
 from rankwise.errors import RendezvousError
 from rankwise.store import Store
 from rankwise.store.patience import patiently

@@ -8,16 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.arrays import Array, is_sparse
-from rankwise.contract import Communicator, Context
-from rankwise.deadline import Deadline
+from rankwise.backends import Array, Communicator, Context, Deadline, Fingerprint, ReduceOp, Work, mismatch
+from rankwise.basics.arrays import is_sparse
 from rankwise.errors import (
     DistError,
     PeerDiedError,
 )
-from rankwise.fingerprint import Fingerprint, mismatch
-from rankwise.reduce_op import ReduceOp
-from rankwise.work import Work
 from rankwise_gloo_tcp import agreement, sparse, staging
 from rankwise_gloo_tcp.board import Board
 from rankwise_gloo_tcp.call import Errand, Messages

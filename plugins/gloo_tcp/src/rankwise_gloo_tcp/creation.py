@@ -9,10 +9,9 @@ import socket
 from dataclasses import replace
 from typing import Any
 
-from rankwise import interface, secret
-from rankwise.contract import Context
-from rankwise.deadline import Deadline
+from rankwise.backends import Context, Deadline
 from rankwise.errors import DistNetworkError, RendezvousError
+from rankwise.network import interface, secret
 from rankwise.store import PrefixStore
 from rankwise_gloo_tcp import board, cards, cores, hosts, joining_board, selection
 from rankwise_gloo_tcp.cards import Card

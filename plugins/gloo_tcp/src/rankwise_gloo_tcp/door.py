@@ -12,7 +12,7 @@ import struct
 from typing import NamedTuple
 
 from rankwise.errors import ProtocolError
-from rankwise.secret import digest, verify
+from rankwise.network.secret import digest, verify
 
 __all__ = [
     "ANSWER_NBYTES",

@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-from rankwise.deadline import Deadline
+from rankwise.backends import Deadline
 from rankwise.errors import DistTimeoutError, ProtocolError
 from rankwise_gloo_tcp import door
 

@@ -13,15 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from rankwise import derived
-from rankwise.arrays import Array
-from rankwise.contract import Communicator, Context
-from rankwise.deadline import Deadline
+from rankwise.backends import (
+    COLLECTIVE_TAG,
+    FINGERPRINT_TAG,
+    Array,
+    Communicator,
+    Context,
+    Deadline,
+    Fingerprint,
+    ReduceOp,
+    Work,
+    accumulation_dtype,
+    mismatch,
+)
+from rankwise.collective import derived
+from rankwise.collective.fingerprint import counts, same_call
 from rankwise.errors import DistError
-from rankwise.fingerprint import Fingerprint, counts, mismatch, same_call
-from rankwise.reduce_op import ReduceOp, accumulation_dtype
-from rankwise.tags import COLLECTIVE_TAG, FINGERPRINT_TAG
-from rankwise.work import Work
 from rankwise_gloo_tcp import streams
 from rankwise_gloo_tcp.cards import Card
 from rankwise_gloo_tcp.communicator import GlooCommunicator

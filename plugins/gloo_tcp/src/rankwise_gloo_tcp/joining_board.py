@@ -8,7 +8,7 @@ import socket
 
 import numpy as np
 
-from rankwise.deadline import Deadline
+from rankwise.backends import Deadline
 from rankwise_gloo_tcp import agreement, board, cores, handing, peer_memory
 from rankwise_gloo_tcp.board import Board
 from rankwise_gloo_tcp.cards import Card

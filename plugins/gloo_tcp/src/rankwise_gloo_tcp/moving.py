@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.arrays import Array
-from rankwise.deadline import Deadline
-from rankwise.fingerprint import Fingerprint
+from rankwise.backends import Array, Deadline, Fingerprint
 from rankwise_gloo_tcp.board import Board
 from rankwise_gloo_tcp.call import Call, Meet, flat
 

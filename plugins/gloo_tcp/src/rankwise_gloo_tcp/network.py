@@ -9,15 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from rankwise import derived
-from rankwise.algorithms.table import NETWORK, fitting
-from rankwise.arrays import Array, as_bytes
-from rankwise.contract import Communicator
-from rankwise.deadline import Deadline
-from rankwise.fingerprint import Fingerprint, counts, mismatch, same_call
-from rankwise.reduce_op import ReduceOp, accumulation_dtype
-from rankwise.tags import COLLECTIVE_TAG
-from rankwise.work import Work
+from rankwise.backends import (
+    COLLECTIVE_TAG,
+    Array,
+    Communicator,
+    Deadline,
+    Fingerprint,
+    ReduceOp,
+    Work,
+    accumulation_dtype,
+    as_bytes,
+    mismatch,
+)
+from rankwise.collective import derived
+from rankwise.collective.algorithms.table import NETWORK, fitting
+from rankwise.collective.fingerprint import counts, same_call
 from rankwise_gloo_tcp import streams
 from rankwise_gloo_tcp.engine import Engine
 from rankwise_gloo_tcp.opening import FEW_RANKS, INLINE_NBYTES, Opening

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rankwise.arrays import as_bytes
-from rankwise.deadline import Deadline
-from rankwise.tags import FINGERPRINT_TAG
+from rankwise.backends import FINGERPRINT_TAG, Deadline, as_bytes
 from rankwise_gloo_tcp.streams import wait_for
 
 if TYPE_CHECKING:

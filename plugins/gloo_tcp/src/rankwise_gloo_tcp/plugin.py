@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankwise.capability import COLLECTIVES, POINT_TO_POINT, Capabilities, Device, conditional, native, no
-from rankwise.contract import BackendSpec
-from rankwise.hookspecs import hookimpl
+from rankwise.backends import (
+    COLLECTIVES,
+    POINT_TO_POINT,
+    BackendSpec,
+    Capabilities,
+    Device,
+    conditional,
+    hookimpl,
+    native,
+    no,
+)
 
 if TYPE_CHECKING:
-    from rankwise.contract import Communicator, Context
+    from rankwise.backends import Communicator, Context
 
 __all__ = ["rankwise_backend"]
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from rankwise.arrays import Array
-from rankwise.fingerprint import Fingerprint
-from rankwise.reduce_op import ReduceOp, accumulation_dtype
+from rankwise.backends import Array, Fingerprint, ReduceOp, accumulation_dtype
 from rankwise_gloo_tcp.board import Board
 from rankwise_gloo_tcp.call import Barrier, Call, Errand
 from rankwise_gloo_tcp.moving import Combine, Move, Route

@@ -6,9 +6,8 @@ from collections import deque
 from threading import get_ident
 from time import monotonic
 
-from rankwise.arrays import Array, as_bytes
+from rankwise.backends import MAX_TAG, Array, as_bytes
 from rankwise.errors import DistBackendError, ProtocolError
-from rankwise.tags import MAX_TAG
 from rankwise_gloo_tcp import peer_memory
 from rankwise_gloo_tcp.connection import Connection, Incoming
 from rankwise_gloo_tcp.links import Links, Setting

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rankwise.arrays import Array
-from rankwise.deadline import Deadline
-from rankwise.fingerprint import Fingerprint
-from rankwise.reduce_op import ReduceOp, accumulation_dtype
+from rankwise.backends import Array, Deadline, Fingerprint, ReduceOp, accumulation_dtype
 from rankwise_gloo_tcp.board import Board
 from rankwise_gloo_tcp.call import Call, Meet, flat
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from rankwise.deadline import Timeout, seconds
-from rankwise.work import FutureWork, Work
+from rankwise.backends import FutureWork, Timeout, Work, seconds
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.receiving import Receiving

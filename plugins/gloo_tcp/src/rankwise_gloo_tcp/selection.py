@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rankwise.algorithms.table import MIXED, NETWORK, fitting
+from rankwise.collective.algorithms.table import MIXED, NETWORK, fitting
 
 __all__ = ["Selection", "load"]
 

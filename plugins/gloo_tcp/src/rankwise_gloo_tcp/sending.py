@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
-from rankwise.arrays import Array, as_bytes
+from rankwise.backends import MAX_TAG, Array, as_bytes
 from rankwise.errors import DistError, ProtocolError
-from rankwise.tags import MAX_TAG
 from rankwise_gloo_tcp import peer_memory
 from rankwise_gloo_tcp.links import Setting
 from rankwise_gloo_tcp.matching import Arrival

@@ -10,12 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from rankwise import derived
-from rankwise.arrays import Array
-from rankwise.deadline import Deadline
-from rankwise.executor import PointToPoint
-from rankwise.fingerprint import Fingerprint
-from rankwise.reduce_op import accumulation_dtype
+from rankwise.backends import Array, Deadline, Fingerprint, accumulation_dtype
+from rankwise.collective import derived
+from rankwise.collective.executor import PointToPoint
 
 __all__ = ["all_reduce"]
 

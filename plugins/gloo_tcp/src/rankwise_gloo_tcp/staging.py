@@ -14,13 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from rankwise import derived
-from rankwise.arrays import Array
-from rankwise.deadline import Deadline
+from rankwise.backends import Array, Deadline, Fingerprint, ReduceOp
+from rankwise.collective import derived
+from rankwise.collective.executor import PointToPoint
 from rankwise.errors import DistTimeoutError
-from rankwise.executor import PointToPoint
-from rankwise.fingerprint import Fingerprint
-from rankwise.reduce_op import ReduceOp
 
 __all__ = ["Staged", "all_reduce", "broadcast", "has_device"]
 

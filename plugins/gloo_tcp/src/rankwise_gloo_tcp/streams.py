@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from rankwise.arrays import Array, as_bytes
-from rankwise.deadline import Deadline
+from rankwise.backends import COLLECTIVE_TAG, Array, Deadline, ReduceOp, as_bytes
 from rankwise.errors import DistTimeoutError
-from rankwise.reduce_op import ReduceOp
-from rankwise.tags import COLLECTIVE_TAG
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.request import Request

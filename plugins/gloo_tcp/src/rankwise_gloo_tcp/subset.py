@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rankwise.arrays import Array
-from rankwise.contract import Context
-from rankwise.work import Work
+from rankwise.backends import Array, Context, Work
 from rankwise_gloo_tcp.request import Request
 from rankwise_gloo_tcp.traffic import Traffic
 

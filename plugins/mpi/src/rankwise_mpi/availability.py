@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 
-from rankwise.contract import Availability
+from rankwise.backends import Availability
 
 __all__ = ["availability"]
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rankwise.arrays import Array
-from rankwise.fingerprint import Fingerprint
-from rankwise.reduce_op import ReduceOp
-from rankwise.work import Work
+from rankwise.backends import Array, Fingerprint, ReduceOp, Work
 from rankwise_mpi.communicator import MpiCommunicator
 
 __all__ = ["CheckedCommunicator"]

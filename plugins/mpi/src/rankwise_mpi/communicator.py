@@ -17,12 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.arrays import Array
-from rankwise.contract import Context
-from rankwise.deadline import Deadline
+from rankwise.backends import COMPLETED, Array, Context, Deadline, ReduceOp, Work
 from rankwise.errors import DistTimeoutError
-from rankwise.reduce_op import ReduceOp
-from rankwise.work import COMPLETED, Work
 from rankwise_mpi import cuda
 from rankwise_mpi.counts import message, pieces
 from rankwise_mpi.gate import Gate

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from mpi4py import MPI
 
-from rankwise.arrays import Array
+from rankwise.backends import Array
 
 __all__ = ["Message", "largest_count", "message", "pieces"]
 

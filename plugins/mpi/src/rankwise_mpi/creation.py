@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from mpi4py import MPI
 
-from rankwise.contract import Communicator, Context
-from rankwise.deadline import Deadline
-from rankwise.debug import DebugLevel, get_debug_level
+from rankwise.backends import Communicator, Context, Deadline
+from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise_mpi.checked import CheckedCommunicator
 from rankwise_mpi.communicator import MpiCommunicator
 from rankwise_mpi.failures import translate

@@ -24,7 +24,7 @@ from time import sleep
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.deadline import Deadline
+from rankwise.backends import Deadline
 from rankwise.errors import DistTimeoutError
 from rankwise_mpi.waiting import wait_until
 

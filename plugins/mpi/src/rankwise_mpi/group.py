@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.arrays import Array
-from rankwise.contract import Communicator, Context
-from rankwise.deadline import Deadline
+from rankwise.backends import Array, Communicator, Context, Deadline, Work
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
-from rankwise.work import Work
 from rankwise_mpi import cuda, ulfm
 from rankwise_mpi.counts import largest_count
 from rankwise_mpi.failures import translate

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.arrays import Array
+from rankwise.backends import Array
 from rankwise.errors import UnsupportedOperationError
 
 __all__ = ["Layout", "address_of", "contiguous", "new_bytes"]

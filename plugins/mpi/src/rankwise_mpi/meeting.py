@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.contract import Context
+from rankwise.backends import Context
 from rankwise.errors import DistError, GroupAbortedError
 from rankwise_mpi.gate import Gate
 from rankwise_mpi.messages import MpiMessages

@@ -10,9 +10,8 @@ from typing import NoReturn
 
 from mpi4py import MPI
 
-from rankwise.arrays import Array
+from rankwise.backends import COMPLETED, Array, Work
 from rankwise.errors import DistError
-from rankwise.work import COMPLETED, Work
 from rankwise_mpi.counts import message
 from rankwise_mpi.group import MpiGroup
 from rankwise_mpi.works import ReceiveWork, RequestWork, size_of, too_long

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mpi4py import MPI
 
-from rankwise.tags import COLLECTIVE_TAG, MAX_TAG
+from rankwise.backends import COLLECTIVE_TAG, MAX_TAG
 
 __all__ = ["NOTICE_TAG", "Pages"]
 

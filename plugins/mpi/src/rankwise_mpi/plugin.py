@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankwise.capability import COLLECTIVES, POINT_TO_POINT, REDUCTIONS, Capabilities, Device, conditional, native
-from rankwise.contract import Availability, BackendSpec, Runtime
-from rankwise.debug import DebugLevel, get_debug_level
-from rankwise.hookspecs import hookimpl
+from rankwise.backends import (
+    COLLECTIVES,
+    POINT_TO_POINT,
+    Availability,
+    BackendSpec,
+    Capabilities,
+    Device,
+    Runtime,
+    conditional,
+    hookimpl,
+    native,
+)
+from rankwise.backends.capability import REDUCTIONS
+from rankwise.basics.debug import DebugLevel, get_debug_level
 
 if TYPE_CHECKING:
-    from rankwise.contract import Communicator, Context
+    from rankwise.backends import Communicator, Context
 
 __all__ = ["rankwise_backend"]
 

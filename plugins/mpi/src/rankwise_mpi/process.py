@@ -9,7 +9,7 @@ import weakref
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from rankwise.deadline import Deadline
+from rankwise.backends import Deadline
 from rankwise.errors import DistBackendError, DistTimeoutError, GroupAbortedError
 from rankwise_mpi import ulfm
 from rankwise_mpi.engine import Engine

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.reduce_op import accumulation_dtype
+from rankwise.backends import accumulation_dtype
 
 __all__ = ["KERNELS", "Kernel"]
 

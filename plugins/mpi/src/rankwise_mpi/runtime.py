@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from rankwise.contract import Runtime
+from rankwise.backends import Runtime
 from rankwise.store import PrefixStore, Store
 from rankwise_mpi.process import Process, process
 

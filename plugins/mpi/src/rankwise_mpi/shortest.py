@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.arrays import Array
-from rankwise.reduce_op import ReduceOp
-from rankwise.work import COMPLETED, Work
+from rankwise.backends import COMPLETED, Array, ReduceOp, Work
 from rankwise_mpi.gate import Gate
 from rankwise_mpi.messages import SHORT_MESSAGE
 from rankwise_mpi.reductions import KERNELS

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mpi4py import MPI
 
-from rankwise.arrays import Array
-from rankwise.deadline import Timeout, seconds
+from rankwise.backends import Array, FutureWork, Timeout, Work, seconds
 from rankwise.errors import DistBackendError, DistError, DistTimeoutError
-from rankwise.work import FutureWork, Work
 from rankwise_mpi.counts import message
 from rankwise_mpi.layout import new_bytes
 
@@ -115,7 +113,7 @@ class Pending(FutureWork):
         return super().exception()
 
     def wait(self, timeout: Timeout | None = None) -> bool:
-        """Block until the work has ended; see `rankwise.work.Work.wait`."""
+        """Block until the work has ended; see `rankwise.basics.work.Work.wait`."""
         # The operation's own time-out is kept by `poll`.
         timeout_s = self._timeout_s + 1.0 if timeout is None else seconds(timeout)
         if not self._owner.wait_seen(self.poll, timeout_s, self._what, self._number):

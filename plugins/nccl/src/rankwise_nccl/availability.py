@@ -10,7 +10,7 @@ import ctypes
 import os
 from dataclasses import dataclass
 
-from rankwise.contract import Availability
+from rankwise.backends import Availability
 
 __all__ = ["OLDEST_CUPY", "Facts", "availability", "judge", "look"]
 

@@ -12,12 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from rankwise.arrays import Array
-from rankwise.contract import Communicator, Context
-from rankwise.deadline import Deadline
+from rankwise.backends import COMPLETED, Array, Communicator, Context, Deadline, ReduceOp, Work
+from rankwise.basics.work import CompletedWork
 from rankwise.errors import DistError, DistTimeoutError, UnsupportedOperationError
-from rankwise.reduce_op import ReduceOp
-from rankwise.work import COMPLETED, CompletedWork, Work
 from rankwise_nccl.api import Api, grouped
 from rankwise_nccl.datatypes import BYTE, reduction
 from rankwise_nccl.device_calls import DeviceCalls

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankwise.contract import Communicator, Context
+from rankwise.backends import Communicator, Context
 from rankwise_nccl.api import Api
 from rankwise_nccl.communicator import NcclCommunicator
 

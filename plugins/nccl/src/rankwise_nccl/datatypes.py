@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankwise.arrays import dtype_name
+from rankwise.backends import ReduceOp
+from rankwise.basics.arrays import dtype_name
 from rankwise.errors import UnsupportedOperationError
-from rankwise.reduce_op import ReduceOp
 
 __all__ = ["BYTE", "FLOAT8", "REDUCTIONS", "TYPES", "Reduction", "reduction"]
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rankwise.arrays import Array
-from rankwise.reduce_op import ReduceOp
-from rankwise.work import Work
+from rankwise.backends import Array, ReduceOp, Work
 from rankwise_nccl.api import grouped
 from rankwise_nccl.datatypes import BYTE
 from rankwise_nccl.devices_lane import DevicesLane

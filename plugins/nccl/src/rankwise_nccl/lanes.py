@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from rankwise.contract import Context
+from rankwise.backends import Context
 from rankwise.errors import DistError
 from rankwise_nccl.api import Api
 from rankwise_nccl.datatypes import BYTE

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import Any
 
-from rankwise.arrays import Array
+from rankwise.backends import Array
 from rankwise.errors import DistBackendError, DistError
 from rankwise_nccl.datatypes import BYTE
 from rankwise_nccl.lane import Lane

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rankwise.arrays import Array
+from rankwise.backends import Array
 from rankwise_nccl.api import Api
 from rankwise_nccl.seat import Seat
 

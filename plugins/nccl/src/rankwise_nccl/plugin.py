@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankwise.capability import COLLECTIVES, POINT_TO_POINT, Capabilities, Device, native, no
-from rankwise.contract import Availability, BackendSpec
-from rankwise.hookspecs import hookimpl
+from rankwise.backends import (
+    COLLECTIVES,
+    POINT_TO_POINT,
+    Availability,
+    BackendSpec,
+    Capabilities,
+    Device,
+    hookimpl,
+    native,
+    no,
+)
 from rankwise_nccl.datatypes import REDUCTIONS
 
 if TYPE_CHECKING:
-    from rankwise.contract import Communicator, Context
+    from rankwise.backends import Communicator, Context
 
 __all__ = ["rankwise_backend"]
 

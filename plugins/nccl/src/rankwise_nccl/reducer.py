@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.arrays import Array, dtype_name
+from rankwise.backends import Array, ReduceOp
+from rankwise.basics.arrays import dtype_name
 from rankwise.errors import UnsupportedOperationError
-from rankwise.reduce_op import ReduceOp
 from rankwise_nccl.api import Api
 from rankwise_nccl.datatypes import FLOAT8, reduction
 from rankwise_nccl.premul import premultiplied

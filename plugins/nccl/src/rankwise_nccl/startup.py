@@ -11,8 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, TypedDict
 
-from rankwise.contract import Context
-from rankwise.deadline import Deadline
+from rankwise.backends import Context, Deadline
 from rankwise.errors import DistBackendError, DistError, DistStoreError, DistTimeoutError, GroupAbortedError
 from rankwise.store import PrefixStore, Store
 from rankwise_nccl.api import Api

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from rankwise.deadline import Deadline
+from rankwise.backends import Deadline
 
 __all__ = ["together"]
 

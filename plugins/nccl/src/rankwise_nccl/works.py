@@ -14,14 +14,13 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from rankwise.deadline import Deadline, Timeout, seconds
+from rankwise.backends import Deadline, Timeout, seconds
 from rankwise.errors import DistTimeoutError
 from rankwise_nccl.failures import translate
 
 if TYPE_CHECKING:
-    from rankwise.arrays import Array
+    from rankwise.backends import Array, Work
     from rankwise.errors import DistError
-    from rankwise.work import Work
     from rankwise_nccl.lane import Lane
 
 __all__ = ["BarrierWork", "NcclWork"]

@@ -6,11 +6,7 @@ import struct
 import threading
 
 from rankwise import BackendSpec, Communicator, PeerDiedError
-from rankwise.arrays import as_bytes
-from rankwise.capability import COLLECTIVES, Capabilities, Device, derived, native
-from rankwise.hookspecs import hookimpl
-from rankwise.mailbox import Mailbox
-from rankwise.work import COMPLETED
+from rankwise.backends import COLLECTIVES, COMPLETED, Capabilities, Device, Mailbox, as_bytes, derived, hookimpl, native
 
 HEADER, GOODBYE = struct.Struct("<qQ"), -1  # tag, number of bytes
 OPS = {**native("send", "recv"), **derived(*COLLECTIVES)}

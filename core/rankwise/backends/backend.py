@@ -1,0 +1,248 @@
+"""`Backend`, the names of backends, and `BackendConfig`, which backend serves which device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, derived, native
+from rankwise.backends.contract import API_VERSION, Availability, BackendSpec, Communicator, Context
+from rankwise.backends.registry import KNOWN, registry
+from rankwise.errors import BackendUnavailableError
+
+__all__ = [
+    "Backend",
+    "BackendConfig",
+    "availability",
+    "get_default_backend_for_device",
+    "is_available",
+    "is_backend_available",
+    "is_gloo_available",
+    "is_mpi_available",
+    "is_nccl_available",
+    "register_backend",
+]
+
+_UNDEFINED = "undefined"
+
+
+class _BackendNames(type):
+    """Makes the class look like an enum of all names that are known now."""
+
+    def __getattr__(cls, attribute: str) -> Backend:
+        name = attribute.lower()
+        if attribute.isupper() and (name in registry.names() or name in KNOWN):
+            return str.__new__(Backend, name)
+        raise AttributeError(f"no backend is called {name!r}; known: {', '.join(Backend)}")
+
+    def __contains__(cls, name: object) -> bool:
+        return isinstance(name, str) and (name.lower() in KNOWN or name.lower() in registry.names())
+
+    def __iter__(cls) -> Iterator[Backend]:
+        return (str.__new__(Backend, name) for name in sorted({*KNOWN, *registry.names()}))
+
+    def __len__(cls) -> int:
+        return sum(1 for _ in cls)
+
+    @property
+    def backend_list(cls) -> list[str]:
+        """The names of all known backends."""
+        return [str(name) for name in cls]
+
+    @property
+    def backend_capability(cls) -> dict[str, list[str]]:
+        """The kinds of devices of every installed backend that loads."""
+        return {spec.name: list(spec.capabilities.devices) for spec in registry.installed()}
+
+
+class Backend(str, metaclass=_BackendNames):
+    """The name of a backend: a lower-case string, checked against what is known.
+
+    `Backend("GLOO") == "gloo"`. `Backend.GLOO`, `Backend.NCCL`, `Backend.MPI` and `Backend.UNDEFINED` are always
+    there, and so is an attribute for each registered or installed backend. The class iterates over the known names.
+    """
+
+    GLOO: ClassVar[Backend]
+    NCCL: ClassVar[Backend]
+    MPI: ClassVar[Backend]
+    UNDEFINED: ClassVar[Backend]
+
+    #: The backend that serves a kind of device where the program does not say.
+    default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": "gloo", "cuda": "nccl"}
+
+    def __new__(cls, name: Any) -> Backend:
+        if not isinstance(name, str):
+            raise ValueError(f"a backend's name is a string, not {name!r}")
+        lower = name.lower()
+        if lower == "tcp":
+            raise ValueError("there is no backend 'tcp'; use 'gloo' or 'mpi' for CPU arrays")
+        if lower != _UNDEFINED and lower not in cls:
+            registry.get(lower)  # raises the error that says what is installed
+        return str.__new__(cls, lower)
+
+    def __repr__(self) -> str:
+        return f"<Backend {str(self)!r}>"
+
+    @classmethod
+    def register_backend(
+        cls,
+        name: Any,
+        func: Callable[..., Communicator],
+        extended_api: bool = False,
+        devices: str | Sequence[str] | None = None,
+        *,
+        capabilities: Capabilities | None = None,
+        replace: bool = False,
+    ) -> None:
+        """Register a backend in this process.
+
+        Args:
+            name: Its name; lower case is enforced.
+            func: Makes a group's communicator: `func(store, rank, size, timeout)` with a `timedelta`, or
+                `func(context)` with everything the core knows if `extended_api` is true.
+            extended_api: Which of the two signatures `func` has.
+            devices: One kind of device or several; "cpu" if None.
+            capabilities: What it can do; by default every collective, derived from its send and receive.
+            replace: Take the place of a backend of the same name.
+
+        Raises:
+            ValueError: The name is taken, or is no name.
+        """
+        if not isinstance(name, str) or not name.isidentifier() or name.lower() in ("tcp", _UNDEFINED):
+            raise ValueError(f"{name!r} cannot be the name of a backend")
+        lower = name.lower()
+        kinds = [devices] if isinstance(devices, str) else list(devices or ["cpu"])
+        create = func if extended_api else _plain_creator(func)
+        table = capabilities or _all_derived(lower, kinds)
+        registry.register(BackendSpec(lower, API_VERSION, table, create), replace)
+
+
+for _name in ("gloo", "nccl", "mpi", _UNDEFINED):
+    setattr(Backend, _name.upper(), str.__new__(Backend, _name))
+
+register_backend = Backend.register_backend
+
+
+class BackendConfig:
+    """Which backend serves which kind of device: from "gloo", or "cpu:gloo,cuda:nccl".
+
+    A single name serves all the devices it declares. None takes the default backend of each kind of device, as far
+    as it is installed and can run here.
+    """
+
+    def __init__(self, backend: str | None = None) -> None:
+        if backend is None or backend == _UNDEFINED:
+            self.device_backend_map = _defaults()
+        elif ":" in str(backend):
+            self.device_backend_map = _parse(str(backend))
+        else:
+            name = Backend(backend)
+            self.device_backend_map = {device: str(name) for device in registry.get(name).capabilities.devices}
+
+    def get_device_backend_map(self) -> dict[str, str]:
+        """Return the backend's name for each kind of device."""
+        return dict(self.device_backend_map)
+
+    def backends(self) -> list[str]:
+        """Return the names in use, each once."""
+        return list(dict.fromkeys(self.device_backend_map.values()))
+
+    def __str__(self) -> str:
+        names = self.backends()
+        single = len(names) == 1 and set(self.device_backend_map) == set(registry.get(names[0]).capabilities.devices)
+        return names[0] if single else repr(self)
+
+    def __repr__(self) -> str:
+        return ",".join(f"{device}:{name}" for device, name in self.device_backend_map.items())
+
+
+def get_default_backend_for_device(device: str) -> str:
+    """Return the default backend for a kind of device, which may be given with an index ("cuda:1").
+
+    Raises:
+        ValueError: There is no default for it.
+    """
+    kind = str(device).partition(":")[0]
+    if kind not in Backend.default_device_backend_map:
+        known = ", ".join(Backend.default_device_backend_map)
+        raise ValueError(f"there is no default backend for device {device!r} (there is for: {known})")
+    return Backend.default_device_backend_map[kind]
+
+
+def availability(name: str) -> Availability:
+    """Tell whether a backend can run on this machine, and if not, why and what would help.
+
+    Args:
+        name: A name, or a composite such as "cpu:gloo,cuda:nccl", of which all parts must be available.
+    """
+    for part in name.split(","):
+        answer = registry.availability(part.rpartition(":")[2].strip().lower())
+        if not answer:
+            return answer
+    return Availability(True)
+
+
+def is_available() -> bool:
+    """Say that the package can be used: it always can, at least in a world of one."""
+    return True
+
+
+def is_backend_available(backend: str) -> bool:
+    """Tell whether a backend, or every part of a composite, is installed and can run here."""
+    return bool(availability(backend))
+
+
+def is_gloo_available() -> bool:
+    """Tell whether the gloo backend can run here."""
+    return is_backend_available("gloo")
+
+
+def is_mpi_available() -> bool:
+    """Tell whether the mpi backend can run here."""
+    return is_backend_available("mpi")
+
+
+def is_nccl_available() -> bool:
+    """Tell whether the nccl backend can run here."""
+    return is_backend_available("nccl")
+
+
+def _plain_creator(func: Callable[..., Communicator]) -> Callable[[Context], Communicator]:
+    def create(context: Context) -> Communicator:
+        from datetime import timedelta
+
+        communicator = func(context.store, context.rank, context.size, timedelta(seconds=context.timeout_s))
+        communicator.context = context
+        return communicator
+
+    return create
+
+
+def _all_derived(name: str, devices: Sequence[str]) -> Capabilities:
+    ops = {**native("send", "recv"), **derived(*COLLECTIVES)}
+    features = {**native("tags"), **derived("async", "uneven", "timeout", "abort", "mismatch")}
+    return Capabilities(name, {device: Device(ops, features) for device in devices})
+
+
+def _defaults() -> dict[str, str]:
+    chosen = {d: name for d, name in Backend.default_device_backend_map.items() if registry.availability(name)}
+    if not chosen:
+        reasons = [f"{d}: {registry.availability(n).reason}" for d, n in Backend.default_device_backend_map.items()]
+        raise BackendUnavailableError(f"no default backend can run here: {'; '.join(reasons)}")
+    return chosen
+
+
+def _parse(text: str) -> dict[str, str]:
+    chosen: dict[str, str] = {}
+    for part in text.split(","):
+        device, colon, name = part.strip().partition(":")
+        if not (device and colon and name):
+            raise ValueError(f"backend {text!r} must read like 'cpu:gloo,cuda:nccl'")
+        if device in chosen:
+            raise ValueError(f"backend {text!r} names device {device!r} twice")
+        spec = registry.get(Backend(name))
+        if device not in spec.capabilities.devices:
+            serves = ", ".join(spec.capabilities.devices)
+            raise ValueError(f"backend {name!r} does not serve device {device!r}; it serves {serves}")
+        chosen[device] = spec.name
+    return chosen

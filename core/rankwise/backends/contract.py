@@ -1,0 +1,424 @@
+"""The contract of a backend: a `Communicator` for each group, and a `BackendSpec` that says how to make one.
+
+A backend that implements `isend`, `irecv`, `close` and `abort` has every collective: the others are derived from
+these. It overrides what its library does natively, and declares which is which in its capability table.
+
+Backends never check arguments, never translate ranks and never look at globals. They get group ranks, and arrays
+that are exactly `numpy.ndarray` or `cupy.ndarray`, C-contiguous, writable where they are written to, of a dtype
+that the backend has declared.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+from rankwise.backends.capability import Capabilities
+from rankwise.basics.arrays import Array
+from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.work import COMPLETED, Work
+from rankwise.collective import derived
+from rankwise.collective.fingerprint import Fingerprint, agree
+from rankwise.collective.issue_order import IssueOrder
+from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError, GroupAbortedError
+
+if TYPE_CHECKING:
+    from rankwise.store import Store
+
+__all__ = ["API_VERSION", "Availability", "BackendSpec", "Communicator", "Context", "Runtime", "Watch"]
+
+#: The version of this contract. A plugin states, as a literal, the version that it was written for.
+API_VERSION = 1
+
+#: The part of a collective that moves the data: for a derived one, a function of the deadline and of how many elements
+#: each rank contributes; otherwise whatever the backend's own `_carry_out` takes.
+Body: TypeAlias = Callable[[Deadline, Sequence[int]], None] | Any
+
+
+class Availability(NamedTuple):
+    """Whether a backend can run on this machine; if not, why, and the command that fixes it."""
+
+    available: bool
+    reason: str = ""
+    remedy: str = ""
+
+    def __bool__(self) -> bool:
+        return self.available
+
+
+class Runtime(NamedTuple):
+    """What a backend's own runtime (such as MPI) knows about this process before any rendezvous."""
+
+    rank: int
+    size: int
+    store: Store | None = None
+
+
+def _look() -> None:
+    """Return: nobody is known to have died."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that a backend is told about the group that it serves.
+
+    Attributes:
+        name: The group's name, unique in the job; the same on every rank.
+        rank: This process's rank in the group.
+        size: Number of ranks in the group.
+        global_ranks: The global rank of each group rank.
+        timeout_s: The group's default time-out.
+        devices: Kinds of devices whose arrays this communicator serves.
+        device_index: Which device of its kind, where the program has said so.
+        store: A key-value store whose keys only the group's members share; None where a backend's own runtime
+            takes its place. It is promised while `create` runs; afterwards the rank that hosts it may leave.
+        options: `pg_options` as given by the program.
+        parent: The world's communicator on the same backend, for a group that is made from it.
+        look: Raises if a member has died meanwhile; for `create` to call now and then while it waits for others.
+    """
+
+    name: str
+    rank: int
+    size: int
+    global_ranks: tuple[int, ...]
+    timeout_s: float
+    devices: tuple[str, ...] = ("cpu",)
+    device_index: int | None = None
+    store: Store | None = None
+    options: Any = None
+    parent: Communicator | None = None
+    look: Callable[[], None] = _look
+
+    @classmethod
+    def plain(cls, store: Store | None, rank: int, size: int, timeout: Timeout) -> Context:
+        """Make a context from what the plain creator signature tells."""
+        return cls("default", rank, size, tuple(range(size)), seconds(timeout), store=store)
+
+
+def _always() -> Availability:
+    """Say yes: a backend of nothing but Python can always run."""
+    return Availability(True)
+
+
+@dataclass(frozen=True)
+class BackendSpec:
+    """A backend as its plugin declares it. Making one must import nothing heavy.
+
+    Attributes:
+        name: The backend's name; the key of its entry point.
+        api_version: The version of this contract that the plugin was written for, as a literal.
+        capabilities: What it can do.
+        create: Makes the communicator of one group. Called by all members; it may talk to them through the
+            context's store and must end by the context's time-out.
+        availability: Tells whether it can run here.
+        runtime: Tells rank and size where the backend's own runtime knows them; None where a rendezvous is needed.
+        launch: The command line that starts `{size}` processes under that runtime, for the conformance kit.
+    """
+
+    name: str
+    api_version: int
+    capabilities: Capabilities
+    create: Callable[[Context], Communicator]
+    availability: Callable[[], Availability] = _always
+    runtime: Callable[[], Runtime] | None = None
+    launch: tuple[str, ...] = field(default=())
+
+
+class Watch(Protocol):
+    """What a communicator asks of whoever watches over the job; it is answered within a fraction of a second."""
+
+    def settle(self, context: Context, error: DistError) -> DistError:
+        """Return the error that all ranks raise for a group that has failed here with `error`."""
+
+    def explain(self, context: Context, error: DistTimeoutError, waited_for: tuple[int, ...]) -> DistTimeoutError:
+        """Return a time-out's error with what is known of the ranks that it is due to."""
+
+    def announce(self, context: Context, error: DistError) -> None:
+        """Tell the others why a group has ended; waits for nothing."""
+
+
+class Communicator(ABC):
+    """One live group on one backend.
+
+    Any thread may call, `abort` even while another thread is blocked in a call. Point-to-point operations are
+    independent of each other; collectives run one at a time, in the order they were issued.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.rank = context.rank
+        self.size = context.size
+        #: The first failure that made this communicator unusable; calls raise it.
+        self.failure: DistError | None = None
+        #: Who has all ranks raise the same error, and knows what they do; None where nobody can.
+        self.watch: Watch | None = None
+        #: Called once, with that failure.
+        self.on_failure: Callable[[DistError], object] | None = None
+        self._order = IssueOrder(f"rankwise {context.name}")
+        self._sequence = itertools.count()
+
+    # ------------------------------------------------------------------ what a backend must implement
+
+    @abstractmethod
+    def isend(self, array: Array, dst: int, tag: int) -> Work:
+        """Begin to send the bytes of `array`; must not wait for the receiver.
+
+        The buffer belongs to the backend until the work has ended. Messages with the same destination and tag
+        arrive in the order they were sent. `dst` may be this rank itself. Zero-size arrays are messages too.
+        Tags from 2**30 are the core's; a backend treats them as any other.
+        """
+
+    @abstractmethod
+    def irecv(self, array: Array, src: int | None, tag: int) -> Work:
+        """Begin to receive one message into `array`, from `src`, or from anyone if None.
+
+        The buffer belongs to the backend until the work has ended. A shorter message fills the beginning; a longer
+        one fails the work with an error that names both sizes, and nothing is written past the end. The
+        work's `source_rank()` is the sender's group rank. Receives of the same source and tag are met in the order
+        they were begun.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back everything: threads, descriptors, memory. Sends that have been issued are delivered first,
+        within the context's time-out. Called once, when no operation is pending."""
+
+    @abstractmethod
+    def abort(self, error: DistError) -> None:
+        """End every operation that is pending with `error`, and make the peers' pending ones end too.
+
+        Never blocks, may be called from any thread and more than once. `close` still follows.
+        """
+
+    # ------------------------------------------------------------------ blocking point-to-point
+
+    def send(self, array: Array, dst: int, tag: int, timeout_s: float) -> None:
+        """Send and wait until the buffer is the caller's again."""
+        self._finish(self.isend(array, dst, tag), "send to", dst, timeout_s)
+
+    def recv(self, array: Array, src: int | None, tag: int, timeout_s: float) -> int:
+        """Receive and return the sender's group rank."""
+        work = self.irecv(array, src, tag)
+        self._finish(work, "recv from", src, timeout_s)
+        return work.source_rank()
+
+    def _finish(self, work: Work, verb: str, peer: int | None, timeout_s: float) -> None:
+        """Wait for a message; one that is given up must neither swallow the next one nor use the buffer any more."""
+        try:
+            work.wait(timeout_s)
+        except BaseException as error:
+            if work.is_success() or (work.is_completed() and not isinstance(error, DistTimeoutError)):
+                if isinstance(error, DistTimeoutError):
+                    return  # it came at the last moment
+                raise
+            names = self.context.global_ranks
+            who = "anyone" if peer is None else f"rank {names[peer]}"
+            where = f"{verb} {who} on group {self.context.name!r}, rank {names[self.rank]}"
+            if isinstance(error, DistTimeoutError):
+                text = f"{where}: not done within {timeout_s:g} s, waiting for {who}"
+                late: DistError = self.timed_out(text, () if peer is None else (names[peer],))
+                if not work.cancel():
+                    late = self.fail(late)
+                raise late from error
+            if not work.cancel():
+                self.fail(GroupAbortedError(f"{where} was broken off by {type(error).__name__}"))
+            raise
+
+    # ------------------------------------------------------------------ collectives, derived unless overridden
+    #
+    # `timeout_s` bounds the operation from its issue to its end. With `async_op` the call returns a pending work at
+    # once; without, it may block and return a completed one. `parts`, `outs` and `ins` hold one array for each
+    # group rank, of any sizes, zero included.
+
+    def broadcast(self, array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
+        """Copy the root's array into everyone's."""
+        return self._collective(
+            Fingerprint.of("broadcast", array, root=root),
+            lambda deadline, counts: derived.broadcast(self, array, root, deadline),
+            timeout_s,
+            async_op,
+        )
+
+    def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
+        """Reduce the arrays of all ranks, element by element, into everyone's array.
+
+        With the feature `sparse`, `array` may also be a sparse array of scipy, whose content is replaced by the sum.
+        """
+        return self._collective(
+            Fingerprint.of("all_reduce", array, op),
+            lambda deadline, counts: derived.all_reduce(self, array, op, deadline),
+            timeout_s,
+            async_op,
+        )
+
+    def reduce(self, array: Array, op: ReduceOp, root: int, timeout_s: float, async_op: bool = False) -> Work:
+        """Reduce into the root's array; those of the others keep their content."""
+        return self._collective(
+            Fingerprint.of("reduce", array, op, root),
+            lambda deadline, counts: derived.reduce(self, array, op, root, deadline),
+            timeout_s,
+            async_op,
+        )
+
+    def all_gather(self, parts: Sequence[Array], array: Array, timeout_s: float, async_op: bool = False) -> Work:
+        """Copy rank i's array into everyone's `parts[i]`. `array` may be this rank's own part."""
+        return self._collective(
+            Fingerprint.of("all_gather", array, parts=parts),
+            lambda deadline, counts: derived.all_gather(self, parts, array, deadline),
+            timeout_s,
+            async_op,
+        )
+
+    def gather(
+        self, parts: Sequence[Array] | None, array: Array, root: int, timeout_s: float, async_op: bool = False
+    ) -> Work:
+        """Copy rank i's array into `parts[i]` of the root; `parts` is None elsewhere."""
+        return self._collective(
+            Fingerprint.of("gather", array, root=root, sent={root: array}, received=parts),
+            lambda deadline, counts: derived.gather(self, parts, array, root, counts, deadline),
+            timeout_s,
+            async_op,
+        )
+
+    def scatter(
+        self, array: Array, parts: Sequence[Array] | None, root: int, timeout_s: float, async_op: bool = False
+    ) -> Work:
+        """Copy `parts[i]` of the root into rank i's array; `parts` is None elsewhere."""
+        return self._collective(
+            Fingerprint.of("scatter", array, root=root, sent=parts, received={root: array}),
+            lambda deadline, counts: derived.scatter(self, array, parts, root, counts, deadline),
+            timeout_s,
+            async_op,
+        )
+
+    def reduce_scatter(
+        self, array: Array, parts: Sequence[Array], op: ReduceOp, timeout_s: float, async_op: bool = False
+    ) -> Work:
+        """Reduce everyone's `parts[i]` into rank i's array. The parts keep their content."""
+        return self._collective(
+            Fingerprint.of("reduce_scatter", array, op, parts=parts),
+            lambda deadline, counts: derived.reduce_scatter(self, array, parts, op, deadline),
+            timeout_s,
+            async_op,
+        )
+
+    def all_to_all(
+        self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False
+    ) -> Work:
+        """Copy rank i's `ins[j]` into rank j's `outs[i]`."""
+        return self._collective(
+            Fingerprint.of("all_to_all", ins[self.rank], sent=ins, received=outs),
+            lambda deadline, counts: derived.all_to_all(self, outs, ins, deadline),
+            timeout_s,
+            async_op,
+        )
+
+    def barrier(self, timeout_s: float, async_op: bool = False) -> Work:
+        """Return once every rank has called. Derived, it is nothing but the exchange of fingerprints."""
+        return self._collective(Fingerprint("barrier"), lambda deadline, counts: None, timeout_s, async_op)
+
+    # ------------------------------------------------------------------ for the core
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Return a context in which several operations are begun together, for libraries that gain by it."""
+        return nullcontext()
+
+    def drain(self, timeout_s: float) -> None:
+        """Wait until all collectives that were issued have ended."""
+        self._order.drain(timeout_s)
+
+    def fail(self, error: DistError) -> DistError:
+        """Make this communicator unusable: pending and later operations raise the error that is returned.
+
+        The first error counts, of whatever rank; so `error` may give way to what another rank has found.
+        """
+        if self.failure is None:
+            self.give_up(error if self.watch is None else self.watch.settle(self.context, error))
+        return self.failure or error
+
+    def give_up(self, error: DistError) -> None:
+        """Make this communicator unusable at once, with just this error unless there is one."""
+        if self.failure is None:
+            self.failure = error
+            self._order.abort(error)
+            self.abort(error)
+            if self.on_failure is not None:
+                self.on_failure(error)
+
+    def shutdown(self) -> None:
+        """Stop the thread that runs asynchronous collectives, then close."""
+        self._order.close()
+        self.close()
+
+    # ------------------------------------------------------------------ how derived collectives run
+
+    def _collective(self, fingerprint: Fingerprint, body: Body, timeout_s: float, async_op: bool) -> Work:
+        """Run a collective in the order of issue; also for backends that override one."""
+        deadline, order = Deadline(timeout_s), self._order
+        if async_op or not order.enter():
+            title = self._title(fingerprint.op)
+            work = order.later(title, partial(self._run, fingerprint, body, deadline), deadline, self.fail)
+            if not async_op:
+                work.wait()
+            return work
+        try:
+            self._run(fingerprint, body, deadline)
+        finally:
+            # No call: what a signal handler raises at its beginning would leave the turn taken for good.
+            order.busy = False
+            if order.watchers:
+                order.tell()
+        return COMPLETED
+
+    def _run(self, fingerprint: Fingerprint, body: Body, deadline: Deadline) -> None:
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
+        sequence = next(self._sequence)
+        try:
+            self._carry_out(fingerprint, body, sequence, deadline)
+        except CollectiveMismatchError:
+            raise  # all ranks know, nothing has moved: the group is as good as before
+        except BaseException as error:
+            self._broken_off(self._title(f"{fingerprint.op} #{sequence}"), error)
+            raise
+
+    def _carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare the calls of all ranks, and run the collective; for backends with a way of their own to compare."""
+        body(deadline, agree(self, fingerprint, sequence, deadline))
+
+    def _broken_off(self, title: str, error: BaseException) -> None:
+        """End the group after a collective that has failed half-way, and raise the error that all ranks raise.
+
+        Returns only where the operation's own error is to be raised.
+        """
+        if isinstance(error, DistTimeoutError):
+            raise self.fail(self.timed_out(f"{title}: {error}", error.waited_for)) from error
+        if isinstance(error, DistError):
+            agreed = self.fail(error)
+            if agreed is not error:
+                raise agreed.with_traceback(None) from error
+        else:
+            self.fail(GroupAbortedError(f"{title} was broken off by {type(error).__name__} on this rank"))
+
+    def timed_out(self, text: str, waited_for: Sequence[int] = ()) -> DistTimeoutError:
+        """Return the error of an operation whose time is up, with what is known of the ranks that it is due to.
+
+        Args:
+            text: Which operation, on which rank, and whom it is waiting for.
+            waited_for: The global ranks that it is waiting for.
+        """
+        error = DistTimeoutError(text)
+        if self.watch is not None and self.failure is None:
+            error = self.watch.explain(self.context, error, tuple(waited_for))
+        error.waited_for = tuple(waited_for)
+        return error
+
+    def _title(self, what: str) -> str:
+        me = self.context.global_ranks[self.rank]
+        return f"{what} on group {self.context.name!r}, rank {me}"

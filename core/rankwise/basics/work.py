@@ -1,0 +1,272 @@
+"""`Work`: what an asynchronous call returns, and what a backend returns for every call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from contextvars import copy_context
+from typing import Any, Protocol, runtime_checkable
+
+from rankwise.basics.deadline import Timeout, seconds
+from rankwise.basics.ending import Ending
+from rankwise.basics.recording import Entry, note
+from rankwise.errors import DistTimeoutError
+
+__all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work"]
+
+
+@runtime_checkable
+class Work(Protocol):
+    """One operation that has been issued.
+
+    Once `wait` has returned, `is_completed` is true. A failed work raises the same error each time.
+    """
+
+    def wait(self, timeout: Timeout | None = None) -> bool:
+        """Block until the operation has ended, and return true.
+
+        Args:
+            timeout: How long to wait; None waits for as long as the operation itself may take. When it passes,
+                the wait ends but the operation goes on and may be waited for again.
+
+        Raises:
+            DistTimeoutError: The time-out has passed.
+            DistError: The operation has failed.
+        """
+
+    def is_completed(self) -> bool:
+        """Tell whether the operation has ended, well or badly. Never blocks."""
+
+    def is_success(self) -> bool:
+        """Tell whether the operation has ended well. Never blocks."""
+
+    def exception(self) -> BaseException | None:
+        """Return the error of an operation that has failed, or None. Never blocks."""
+
+    def result(self) -> Any:
+        """Return what the operation filled, as soon as it has ended."""
+
+    def get_future(self) -> Future[Any]:
+        """Return a future of `result()`."""
+
+    def source_rank(self) -> int:
+        """Return who sent the message of a completed receive."""
+
+    def synchronize(self) -> None:
+        """Block the host until the operation has ended; on a CPU the same as `wait`."""
+
+    def add_done_callback(self, callback: Callable[[Work], object]) -> None:
+        """Call `callback(work)` once the operation has ended; at once if it has."""
+
+    def cancel(self) -> bool:
+        """Withdraw a receive that no message has met yet; tell whether that was done."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait in asyncio, without blocking the event loop."""
+
+
+def _future() -> Future[Any]:
+    """Return a future that cannot be cancelled: what has been issued goes on."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
+class FutureWork:
+    """A work that some thread ends by calling `succeed` or `fail`: the base for threaded backends."""
+
+    def __init__(self) -> None:
+        self._ending = Ending()
+        self._source: int | None = None
+
+    def succeed(self, result: Any = None, source: int | None = None) -> None:
+        """End the work well; `source` is the group rank that a received message came from."""
+        if not self._ending.told:
+            self._source = source
+            self._ending.tell(result)
+
+    def fail(self, error: BaseException) -> None:
+        """End the work with `error`; the first ending counts."""
+        self._ending.tell(None, error)
+
+    def wait(self, timeout: Timeout | None = None) -> bool:
+        """Block until the work has ended; see `Work.wait`."""
+        timeout_s = None if timeout is None else seconds(timeout)
+        if not self._ending.wait(timeout_s):
+            raise DistTimeoutError(f"not done after {timeout_s:g} s")
+        self._check()
+        return True
+
+    def is_completed(self) -> bool:
+        """Tell whether the work has ended."""
+        return self._ending.told
+
+    def is_success(self) -> bool:
+        """Tell whether the work has ended well."""
+        return self._ending.told and self._ending.error is None
+
+    def exception(self) -> BaseException | None:
+        """Return the error of a work that has failed, or None."""
+        return self._ending.error
+
+    def result(self) -> Any:
+        """Wait for the work and return its result."""
+        self.wait()
+        return self._ending.value
+
+    def get_future(self) -> Future[Any]:
+        """Return a future of `result()`."""
+        ending, future = self._ending, _future()
+
+        def end() -> None:
+            if ending.error is None:
+                future.set_result(ending.value)
+            else:
+                future.set_exception(ending.error)
+
+        ending.then(end)
+        return future
+
+    def source_rank(self) -> int:
+        """Return who sent the message of a completed receive."""
+        if self._source is None:
+            raise RuntimeError("source_rank() is for a receive that has completed")
+        return self._source
+
+    def synchronize(self) -> None:
+        """Wait, as on every CPU backend."""
+        self.wait()
+
+    def add_done_callback(self, callback: Callable[[Work], object]) -> None:
+        """Call `callback(work)` once the work has ended."""
+        self._ending.then(lambda: callback(self))
+
+    def cancel(self) -> bool:
+        """Say that this work cannot be withdrawn; a backend that can, overrides this."""
+        return False
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        import asyncio
+
+        return asyncio.wrap_future(self.get_future()).__await__()
+
+    def _check(self) -> None:
+        """Raise the error of a work that has failed."""
+        if self._ending.error is not None:
+            raise self._ending.error
+
+
+class CompletedWork(FutureWork):
+    """A work that ended well before it was returned; it costs nothing to make and nothing to wait for."""
+
+    def __init__(self, source: int | None = None) -> None:
+        self._source = source
+
+    def wait(self, timeout: Timeout | None = None) -> bool:
+        """Return at once."""
+        return True
+
+    def is_completed(self) -> bool:
+        """Say yes."""
+        return True
+
+    def is_success(self) -> bool:
+        """Say yes."""
+        return True
+
+    def exception(self) -> BaseException | None:
+        """Return None."""
+        return None
+
+    def result(self) -> Any:
+        """Return None: a backend fills the caller's buffers and has nothing else to give."""
+        return None
+
+    def get_future(self) -> Future[Any]:
+        """Return a future that is done."""
+        future = _future()
+        future.set_result(None)
+        return future
+
+    def add_done_callback(self, callback: Callable[[Work], object]) -> None:
+        """Call at once."""
+        callback(self)
+
+
+#: The one completed work without a source.
+COMPLETED: Work = CompletedWork()
+
+
+class BoundWork:
+    """A backend's work as the caller sees it: with the caller's own buffers as result, and global ranks."""
+
+    def __init__(self, inner: Work, result: Any, global_ranks: tuple[int, ...], entry: Entry | None = None) -> None:
+        self._inner = inner
+        self._entry = entry  # of the flight recorder, which is told as soon as the caller looks
+        self._result = result  # also keeps the buffers alive until nobody can be using them
+        self._global_ranks = global_ranks
+
+    def wait(self, timeout: Timeout | None = None) -> bool:
+        """Block until the operation has ended; see `Work.wait`."""
+        try:
+            return self._inner.wait(timeout)
+        finally:
+            self.is_completed()
+
+    def is_completed(self) -> bool:
+        """Tell whether the operation has ended."""
+        ended = self._inner.is_completed()
+        if ended and self._entry is not None:
+            note(self._entry, self._inner.exception())
+            self._entry = None
+        return ended
+
+    def is_success(self) -> bool:
+        """Tell whether the operation has ended well."""
+        return self.is_completed() and self._inner.is_success()
+
+    def exception(self) -> BaseException | None:
+        """Return the error of an operation that has failed, or None."""
+        return self._inner.exception()
+
+    def result(self) -> Any:
+        """Wait for the operation and return the array or arrays that it filled."""
+        self.wait()
+        return self._result
+
+    def get_future(self) -> Future[Any]:
+        """Return a future of `result()`."""
+        future = _future()
+
+        def end(work: Work) -> None:
+            error = work.exception()
+            self.is_completed()
+            if error is None:
+                future.set_result(self._result)
+            else:
+                future.set_exception(error)
+
+        self._inner.add_done_callback(end)
+        return future
+
+    def source_rank(self) -> int:
+        """Return the global rank that sent the message of a completed receive."""
+        return self._global_ranks[self._inner.source_rank()]
+
+    def synchronize(self) -> None:
+        """Block the host until the operation has ended."""
+        self._inner.synchronize()
+
+    def add_done_callback(self, callback: Callable[[Work], object]) -> None:
+        """Call `callback(work)` once the operation has ended, in the context of this call."""
+        run = copy_context().run
+        self._inner.add_done_callback(lambda _: run(callback, self))
+
+    def cancel(self) -> bool:
+        """Withdraw a receive that no message has met yet."""
+        return self._inner.cancel()
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        import asyncio
+
+        return asyncio.wrap_future(self.get_future()).__await__()

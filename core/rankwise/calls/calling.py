@@ -1,0 +1,74 @@
+"""What the public calls have in common: the terms on which an operation is issued, and how its call ends."""
+
+from __future__ import annotations
+
+from threading import get_ident
+from typing import Any
+
+from rankwise.basics.arrays import Array, device_of
+from rankwise.basics.deadline import Timeout, seconds
+from rankwise.basics.work import COMPLETED, BoundWork, Work
+from rankwise.groups.process_group import ProcessGroup
+
+__all__ = ["bounded", "finish", "require_uneven", "terms"]
+
+
+def terms(
+    group: ProcessGroup, device: str | Array, op: str, async_op: bool, timeout: Timeout | None
+) -> tuple[float, bool]:
+    """Begin a collective: return its time-out in seconds, and whether its call returns before it has ended.
+
+    Args:
+        group: The group.
+        device: The array, or the kind of device if there is none.
+        op: The operation.
+        async_op: Whether the caller asks for a work.
+        timeout: The time-out that the caller has given.
+    """
+    if timeout is None and not async_op and not group.collected:  # almost always, and each call pays for it
+        group.trail.begin(op, device)
+        return group.timeout_s, False
+    if async_op:
+        group.require_feature("async", device if isinstance(device, str) else device_of(device), op)
+    timeout_s = bounded(group, device, op, timeout)
+    group.trail.begin(op, device)
+    return timeout_s, async_op or get_ident() in group.collected
+
+
+def bounded(group: ProcessGroup, device: str | Array, op: str, timeout: Timeout | None) -> float:
+    """Return an operation's time-out in seconds, or raise if the backend does not take one for each call."""
+    if timeout is None:
+        return group.timeout_s
+    group.require_feature("timeout", device if isinstance(device, str) else device_of(device), op)
+    return seconds(timeout)
+
+
+def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work | None:
+    """End a public call: return the work if the caller asked for it, else wait.
+
+    Args:
+        group: The group.
+        work: What the communicator returned.
+        result: The caller's own buffers, which the operation fills.
+        async_op: Whether the caller asked for the work.
+    """
+    if work is COMPLETED and not async_op and not group.collected:  # almost always
+        group.trail.end()
+        return None
+    if group.collected and get_ident() in group.collected:
+        bound = BoundWork(work, result, group.ranks, group.trail.issued())
+        group.collected[get_ident()].append(bound)
+        return bound if async_op else None
+    if async_op:
+        return BoundWork(work, result, group.ranks, group.trail.issued())
+    if work is not COMPLETED:
+        work.wait()
+    group.trail.end()
+    return None
+
+
+def require_uneven(group: ProcessGroup, op: str, *lists: list[Array] | None) -> None:
+    """Raise if the parts differ in size and the backend takes only equal ones."""
+    for parts in lists:
+        if parts and [part.size for part in parts].count(parts[0].size) != len(parts):
+            group.require_feature("uneven", device_of(parts[0]), op)

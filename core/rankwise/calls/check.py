@@ -1,0 +1,221 @@
+"""The one validation of arguments: before anything is sent, with a message that names argument and rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from rankwise.basics.arrays import Array, as_array, is_sparse
+from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.tags import MAX_TAG
+from rankwise.errors import UnsupportedOperationError
+from rankwise.groups.process_group import ProcessGroup
+
+__all__ = [
+    "apart",
+    "array_list",
+    "equal_parts",
+    "input_array",
+    "output_array",
+    "reduce_op",
+    "root_list",
+    "same_kind",
+    "same_size",
+    "sparse_elements",
+    "split_parts",
+    "tag",
+]
+
+#: Among so few arrays it is quicker to look at each pair than at where all lie.
+_FEW = 4
+
+
+def output_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
+    """Return `value` as an array that can be written in place: C-contiguous and writable."""
+    if type(value) is np.ndarray and value.flags.carray:  # almost always: one look, which each call pays for
+        return value
+    array = value if type(value) is np.ndarray else _shared(group, op, name, value)
+    if array.flags.c_contiguous and getattr(array.flags, "writeable", True):
+        return array
+    wrong = "read-only" if array.flags.c_contiguous else "not C-contiguous"
+    raise ValueError(
+        f"{_where(group, op, name)} is {wrong}, but is written to; pass a writable array from numpy.ascontiguousarray"
+    )
+
+
+def input_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
+    """Return `value` as a C-contiguous array that is only read; one that is not contiguous is copied."""
+    array = value if type(value) is np.ndarray else _shared(group, op, name, value)
+    # ascontiguousarray would make a 0-d array 1-d, but a 0-d array is always contiguous.
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def sparse_elements(group: ProcessGroup, op: str, name: str, value: Any, reduction: Any) -> Array:
+    """Return the elements of a sparse array that can be summed: of two dimensions, and of a format that stores them."""
+    where = _where(group, op, name)
+    if isinstance(reduction, ReduceOp) and reduction.name != "SUM":
+        raise UnsupportedOperationError(
+            f"{where} is a sparse array, which is reduced with SUM alone, not {reduction!r}"
+        )
+    if value.format not in ("csr", "csc", "coo") or value.ndim != 2:
+        shape = f"of format {value.format!r} and {value.ndim} dimensions"
+        raise ValueError(f"{where} is a sparse array {shape}; pass one from .tocsr(), .tocsc() or .tocoo(), of two")
+    elements: Array = value.data
+    return elements
+
+
+def array_list(group: ProcessGroup, op: str, name: str, values: Any, writable: bool) -> list[Array]:
+    """Return a list with one array for each rank of the group."""
+    if not isinstance(values, Iterable) or hasattr(values, "dtype"):
+        raise TypeError(f"{_where(group, op, name)} must be a list of {group.size()} arrays, not {values!r:.100}")
+    listed = list(values)
+    if len(listed) != group.size():
+        raise ValueError(f"{_where(group, op, name)} has {len(listed)} arrays, but the group has {group.size()} ranks")
+    check = output_array if writable else input_array
+    return [check(group, op, f"{name}[{i}]", value) for i, value in enumerate(listed)]
+
+
+def apart(group: ProcessGroup, op: str, name: str, written: Sequence[Array], read: Sequence[Array] = ()) -> None:
+    """Raise if an array that is written to shares memory with another one of the call.
+
+    Args:
+        group: The group.
+        op: The operation.
+        name: The name of the written arrays' argument.
+        written: Arrays that are written to, none of which may touch another.
+        read: Arrays that are read while that happens.
+    """
+    if len(written) + len(read) <= _FEW:
+        if any(_touch(a, b) for i, a in enumerate(written) for b in [*written[i + 1 :], *read]):
+            raise ValueError(f"{_where(group, op, name)} shares memory with another array of the call")
+        return
+    spans = [(*_span(array), True) for array in written if array.size]
+    spans += [(*_span(array), False) for array in read if array.size]
+    spans.sort()
+    for (_, end, writes), (begin, _, also_writes) in pairwise(spans):
+        if begin < end and (writes or also_writes):
+            raise ValueError(f"{_where(group, op, name)} shares memory with another array of the call")
+
+
+def root_list(group: ProcessGroup, op: str, name: str, values: Any, root: int, writable: bool) -> list[Array] | None:
+    """Return the list that the root must give, and None elsewhere, where giving one is a mistake."""
+    if group.rank() == root:
+        if values is None:
+            raise ValueError(f"{_where(group, op, name)} is missing: this rank is the root and must give it")
+        return array_list(group, op, name, values, writable)
+    if values is not None and (hasattr(values, "dtype") or len(values)):
+        raise ValueError(f"{_where(group, op, name)} must be None: the root is rank {group.ranks[root]}")
+    return None
+
+
+def same_kind(group: ProcessGroup, op: str, array: Array, name: str, others: Sequence[Array], others_name: str) -> None:
+    """Raise unless all arrays have one dtype and lie on one kind of device."""
+    for i, other in enumerate(others):
+        if type(other) is not type(array) or other.dtype != array.dtype:
+            raise ValueError(
+                f"{_where(group, op, f'{others_name}[{i}]')} is {_kind(other)}, but {name} is {_kind(array)}"
+            )
+
+
+def same_size(group: ProcessGroup, op: str, array: Array, name: str, other: Array, other_name: str) -> None:
+    """Raise unless two arrays have the same number of elements."""
+    if array.size != other.size:
+        raise ValueError(
+            f"{_where(group, op, name)} has shape {tuple(array.shape)}, {array.size} elements, "
+            f"but {other_name} has shape {tuple(other.shape)}, {other.size} elements"
+        )
+
+
+def equal_parts(group: ProcessGroup, op: str, name: str, array: Array, part: Array, part_name: str) -> list[Array]:
+    """Cut an array into one part of `part`'s size for each rank; the parts share its memory."""
+    size = group.size()
+    if array.size != size * part.size:
+        raise ValueError(
+            f"{_where(group, op, name)} has {array.size} elements, but must have {size} x {part.size}: "
+            f"{part_name}'s for each of {size} ranks"
+        )
+    return list(array.reshape(size, part.size))
+
+
+def split_parts(group: ProcessGroup, op: str, name: str, array: Array, sizes: Sequence[int] | None) -> list[Array]:
+    """Cut an array along its first dimension into one part for each rank; the parts share its memory.
+
+    Args:
+        group: The group.
+        op: The operation.
+        name: The array's name as an argument.
+        array: The array.
+        sizes: Length of each part; None for equal parts.
+    """
+    size, rows = group.size(), array.shape[0] if array.ndim else 1
+    if sizes is None and array.ndim and rows % size == 0:
+        return list(array.reshape(size, rows // size, *array.shape[1:]))
+    sizes = [] if sizes is None else [int(size) for size in sizes]
+    if not sizes:
+        if rows % size:
+            raise ValueError(f"{_where(group, op, name)} has {rows} rows, which {size} ranks do not divide evenly")
+        sizes = [rows // size] * size
+    if len(sizes) != size or any(n < 0 for n in sizes) or sum(sizes) != rows:
+        raise ValueError(
+            f"{_where(group, op, name)} has {rows} rows, but its split sizes {list(sizes)} are not {size} parts of that"
+        )
+    if not array.ndim:
+        array = array.reshape(1)
+    return [array[a:b] for a, b in pairwise(accumulate(sizes, initial=0))]
+
+
+def reduce_op(group: ProcessGroup, op: str, value: Any, array: Array) -> ReduceOp:
+    """Return `value` if it is a reduce op that can be done on `array`, factor and all."""
+    if not isinstance(value, ReduceOp):
+        raise TypeError(f"{_where(group, op, 'op')} must be a ReduceOp such as ReduceOp.SUM, not {value!r:.100}")
+    if value.factor is None:
+        return value
+    if not isinstance(value.factor, (int, float, complex, np.number)):
+        raise TypeError(f"{_where(group, op, 'op')}: the factor must be a number, not {value.factor!r:.100}")
+    if isinstance(value.factor, (complex, np.complexfloating)) and array.dtype.kind != "c":
+        raise TypeError(f"{_where(group, op, 'op')}: a complex factor cannot scale an array of {array.dtype}")
+    return value
+
+
+def tag(group: ProcessGroup, op: str, value: Any) -> int:
+    """Return `value` if it is a tag that users may use."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{_where(group, op, 'tag')} must be an integer, not {value!r:.100}")
+    if not 0 <= value <= MAX_TAG:
+        raise ValueError(f"{_where(group, op, 'tag')} is {value}, but must be from 0 to {MAX_TAG}")
+    return int(value)
+
+
+def _shared(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
+    if is_sparse(value):
+        raise UnsupportedOperationError(
+            f"{_where(group, op, name)} is a sparse array, which only all_reduce takes, with SUM and on backends with "
+            "the feature 'sparse'; pass its .data, or what .toarray() returns"
+        )
+    try:
+        return as_array(value)
+    except TypeError as error:
+        raise TypeError(f"{_where(group, op, name)}: {error}") from error
+
+
+def _touch(a: Array, b: Array) -> bool:
+    if type(a) is np.ndarray and type(b) is np.ndarray:
+        return np.may_share_memory(a, b)  # of C-contiguous arrays it knows exactly
+    (begin, end), (other_begin, other_end) = _span(a), _span(b)
+    return max(begin, other_begin) < min(end, other_end)
+
+
+def _span(array: Array) -> tuple[int, int]:
+    begin = array.__array_interface__["data"][0] if type(array) is np.ndarray else array.data.ptr
+    return begin, begin + array.nbytes
+
+
+def _kind(array: Array) -> str:
+    return f"{array.dtype} on {'cpu' if type(array) is np.ndarray else 'cuda'}"
+
+
+def _where(group: ProcessGroup, op: str, name: str) -> str:
+    return f"{op} on rank {group.global_rank}: {name}"

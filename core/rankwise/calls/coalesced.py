@@ -1,0 +1,136 @@
+"""Several collectives issued together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from threading import get_ident
+from typing import Any
+
+from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.work import FutureWork, Work
+from rankwise.calls.collectives import all_gather, all_reduce
+from rankwise.errors import DistError
+from rankwise.groups.process_group import GroupLike, ProcessGroup
+from rankwise.groups.world import resolve
+
+__all__ = ["Coalesced", "all_gather_coalesced", "all_reduce_coalesced", "coalescing"]
+
+
+class Coalesced:
+    """The works of one `coalescing` block."""
+
+    def __init__(self) -> None:
+        self.works: list[Work] = []
+
+    def wait(self) -> None:
+        """Wait for all of them; the first error is raised when all have ended."""
+        errors = []
+        for work in self.works:
+            try:
+                work.wait()
+            except Exception as error:  # whatever it is, the others still have to end
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+@contextmanager
+def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = False) -> Iterator[Coalesced]:
+    """Issue the collectives of a block together, and wait for all of them at its end.
+
+    Args:
+        group: The group that they are called on.
+        device: Taken for torch's sake; each array says where it lies.
+        async_ops: Do not wait at the end of the block; the caller calls `wait()` on the object it is given.
+    """
+    pg = resolve(group, "coalescing")
+    block = Coalesced()
+    if pg is None:
+        yield block
+        return
+    thread = get_ident()
+    if thread in pg.collected:
+        raise RuntimeError(f"coalescing: this thread has a block open on group {pg.group_desc!r} already")
+    pg.collected[thread] = block.works
+    try:
+        with _together(pg):
+            yield block
+    except BaseException:
+        # The arrays are still being written to; nobody else would wait for that.
+        with suppress(DistError):
+            block.wait()
+        raise
+    finally:
+        del pg.collected[thread]
+    if not async_ops:
+        block.wait()
+
+
+def all_reduce_coalesced(
+    tensors: Sequence[Any], op: ReduceOp = ReduceOp.SUM, group: GroupLike = None, async_op: bool = False
+) -> Work | None:
+    """Do an `all_reduce` of each array, issued together."""
+    if resolve(group, "all_reduce_coalesced") is None:
+        return None
+    with coalescing(group, async_ops=True) as block:
+        for tensor in tensors:
+            all_reduce(tensor, op, group)
+    return _ended(block, list(tensors), async_op)
+
+
+def all_gather_coalesced(
+    output_tensor_lists: Sequence[Sequence[Any]],
+    input_tensor_list: Sequence[Any],
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Do an `all_gather` of each array of `input_tensor_list`, issued together.
+
+    `output_tensor_lists[i]` gets the arrays that the ranks gave as their `input_tensor_list[i]`.
+    """
+    if resolve(group, "all_gather_coalesced") is None:
+        return None
+    if len(output_tensor_lists) != len(input_tensor_list):
+        raise ValueError(
+            f"all_gather_coalesced: {len(output_tensor_lists)} output lists for {len(input_tensor_list)} inputs"
+        )
+    with coalescing(group, async_ops=True) as block:
+        for outputs, tensor in zip(output_tensor_lists, input_tensor_list, strict=True):
+            all_gather(outputs, tensor, group)
+    return _ended(block, list(output_tensor_lists), async_op)
+
+
+def _together(pg: ProcessGroup) -> Any:
+    stack = ExitStack()
+    for communicator in pg.communicators():
+        stack.enter_context(communicator.batch())
+    return stack
+
+
+def _ended(block: Coalesced, result: list[Any], async_op: bool) -> Work | None:
+    if not async_op:
+        block.wait()
+        return None
+    return _joined(block.works, result)
+
+
+def _joined(works: list[Work], result: list[Any]) -> Work:
+    """Return one work that ends when all have, badly if one has."""
+    whole = FutureWork()
+    pending = len(works)
+    if not works:
+        whole.succeed(result)
+
+    def one_ended(work: Work) -> None:
+        nonlocal pending
+        pending -= 1
+        error = work.exception()
+        if error is not None:
+            whole.fail(error)
+        elif pending == 0:
+            whole.succeed(result)
+
+    for work in works:
+        work.add_done_callback(one_ended)
+    return whole

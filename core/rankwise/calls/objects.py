@@ -1,0 +1,243 @@
+"""Python objects through the collectives, by the safe codec of `rankwise.codec`.
+
+With `pickle=True` on all ranks any object travels, and whoever can send to this process can run code in it; without,
+nothing is ever unpickled. An object of a type that does not travel is a `TypeError` before anything is sent.
+"""
+
+from __future__ import annotations
+
+import pickle as pickle_module
+from collections.abc import Sequence
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+
+from rankwise.basics.arrays import Array
+from rankwise.calls.collectives import all_gather, broadcast, gather, scatter
+from rankwise.calls.p2p import recv, send
+from rankwise.codec import decode, encode
+from rankwise.errors import CodecError
+from rankwise.groups.process_group import GroupLike, ProcessGroup
+from rankwise.groups.ranks import group_rank
+from rankwise.groups.world import resolve
+
+__all__ = [
+    "all_gather_object",
+    "broadcast_object_list",
+    "gather_object",
+    "recv_object_list",
+    "scatter_object_list",
+    "send_object_list",
+]
+
+#: What a pickle begins with, and nothing that the codec has made.
+_PICKLE_MARK = 0x80
+#: Longest object; what is announced as longer is not believed.
+_MAX_NBYTES = 1 << 36
+
+
+def all_gather_object(object_list: list[Any], obj: Any, group: GroupLike = None, *, pickle: bool = False) -> None:
+    """Put rank i's object into `object_list[i]` of every rank; the list must have one entry for each rank."""
+    pg = _group(group, "all_gather_object")
+    if pg is None:
+        return
+    _sized(pg, "all_gather_object", "object_list", object_list)
+    mine = _pack(pg, obj, pickle)
+    parts = [_room(pg, n) for n in _lengths(pg, mine)]
+    all_gather(parts, mine, pg)
+    object_list[:] = [_unpack(part, pickle, pg.ranks[i]) for i, part in enumerate(parts)]
+
+
+def gather_object(
+    obj: Any,
+    object_gather_list: list[Any] | None = None,
+    dst: int | None = None,
+    group: GroupLike = None,
+    group_dst: int | None = None,
+    *,
+    pickle: bool = False,
+) -> None:
+    """Put rank i's object into `object_gather_list[i]` of the destination, global rank 0 unless told otherwise."""
+    pg = _group(group, "gather_object")
+    if pg is None:
+        return
+    root = group_rank(pg, "dst", 0 if dst is None and group_dst is None else dst, group_dst)
+    _root_objects(pg, "gather_object", "object_gather_list", object_gather_list, root)
+    mine = _pack(pg, obj, pickle)
+    lengths = _lengths(pg, mine)
+    parts = [_room(pg, n) for n in lengths] if object_gather_list is not None and pg.rank() == root else None
+    gather(mine, parts, group=pg, group_dst=root)
+    if parts is not None and object_gather_list is not None:
+        object_gather_list[:] = [_unpack(part, pickle, pg.ranks[i]) for i, part in enumerate(parts)]
+
+
+def broadcast_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: GroupLike = None,
+    device: Any = None,
+    group_src: int | None = None,
+    *,
+    pickle: bool = False,
+) -> None:
+    """Replace every rank's list by that of the source; all lists must have one length.
+
+    `device` is taken for torch's sake; objects travel wherever the group's backend takes bytes.
+    """
+    pg = _group(group, "broadcast_object_list")
+    if pg is None:
+        return
+    root = group_rank(pg, "src", src, group_src)
+    mine = _pack(pg, list(object_list), pickle) if pg.rank() == root else None
+    length = _number(pg, 0 if mine is None else mine.size)
+    broadcast(length, group=pg, group_src=root)
+    data = mine if mine is not None else _room(pg, int(length[0]))
+    broadcast(data, group=pg, group_src=root)
+    if mine is None:
+        _fill(pg, "broadcast_object_list", object_list, _unpack(data, pickle, pg.ranks[root]))
+
+
+def scatter_object_list(
+    scatter_object_output_list: Any,
+    scatter_object_input_list: Sequence[Any] | None = None,
+    src: int | None = None,
+    group: GroupLike = None,
+    group_src: int | None = None,
+    *,
+    pickle: bool = False,
+) -> None:
+    """Put the i-th object of the source, global rank 0 unless told otherwise, into the first entry of rank i's list."""
+    pg = _group(group, "scatter_object_list")
+    if pg is None:
+        return
+    root = group_rank(pg, "src", 0 if src is None and group_src is None else src, group_src)
+    if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
+        raise ValueError(f"scatter_object_list on rank {pg.global_rank}: the output must be a list with one entry")
+    _root_objects(pg, "scatter_object_list", "scatter_object_input_list", scatter_object_input_list, root)
+    parts = None
+    if pg.rank() == root and scatter_object_input_list is not None:
+        parts = [_pack(pg, obj, pickle) for obj in scatter_object_input_list]
+    length = _number(pg, 0)
+    scatter(length, None if parts is None else [_number(pg, p.size) for p in parts], group=pg, group_src=root)
+    data = _room(pg, int(length[0]))
+    scatter(data, parts, group=pg, group_src=root)
+    scatter_object_output_list[0] = _unpack(data, pickle, pg.ranks[root])
+
+
+def send_object_list(
+    object_list: Sequence[Any],
+    dst: int | None = None,
+    group: GroupLike = None,
+    device: Any = None,
+    group_dst: int | None = None,
+    use_batch: bool = False,
+    *,
+    pickle: bool = False,
+) -> None:
+    """Send a list of objects. `device` and `use_batch` are taken for torch's sake."""
+    pg = _group(group, "send_object_list")
+    if pg is None:
+        return
+    data = _pack(pg, list(object_list), pickle)
+    send(_number(pg, data.size), dst, pg, group_dst=group_dst)
+    send(data, dst, pg, group_dst=group_dst)
+
+
+def recv_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: GroupLike = None,
+    device: Any = None,
+    group_src: int | None = None,
+    use_batch: bool = False,
+    *,
+    pickle: bool = False,
+) -> int:
+    """Receive a list of objects of the same length, from anyone if no source is given; return the sender's rank."""
+    pg = _group(group, "recv_object_list")
+    if pg is None:
+        return -1
+    length = _number(pg, 0)
+    sender = recv(length, src, pg, group_src=group_src)
+    data = _room(pg, int(length[0]))
+    recv(data, sender, pg)
+    _fill(pg, "recv_object_list", object_list, _unpack(data, pickle, sender))
+    return sender
+
+
+def _group(group: GroupLike, op: str) -> ProcessGroup | None:
+    pg = resolve(group, op)
+    if pg is not None and get_ident() in pg.collected:
+        raise RuntimeError(f"{op}: object collectives cannot be coalesced; they need the lengths first")
+    return pg
+
+
+def _pack(pg: ProcessGroup, obj: Any, pickle: bool) -> Array:
+    return _on_device(pg, np.frombuffer(pickle_module.dumps(obj) if pickle else encode(obj), np.uint8))
+
+
+def _unpack(data: Array, pickle: bool, sender: int) -> Any:
+    raw = memoryview(_on_host(data))
+    if len(raw) == 0 or raw[0] != _PICKLE_MARK:
+        try:
+            return decode(raw)
+        except CodecError as error:
+            raise CodecError(f"the object that rank {sender} has sent cannot be decoded: {error}") from error
+    if not pickle:
+        raise CodecError(f"rank {sender} has sent a pickle; nothing is unpickled unless all ranks pass pickle=True")
+    return pickle_module.loads(raw)
+
+
+def _lengths(pg: ProcessGroup, mine: Array) -> list[int]:
+    parts = [_number(pg, 0) for _ in range(pg.size())]
+    all_gather(parts, _number(pg, mine.size), pg)
+    return [int(part[0]) for part in parts]
+
+
+def _number(pg: ProcessGroup, value: int) -> Array:
+    return _on_device(pg, np.array([value], np.int64))
+
+
+def _room(pg: ProcessGroup, nbytes: int) -> Array:
+    if not 0 <= nbytes <= _MAX_NBYTES:
+        raise CodecError(f"an object of {nbytes} bytes is announced; an object has at most {_MAX_NBYTES}")
+    return _on_device(pg, np.empty(nbytes, np.uint8))
+
+
+def _on_device(pg: ProcessGroup, array: Array) -> Array:
+    """Move a host array to where the group's backend takes arrays: the device that the program has named, or else the
+    current one."""
+    if "cpu" in pg.config.device_backend_map:
+        return array
+    import cupy
+
+    with cupy.cuda.Device(pg.communicators()[0].context.device_index):
+        return cupy.asarray(array)
+
+
+def _on_host(array: Array) -> Any:
+    if type(array) is np.ndarray:
+        return array
+    with array.device:  # whose current stream is the one that waits for the collective
+        return array.get()
+
+
+def _sized(pg: ProcessGroup, op: str, name: str, objects: Any) -> None:
+    if not isinstance(objects, list) or len(objects) != pg.size():
+        raise ValueError(f"{op} on rank {pg.global_rank}: {name} must be a list of {pg.size()} entries")
+
+
+def _root_objects(pg: ProcessGroup, op: str, name: str, objects: Any, root: int) -> None:
+    if pg.rank() == root:
+        _sized(pg, op, name, objects)
+    elif objects is not None and len(objects):
+        raise ValueError(f"{op} on rank {pg.global_rank}: {name} must be None; the root is rank {pg.ranks[root]}")
+
+
+def _fill(pg: ProcessGroup, op: str, target: list[Any], objects: Any) -> None:
+    if not isinstance(objects, list) or len(objects) != len(target):
+        raise ValueError(
+            f"{op} on rank {pg.global_rank}: the sender's list has {len(objects)} objects, and this one {len(target)}"
+        )
+    target[:] = objects

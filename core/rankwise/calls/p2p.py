@@ -1,0 +1,229 @@
+"""Messages between two ranks. Ranks given as `src`, `dst` and `peer` are global."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rankwise.backends.contract import Communicator
+from rankwise.basics.arrays import Array, device_of
+from rankwise.basics.deadline import Timeout, seconds
+from rankwise.basics.recording import DETAIL, Entry, note, released
+from rankwise.basics.work import BoundWork, Work
+from rankwise.calls import check
+from rankwise.calls.calling import bounded
+from rankwise.errors import DistError, DistTimeoutError
+from rankwise.groups.process_group import GroupLike, ProcessGroup
+from rankwise.groups.ranks import group_rank
+from rankwise.groups.world import resolve
+
+__all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"]
+
+
+def send(
+    tensor: Any,
+    dst: int | None = None,
+    group: GroupLike = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+    *,
+    timeout: Timeout | None = None,
+) -> None:
+    """Send an array; return once it may be changed again, which may be before it is received.
+
+    Raises:
+        ValueError: The destination is this rank itself (use `isend` and `irecv` for that).
+    """
+    pg = resolve(group, "send")
+    if pg is None:
+        return
+    tag = check.tag(pg, "send", tag)
+    array, peer, lane = _outgoing(pg, "send", tensor, dst, group_dst, tag)
+    if peer == pg.rank():
+        raise ValueError(f"send on rank {pg.global_rank}: a blocking send to oneself would never return; use isend")
+    timeout_s = bounded(pg, array, "send", timeout)
+    entry = pg.trail.begin_message("send", array, pg.ranks[peer], tag)
+    lane.send(array, peer, tag, timeout_s)
+    note(entry)
+
+
+def recv(
+    tensor: Any,
+    src: int | None = None,
+    group: GroupLike = None,
+    tag: int = 0,
+    group_src: int | None = None,
+    *,
+    timeout: Timeout | None = None,
+) -> int:
+    """Receive into an array, from anyone if no source is given, and return the sender's global rank (-1: no member).
+
+    A shorter message fills the beginning of the array; a longer one is an error that names both sizes.
+    """
+    pg = resolve(group, "recv")
+    if pg is None:
+        return -1
+    tag = check.tag(pg, "recv", tag)
+    array, peer, lane = _incoming(pg, "recv", tensor, src, group_src, tag)
+    timeout_s = bounded(pg, array, "recv", timeout)
+    entry = pg.trail.begin_message("recv", array, None if peer is None else pg.ranks[peer], tag)
+    source = pg.ranks[lane.recv(array, peer, tag, timeout_s)]
+    entry[DETAIL] = source, tag
+    note(entry)
+    return source
+
+
+def isend(
+    tensor: Any, dst: int | None = None, group: GroupLike = None, tag: int = 0, group_dst: int | None = None
+) -> Work | None:
+    """Begin to send an array, and return a work; the array must not be changed until that has ended."""
+    pg = resolve(group, "isend")
+    if pg is None:
+        return None
+    tag = check.tag(pg, "isend", tag)
+    array, peer, lane = _outgoing(pg, "isend", tensor, dst, group_dst, tag)
+    entry = pg.trail.begin_message("isend", array, pg.ranks[peer], tag)
+    work = lane.isend(array, peer, tag)
+    return _Message(pg, lane, work, tensor, array, f"isend to rank {pg.ranks[peer]}", entry)
+
+
+def irecv(
+    tensor: Any, src: int | None = None, group: GroupLike = None, tag: int = 0, group_src: int | None = None
+) -> Work | None:
+    """Begin to receive into an array, and return a work whose `source_rank()` is the sender's global rank."""
+    pg = resolve(group, "irecv")
+    if pg is None:
+        return None
+    tag = check.tag(pg, "irecv", tag)
+    array, peer, lane = _incoming(pg, "irecv", tensor, src, group_src, tag)
+    source = None if peer is None else pg.ranks[peer]
+    entry = pg.trail.begin_message("irecv", array, source, tag)
+    work = lane.irecv(array, peer, tag)
+    who = "anyone" if source is None else f"rank {source}"
+    return _Message(pg, lane, work, tensor, array, f"irecv from {who}", entry)
+
+
+class _Message(BoundWork):
+    """A message under way, which the group's time-out bounds where a wait gives none."""
+
+    def __init__(
+        self, pg: ProcessGroup, lane: Communicator, inner: Work, result: Any, array: Array, what: str, entry: Entry
+    ) -> None:
+        super().__init__(inner, result, pg.ranks, released(entry))
+        self._array = array  # what the backend uses, which may be a copy; kept alive with the work
+        self._lane, self._timeout_s = lane, pg.timeout_s
+        self._peers = () if entry[DETAIL][0] is None else (entry[DETAIL][0],)
+        self._what = f"{what} on group {pg.group_desc!r}, rank {pg.global_rank}"
+
+    def wait(self, timeout: Timeout | None = None) -> bool:
+        """Wait until the message has been sent or received.
+
+        Without a time-out the group's applies, and at its end the message is withdrawn, or the group given up.
+        """
+        timeout_s = self._timeout_s if timeout is None else seconds(timeout)
+        try:
+            return super().wait(timeout_s)
+        except DistTimeoutError as error:
+            if self._inner.is_completed():
+                return self._inner.wait()
+            who = f", waiting for rank {self._peers[0]}" if self._peers else ""
+            text = f"{self._what}: not done within {timeout_s:g} s{who}"
+            late: DistError = self._lane.timed_out(text, self._peers)
+            if timeout is None and not self._inner.cancel():
+                late = self._lane.fail(late)
+            raise late from error
+
+
+class P2POp:
+    """One message of a batch.
+
+    Args:
+        op: The function `isend` or `irecv`.
+        tensor: The array.
+        peer: The other rank.
+        group: The group.
+        tag: The tag.
+        group_peer: The other rank, as a rank in the group, instead of `peer`.
+    """
+
+    def __init__(
+        self,
+        op: Callable[..., Work | None],
+        tensor: Any,
+        peer: int | None = None,
+        group: GroupLike = None,
+        tag: int = 0,
+        group_peer: int | None = None,
+    ) -> None:
+        if op not in (isend, irecv):
+            raise ValueError("P2POp: op must be the function isend or irecv of this package")
+        if op is isend and peer is None and group_peer is None:
+            raise ValueError("P2POp: isend needs peer or group_peer")
+        self.op = op
+        self.tensor = tensor
+        self.peer = peer
+        self.group = group
+        self.tag = tag
+        self.group_peer = group_peer
+
+    def __repr__(self) -> str:
+        peer = f"peer={self.peer}" if self.group_peer is None else f"group_peer={self.group_peer}"
+        return f"P2POp({self.op.__name__}, {peer}, tag={self.tag})"
+
+
+def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
+    """Begin all messages of a list, in whatever order they stand, and return their works in the list's order.
+
+    Raises:
+        ValueError: The list is empty, or its messages belong to different groups.
+        TypeError: It holds something that is not a `P2POp`.
+    """
+    messages = list(p2p_op_list)
+    if not messages:
+        raise ValueError("batch_isend_irecv: the list is empty")
+    if not all(isinstance(message, P2POp) for message in messages):
+        raise TypeError("batch_isend_irecv takes a list of P2POp")
+    pg = resolve(messages[0].group, "batch_isend_irecv")
+    if pg is None:
+        return []
+    if any(resolve(message.group, "batch_isend_irecv") is not pg for message in messages):
+        raise ValueError("batch_isend_irecv: all messages of a batch must belong to one group")
+    # All arguments are checked before the first message leaves.
+    checked = [_checked(pg, message) for message in messages]
+    works: list[Work] = []
+    with checked[0][1].batch():
+        for message, (begin, lane, array, peer, tag) in zip(messages, checked, strict=True):
+            other = None if peer is None else pg.ranks[peer]
+            entry = pg.trail.begin_message(message.op.__name__, array, other, tag)
+            works.append(_Message(pg, lane, begin(array, peer, tag), message.tensor, array, repr(message), entry))
+    return works
+
+
+def _checked(pg: ProcessGroup, message: P2POp) -> tuple[Callable[..., Work], Communicator, Array, int | None, int]:
+    side = _outgoing if message.op is isend else _incoming
+    name = message.op.__name__
+    tag = check.tag(pg, name, message.tag)
+    array, peer, lane = side(pg, name, message.tensor, message.peer, message.group_peer, tag)
+    return (lane.isend if message.op is isend else lane.irecv), lane, array, peer, tag
+
+
+def _outgoing(
+    pg: ProcessGroup, op: str, tensor: Any, dst: int | None, group_dst: int | None, tag: int
+) -> tuple[Array, int, Communicator]:
+    peer = group_rank(pg, "dst", dst, group_dst)
+    array = check.input_array(pg, op, "tensor", tensor)
+    if tag:
+        pg.require_feature("tags", device_of(array), op)
+    return array, peer, pg.lane(array, "send")
+
+
+def _incoming(
+    pg: ProcessGroup, op: str, tensor: Any, src: int | None, group_src: int | None, tag: int
+) -> tuple[Array, int | None, Communicator]:
+    array = check.output_array(pg, op, "tensor", tensor)
+    peer = None if src is None and group_src is None else group_rank(pg, "src", src, group_src)
+    if peer is None:
+        pg.require_feature("any_source", device_of(array), op)
+    if tag:
+        pg.require_feature("tags", device_of(array), op)
+    return array, peer, pg.lane(array, "recv")

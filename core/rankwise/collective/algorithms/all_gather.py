@@ -1,0 +1,42 @@
+"""all_gather: block i of every rank ends as block i of rank i. p ranks, N bytes in p blocks, of any sizes."""
+
+from __future__ import annotations
+
+from rankwise.collective.algorithms.steps import Recv, Rounds, Send, one
+
+__all__ = ["bruck", "direct", "ring"]
+
+
+def ring(rank: int, size: int) -> Rounds:
+    """Pass every block once around a ring.
+
+    Rounds: p-1. Bytes sent: N less the right neighbour's block.
+    """
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for k in range(size - 1):
+        yield Send(right, one(rank - k, size)), Recv(left, one(rank - k - 1, size))
+
+
+def direct(rank: int, size: int) -> Rounds:
+    """Send the own block to everyone.
+
+    Rounds: 1. Bytes sent: p-1 times the own block.
+    """
+    others = [(rank + k) % size for k in range(1, size)]
+    if others:
+        mine = one(rank, size)
+        yield (*(Send(other, mine) for other in others), *(Recv(other, one(other, size)) for other in others))
+
+
+def bruck(rank: int, size: int) -> Rounds:
+    """Send all that is there to ranks at distances 1, 2, 4, ...
+
+    Rounds: ceil(log2 p). Bytes sent: p-1 blocks. Best for small N.
+    """
+    distance = 1
+    while distance < size:
+        count = min(distance, size - distance)
+        have = tuple((rank - i) % size for i in range(count))
+        come = tuple((rank - distance - i) % size for i in range(count))
+        yield Send((rank + distance) % size, have), Recv((rank - distance) % size, come)
+        distance *= 2

@@ -1,0 +1,18 @@
+"""barrier: nobody leaves before everyone has come. The messages carry no bytes that matter."""
+
+from __future__ import annotations
+
+from rankwise.collective.algorithms.steps import Recv, Rounds, Send
+
+__all__ = ["dissemination"]
+
+
+def dissemination(rank: int, size: int) -> Rounds:
+    """Signal ranks at distances 1, 2, 4, ... (Hensgen, Finkel and Manber).
+
+    Rounds: ceil(log2 p). Messages sent: as many.
+    """
+    distance = 1
+    while distance < size:
+        yield Send((rank + distance) % size, ()), Recv((rank - distance) % size, ())
+        distance *= 2

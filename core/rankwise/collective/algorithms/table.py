@@ -1,0 +1,170 @@
+"""Which algorithms there are, what they cost, and which one `rankwise.collective.derived` takes.
+
+The choice must be the same on all ranks, so it depends only on what all ranks know alike. These are the thresholds
+for transports whose messages cost some tens of microseconds; a backend may have a table of its own, fitted to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from rankwise.collective.algorithms import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    barrier,
+    broadcast,
+    gather,
+    reduce,
+    reduce_scatter,
+    scatter,
+)
+from rankwise.collective.algorithms.steps import Rounds
+
+__all__ = ["ALGORITHMS", "CHOICES", "MIXED", "NETWORK", "Choice", "Cost", "algorithm", "choose", "costs", "fitting"]
+
+ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType(
+    {
+        "all_reduce": {
+            "recursive_doubling": all_reduce.recursive_doubling,
+            "two_shot": all_reduce.two_shot,
+            "halving_doubling": all_reduce.halving_doubling,
+            "ring": all_reduce.ring,
+        },
+        "reduce_scatter": {"direct": reduce_scatter.direct, "ring": reduce_scatter.ring},
+        "all_gather": {"bruck": all_gather.bruck, "direct": all_gather.direct, "ring": all_gather.ring},
+        "broadcast": {
+            "flat": broadcast.flat,
+            "binomial": broadcast.binomial,
+            "scatter_ring": broadcast.scatter_ring,
+        },
+        "reduce": {"binomial": reduce.binomial, "scatter_gather": reduce.scatter_gather},
+        "gather": {"flat": gather.flat, "binomial": gather.binomial},
+        "scatter": {"flat": scatter.flat, "binomial": scatter.binomial},
+        "all_to_all": {"direct": all_to_all.direct, "pairwise": all_to_all.pairwise},
+        "barrier": {"dissemination": barrier.dissemination},
+    }
+)
+
+
+class Choice(NamedTuple):
+    """Take `name` up to so many bytes and ranks; None is no bound."""
+
+    name: str
+    max_nbytes: int | None = None
+    max_ranks: int | None = None
+
+
+#: For each operation the first that fits. N is the array's size, for parts that of all together.
+CHOICES: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
+    {
+        "all_reduce": (
+            Choice("recursive_doubling", 16 << 10),
+            Choice("two_shot", 16 << 20, 16),
+            Choice("halving_doubling", 16 << 20),
+            Choice("ring"),
+        ),
+        "reduce_scatter": (Choice("direct", 16 << 20), Choice("direct", None, 16), Choice("ring")),
+        "all_gather": (Choice("bruck", 64 << 10), Choice("direct", None, 16), Choice("ring")),
+        "broadcast": (
+            Choice("flat", 12 << 10, 4),
+            Choice("binomial", 512 << 10),
+            Choice("binomial", None, 4),
+            Choice("scatter_ring"),
+        ),
+        "reduce": (Choice("binomial", 64 << 10), Choice("scatter_gather")),
+        "gather": (Choice("flat", None, 4), Choice("binomial", 1 << 20), Choice("flat")),
+        "scatter": (Choice("flat", None, 4), Choice("binomial", 1 << 20), Choice("flat")),
+        "all_to_all": (Choice("direct", None, 16), Choice("pairwise")),
+        "barrier": (Choice("dissemination"),),
+    }
+)
+
+#: Likewise for backends that compare calls over connections with data alongside, and that combine while they receive.
+#: "along": with the comparison; "exchange": two ranks swap all; "streamed": shares, in segments; "direct": all pairs at
+#: once; "derived": by the table above.
+NETWORK: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
+    {
+        "all_reduce": (
+            Choice("along", 256 << 10, 2),
+            *(Choice("along", (128 << 10) // (ranks - 1), ranks) for ranks in (3, 5)),
+            Choice("along", 16 << 10, 8),
+            Choice("exchange", 512 << 10, 2),
+            Choice("streamed", None, 16),
+            Choice("derived"),
+        ),
+        "reduce_scatter": (Choice("along", 256 << 10, 8), Choice("streamed", None, 8), Choice("derived")),
+        "broadcast": (Choice("along", 256 << 10, 2), Choice("along", 64 << 10, 8), Choice("derived")),
+        "reduce": (*(Choice("along", (256 << 10) // (ranks - 1), ranks) for ranks in (2, 3, 5, 8)), Choice("derived")),
+        "barrier": (Choice("along", None, 8), Choice("derived")),
+        **{
+            op: (Choice("direct", None, 8), Choice("derived"))
+            for op in ("all_gather", "gather", "scatter", "all_to_all")
+        },
+    }
+)
+#: For several hosts with several ranks on some. "hosts": shared memory inside, the network between.
+MIXED: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
+    {
+        "all_reduce": (Choice("along", 2 << 10), Choice("hosts")),
+        "broadcast": (Choice("along", 2 << 10), Choice("hosts")),
+        "barrier": (Choice("along"),),
+        **{op: (Choice("hosts"),) for op in ("all_gather", "reduce_scatter")},
+        **{op: (Choice("derived"),) for op in ("reduce", "gather", "scatter", "all_to_all")},
+    }
+)
+
+
+class Cost(NamedTuple):
+    """What one rank does: rounds, and bytes sent."""
+
+    rounds: int
+    nbytes: int
+
+
+def fitting(op: str, nbytes: int, size: int, table: Mapping[str, tuple[Choice, ...]] = CHOICES) -> Choice:
+    """Return the line of a table for an operation on `nbytes` bytes and `size` ranks."""
+    for choice in table[op]:
+        if (choice.max_nbytes is None or nbytes <= choice.max_nbytes) and (
+            choice.max_ranks is None or size <= choice.max_ranks
+        ):
+            return choice
+    raise LookupError(f"the table of {op} ends with a bound")
+
+
+def choose(op: str, nbytes: int, size: int) -> str:
+    """Return the name of the algorithm for an operation on `nbytes` bytes and `size` ranks."""
+    return fitting(op, nbytes, size).name
+
+
+def algorithm(op: str, nbytes: int, size: int) -> Callable[..., Rounds]:
+    """Return the algorithm for an operation on `nbytes` bytes and `size` ranks."""
+    return ALGORITHMS[op][choose(op, nbytes, size)]
+
+
+def costs(op: str, name: str, size: int, part_nbytes: list[int], root: int = 0) -> list[Cost]:
+    """Return what each rank does in one run, counted from the rounds themselves.
+
+    Args:
+        op: The operation.
+        name: The algorithm.
+        size: Number of ranks.
+        part_nbytes: Size of each block.
+        root: The root, for operations that have one.
+    """
+    return [_cost(ALGORITHMS[op][name](rank, size, *rooted(op, root)), part_nbytes) for rank in range(size)]
+
+
+def rooted(op: str, root: int) -> tuple[Any, ...]:
+    """Return the arguments that algorithms of `op` take after rank and size."""
+    return (root,) if op in ("broadcast", "reduce", "gather", "scatter") else ()
+
+
+def _cost(rounds: Rounds, part_nbytes: list[int]) -> Cost:
+    count = nbytes = 0
+    for steps in rounds:
+        count += 1
+        nbytes += sum(part_nbytes[b] for step in steps if not hasattr(step, "source") for b in step.blocks)
+    return Cost(count, nbytes)

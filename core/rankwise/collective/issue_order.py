@@ -1,0 +1,202 @@
+"""Runs the collectives of one communicator one at a time, in the order they were issued.
+
+A synchronous call runs on the caller's own thread when nothing is before it, without any hand-off; an asynchronous
+one runs on a thread that is started by the first of them. Both obey one order, which must be the same on all ranks.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from rankwise.basics.deadline import Deadline, Timeout
+from rankwise.basics.work import FutureWork
+from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
+
+__all__ = ["IssueOrder"]
+
+Operation = Callable[[], None]
+#: What to do with the error of an operation whose time has passed before its turn came: the order is broken then.
+GiveUp = Callable[[DistError], DistError | None]
+
+
+class _QueuedWork(FutureWork):
+    """An operation in the line. Its own time-out bounds every wait for it, even before its turn has come."""
+
+    def __init__(self, order: IssueOrder, title: str, deadline: Deadline, give_up: GiveUp) -> None:
+        super().__init__()
+        self._order, self._title, self._deadline, self._give_up = order, title, deadline, give_up
+
+    def wait(self, timeout: Timeout | None = None) -> bool:
+        """Wait; on the thread that serves the line, by serving it."""
+        self._order.serve_while_waiting(self)
+        if self.is_completed():
+            return super().wait()
+        if timeout is not None:
+            return self._wait_within(timeout)
+        try:
+            return super().wait(self._deadline.remaining() + _LEEWAY_S)
+        except DistTimeoutError:
+            if self.is_completed():
+                return super().wait()
+            late = DistTimeoutError(
+                f"{self._title}: not done within {self._deadline.timeout_s:g} s: operations before it in the group "
+                "take longer"
+            )
+            self.fail(self._give_up(late) or late)
+            return super().wait()
+
+    def _wait_within(self, timeout: Timeout) -> bool:
+        try:
+            return super().wait(timeout)
+        except DistTimeoutError as error:
+            if self.is_completed():
+                return super().wait()
+            raise DistTimeoutError(f"{self._title}: {error}; it goes on") from error
+
+
+class _Item(NamedTuple):
+    operation: Operation
+    work: FutureWork
+
+
+#: An operation that has its turn ends by its own time-out; only one that has not is ended by its waiter.
+_LEEWAY_S = 0.02
+#: How seldom a thread that waits for the turn looks by itself.
+_LOOK_S = 0.5
+
+
+class IssueOrder:
+    """The line in which operations wait for their turn."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        # Entered by the lock itself: an interrupt within `with condition` may leave it locked for good.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        #: How many threads wait for a change. To tell nobody costs as much as half a small collective.
+        self.watchers = 0
+        self._waiting: deque[_Item] = deque()
+        #: Whether somebody has the turn; whoever has it gives it back by clearing this, and tells the watchers.
+        self.busy = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def enter(self) -> bool:
+        """Take the turn if nobody is before the caller, who then must give it back; tell whether it is the caller's."""
+        mine = False
+        try:
+            with self._lock:
+                if self.busy or self._waiting:
+                    return False
+                self.busy = mine = True
+            return True
+        except BaseException:
+            if mine:  # an interrupt has come on the way out
+                self.busy = False
+            raise
+
+    def tell(self) -> None:
+        """Wake those who wait for the turn."""
+        with self._lock:
+            self._changed.notify_all()
+
+    def later(self, title: str, operation: Operation, deadline: Deadline, give_up: GiveUp) -> FutureWork:
+        """Line `operation` up for the thread, and return its work; the title says in errors what it is."""
+        work = _QueuedWork(self, title, deadline, give_up)
+        with self._lock:
+            if self._closed:
+                raise GroupAbortedError("the group has been destroyed")
+            self._waiting.append(_Item(operation, work))
+            if self._thread is None:
+                # In a copy of the caller's context, so that callbacks find the caller's world.
+                serve = contextvars.copy_context().run
+                thread = threading.Thread(target=serve, args=(self._serve,), name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
+            self._changed.notify_all()
+        return work
+
+    def drain(self, timeout_s: float) -> None:
+        """Wait until nothing is waiting or running.
+
+        Raises:
+            DistTimeoutError: The time-out has passed.
+        """
+        deadline = Deadline(timeout_s)
+        with self._watching():
+            while self._waiting or self.busy:
+                if not self._wait(deadline.remaining()) and deadline.expired():
+                    raise DistTimeoutError(f"{len(self._waiting)} operations still wait after {timeout_s:g} s")
+
+    def abort(self, error: BaseException) -> None:
+        """Fail what has not begun; whoever runs is ended by its backend."""
+        with self._lock:
+            dropped = list(self._waiting)
+            self._waiting.clear()
+            self._changed.notify_all()
+        for item in dropped:
+            item.work.fail(error)
+
+    def close(self) -> None:
+        """Stop the thread, once what it is running has ended."""
+        with self._lock:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def serves_here(self) -> bool:
+        """Tell whether the caller is the thread that runs asynchronous operations."""
+        return threading.current_thread() is self._thread
+
+    def serve_while_waiting(self, work: FutureWork) -> None:
+        """On the thread that serves, which is in a callback of a finished operation: serve until `work` has ended."""
+        if self.serves_here():
+            while not work.is_completed() and self._serve_one():
+                pass
+
+    def _serve(self) -> None:
+        while self._serve_one():
+            pass
+
+    def _serve_one(self) -> bool:
+        with self._watching():
+            while self.busy or not self._waiting:
+                if self._closed and not self._waiting:
+                    return False
+                self._wait()
+            operation, work = self._waiting.popleft()
+            self.busy = True
+        failure = None
+        try:
+            operation()
+        except BaseException as error:  # it belongs to whoever waits for the work
+            failure = error
+        self.busy = False
+        if self.watchers:
+            self.tell()
+        if failure is None:
+            work.succeed()
+        else:
+            work.fail(failure)
+        return True
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Hold the lock, and be told from the first look on: the turn is given back without the lock."""
+        with self._lock:
+            self.watchers += 1
+            try:
+                yield
+            finally:
+                self.watchers -= 1
+
+    def _wait(self, timeout_s: float | None = None) -> bool:
+        # Whoever gives the turn back may be interrupted before it tells so.
+        longest_s = _LOOK_S if self.busy else None
+        return self._changed.wait(longest_s if timeout_s is None else min(timeout_s, _LOOK_S))

@@ -1,0 +1,150 @@
+"""How the members of a group find out, before anything else, that they mean the same group.
+
+Everything goes through a store. The first to come writes the configuration, the others compare theirs with it; each
+takes its seat, and whoever takes the last one writes the verdict that all wait for. Whoever finds a contradiction
+writes that as the verdict, so that all ranks raise the same error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from rankwise.basics.deadline import Deadline
+from rankwise.errors import DistError, DistTimeoutError, RendezvousError
+from rankwise.store import Store
+
+__all__ = ["meet", "process_space", "started_at", "to_be_told", "wait_for"]
+
+_FINE = "ok"
+_LATE = "did not come within"
+
+
+def meet(
+    store: Store,
+    rank: int,
+    ranks: Sequence[int],
+    config: Mapping[str, Any],
+    what: str,
+    deadline: Deadline,
+    tell_more: Callable[[str, list[int]], str] | None = None,
+) -> None:
+    """Return once all `ranks` have come with the same configuration.
+
+    Args:
+        store: A store whose keys nobody else uses.
+        rank: This process's rank, one of `ranks`.
+        ranks: All that must come.
+        config: What must be the same for all; JSON values.
+        what: What they come for, for messages.
+        deadline: When to give up.
+        tell_more: Adds to a text about missing ranks what is known of them.
+
+    Raises:
+        RendezvousError: Two processes claim one rank, or two configurations differ; the same text on all ranks.
+        DistTimeoutError: Some have not come; they are named, on all ranks that have.
+
+    Whoever hosts the store must not leave after an error before `to_be_told` have heard of it, by the counter "told".
+    """
+    card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "call": uuid4().hex, "config": dict(config)}
+    card |= {"space": process_space(), "started": started_at(os.getpid()), "count": len(ranks)}
+    mine = json.dumps(card, sort_keys=True)
+    first = json.loads(store.compare_set("config", "", mine))
+    problem = _differences(what, first, card)
+    if problem is None:
+        problem = _duplicate(what, json.loads(store.compare_set(f"rank/{rank}", "", mine)), card)
+    if problem is not None:  # to be written before this rank is counted: the last to come finds all well otherwise
+        store.compare_set("fewest", "", str(min(first.get("count", len(ranks)), len(ranks))))
+        store.compare_set("verdict", "", problem)
+    if store.add("come", 1) == len(ranks):
+        store.compare_set("verdict", "", _FINE)
+    verdict = _verdict(store, ranks, what, deadline, tell_more)
+    if verdict == _FINE and problem is not None:
+        raise RendezvousError(problem)  # the others are complete without this rank, which is one too many
+    if verdict != _FINE:
+        store.add("told", 1)
+        raise (DistTimeoutError if _LATE in verdict else RendezvousError)(verdict)
+
+
+def to_be_told(store: Store, ranks: Sequence[int], error: DistError) -> int:
+    """Return how many will hear of an error of `meet`.
+
+    Those that have not come in time will not come; but a contradiction is found before all have come. Where it is about
+    how many they are, the fewest come at least, and nobody waits for more.
+    """
+    if isinstance(error, DistTimeoutError):
+        return store.add("come", 0)
+    return int(store.peek("fewest") or len(ranks))
+
+
+def wait_for(store: Store, counter: str, count: int, deadline: Deadline) -> bool:
+    """Wait until a counter has reached `count`; tell whether it has by the deadline."""
+    pause_s = 0.001
+    while store.add(counter, 0) < count:
+        if deadline.expired():
+            return False
+        time.sleep(min(pause_s, deadline.remaining()))
+        pause_s = min(2 * pause_s, 0.05)
+    return True
+
+
+def process_space() -> str:
+    """Return what processes have in common that know each other by number and share a network; "" if nobody knows."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "net")]
+            return "/".join([file.read().strip(), *spaces])
+    except OSError:
+        return ""
+
+
+def started_at(pid: int) -> str:
+    """Return when a process was started, by which it is told from another that gets its number later."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def _verdict(
+    store: Store,
+    ranks: Sequence[int],
+    what: str,
+    deadline: Deadline,
+    tell_more: Callable[[str, list[int]], str] | None,
+) -> str:
+    try:
+        return store.get("verdict", timeout=deadline.remaining()).decode()
+    except DistTimeoutError:
+        missing = [rank for rank in ranks if not store.check([f"rank/{rank}"])]
+        if not missing:
+            raise
+        few = ", ".join(map(str, missing[:32])) + (" ..." if len(missing) > 32 else "")
+        text = f"{what}: rank{'s' * (len(missing) > 1)} {few} of {len(ranks)} {_LATE} {deadline.timeout_s:g} s"
+        text = text if tell_more is None else tell_more(text, missing)
+        return store.compare_set("verdict", "", text).decode()
+
+
+def _differences(what: str, theirs: dict[str, Any], mine: dict[str, Any]) -> str | None:
+    differ = [
+        f"{key} is {theirs['config'].get(key)!r} for {_name(theirs)} but {mine['config'].get(key)!r} for {_name(mine)}"
+        for key in sorted({*theirs["config"], *mine["config"]})
+        if theirs["config"].get(key) != mine["config"].get(key)
+    ]
+    return f"{what}: the ranks disagree: {'; '.join(differ)}" if differ else None
+
+
+def _duplicate(what: str, theirs: dict[str, Any], mine: dict[str, Any]) -> str | None:
+    if theirs == mine:
+        return None
+    return f"{what}: two processes claim rank {mine['rank']}: {_name(theirs)} and {_name(mine)}"
+
+
+def _name(card: dict[str, Any]) -> str:
+    return f"rank {card['rank']} (host {card['host']}, pid {card['pid']})"

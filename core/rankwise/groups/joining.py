@@ -1,0 +1,119 @@
+"""Where the ranks of a world meet: the store, this process's rank, and the number of ranks."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+import warnings
+from typing import NamedTuple
+
+from rankwise.backends.backend import BackendConfig
+from rankwise.backends.contract import Runtime
+from rankwise.backends.registry import registry
+from rankwise.basics.deadline import Deadline
+from rankwise.errors import DistNetworkError, DistStoreError
+from rankwise.groups.world import World
+from rankwise.meeting.rendezvous import rendezvous
+from rankwise.store import HashStore, PrefixStore, Store
+
+__all__ = ["Place", "join"]
+
+
+class Place(NamedTuple):
+    """What a process knows once it has found the others' meeting place."""
+
+    store: Store | None
+    rank: int
+    size: int
+
+
+def join(
+    world: World,
+    config: BackendConfig,
+    init_method: str | None,
+    world_size: int,
+    rank: int,
+    store: Store | None,
+    deadline: Deadline,
+) -> Place:
+    """Find the meeting place from the arguments of `init_process_group`; a store made here is owned by `world`."""
+    runtime = _runtime(config, rank, world_size)
+    if runtime is not None:
+        rank, world_size = runtime.rank, runtime.size
+        if store is None and init_method is None:
+            if runtime.store is not None:
+                runtime.store.set_timeout(deadline.remaining())
+            return Place(runtime.store, rank, world_size)
+    if store is not None:
+        _check_given(rank, world_size)
+        return Place(PrefixStore(f"life-{_life(world, store)}", store), rank, world_size)
+    if world_size == 1 and rank in (0, -1) and init_method is None and "MASTER_ADDR" not in os.environ:
+        return Place(HashStore(), 0, 1)
+    return _meet_at(world, init_method or "env://", rank, world_size, deadline)
+
+
+def _runtime(config: BackendConfig, rank: int, world_size: int) -> Runtime | None:
+    for name in config.backends():
+        ask = registry.get(name).runtime
+        if ask is None:
+            continue
+        runtime = ask()
+        if rank not in (-1, runtime.rank) or world_size not in (-1, runtime.size):
+            warnings.warn(
+                f"{name} says that this is rank {runtime.rank} of {runtime.size}; the arguments rank={rank} and "
+                f"world_size={world_size} are ignored",
+                stacklevel=4,
+            )
+        return runtime
+    return None
+
+
+def _check_given(rank: int, world_size: int) -> None:
+    if world_size < 1 or not 0 <= rank < world_size:
+        raise ValueError(
+            f"init_process_group: with a store, give rank and world_size (got rank={rank}, world_size={world_size})"
+        )
+
+
+def _meet_at(world: World, address: str, rank: int, world_size: int, deadline: Deadline) -> Place:
+    """Join the life of the default group that is beginning at an address, not the one that is ending there.
+
+    Ranks leave one after the other. One that comes back at once may find the store of the life it has just left,
+    which the last to leave has yet to close; it knows that life by its mark, and tries again.
+    """
+    pause_s = 0.002
+    while True:
+        try:
+            store, here, size = next(rendezvous(address, rank, world_size, timeout=deadline.remaining()))
+            life = _mark(store)
+            if life != world.left.get(address):
+                world.owned_store, world.joined = store, (address, life)
+                return Place(PrefixStore("world", store), here, size)
+            store.close()
+        except (DistNetworkError, DistStoreError):
+            if address not in world.left or deadline.expired():
+                raise
+        time.sleep(min(pause_s, deadline.remaining()))
+        pause_s = min(2 * pause_s, 0.1)
+
+
+def _life(world: World, store: Store) -> str:
+    """Return the mark of the life that is beginning in a store given by the program.
+
+    Whoever comes back first ends the life that it has left. Those that were late for that one hear its verdict still.
+    """
+    mark = store.compare_set("life", "", secrets.token_hex(8))
+    if mark in world.left_marks:
+        store.compare_set("life", mark, secrets.token_hex(8))
+        mark = store.get("life")
+    world.left_marks.add(mark)
+    return mark.decode()
+
+
+def _mark(store: Store) -> bytes:
+    try:
+        return store.compare_set("life", "", secrets.token_hex(8))
+    except BaseException:
+        store.close()
+        raise

@@ -1,0 +1,183 @@
+"""`ProcessGroup`: some ranks, and for each kind of device the communicator that serves them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rankwise.backends import capability
+from rankwise.backends.backend import BackendConfig
+from rankwise.backends.contract import Communicator
+from rankwise.backends.registry import registry
+from rankwise.basics.arrays import Array, device_of
+from rankwise.basics.deadline import Timeout, seconds
+from rankwise.basics.recording import Trail
+from rankwise.basics.reduce_op import ReduceOp
+from rankwise.errors import DistBackendError, DistError, GroupAbortedError
+
+if TYPE_CHECKING:
+    from rankwise.basics.work import Work
+    from rankwise.store import Store
+
+__all__ = ["NON_GROUP_MEMBER", "GroupLike", "ProcessGroup"]
+
+#: What a rank that is not in a group has in its place.
+NON_GROUP_MEMBER = -100
+
+
+class ProcessGroup:
+    """A group of ranks that this process belongs to. Made by `init_process_group`, `new_group` and their kin."""
+
+    def __init__(
+        self,
+        name: str,
+        ranks: tuple[int, ...],
+        global_rank: int,
+        config: BackendConfig,
+        communicators: dict[str, Communicator],
+        timeout_s: float,
+        store: Store | None,
+        trail: Trail,
+        description: str = "",
+    ) -> None:
+        self.name = name
+        self.ranks = ranks
+        self.global_rank = global_rank
+        self.config = config
+        self.timeout_s = timeout_s
+        self.store = store
+        #: What this rank has called on the group.
+        self.trail = trail
+        self.group_desc = description or name
+        #: Group rank of each global rank.
+        self.rank_of = {rank: index for index, rank in enumerate(ranks)}
+        #: For each thread with an open `coalescing` block on this group, the works of that block.
+        self.collected: dict[int, list[Work]] = {}
+        #: How many monitored barriers this rank has begun.
+        self.monitored = 0
+        self._rank = self.rank_of[global_rank]
+        self._communicators = communicators
+        self._lanes: dict[Any, Communicator] = {}
+        self._features: set[tuple[str, str]] = set()
+        for communicator in self.communicators():
+            communicator.on_failure = trail.fail
+
+    def __repr__(self) -> str:
+        return f"<ProcessGroup {self.group_desc!r}: rank {self._rank} of {self.size()}, {self.config}>"
+
+    def rank(self) -> int:
+        """Return this process's rank in the group."""
+        return self._rank
+
+    def size(self) -> int:
+        """Return the number of ranks in the group."""
+        return len(self.ranks)
+
+    @property
+    def group_name(self) -> str:
+        """The group's unique name, as torch spells it."""
+        return self.name
+
+    @property
+    def backend(self) -> str:
+        """The backend's name, or the composite that says which serves which device."""
+        return str(self.config)
+
+    @property
+    def timeout(self) -> timedelta:
+        """The default time-out of the group's operations."""
+        return timedelta(seconds=self.timeout_s)
+
+    def set_timeout(self, timeout: Timeout) -> None:
+        """Change the default time-out of the group's operations."""
+        self.timeout_s = seconds(timeout)
+
+    def get_group_store(self) -> Store | None:
+        """Return the store whose keys the members share."""
+        return self.store
+
+    def abort(self, reason: str = "by a call of abort()") -> None:
+        """Give the group up: pending and later operations raise `GroupAbortedError` on this rank.
+
+        The members are told by what they were waiting for; see `abort_process_group`.
+        """
+        error = GroupAbortedError(f"group {self.group_desc!r} was aborted on rank {self.global_rank} {reason}")
+        for communicator in self.communicators():
+            if communicator.watch is not None:
+                communicator.watch.announce(communicator.context, error)
+            communicator.give_up(error)
+
+    def lane(self, array: Array, op: str, reduce_op: ReduceOp | None = None) -> Communicator:
+        """Return the communicator for a call, or raise if the capability table refuses it.
+
+        This is on the path of every call: the answer is kept per operation, array type, dtype and reduce op.
+        """
+        key = (op, type(array), array.dtype, None if reduce_op is None else reduce_op.name)
+        communicator = self._lanes.get(key)
+        if communicator is None:
+            communicator = self._lanes[key] = self._open_lane(op, device_of(array), array.dtype, reduce_op)
+        if communicator.failure is not None:
+            raise communicator.failure.with_traceback(None)  # lest it grows with each call
+        return communicator
+
+    def any_lane(self, op: str, device: str | None = None) -> tuple[Communicator, str]:
+        """Return a communicator for an operation without an array, and its device: the CPU's if there is one."""
+        device = device or ("cpu" if "cpu" in self._communicators else next(iter(self._communicators), "cpu"))
+        communicator = self._open_lane(op, device, None, None)
+        if communicator.failure is not None:
+            raise communicator.failure.with_traceback(None)  # lest it grows with each call
+        return communicator, device
+
+    def require_feature(self, feature: str, device: str, op: str) -> None:
+        """Raise unless the backend for `device` has a feature that this call of `op` needs."""
+        if (feature, device) in self._features:
+            return
+        table = registry.get(self.config.device_backend_map[device]).capabilities
+        capability.require_feature(table, feature, device, op, registry.tables)
+        self._features.add((feature, device))
+
+    def communicators(self) -> list[Communicator]:
+        """Return the group's communicators, each once."""
+        return list({id(c): c for c in self._communicators.values()}.values())
+
+    def communicator_of(self, backend: str) -> Communicator | None:
+        """Return the communicator on the backend called `backend`, if the group has one."""
+        for device, name in self.config.device_backend_map.items():
+            if name == backend:
+                return self._communicators.get(device)
+        return None
+
+    def poison(self, error: DistError) -> None:
+        """Make every call raise `error`, touching nothing that a backend holds."""
+        for communicator in self.communicators():
+            communicator.failure = communicator.failure or error
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for what has been issued, then give everything back. The first error is raised after the rest."""
+        communicators, self._communicators = self.communicators(), {}
+        self._lanes.clear()
+        errors: list[DistError] = []
+        for communicator in communicators:
+            for step in (partial(communicator.drain, timeout_s), communicator.shutdown):
+                try:
+                    step()
+                except Exception as error:  # one backend's trouble must not keep the others open
+                    failure = error if isinstance(error, DistError) else DistBackendError(f"closing failed: {error!r}")
+                    communicator.fail(failure)
+                    errors.append(failure)
+        if errors:
+            raise errors[0]
+
+    def _open_lane(self, op: str, device: str, dtype: Any, reduce_op: ReduceOp | None) -> Communicator:
+        if not self._communicators:
+            raise ValueError(f"group {self.group_desc!r} has been destroyed")
+        if device not in self._communicators:
+            raise ValueError(f"{op}: group {self.group_desc!r} has no backend for {device} arrays ({self.config!r})")
+        table = registry.get(self.config.device_backend_map[device]).capabilities
+        capability.require(table, op, device, dtype, reduce_op, registry.tables)
+        return self._communicators[device]
+
+
+#: What calls take for a group: None is the default group, and `NON_GROUP_MEMBER` does nothing.
+GroupLike: TypeAlias = ProcessGroup | int | None

@@ -1,0 +1,95 @@
+"""Questions about groups."""
+
+from __future__ import annotations
+
+import os
+
+from rankwise.groups.process_group import NON_GROUP_MEMBER, GroupLike, ProcessGroup
+from rankwise.groups.world import current, resolve
+
+__all__ = [
+    "get_backend",
+    "get_backend_config",
+    "get_global_rank",
+    "get_group_rank",
+    "get_node_local_rank",
+    "get_pg_count",
+    "get_process_group_ranks",
+    "get_rank",
+    "get_world_size",
+]
+
+
+def get_rank(group: GroupLike = None) -> int:
+    """Return this process's rank in a group, or -1 if it is not a member."""
+    return -1 if group == NON_GROUP_MEMBER else _group(group, "get_rank").rank()
+
+
+def get_world_size(group: GroupLike = None) -> int:
+    """Return the number of ranks of a group, or -1 if this process is not a member."""
+    return -1 if group == NON_GROUP_MEMBER else _group(group, "get_world_size").size()
+
+
+def get_backend(group: ProcessGroup | None = None) -> str:
+    """Return the name of a group's backend, or the composite ("cpu:gloo,cuda:nccl") if there are several."""
+    return _group(group, "get_backend").backend
+
+
+def get_backend_config(group: ProcessGroup | None = None) -> str:
+    """Return which backend serves which kind of device, as "cpu:gloo,cuda:nccl"."""
+    return repr(_group(group, "get_backend_config").config)
+
+
+def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
+    """Return the rank in `group` of a global rank.
+
+    Raises:
+        ValueError: It is not in the group.
+    """
+    found = _group(group, "get_group_rank")
+    if global_rank not in found.rank_of:
+        raise ValueError(f"get_group_rank: rank {global_rank} is not in group {found.group_desc!r}")
+    return found.rank_of[global_rank]
+
+
+def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
+    """Return the global rank of a rank in `group`.
+
+    Raises:
+        ValueError: The group has no such rank.
+    """
+    found = _group(group, "get_global_rank")
+    if not 0 <= group_rank < found.size():
+        raise ValueError(f"get_global_rank: group {found.group_desc!r} of {found.size()} has no rank {group_rank}")
+    return found.ranks[group_rank]
+
+
+def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
+    """Return the global ranks of a group, in the order of their ranks in the group."""
+    return list(_group(group, "get_process_group_ranks").ranks)
+
+
+def get_node_local_rank(fallback_rank: int | None = None) -> int:
+    """Return this process's rank among those on its host, as the launcher has told in `LOCAL_RANK`.
+
+    Raises:
+        RuntimeError: It has not, and there is no `fallback_rank`.
+    """
+    text = os.environ.get("LOCAL_RANK")
+    if text is not None:
+        return int(text)
+    if fallback_rank is None:
+        raise RuntimeError("get_node_local_rank: LOCAL_RANK is not set; start by `rankwise run`, or give fallback_rank")
+    return int(fallback_rank)
+
+
+def get_pg_count() -> int:
+    """Return how many groups this process has now."""
+    return len(current().groups)
+
+
+def _group(group: GroupLike, op: str) -> ProcessGroup:
+    found = resolve(group, op)
+    if found is None:
+        raise ValueError(f"{op}: this process is not a member of the group")
+    return found

@@ -1,0 +1,58 @@
+"""The one translation between global ranks, which users give, and group ranks, which backends get."""
+
+from __future__ import annotations
+
+from rankwise.groups.process_group import ProcessGroup
+
+__all__ = ["group_rank", "members"]
+
+
+def group_rank(group: ProcessGroup, name: str, global_rank: int | None, in_group: int | None) -> int:
+    """Return the group rank of a peer given by exactly one of its two ranks.
+
+    Args:
+        group: The group.
+        name: The argument's name, "src" or "dst" (or "peer"), for messages.
+        global_rank: The peer's rank in the world.
+        in_group: The peer's rank in the group.
+
+    Raises:
+        ValueError: Both or neither are given, or the rank is not in the group.
+    """
+    if (global_rank is None) == (in_group is None):
+        raise ValueError(f"give exactly one of {name} (a global rank) and group_{name} (a rank in the group)")
+    if in_group is not None:
+        index = _integer(in_group, f"group_{name}")
+        if not 0 <= index < len(group.ranks):
+            raise ValueError(f"group_{name}={index} is not a rank of a group of {len(group.ranks)}")
+        return index
+    rank = group.rank_of.get(_integer(global_rank, name))
+    if rank is None:
+        raise ValueError(f"{name}={global_rank} is not in group {group.group_desc!r} of ranks {list(group.ranks)}")
+    return rank
+
+
+def members(ranks: object, world_size: int) -> tuple[int, ...]:
+    """Return the ranks of a group to be made, checked, in the order given.
+
+    Raises:
+        ValueError: There is none, one is given twice, or one is not in the world.
+    """
+    try:
+        listed = tuple(_integer(rank, "ranks") for rank in ranks)  # type: ignore[attr-defined]
+    except TypeError as error:
+        raise TypeError(f"ranks must be a sequence of integers, not {ranks!r}") from error
+    if not listed:
+        raise ValueError("a group needs at least one rank")
+    if len(set(listed)) != len(listed):
+        raise ValueError(f"ranks {list(listed)} holds a rank twice")
+    outside = [rank for rank in listed if not 0 <= rank < world_size]
+    if outside:
+        raise ValueError(f"ranks {outside} are not in a world of {world_size}")
+    return listed
+
+
+def _integer(rank: object, name: str) -> int:
+    if isinstance(rank, bool) or not hasattr(rank, "__index__"):
+        raise TypeError(f"{name} must be an integer rank, not {rank!r}")
+    return rank.__index__()  # type: ignore[no-any-return]

@@ -1,0 +1,289 @@
+"""Groups beside the default group: made, split, shrunk, given up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rankwise.backends.backend import BackendConfig
+from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.errors import ForkedProcessError
+from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, Plan, available, come_together, make_group
+from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
+from rankwise.groups.ranks import members
+from rankwise.groups.world import World, current, resolve
+from rankwise.store import PrefixStore
+
+__all__ = [
+    "SHRINK_ABORT",
+    "SHRINK_DEFAULT",
+    "abort_process_group",
+    "new_group",
+    "new_subgroups",
+    "new_subgroups_by_enumeration",
+    "shrink_group",
+    "split_group",
+]
+
+#: Leave the parent as it is while its survivors make the smaller group.
+SHRINK_DEFAULT = 0
+#: Abort what is pending on the parent first.
+SHRINK_ABORT = 1
+
+
+def new_group(
+    ranks: Sequence[int] | None = None,
+    timeout: Timeout | None = None,
+    backend: str | None = None,
+    pg_options: Any = None,
+    use_local_synchronization: bool = False,
+    group_desc: str | None = None,
+    device_id: Any = None,
+    sort_ranks: bool = True,
+) -> ProcessGroup | int:
+    """Make a group of some ranks of the world.
+
+    All ranks of the world must call this, members or not, and make their groups in the same order; with
+    `use_local_synchronization` only the members call.
+
+    Args:
+        ranks: Global ranks of the members; None for all.
+        timeout: Default time-out of the group's operations, and of this call; 30 minutes.
+        backend: A backend, which need not be the world's; None for the world's.
+        pg_options: Passed on to the backend.
+        use_local_synchronization: Only the members call.
+        group_desc: A name for messages.
+        device_id: The device that this rank uses.
+        sort_ranks: Number the members by their global rank; if false, in the order given.
+
+    Returns:
+        The group, or `GroupMember.NON_GROUP_MEMBER` on a rank that is not in it.
+
+    Raises:
+        ValueError: A rank is given twice or is not in the world, or there is no world.
+        RendezvousError: The members disagree about the group.
+    """
+    world, default = _world("new_group")
+    listed = members(default.ranks if ranks is None else ranks, default.size())
+    listed = tuple(sorted(listed)) if sort_ranks else listed
+    timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
+    config = default.config if backend is None else available(BackendConfig(backend))
+    # Last, when nothing can be wrong with this rank's arguments any more: all ranks must count alike.
+    name = _local_name(world, listed) if use_local_synchronization else _shared_name(world)
+    plan = _plan(world, default, name, listed, config, timeout_s, group_desc, pg_options)
+    plan.participants = listed if use_local_synchronization else default.ranks
+    if default.global_rank in listed:
+        return make_group(world, plan, Deadline(timeout_s))
+    if not use_local_synchronization:
+        come_together(world, plan, Deadline(timeout_s))
+        _note(world, name, len(listed))
+    return NON_GROUP_MEMBER
+
+
+def split_group(
+    parent_pg: ProcessGroup | None = None,
+    split_ranks: Sequence[Sequence[int]] | None = None,
+    timeout: Timeout | None = None,
+    pg_options: Any = None,
+    group_desc: str | None = None,
+    backend: str | None = None,
+) -> ProcessGroup | None:
+    """Cut a group into disjoint groups, and return the one that this rank is in, or None.
+
+    Args:
+        parent_pg: The group to cut; None is the default group. All its ranks must call.
+        split_ranks: For each new group its members, as ranks in the parent.
+        timeout: Default time-out of the new groups; None for the parent's.
+        pg_options: Passed on to the backend.
+        group_desc: A name for messages.
+        backend: A backend for the new groups; None for the parent's.
+
+    Raises:
+        ValueError: The new groups overlap, or name a rank that the parent does not have.
+    """
+    world, _ = _world("split_group")
+    parent = _group(parent_pg, "split_group")
+    if not split_ranks:
+        raise ValueError("split_group: split_ranks must list the ranks of each new group")
+    lists = [members(ranks, parent.size()) for ranks in split_ranks]
+    _disjoint("split_group", lists)
+    mine = next((ranks for ranks in lists if parent.rank() in ranks), None)
+    if mine is None:
+        return None
+    listed = tuple(parent.ranks[rank] for rank in mine)
+    timeout_s = parent.timeout_s if timeout is None else seconds(timeout)
+    config = parent.config if backend is None else available(BackendConfig(backend))
+    plan = _plan(world, parent, _local_name(world, listed), listed, config, timeout_s, group_desc, pg_options)
+    return make_group(world, plan, Deadline(timeout_s))
+
+
+def new_subgroups(
+    group_size: int | None = None,
+    group: ProcessGroup | None = None,
+    timeout: Timeout | None = None,
+    backend: str | None = None,
+    pg_options: Any = None,
+    group_desc: str | None = None,
+) -> tuple[ProcessGroup, list[ProcessGroup | int]]:
+    """Cut a group into subgroups of `group_size` neighbouring ranks.
+
+    Args:
+        group_size: Ranks of each subgroup; None for the ranks of this host, as `LOCAL_WORLD_SIZE` tells.
+        group: The group to cut; None is the default group.
+        timeout: As for `new_group`.
+        backend: As for `new_group`.
+        pg_options: As for `new_group`.
+        group_desc: As for `new_group`.
+
+    Returns:
+        This rank's subgroup, and all subgroups.
+
+    Raises:
+        ValueError: `group_size` does not divide the group's size.
+    """
+    whole = _group(group, "new_subgroups")
+    size = group_size if group_size is not None else _local_world_size()
+    if not 0 < size <= whole.size() or whole.size() % size:
+        raise ValueError(f"new_subgroups: a group of {whole.size()} cannot be cut into subgroups of {size}")
+    lists = [whole.ranks[i : i + size] for i in range(0, whole.size(), size)]
+    # Of a subgroup only its own ranks call.
+    local = whole is not _world("new_subgroups")[1]
+    made = [new_group(ranks, timeout, backend, pg_options, local, group_desc) for ranks in lists]
+    (mine,) = (group for group in made if isinstance(group, ProcessGroup))
+    return mine, made
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: Sequence[Sequence[int]],
+    timeout: Timeout | None = None,
+    backend: str | None = None,
+    pg_options: Any = None,
+    group_desc: str | None = None,
+) -> tuple[ProcessGroup | None, list[ProcessGroup | int]]:
+    """Make several disjoint groups.
+
+    Args:
+        ranks_per_subgroup_list: The global ranks of each.
+        timeout: As for `new_group`.
+        backend: As for `new_group`.
+        pg_options: As for `new_group`.
+        group_desc: As for `new_group`.
+
+    Returns:
+        This rank's group (None if it is in none), and all of them.
+
+    Raises:
+        ValueError: They overlap. Nothing has been made then.
+    """
+    _, default = _world("new_subgroups_by_enumeration")
+    lists = [members(ranks, default.size()) for ranks in ranks_per_subgroup_list]
+    _disjoint("new_subgroups_by_enumeration", lists)
+    made = [new_group(ranks, timeout, backend, pg_options, group_desc=group_desc) for ranks in lists]
+    mine = next((group for group in made if isinstance(group, ProcessGroup)), None)
+    return mine, made
+
+
+def shrink_group(
+    ranks_to_exclude: Sequence[int],
+    group: ProcessGroup | None = None,
+    shrink_flags: int = SHRINK_DEFAULT,
+    pg_options: Any = None,
+) -> ProcessGroup:
+    """Make a group of the survivors of another; the excluded ranks do not call.
+
+    Args:
+        ranks_to_exclude: Global ranks that are gone, or to be left out.
+        group: The group to shrink; None is the default group.
+        shrink_flags: `SHRINK_ABORT` aborts what is pending on `group` first.
+        pg_options: Passed on to the backend.
+
+    Raises:
+        ValueError: Nobody is excluded, everybody is, this rank is, or one is not in the group.
+        UnsupportedOperationError: The backend cannot.
+    """
+    world, _ = _world("shrink_group")
+    parent = _group(group, "shrink_group")
+    gone = members(ranks_to_exclude, 1 + max(parent.ranks))
+    strangers = [rank for rank in gone if rank not in parent.rank_of]
+    if strangers:
+        raise ValueError(f"shrink_group: ranks {strangers} are not in group {parent.group_desc!r}")
+    if parent.global_rank in gone:
+        raise ValueError(f"shrink_group: rank {parent.global_rank} excludes itself; only survivors call")
+    for device in parent.config.device_backend_map:
+        parent.require_feature("shrink", device, "shrink_group")
+    if shrink_flags & SHRINK_ABORT:
+        parent.abort("by shrink_group")
+    listed = tuple(rank for rank in parent.ranks if rank not in gone)
+    name = _local_name(world, listed)
+    return make_group(
+        world,
+        _plan(world, parent, name, listed, parent.config, parent.timeout_s, None, pg_options),
+        Deadline(parent.timeout_s),
+    )
+
+
+def abort_process_group(group: ProcessGroup | None = None) -> None:
+    """Give a group up, from any thread: what is pending on it, here and at its peers, ends with an error."""
+    _group(group, "abort_process_group").abort("by abort_process_group")
+
+
+def _world(op: str) -> tuple[World, ProcessGroup]:
+    world = current()
+    if world.forked:
+        raise ForkedProcessError(f"{op}: this process was forked from the one that called init_process_group")
+    return world, _group(None, op)
+
+
+def _group(group: ProcessGroup | None, op: str) -> ProcessGroup:
+    found = resolve(group, op)
+    if found is None:
+        raise ValueError(f"{op}: this rank is not a member of the group")
+    return found
+
+
+def _plan(
+    world: World,
+    parent: ProcessGroup,
+    name: str,
+    ranks: tuple[int, ...],
+    config: BackendConfig,
+    timeout_s: float,
+    description: str | None,
+    options: Any,
+) -> Plan:
+    store = None if world.store is None else PrefixStore(name, world.store)
+    return Plan(name, ranks, parent.global_rank, config, timeout_s, store, description or "", options)
+
+
+def _shared_name(world: World) -> str:
+    world.groups_made += 1
+    return f"group-{world.groups_made}"
+
+
+def _local_name(world: World, ranks: tuple[int, ...]) -> str:
+    """Name a group that only its members count: by who they are, in any order, and how often they have made one."""
+    who = tuple(sorted(ranks))
+    count = world.local_groups_made[who] = world.local_groups_made.get(who, 0) + 1
+    return f"group-of-{'-'.join(map(str, who))}-{count}"
+
+
+def _note(world: World, name: str, size: int) -> None:
+    """Remember a group of others, so that the store they meet in is kept open for them."""
+    if world.store is not None:
+        world.stay_for.append((PrefixStore("made", PrefixStore(name, world.store)), "told", size))
+
+
+def _disjoint(op: str, lists: list[tuple[int, ...]]) -> None:
+    listed = [rank for ranks in lists for rank in ranks]
+    twice = sorted({rank for rank in listed if listed.count(rank) > 1})
+    if twice:
+        raise ValueError(f"{op}: ranks {twice} are in more than one group")
+
+
+def _local_world_size() -> int:
+    import os
+
+    text = os.environ.get("LOCAL_WORLD_SIZE")
+    if text is None:
+        raise ValueError("new_subgroups: give group_size; LOCAL_WORLD_SIZE, its default, is not set")
+    return int(text)

@@ -1,0 +1,106 @@
+"""All process-wide state, in one object: which groups there are.
+
+A context may have a world of its own, as each rank of `rankwise.testing.local_world` has. Nothing else in the core
+is global but the registry of backends.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from rankwise.basics.recording import FlightRecorder
+from rankwise.errors import ForkedProcessError
+from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
+from rankwise.store import Store
+
+__all__ = ["World", "current", "resolve", "use"]
+
+
+@dataclass
+class World:
+    """The groups of one rank."""
+
+    default: ProcessGroup | None = None
+    #: All live groups by name, the default group first.
+    groups: dict[str, ProcessGroup] = field(default_factory=dict)
+    #: The store of the job, under the prefix of this life of the default group.
+    store: Store | None = None
+    #: What to close with the default group: a store that `init_process_group` made.
+    owned_store: Store | None = None
+    #: How many groups were ever made in this life; all ranks count alike.
+    groups_made: int = 0
+    #: For each set of ranks, how many groups were made by its members alone.
+    local_groups_made: dict[tuple[int, ...], int] = field(default_factory=dict)
+    #: Counters and what they must reach before the host of the store may leave: all members have made a group, or all
+    #: have heard why not.
+    stay_for: list[tuple[Store, str, int]] = field(default_factory=list)
+    #: For each rendezvous address, the life that this process has left there, lest it joins it again.
+    left: dict[str, bytes] = field(default_factory=dict)
+    #: Where this life was joined: an address and the mark of the life.
+    joined: tuple[str, bytes] | None = None
+    #: The marks of all lives that were joined in stores given by the program; none is joined twice.
+    left_marks: set[bytes] = field(default_factory=set)
+    #: What this rank has called last.
+    recorder: FlightRecorder = field(default_factory=FlightRecorder)
+    #: What sees who lives, and has all ranks raise the same error; None where nobody else is there.
+    watcher: Any = None
+    #: This is the copy of a world in a forked child: nothing in it may be used or closed.
+    forked: bool = False
+
+    def reset(self) -> None:
+        """Go back to the state before `init_process_group`, but for the memory of the lives that were left."""
+        left = self.left
+        if self.joined is not None:
+            left[self.joined[0]] = self.joined[1]
+        self.recorder.clear()
+        self.__init__(left=left, left_marks=self.left_marks)  # type: ignore[misc]
+
+
+_current: ContextVar[World] = ContextVar("rankwise_world", default=World())  # noqa: B039 - it is the process's
+
+#: Returns the world of this context: the process's, unless `use` has set another.
+current = _current.get
+
+
+def use(world: World) -> Any:
+    """Make `world` the one of this context, and return a token for `ContextVar.reset`."""
+    return _current.set(world)
+
+
+def resolve(group: Any, op: str) -> ProcessGroup | None:
+    """Return the group that a call means; None, with a warning, for a non-member.
+
+    Raises:
+        ValueError: There is no default group.
+        TypeError: `group` is no group.
+    """
+    if group is None:
+        group = _current.get().default
+        if group is None:
+            raise ValueError(f"{op}: the default process group is not there; call init_process_group first")
+        return group  # type: ignore[no-any-return]
+    if isinstance(group, ProcessGroup):
+        return group
+    if group == NON_GROUP_MEMBER:
+        warnings.warn(f"{op} does nothing on this rank, which is not a member of the group", stacklevel=3)
+        return None
+    raise TypeError(f"{op}: group must be a ProcessGroup or None, not {group!r}")
+
+
+def _after_fork() -> None:
+    """Make the child's copies of the parent's groups refuse to work: their sockets and threads are the parent's."""
+    world = _current.get()
+    world.forked = True
+    error = ForkedProcessError(
+        "this process was forked from one that had called init_process_group; groups do not survive a fork. "
+        "Call init_process_group in the child, or start it by spawn"
+    )
+    for group in world.groups.values():
+        group.poison(error)
+
+
+os.register_at_fork(after_in_child=_after_fork)
