@@ -17,7 +17,7 @@ import rankwise as dist
 from rankwise.backends.contract import Context
 from rankwise.basics.deadline import Deadline
 from rankwise.groups.world import current
-from rankwise_gloo_tcp import board
+from rankwise_gloo_tcp.board import board
 
 CALLS, ROUNDS = 60, 300
 

@@ -15,8 +15,8 @@ from programs import _descriptors, begin, end
 
 import rankwise as dist
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise_gloo_tcp import peer_memory
-from rankwise_gloo_tcp.pipe import _TAIL
+from rankwise_gloo_tcp.machine import peer_memory
+from rankwise_gloo_tcp.transport.pipe import _TAIL
 
 #: Every byte of a message can be told: a slice of this that begins at a number of the message's own.
 _PATTERN = (np.arange(6 << 20) % 251).astype(np.uint8)

@@ -14,11 +14,11 @@ import pytest
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 
 from rankwise.errors import ProtocolError
-from rankwise_gloo_tcp.connection import Incoming
-from rankwise_gloo_tcp.engine import Engine
-from rankwise_gloo_tcp.links import Setting
-from rankwise_gloo_tcp.pipe import Pipe, Sleep, ring_nbytes
-from rankwise_gloo_tcp.wire import COUNTED, Header, Kind
+from rankwise_gloo_tcp.engine.engine import Engine
+from rankwise_gloo_tcp.engine.links import Setting
+from rankwise_gloo_tcp.protocol.frames import COUNTED, Header, Kind
+from rankwise_gloo_tcp.transport.connection import Incoming
+from rankwise_gloo_tcp.transport.pipe import Pipe, Sleep, ring_nbytes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared memory needs Linux")
 

@@ -14,13 +14,14 @@ from rankwise.errors import (
     DistError,
     PeerDiedError,
 )
-from rankwise_gloo_tcp import agreement, sparse, staging
-from rankwise_gloo_tcp.board import Board
-from rankwise_gloo_tcp.call import Errand, Messages
-from rankwise_gloo_tcp.engine import Engine
-from rankwise_gloo_tcp.network import NetworkCommunicator
-from rankwise_gloo_tcp.prepared import Prepared
-from rankwise_gloo_tcp.wire import notice, read_notice
+from rankwise_gloo_tcp.board import agreement
+from rankwise_gloo_tcp.board.board import Board
+from rankwise_gloo_tcp.board.call import Errand, Messages
+from rankwise_gloo_tcp.board.prepared import Prepared
+from rankwise_gloo_tcp.collectives import sparse, staging
+from rankwise_gloo_tcp.collectives.between_hosts import NetworkCommunicator
+from rankwise_gloo_tcp.engine.engine import Engine
+from rankwise_gloo_tcp.protocol.frames import notice, read_notice
 
 __all__ = ["GlooCommunicator"]
 

@@ -33,7 +33,7 @@ _NOT_STAGED = "only broadcast and all_reduce go by way of the host; copy with .g
 
 
 def _has_device() -> bool:
-    from rankwise_gloo_tcp.staging import has_device
+    from rankwise_gloo_tcp.collectives.staging import has_device
 
     return has_device()
 
@@ -50,7 +50,7 @@ _CUDA = Device(
 
 
 def _create(context: Context) -> Communicator:
-    from rankwise_gloo_tcp.creation import create
+    from rankwise_gloo_tcp.setup.creation import create
 
     return create(context)
 

@@ -1,0 +1,106 @@
+"""`Request`: one message that is being sent or received; the work that callers wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from rankwise.backends import FutureWork, Timeout, Work, seconds
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.engine.receiving import Receiving
+
+__all__ = ["Request"]
+
+
+class Request(FutureWork):
+    """A send or a receive. Whoever waits for it moves all messages of its engine forward meanwhile.
+
+    Attributes:
+        buffer: The caller's memory.
+        peer: The other's group rank; None for a receive from anyone.
+        streamed: Whether a long message goes through a pipe although its memory may be read.
+        nbytes: Bytes of the message that a receive of a collective has got.
+        done: Whether it has ended. Set last.
+    """
+
+    def __init__(self, engine: Receiving, buffer: memoryview, peer: int | None, tag: int) -> None:
+        # A `Future` costs more than a small message: it is made when somebody asks for it.
+        self.engine, self.buffer, self.peer, self.tag = engine, buffer, peer, tag
+        self.done = False
+        self.watched = False
+        self.nbytes = 0
+        self.streamed = False
+        self.error: BaseException | None = None
+        self._source: int | None = None
+        self._promise: Future[Any] | None = None
+
+    def end(self, error: BaseException | None = None, source: int | None = None) -> None:
+        """End the request; the first ending counts. The caller holds the engine's lock."""
+        if self.done:
+            return
+        self.error, self._source = error, source
+        self.done = True
+        self.engine.ended(self)
+
+    def succeed(self, result: Any = None, source: int | None = None) -> None:
+        with self.engine.lock:
+            self.end(None, source)
+        self.engine.settle()
+
+    def fail(self, error: BaseException) -> None:
+        with self.engine.lock:
+            self.end(error)
+        self.engine.settle()
+
+    def wait(self, timeout: Timeout | None = None) -> bool:
+        """Move messages until this one has ended."""
+        if not self.done:
+            self.engine.drive(self, self.engine.timeout_s if timeout is None else seconds(timeout))
+        if self.error is not None:
+            raise self.error
+        return True
+
+    def is_completed(self) -> bool:
+        return self.done
+
+    def is_success(self) -> bool:
+        return self.done and self.error is None
+
+    def exception(self) -> BaseException | None:
+        return self.error
+
+    def result(self) -> Any:
+        self.wait()
+        return None
+
+    def get_future(self) -> Future[Any]:
+        with self.engine.lock:
+            if self._promise is None:
+                self._promise = Future()
+                if self.done:
+                    self.engine.settled.append(self)
+        self.engine.settle()
+        return self._promise
+
+    def add_done_callback(self, callback: Callable[[Work], object]) -> None:
+        self.get_future().add_done_callback(lambda _: callback(self))
+
+    def settle(self) -> None:
+        """Tell the future, if there is one. Nobody holds the engine's lock: callbacks may do anything."""
+        promise = self._promise
+        if promise is None or promise.done():
+            return
+        if self.error is None:
+            promise.set_result(None)
+        else:
+            promise.set_exception(self.error)
+
+    def has_promise(self) -> bool:
+        """Tell whether somebody has asked for a future."""
+        return self._promise is not None
+
+    def cancel(self) -> bool:
+        """Withdraw a receive that no message has met yet."""
+        return self.engine.withdraw(self)
