@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rankwise.backends import FutureWork, Timeout, Work, seconds
 
-if TYPE_CHECKING:
-    from rankwise_gloo_tcp.engine.receiving import Receiving
+__all__ = ["Owner", "Request"]
 
-__all__ = ["Request"]
+
+class Owner(Protocol):
+    """What a request asks of its engine."""
+
+    lock: threading.Lock
+    timeout_s: float
+
+    def drive(self, request: Request, timeout_s: float) -> None:
+        """Move messages until a request has ended."""
+
+    def ended(self, request: Request) -> None:
+        """Note that a request has ended; the lock is held."""
+
+    def promised(self, request: Request) -> None:
+        """Note that the future of a request that has ended is to be told; the lock is held."""
+
+    def settle(self) -> None:
+        """Do what must be done without the lock."""
+
+    def withdraw(self, request: Request) -> bool:
+        """Take back a receive that no message has met."""
 
 
 class Request(FutureWork):
@@ -20,14 +40,15 @@ class Request(FutureWork):
     Attributes:
         buffer: The caller's memory.
         peer: The other's group rank; None for a receive from anyone.
+        dtype: The mark of its dtype; 0 where any will do.
         streamed: Whether a long message goes through a pipe although its memory may be read.
-        nbytes: Bytes of the message that a receive of a collective has got.
+        nbytes: Bytes of the message that a receive has got.
         done: Whether it has ended. Set last.
     """
 
-    def __init__(self, engine: Receiving, buffer: memoryview, peer: int | None, tag: int) -> None:
+    def __init__(self, engine: Owner, buffer: memoryview, peer: int | None, tag: int, dtype: int = 0) -> None:
         # A `Future` costs more than a small message: it is made when somebody asks for it.
-        self.engine, self.buffer, self.peer, self.tag = engine, buffer, peer, tag
+        self.engine, self.buffer, self.peer, self.tag, self.dtype = engine, buffer, peer, tag, dtype
         self.done = False
         self.watched = False
         self.nbytes = 0
@@ -80,7 +101,7 @@ class Request(FutureWork):
             if self._promise is None:
                 self._promise = Future()
                 if self.done:
-                    self.engine.settled.append(self)
+                    self.engine.promised(self)
         self.engine.settle()
         return self._promise
 
