@@ -15,6 +15,7 @@ from rankwise.backends.capability import FEATURES
 from rankwise.backends.contract import BackendSpec
 from rankwise.backends.registry import registry
 from rankwise.errors import BackendNotFoundError, PluginError
+from rankwise.testing.suite.arrays import why_not
 from rankwise.testing.suite.measuring import REDUCING, CellName, Measurements
 from rankwise.testing.suite.place import register_from
 from rankwise.testing.suite.report import write_report
@@ -53,6 +54,21 @@ class Kit:
             return f"backend {self.spec.name!r} declares no {name} of float32 on {self.device}"
         reason = self.spec.capabilities.cell(name, self.device).reason
         return f"backend {self.spec.name!r} declares no {name} on {self.device}" + (f": {reason}" if reason else "")
+
+
+    def require(self, dtype: str, *ops: str, reduce: str | None = None) -> None:
+        """Skip the test unless the table offers operations on a dtype, of which arrays can be made here."""
+        if reason := why_not(dtype, self.device):
+            pytest.skip(reason)
+        for op in ops:
+            if not self.measurements.declares(op, reduce if op in REDUCING else None, dtype):
+                what = f"{op}({reduce})" if op in REDUCING else op
+                pytest.skip(f"backend {self.spec.name!r} declares no {what} of {dtype} on {self.device}")
+
+    def on_host_only(self, why: str) -> None:
+        """Skip the test on any other device."""
+        if self.device != "cpu":
+            pytest.skip(why)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
