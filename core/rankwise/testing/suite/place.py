@@ -50,7 +50,6 @@ class Meeting:
             place["init_method"] = self.where
         dist.init_process_group(self.backend, timeout=self.timeout_s, **place)
 
-
     def aside(self) -> Store | None:
         """Return a store that outlives the group, by which its ranks can tell each other how far they are."""
         if self.where is None:

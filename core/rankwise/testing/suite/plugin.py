@@ -55,7 +55,6 @@ class Kit:
         reason = self.spec.capabilities.cell(name, self.device).reason
         return f"backend {self.spec.name!r} declares no {name} on {self.device}" + (f": {reason}" if reason else "")
 
-
     def require(self, dtype: str, *ops: str, reduce: str | None = None) -> None:
         """Skip the test unless the table offers operations on a dtype, of which arrays can be made here."""
         if reason := why_not(dtype, self.device):

@@ -93,7 +93,12 @@ def test_a_sum_of_negative_zeros_and_infinities(kit: Kit, op: str, dtype: str) -
 
 def sum_of_zeros(op: str, name: str) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
-    kinds = [[-0.0] * size, [np.inf] + [1.0] * (size - 1), [np.inf, -np.inf] + [0.0] * (size - 2), [np.nan] + [1.0] * (size - 1)]
+    kinds = [
+        [-0.0] * size,
+        [np.inf] + [1.0] * (size - 1),
+        [np.inf, -np.inf] + [0.0] * (size - 2),
+        [np.nan] + [1.0] * (size - 1),
+    ]
     arrays = [np.array([kind[r] for kind in kinds] * 50, name) for r in range(size)]
     got, want = reduced(op, "SUM", arrays[rank]), expected("SUM", arrays)
     compare(op, "SUM", got, want)
