@@ -33,8 +33,12 @@ OPS: dict[str, tuple[str, ...]] = {
 }
 _UFUNCS = {
     **dict.fromkeys(("SUM", "AVG", "PREMUL_SUM"), np.add),
-    **{"PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum},
-    **{"BAND": np.bitwise_and, "BOR": np.bitwise_or, "BXOR": np.bitwise_xor},
+    "PRODUCT": np.multiply,
+    "MIN": np.minimum,
+    "MAX": np.maximum,
+    "BAND": np.bitwise_and,
+    "BOR": np.bitwise_or,
+    "BXOR": np.bitwise_xor,
 }
 _SHIFTS = 509
 _SPREAD = 0x9E3779B97F4A7C15

@@ -42,6 +42,8 @@ class Ranks(ABC):
         self.backend, self.device, self.module = backend, device, module
         #: How many runs had to be given up, as their ranks did not return whatever their time-outs were.
         self.stood_still = 0
+        #: The sizes of the worlds in which something has run to its end.
+        self.sizes: set[int] = set()
 
     @property
     def run_s(self) -> float:
@@ -49,11 +51,12 @@ class Ranks(ABC):
         return _SHORT_RUN_S if self.stood_still else _RUN_S
 
     @contextmanager
-    def bounded(self) -> Iterator[None]:
-        """Count a run that takes all the time it may."""
+    def noted(self, size: int) -> Iterator[None]:
+        """Note the size of a world in which something runs to its end, or else whether that took all of its time."""
         deadline = Deadline(self.run_s)
         try:
             yield
+            self.sizes.add(size)
         except BaseException:
             self.stood_still += deadline.expired()
             raise
@@ -138,7 +141,7 @@ class ThreadRanks(Ranks):
             return world.run(function, *args)
 
         world.run_s = self.run_s
-        with self.bounded():
+        with self.noted(world.size):
             return copy_context().run(program)
 
 
@@ -197,7 +200,7 @@ class ProcessRanks(Ranks):
         meeting = Meeting(self.full_name, size, where)
         place = Place(self.module, self.device, meeting, life, (life, *self._life.values()))
         try:
-            with self.bounded():
+            with self.noted(size):
                 return self._pools[number].run(runner, place, *args, timeout=self.run_s, size=size, doomed=doomed)
         except BaseException:
             self.renew()
