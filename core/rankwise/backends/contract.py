@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -119,6 +119,8 @@ class BackendSpec:
         availability: Tells whether it can run here.
         runtime: Tells rank and size where the backend's own runtime knows them; None where a rendezvous is needed.
         launch: The command line that starts `{size}` processes under that runtime, for the conformance kit.
+        variants: Ways in which it can do its work, such as its transports, by name, each with the variables of the
+            environment that choose it; `{rank}` in a value stands for the rank. The conformance kit proves each.
     """
 
     name: str
@@ -128,6 +130,7 @@ class BackendSpec:
     availability: Callable[[], Availability] = _always
     runtime: Callable[[], Runtime] | None = None
     launch: tuple[str, ...] = field(default=())
+    variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class Watch(Protocol):

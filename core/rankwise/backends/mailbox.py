@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rankwise.backends.misfits import too_long
+import numpy as np
+
+from rankwise.backends.misfits import too_long, wrong_dtype
 from rankwise.basics.arrays import Array, as_bytes
+from rankwise.basics.dtypes import RAW, dtype_mark, dtype_text, known_dtype
 from rankwise.basics.work import FutureWork, Work
 from rankwise.errors import DistError
 
 __all__ = ["Mailbox"]
 
 Payload = bytes | bytearray | memoryview
+#: A message's dtype, or what came of it by `dtype_mark`.
+Dtype = np.dtype[Any] | int
 
 
 class _Message(NamedTuple):
@@ -24,12 +29,14 @@ class _Message(NamedTuple):
     tag: int
     payload: Payload
     on_end: Callable[[DistError | None], object]
+    dtype: Dtype | None
 
 
 class _Receive(FutureWork):
-    def __init__(self, box: Mailbox, buffer: memoryview, src: int | None, tag: int) -> None:
+    def __init__(self, box: Mailbox, array: Array, src: int | None, tag: int) -> None:
         super().__init__()
-        self.box, self.buffer, self.src, self.tag = box, buffer, src, tag
+        self.box, self.buffer, self.src, self.tag = box, as_bytes(array), src, tag
+        self.dtype = array.dtype
 
     def cancel(self) -> bool:
         """Withdraw the receive if no message has met it."""
@@ -55,7 +62,7 @@ class Mailbox:
 
     def receive(self, array: Array, src: int | None, tag: int) -> Work:
         """Begin to receive into `array` from `src`, or from anyone if None."""
-        receive = _Receive(self, as_bytes(array), src, tag)
+        receive = _Receive(self, array, src, tag)
         with self._lock:
             failure = self._failure or (None if src is None else self._lost.get(src))
             message = next((m for m in self._messages if _fits(m, receive)), None)
@@ -70,7 +77,12 @@ class Mailbox:
         return receive
 
     def deliver(
-        self, src: int, tag: int, payload: Payload, on_end: Callable[[DistError | None], object] = bool
+        self,
+        src: int,
+        tag: int,
+        payload: Payload,
+        on_end: Callable[[DistError | None], object] = bool,
+        dtype: Dtype | None = None,
     ) -> None:
         """Give a message that has come from `src` to the receive that waits for it, or keep it until one does.
 
@@ -78,9 +90,10 @@ class Mailbox:
             src: The sender's group rank.
             tag: The tag.
             payload: The bytes; they must not change before `on_end`.
-            on_end: Called when the message has been received, with the error if it did not fit.
+            on_end: Called when the message has been received, with the error if it was too long.
+            dtype: Its dtype, or the mark of that where only marks travel; None where the transport cannot tell.
         """
-        message = _Message(src, tag, payload, on_end)
+        message = _Message(src, tag, payload, on_end, dtype)
         with self._lock:
             receive = next((r for r in self._receives if _fits(message, r)), None)
             failure = self._failure
@@ -120,17 +133,41 @@ class Mailbox:
         for message in dropped:
             message.on_end(error)
 
+    def keep(self, src: int) -> None:
+        """Copy what has come from `src` and was not received yet: its sender takes the memory back."""
+        with self._lock:
+            self._messages = [m._replace(payload=bytes(m.payload)) if m.src == src else m for m in self._messages]
+
     def _meet(self, message: _Message, receive: _Receive) -> None:
         have, room = len(message.payload), len(receive.buffer)
+        sender = self._names[message.src] if self._names else message.src
+        if not _same_dtype(message.dtype, receive.dtype):
+            # The message is gone, and its sender has done nothing wrong that it could know of.
+            receive.fail(wrong_dtype(_text(message.dtype), sender, message.tag, dtype_text(receive.dtype)))
+            message.on_end(None)
+            return
         if have > room:
-            name = self._names[message.src] if self._names else message.src
-            error = too_long(have, name, message.tag, room)
+            error = too_long(have, sender, message.tag, room)
             receive.fail(error)
             message.on_end(error)
             return
         receive.buffer[:have] = message.payload
         receive.succeed(source=message.src)
         message.on_end(None)
+
+
+def _same_dtype(have: Dtype | None, wanted: np.dtype[Any]) -> bool:
+    """Tell whether a message may be received into a dtype; whoever asks for bytes gets those of anything."""
+    if have is None or have is wanted:
+        return True
+    mark = dtype_mark(wanted)
+    return mark == RAW or mark == (have if isinstance(have, int) else dtype_mark(have))
+
+
+def _text(dtype: Dtype | None) -> str:
+    if isinstance(dtype, int):
+        return known_dtype(dtype) or f"another dtype (mark {dtype:#x})"
+    return "unknown" if dtype is None else dtype_text(dtype)
 
 
 def _fits(message: _Message, receive: _Receive) -> bool:

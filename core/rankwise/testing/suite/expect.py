@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +16,7 @@ from rankwise.basics.work import Work
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.testing.suite.arrays import device, on_device, same
 
-__all__ = ["begun", "error_of", "has_no_store", "numbers", "settled", "still_usable", "until"]
+__all__ = ["begun", "error_of", "has_no_store", "numbers", "settled", "still_usable", "together", "until"]
 
 E = TypeVar("E", bound=BaseException)
 
@@ -65,6 +67,28 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> 
         if deadline.expired():
             raise AssertionError(f"{what} did not come true within {timeout_s:g} s")
         time.sleep(0.001)
+
+
+def together(calls: Sequence[Callable[[], object]], timeout_s: float = 30.0) -> None:
+    """Make calls at the same time, each on a thread of its own, and raise what one of them has raised."""
+    errors: list[BaseException] = []
+
+    def run(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except BaseException as error:  # it is raised again below
+            errors.append(error)
+
+    threads = [threading.Thread(target=copy_context().run, args=(run, call), daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    deadline = Deadline(timeout_s)
+    for thread in threads:
+        thread.join(deadline.remaining())
+    if errors:
+        raise errors[0]
+    standing = sum(thread.is_alive() for thread in threads)
+    assert not standing, f"{standing} of {len(threads)} threads did not return within {timeout_s:g} s"
 
 
 def has_no_store() -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from itertools import count
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import rankwise as dist
 from rankwise.backends.contract import BackendSpec
 from rankwise.backends.registry import registry
+from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistError
 from rankwise.store import HashStore
 from rankwise.testing.harness import RankPool
@@ -22,12 +23,16 @@ from rankwise.testing.messages import FunctionName
 from rankwise.testing.suite.arrays import use_device
 from rankwise.testing.suite.place import TIMEOUT_S, Meeting, Place, in_world, outside
 
-__all__ = ["MAX_SIZE", "ProcessRanks", "Ranks", "ThreadRanks", "make_ranks"]
+__all__ = ["LARGE_SIZES", "MAX_SIZE", "ProcessRanks", "Ranks", "ThreadRanks", "make_ranks"]
 
-#: The largest world of the suite.
+#: The largest world of most tests.
 MAX_SIZE = 4
+#: Sizes of the worlds in which algorithms are chosen by the number of ranks: odd ones, on either side of eight.
+LARGE_SIZES = (5, 7, 9)
 
-_RUN_S = 120.0
+_RUN_S = 60.0
+#: What a run may take once another has stood still: the backend does not keep to its time-outs.
+_SHORT_RUN_S = TIMEOUT_S + 5.0
 
 
 class Ranks(ABC):
@@ -35,6 +40,26 @@ class Ranks(ABC):
 
     def __init__(self, backend: str, device: str, module: str | None) -> None:
         self.backend, self.device, self.module = backend, device, module
+        #: How many runs had to be given up, as their ranks did not return whatever their time-outs were.
+        self.stood_still = 0
+        #: The sizes of the worlds in which something has run to its end.
+        self.sizes: set[int] = set()
+
+    @property
+    def run_s(self) -> float:
+        """How long a run may take."""
+        return _SHORT_RUN_S if self.stood_still else _RUN_S
+
+    @contextmanager
+    def noted(self, size: int) -> Iterator[None]:
+        """Note the size of a world in which something runs to its end, or else whether that took all of its time."""
+        deadline = Deadline(self.run_s)
+        try:
+            yield
+            self.sizes.add(size)
+        except BaseException:
+            self.stood_still += deadline.expired()
+            raise
 
     @abstractmethod
     def run(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
@@ -76,12 +101,12 @@ class ThreadRanks(Ranks):
     def run(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
         __tracebackhide__ = True
         if size not in self._worlds:
-            self._worlds[size] = LocalWorld(size, self.full_name, TIMEOUT_S, _RUN_S)
+            self._worlds[size] = LocalWorld(size, self.full_name, TIMEOUT_S)
         return self._run(self._worlds[size], function, args)
 
     def run_alone(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
         __tracebackhide__ = True
-        world = LocalWorld(size, self.full_name, TIMEOUT_S, _RUN_S)
+        world = LocalWorld(size, self.full_name, TIMEOUT_S)
         try:
             return self._run(world, function, args)
         finally:
@@ -115,7 +140,9 @@ class ThreadRanks(Ranks):
             use_device(self.device)  # in a context of its own, which the threads inherit
             return world.run(function, *args)
 
-        return copy_context().run(program)
+        world.run_s = self.run_s
+        with self.noted(world.size):
+            return copy_context().run(program)
 
 
 class ProcessRanks(Ranks):
@@ -166,14 +193,15 @@ class ProcessRanks(Ranks):
     ) -> list[Any]:
         __tracebackhide__ = True
         # A world of a runtime is as large as the runtime has made it; others can take some of the processes.
-        number = size if self._has_runtime or self._launch else MAX_SIZE
+        number = size if self._has_runtime or self._launch else MAX_SIZE if size <= MAX_SIZE else LARGE_SIZES[-1]
         if number not in self._pools:
             self._pools[number] = RankPool(number, launch=self._launch, env=self._env)
         where = None if self._has_runtime else f"file://{self._directory.name}/{life}"
         meeting = Meeting(self.full_name, size, where)
         place = Place(self.module, self.device, meeting, life, (life, *self._life.values()))
         try:
-            return self._pools[number].run(runner, place, *args, timeout=_RUN_S, size=size, doomed=doomed)
+            with self.noted(size):
+                return self._pools[number].run(runner, place, *args, timeout=self.run_s, size=size, doomed=doomed)
         except BaseException:
             self.renew()
             raise
