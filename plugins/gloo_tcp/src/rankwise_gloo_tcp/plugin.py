@@ -24,7 +24,8 @@ __all__ = ["rankwise_backend"]
 _CPU = Device(
     native(*POINT_TO_POINT, *COLLECTIVES),
     native(
-        "async", "tags", "any_source", "short_messages", "uneven", "sparse", "timeout", "abort", "shrink", "mismatch"
+        *("async", "tags", "any_source", "short_messages", "message_dtypes", "uneven", "sparse"),
+        *("timeout", "abort", "shrink", "mismatch"),
     ),
 )
 

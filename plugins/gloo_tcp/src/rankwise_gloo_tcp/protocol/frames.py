@@ -14,7 +14,6 @@ __all__ = [
     "MAX_NOTICE_NBYTES",
     "READABLE",
     "UNWANTED",
-    "WRONG_DTYPE",
     "Header",
     "Kind",
     "check",
@@ -31,8 +30,9 @@ MAX_NOTICE_NBYTES = 4000
 
 #: Flag of an offer whose bytes the receiver may read from the sender's memory.
 READABLE = 1
-#: Flags of a refusal: the receive is of another dtype; nobody will receive the message. Else it was too long.
-WRONG_DTYPE, UNWANTED = 1, 2
+#: Flag of a refusal: the receive was of another dtype, or nobody will receive the message. Else it was too long, which
+#: is its sender's mistake too.
+UNWANTED = 1
 
 
 class Kind:
@@ -61,11 +61,11 @@ class Header(NamedTuple):
 
     Attributes:
         kind: One of `Kind`.
-        flags: `READABLE` of an offer, `WRONG_DTYPE` and `UNWANTED` of a refusal.
+        flags: `READABLE` of an offer, `UNWANTED` of a refusal.
         tag: The message's tag.
         length: Bytes of the message, or of the credit; for a refusal the room that the receive has.
         ident: The sender's number for an offered message.
-        dtype: The mark of the message's dtype, 0 if it does not matter; for a refusal that of the receive.
+        dtype: The mark of the message's dtype, 0 if it does not matter.
         address: Where an offered message lies in the sender's memory.
     """
 
@@ -106,7 +106,7 @@ def parse(data: bytes | bytearray | memoryview, offset: int = 0) -> Header:
 def check(header: Header) -> None:
     """Raise `ProtocolError` unless such a frame exists."""
     kind = header.kind
-    if not 1 <= kind <= _LAST or header.flags > 3 or (kind in _TEXTS and header.length > MAX_NOTICE_NBYTES):
+    if not 1 <= kind <= _LAST or header.flags > 1 or (kind in _TEXTS and header.length > MAX_NOTICE_NBYTES):
         raise ProtocolError(f"a frame of kind {kind}, flags {header.flags} and {header.length} bytes does not exist")
 
 

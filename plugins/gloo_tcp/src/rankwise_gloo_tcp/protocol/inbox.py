@@ -8,7 +8,7 @@ from rankwise.backends import too_long, wrong_dtype
 from rankwise.errors import DistBackendError, DistError, ProtocolError
 from rankwise_gloo_tcp.protocol.dtypes import Dtypes
 from rankwise_gloo_tcp.protocol.flow import Ledger
-from rankwise_gloo_tcp.protocol.frames import UNWANTED, WRONG_DTYPE, Header, Kind
+from rankwise_gloo_tcp.protocol.frames import UNWANTED, Header, Kind
 from rankwise_gloo_tcp.protocol.matching import Arrival, Matching
 from rankwise_gloo_tcp.protocol.parcel import Carrier, Incoming, Parcel, nothing
 
@@ -233,9 +233,8 @@ class Inbox:
 
     def _refuse(self, arrival: Arrival[Parcel], receive: Parcel) -> None:
         header = arrival.header
-        wrong = not self._dtypes.accepts(receive.dtype, header.dtype)
-        flags, room = WRONG_DTYPE * wrong, len(receive.buffer)
-        answer = Header(Kind.REFUSAL, flags, length=room, ident=header.ident, dtype=receive.dtype)
+        flags = 0 if self._dtypes.accepts(receive.dtype, header.dtype) else UNWANTED
+        answer = Header(Kind.REFUSAL, flags, length=len(receive.buffer), ident=header.ident)
         self._carrier.reply(arrival.source, answer)
 
     def _ask_for(self, arrival: Arrival[Parcel], receive: Parcel) -> None:

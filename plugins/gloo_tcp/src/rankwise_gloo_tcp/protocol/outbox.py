@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import count
 
-from rankwise.backends import MAX_TAG, too_long, wrong_dtype
+from rankwise.backends import MAX_TAG, too_long
 from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.protocol.dtypes import Dtypes
 from rankwise_gloo_tcp.protocol.flow import Window
-from rankwise_gloo_tcp.protocol.frames import READABLE, UNWANTED, WRONG_DTYPE, Header, Kind
+from rankwise_gloo_tcp.protocol.frames import READABLE, UNWANTED, Header, Kind
 from rankwise_gloo_tcp.protocol.parcel import Carrier, Parcel
 
 __all__ = ["Outbox"]
@@ -79,12 +79,10 @@ class Outbox:
         request = self._offered.get((source, header.ident))
         if request is None:
             return  # given up meanwhile
-        me, tag = self._names[self._rank], request.tag
         error: DistError | None = None
-        if header.flags & WRONG_DTYPE:
-            error = wrong_dtype(self._dtypes.name(request.dtype), me, tag, self._dtypes.name(header.dtype))
-        elif not header.flags & UNWANTED:
-            error = too_long(len(request.buffer), me, tag, header.length)
+        if not header.flags & UNWANTED:
+            me = self._names[self._rank]
+            error = too_long(len(request.buffer), me, request.tag, header.length)
         self._end(source, header, error)
 
     def credited(self, source: int, header: Header) -> None:
