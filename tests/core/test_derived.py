@@ -148,7 +148,8 @@ def test_every_algorithm_gives_what_numpy_gives(op, name, size, monkeypatch):
             CHECKS[op](size, np.dtype("i8"), counts_of(kind, size), layout)
 
 
-MOVING = [(op, name) for op in ("broadcast", "all_gather", "gather", "scatter", "all_to_all") for name in ALGORITHMS[op]]
+MOVES = ("broadcast", "all_gather", "gather", "scatter", "all_to_all")
+MOVING = [(op, name) for op in MOVES for name in ALGORITHMS[op]]
 
 
 @pytest.mark.parametrize("dtype", MOVED, ids=lambda dtype: np.dtype(dtype).str)
