@@ -24,7 +24,7 @@ from rankwise.watch.report import absentees, describe_absentees, sentence
 from rankwise.watch.verdict import Log, Verdict
 
 if TYPE_CHECKING:
-    from rankwise.backends.contract import Context
+    from rankwise.backends.contract import Communicator, Context
     from rankwise.groups.world import World
 
 __all__ = ["Watcher"]
@@ -35,6 +35,8 @@ _ASK_S = 0.03
 _ASK_FAILED_S = 0.5
 #: A connection ends a little before its process does.
 _END_S = 0.1
+#: How long a collective may still take that was running when a member died: by then that may have done its part.
+_LAST_WORDS_S = 0.05
 #: What one request to the store may take.
 _STORE_S = 1.0
 #: How long the host of the store stays after a verdict, so that all can read it.
@@ -150,7 +152,7 @@ class Watcher(Background):
         if isinstance(error, PeerDiedError):
             cause = self._end_of(error.rank, _END_S)
             if cause is not None and self._has_died(error.rank, cause):
-                verdict = Verdict("", PeerDiedError(error.rank, error.host, cause))
+                verdict = Verdict("", PeerDiedError(error.rank, error.host, cause), is_certain=True)
                 if error.rank == self._host:
                     self._heard(verdict)
                     return verdict.error
@@ -160,16 +162,31 @@ class Watcher(Background):
             return verdict.error
 
     def _heard(self, verdict: Verdict) -> None:
-        """End all groups that a verdict is about."""
+        """End all groups that a verdict is about, or of those of a dead rank what needs it."""
         self._judged_at = monotonic()
         for group in list(self._world.groups.values()):
             if verdict.covers(group.name, group.ranks):
                 for communicator in group.communicators():
-                    communicator.give_up(verdict.error)
+                    self._end(communicator, verdict)
         if isinstance(verdict.error, PeerDiedError) and not verdict.group:
             self._dead.append(verdict.error)
             for meeting in self._meetings:
                 meeting.break_up(verdict.error)
+
+    def _end(self, communicator: Communicator, verdict: Verdict) -> None:
+        if verdict.is_certain and isinstance(verdict.error, PeerDiedError):
+            rank = communicator.context.global_ranks.index(verdict.error.rank)
+            if communicator.peer_died(rank, verdict.error):
+                return
+            if communicator.is_busy():
+                self.after(_LAST_WORDS_S, partial(self._give_up, communicator, verdict.error))
+                return
+        communicator.give_up(verdict.error)
+
+    def _give_up(self, communicator: Communicator, error: DistError) -> None:
+        """Give up a group of a dead rank, if it is still there."""
+        if any(communicator in group.communicators() for group in list(self._world.groups.values())):
+            communicator.give_up(error)
 
     def _ended(self, peer: int) -> None:
         """Hear that a process on this machine has ended."""
@@ -177,7 +194,7 @@ class Watcher(Background):
         concerned = any(peer in group.rank_of for group in list(self._world.groups.values())) or self._meetings
         if not concerned or not self._has_died(peer, cause):
             return
-        verdict = Verdict("", PeerDiedError(peer, self._processes.hosts[peer], cause))
+        verdict = Verdict("", PeerDiedError(peer, self._processes.hosts[peer], cause), is_certain=True)
         if peer == self._host:
             self._heard(verdict)
             return
