@@ -13,6 +13,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.contract import API_VERSION, Communicator, Context
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.system_errors import cause
 from rankwise.basics.version import __version__
 from rankwise.errors import (
     BackendUnavailableError,
@@ -161,7 +162,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     try:
         with _watched(world, plan.store and PrefixStore("made", plan.store), plan.ranks) as look:
             for name in plan.config.backends():
-                made[name] = registry.get(name).create(_context(world, plan, name, look))
+                made[name] = _create(name, _context(world, plan, name, look))
             _settle(world, plan, None, deadline)
     except BaseException as error:
         for communicator in made.values():
@@ -185,6 +186,16 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     )
     world.groups[plan.name] = group
     return group
+
+
+def _create(name: str, context: Context) -> Communicator:
+    """Have a backend make a communicator; what the system refuses it becomes an error that says why."""
+    try:
+        return registry.get(name).create(context)
+    except DistError:
+        raise
+    except OSError as error:
+        raise DistBackendError(f"group {context.name!r}: backend {name!r} cannot connect: {cause(error)}") from error
 
 
 def come_together(world: World, plan: Plan, deadline: Deadline) -> None:

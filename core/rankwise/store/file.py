@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Timeout
+from rankwise.basics.system_errors import cause
 from rankwise.errors import DistStoreError, DistTimeoutError
 from rankwise.network.secret import given_or_loaded
 from rankwise.store import operations
@@ -135,7 +136,7 @@ def _exclusively(lock: threading.Lock, journal: Journal, table: Table, limit_s: 
     except DistTimeoutError:  # it is an OSError too
         raise
     except OSError as error:
-        raise DistStoreError(f"FileStore: cannot use {journal.path}: {error.strerror}") from error
+        raise DistStoreError(f"FileStore: cannot use {journal.path}: {cause(error)}") from error
     finally:
         if journal.leaving:
             journal.leave(GRACE_S)

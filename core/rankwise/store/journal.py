@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping
 
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.system_errors import cause
 from rankwise.errors import DistStoreError, DistTimeoutError
 from rankwise.store.place import open_private
 from rankwise.store.records import HEADER_NBYTES, MAGIC, Header, Seal
@@ -72,7 +73,7 @@ class Journal:
             self.abandon()
             # A time-out of ours is an OSError too.
             if isinstance(error, OSError) and not isinstance(error, DistTimeoutError):
-                raise DistStoreError(f"FileStore: cannot use {path}: {error.strerror}") from error
+                raise DistStoreError(f"FileStore: cannot use {path}: {cause(error)}") from error
             raise
 
     # ------------------------------------------------------------------ one operation

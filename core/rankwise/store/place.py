@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -31,7 +32,7 @@ def open_private(path: str) -> int:
     """
     _check_folders(os.path.dirname(path))
     if os.path.islink(path):
-        raise DistStoreError(f"FileStore: {path} is a symbolic link, which is not followed; {_ADVICE}")
+        raise _refusal(f"FileStore: {path} is a symbolic link, which is not followed; {_ADVICE}")
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
     descriptor = os.open(path, flags, 0o600)
     try:
@@ -46,18 +47,18 @@ def _check_file(path: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise DistStoreError(f"FileStore: {path} is not a regular file")
     if status.st_uid != os.geteuid():
-        raise DistStoreError(
+        raise _refusal(
             f"FileStore: {path} belongs to user {status.st_uid}, not to this one ({os.geteuid()}); {_ADVICE}"
         )
     if status.st_mode & 0o077:
         # Taking the rights away now would not help: whoever has opened it keeps it open.
         mode = stat.S_IMODE(status.st_mode)
-        raise DistStoreError(
+        raise _refusal(
             f"FileStore: others may read or write {path} (mode {mode:03o}); remove it, and it is made "
             "anew with mode 600"
         )
     if status.st_nlink > 1:
-        raise DistStoreError(f"FileStore: {path} is a file that has another name too (a hard link); {_ADVICE}")
+        raise _refusal(f"FileStore: {path} is a file that has another name too (a hard link); {_ADVICE}")
 
 
 def _check_folders(folder: str) -> None:
@@ -71,12 +72,19 @@ def _check_folders(folder: str) -> None:
         status = os.lstat(folder)
         mode = status.st_mode
         if status.st_uid not in trusted:
-            raise DistStoreError(f"FileStore: the folder {folder} belongs to user {status.st_uid}; {_ADVICE}")
+            raise _refusal(f"FileStore: the folder {folder} belongs to user {status.st_uid}; {_ADVICE}")
         if mode & _OTHERS_MAY_WRITE and not mode & stat.S_ISVTX:
-            raise DistStoreError(
+            raise _refusal(
                 f"FileStore: others may write in the folder {folder} (mode {stat.S_IMODE(mode):03o}), and so put "
                 f"another file in the store's place; {_ADVICE}"
             )
         if folder == os.path.dirname(folder):
             return
         folder = os.path.dirname(folder)
+
+
+def _refusal(text: str) -> DistStoreError:
+    """Make an error that says by its cause that trying again will not help."""
+    error = DistStoreError(text)
+    error.__cause__ = PermissionError(errno.EACCES, "others could write or read it")
+    return error

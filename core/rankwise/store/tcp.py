@@ -169,10 +169,10 @@ class TCPStore(Store):
         with self._pool.connection(deadline) as connection:
             if wait_s is not None:
                 wait_s = min(wait_s, deadline.remaining())
-            _, status, value = connection.request(operation.__name__, wait_s, args, deadline)
-        if status == wire.STORE_ERROR:
-            raise DistStoreError(value)
-        return status, value
+            reply = connection.request(operation.__name__, wait_s, args, deadline)
+        if reply.status == wire.STORE_ERROR:
+            raise DistStoreError(reply.value)
+        return reply.status, reply.value
 
     def _check_open(self, operation: Callable[..., Any]) -> None:
         if self._pid != os.getpid():
