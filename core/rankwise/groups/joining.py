@@ -48,6 +48,7 @@ def join(
             return Place(runtime.store, rank, world_size)
     if store is not None:
         _check_given(rank, world_size)
+        world.lent_store = True
         return Place(PrefixStore(f"life-{_life(world, store)}", store), rank, world_size)
     if world_size == 1 and rank in (0, -1) and init_method is None and "MASTER_ADDR" not in os.environ:
         return Place(HashStore(), 0, 1)

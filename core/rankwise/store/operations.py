@@ -27,6 +27,7 @@ __all__ = [
     "check",
     "compare_set",
     "delete_key",
+    "delete_prefix",
     "get",
     "GIVE_UP",
     "LACKING",
@@ -143,6 +144,16 @@ def list_keys(store: Primitives, after: str) -> tuple[list[str], bool]:
         if room < 0 and index:
             return keys[:index], False
     return keys, True
+
+
+def delete_prefix(store: Primitives, prefix: str) -> int:
+    """Remove all that a name with this beginning stands for; return how many of the user's keys these were."""
+    count = 0
+    for key in store.scan():
+        reserved = key.startswith(RESERVED)
+        if (key.partition("/")[2] if reserved else key).startswith(prefix):
+            count += delete_key(store, key) and not reserved
+    return count
 
 
 # ---------------------------------------------------------------------- those that wait

@@ -268,6 +268,7 @@ _SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
         (_op.append, (_key, _value), _nothing),
         (_op.compare_set, (_key, _value, _value), _value),
         (_op.delete_key, (_key,), _boolean),
+        (_op.delete_prefix, (_key,), _number),
         (_op.check, (_keys,), _boolean),
         (_op.multi_set, (_keys, _values), _nothing),
         (_op.num_keys, (), _number),
