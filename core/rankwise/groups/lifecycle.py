@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -199,12 +200,12 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
 
 
 def _create(name: str, context: Context) -> Communicator:
-    """Have a backend make a communicator; what the system refuses it becomes an error that says why."""
+    """Have a backend make a communicator; a lack of descriptors becomes an error that says so."""
     try:
         return registry.get(name).create(context)
-    except DistError:
-        raise
     except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
         raise DistBackendError(f"group {context.name!r}: backend {name!r} cannot connect: {cause(error)}") from error
 
 
