@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import time
@@ -47,6 +48,7 @@ def join(
             return Place(runtime.store, rank, world_size)
     if store is not None:
         _check_given(rank, world_size)
+        world.lent_store = True
         return Place(PrefixStore(f"life-{_life(world, store)}", store), rank, world_size)
     if world_size == 1 and rank in (0, -1) and init_method is None and "MASTER_ADDR" not in os.environ:
         return Place(HashStore(), 0, 1)
@@ -91,11 +93,16 @@ def _meet_at(world: World, address: str, rank: int, world_size: int, deadline: D
                 world.owned_store, world.joined = store, (address, life)
                 return Place(PrefixStore("world", store), here, size)
             store.close()
-        except (DistNetworkError, DistStoreError):
-            if address not in world.left or deadline.expired():
+        except (DistNetworkError, DistStoreError) as error:
+            if address not in world.left or deadline.expired() or _is_refused_by_system(error):
                 raise
         time.sleep(min(pause_s, deadline.remaining()))
         pause_s = min(2 * pause_s, 0.1)
+
+
+def _is_refused_by_system(error: Exception) -> bool:
+    """Tell whether to try again is of no use; a port that is in use may be that of the life that is ending."""
+    return getattr(error.__cause__, "errno", None) not in (None, errno.EADDRINUSE)
 
 
 def _life(world: World, store: Store) -> str:

@@ -6,7 +6,6 @@ that stands still cannot keep an operation beyond its deadline.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -69,7 +68,7 @@ class Watcher(Background):
         #: Who serves the store that `init_process_group` has made; of others' stores nobody knows.
         self._host = 0 if hasattr(world.owned_store, "is_master") else None
         self._answered_at = monotonic()
-        bounded = _bounded(store, min(_STORE_S, self._limit_s / 2))
+        bounded = store.view(min(_STORE_S, self._limit_s / 2))
         self._cards = PrefixStore("meet", bounded)
         place = PrefixStore("watch", bounded)
         self._log = Log(place, self._rank, self._heard)
@@ -343,12 +342,3 @@ def _silence_s(store: Store) -> float:
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return float(getattr(store, "silence_s", 5.0))
-
-
-def _bounded(store: Store, limit_s: float) -> Store:
-    """Return another view of a store, whose requests do not wait for long."""
-    if isinstance(store, PrefixStore):
-        return PrefixStore(store.prefix, _bounded(store.underlying_store, limit_s))
-    view = copy.copy(store)
-    view.set_timeout(limit_s)
-    return view
