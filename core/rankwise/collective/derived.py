@@ -37,14 +37,11 @@ _PIECE_NBYTES = 8 << 20
 def broadcast(comm: PointToPoint, array: Array, root: int, deadline: Deadline) -> None:
     """Copy the root's array into everyone's.
 
-    Rounds: at most ceil(log2 p); with a ring of p-1 behind for large N. Scratch: none; N for an array of the root that
-    is read-only, as the ring also brings the root what it has.
+    Rounds: at most ceil(log2 p); with a ring of p-1 behind for large N. Scratch: none.
     """
     rounds = algorithm("broadcast", array.nbytes, comm.size)(comm.rank, comm.size, root)
-    is_writable = getattr(array.flags, "writeable", True)
-    source = _cut(array, comm.size)
-    target = source if is_writable else _cut(np.empty_like(array), comm.size)
-    Executor(comm, source, target, deadline).run(rounds)
+    blocks = _cut(array, comm.size)
+    Executor(comm, blocks, blocks, deadline).run(rounds)
 
 
 def all_reduce(comm: PointToPoint, array: Array, op: ReduceOp, deadline: Deadline) -> None:

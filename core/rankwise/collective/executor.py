@@ -85,7 +85,7 @@ class Executor:
         blocks = [self.source[b] for b in step.blocks]
         whole = _joined(blocks) if blocks else _EMPTY
         if whole is None:
-            whole = _copied(blocks)
+            whole = np.concatenate(blocks)
         if whole.size == 0 and self.source:
             return None
         return self.comm.isend(whole, step.to, self.tag)
@@ -132,16 +132,6 @@ def _named(comm: PointToPoint, peer: int) -> int:
     context: Any = getattr(comm, "context", None)
     name: int = peer if context is None else context.global_ranks[peer]
     return name
-
-
-def _copied(blocks: Sequence[Array]) -> Array:
-    """Return one array with the content of several, of their very dtype: `numpy.concatenate` makes it a native one."""
-    whole = np.empty_like(blocks[0], shape=(sum(block.size for block in blocks),))
-    begin = 0
-    for block in blocks:
-        whole[begin : begin + block.size] = block
-        begin += block.size
-    return whole
 
 
 def _joined(blocks: Sequence[Array]) -> Array | None:
