@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from uuid import uuid4
 
+from rankwise.backends.apart import ApartWork
 from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, derived, native
 from rankwise.backends.contract import API_VERSION, BackendSpec, Communicator, Context
 from rankwise.backends.mailbox import Mailbox
@@ -46,7 +47,7 @@ class LocalCommunicator(Communicator):
 
     def isend(self, array: Array, dst: int, tag: int) -> Work:
         """Offer the array's memory itself; the receiver copies it."""
-        work = FutureWork()
+        work = ApartWork()
         self._boxes[dst].deliver(self.rank, tag, as_bytes(array), _ending(work), array.dtype)
         return work
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
@@ -57,8 +57,9 @@ class Matching(Generic[R]):
         self._numbers = count()
         self._receives: dict[tuple[int, int | None], deque[tuple[int, R]]] = {}
         self._lines: dict[tuple[int, int], deque[int]] = {}
-        #: All messages of a tag by their numbers, the oldest first: whom a receive from anyone meets.
-        self._arrivals: dict[int, dict[int, Arrival[R]]] = {}
+        #: All messages of a tag by their numbers, the oldest first: whom a receive from anyone meets. Not plain dicts, in
+        #: which the first item is found slowly once many have been taken out.
+        self._arrivals: dict[int, OrderedDict[int, Arrival[R]]] = {}
 
     def post(self, receive: R) -> Arrival[R] | None:
         """Return the message that `receive` meets; without one, keep the receive."""
@@ -95,7 +96,7 @@ class Matching(Generic[R]):
         """Keep a message until a receive meets it."""
         number, tag = next(self._numbers), arrival.header.tag
         self._lines.setdefault((tag, arrival.source), deque()).append(number)
-        self._arrivals.setdefault(tag, {})[number] = arrival
+        self._arrivals.setdefault(tag, OrderedDict())[number] = arrival
 
     def withdraw(self, receive: R) -> bool:
         """Forget a receive; tell whether it was still waiting."""
@@ -142,7 +143,9 @@ class Matching(Generic[R]):
             del self._receives[key]
         return receive
 
-    def _remove(self, tag: int, source: int, line: deque[int], arrivals: dict[int, Arrival[R]]) -> Arrival[R]:
+    def _remove(
+        self, tag: int, source: int, line: deque[int], arrivals: OrderedDict[int, Arrival[R]]
+    ) -> Arrival[R]:
         arrival = arrivals.pop(line.popleft())
         self._tidy(tag, source)
         return arrival
