@@ -47,6 +47,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "tags": "messages between two ranks are told apart by tag",
         "any_source": "`recv(src=None)` takes from whoever sends first",
         "short_messages": "a message may be shorter than the buffer it is received into; a longer one is an error",
+        "message_dtypes": "a message received into another dtype is an error that names both; uint8 takes any",
         "uneven": "parts may differ in size",
         "sparse": "`all_reduce` sums sparse arrays of scipy",
         "timeout": "each call may have its own time-out, and ends at it",

@@ -118,6 +118,7 @@ class BackendSpec:
             context's store and must end by the context's time-out.
         availability: Tells whether it can run here.
         runtime: Tells rank and size where the backend's own runtime knows them; None where a rendezvous is needed.
+            It gets the seconds within which all processes must have begun that runtime.
         launch: The command line that starts `{size}` processes under that runtime, for the conformance kit.
     """
 
@@ -126,7 +127,7 @@ class BackendSpec:
     capabilities: Capabilities
     create: Callable[[Context], Communicator]
     availability: Callable[[], Availability] = _always
-    runtime: Callable[[], Runtime] | None = None
+    runtime: Callable[[float], Runtime] | None = None
     launch: tuple[str, ...] = field(default=())
 
 
