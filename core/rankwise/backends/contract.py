@@ -118,6 +118,7 @@ class BackendSpec:
             context's store and must end by the context's time-out.
         availability: Tells whether it can run here.
         runtime: Tells rank and size where the backend's own runtime knows them; None where a rendezvous is needed.
+            It gets the seconds within which all processes must have begun that runtime.
         launch: The command line that starts `{size}` processes under that runtime, for the conformance kit.
         variants: Ways in which it can do its work, such as its transports, by name, each with the variables of the
             environment that choose it; `{rank}` in a value stands for the rank. The conformance kit proves each.
@@ -128,7 +129,7 @@ class BackendSpec:
     capabilities: Capabilities
     create: Callable[[Context], Communicator]
     availability: Callable[[], Availability] = _always
-    runtime: Callable[[], Runtime] | None = None
+    runtime: Callable[[float], Runtime] | None = None
     launch: tuple[str, ...] = field(default=())
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 

@@ -39,7 +39,7 @@ def join(
     deadline: Deadline,
 ) -> Place:
     """Find the meeting place from the arguments of `init_process_group`; a store made here is owned by `world`."""
-    runtime = _runtime(config, rank, world_size)
+    runtime = _runtime(config, rank, world_size, deadline)
     if runtime is not None:
         rank, world_size = runtime.rank, runtime.size
         if store is None and init_method is None:
@@ -55,12 +55,12 @@ def join(
     return _meet_at(world, init_method or "env://", rank, world_size, deadline)
 
 
-def _runtime(config: BackendConfig, rank: int, world_size: int) -> Runtime | None:
+def _runtime(config: BackendConfig, rank: int, world_size: int, deadline: Deadline) -> Runtime | None:
     for name in config.backends():
         ask = registry.get(name).runtime
         if ask is None:
             continue
-        runtime = ask()
+        runtime = ask(deadline.remaining())
         if rank not in (-1, runtime.rank) or world_size not in (-1, runtime.size):
             warnings.warn(
                 f"{name} says that this is rank {runtime.rank} of {runtime.size}; the arguments rank={rank} and "

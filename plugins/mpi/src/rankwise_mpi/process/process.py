@@ -3,40 +3,67 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import weakref
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from rankwise.backends import Deadline
-from rankwise.errors import DistBackendError, DistTimeoutError, GroupAbortedError
-from rankwise_mpi import ulfm
-from rankwise_mpi.engine import Engine
-from rankwise_mpi.launchers import check_before_init, check_world
-from rankwise_mpi.leaving import leave_at_exit
-from rankwise_mpi.waiting import FIRST_LOOKS, LOOKS, SHARED_FIRST_LOOKS, SHARED_LOOKS, wait_until
+from rankwise.backends import Context, Deadline
+from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError
+from rankwise_mpi.library import ulfm
+from rankwise_mpi.library.launchers import check_world
+from rankwise_mpi.library.requests import Testable
+from rankwise_mpi.process.beginning import begin
+from rankwise_mpi.process.engine import Engine
+from rankwise_mpi.process.kept import Kept
+from rankwise_mpi.process.leaving import leave_at_exit
+from rankwise_mpi.process.waiting import FIRST_LOOKS, LOOKS, SHARED_FIRST_LOOKS, SHARED_LOOKS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mpi4py import MPI
 
-    from rankwise_mpi.group import MpiGroup
-    from rankwise_mpi.store import MpiStore
-    from rankwise_mpi.works import Testable
+__all__ = ["LiveGroup", "NoteBook", "Process", "process"]
 
-__all__ = ["Process", "process"]
-
-_LEVELS = {"single": 0, "funneled": 1, "serialized": 2, "multiple": 3}
 _HOST_BYTES = 256
+#: How long the other ranks may take to initialise MPI where no time-out is known.
+_INIT_S = 1800.0
+
+
+class LiveGroup(Protocol):
+    """A group of this process, as the process sees it."""
+
+    context: Context
+    size: int
+    failure: DistError | None
+
+    @property
+    def mpi(self) -> MPI.Intracomm:
+        """The communicator of MPI that its collectives run on."""
+
+    def let_go(self, error: DistError) -> None:
+        """End what is pending here, and call MPI no more."""
+
+
+class NoteBook(Protocol):
+    """A store in which ranks leave notes, without waiting."""
+
+    def post(self, key: str, value: bytes) -> None:
+        """Store a value some time soon."""
+
+    def look(self, keys: Sequence[str], timeout_s: float) -> list[bytes | None] | None:
+        """Return the values of several keys, None for those that are absent; None for all if nobody answers."""
 
 
 class Process:
-    """What all groups of this process have in common. Made by `process`."""
+    """What all groups of this process have in common. Made by `process`.
 
-    def __init__(self) -> None:
-        mpi, self.initialised_here = _initialise()
+    Args:
+        timeout_s: How long the other ranks may take to initialise MPI.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        mpi, self.initialised_here = begin(timeout_s)
         self._mpi = mpi
         self.library: str = mpi.Get_library_version()
         self.is_openmpi = "Open MPI" in self.library
@@ -51,11 +78,11 @@ class Process:
         self.size: int = mpi.COMM_WORLD.size
         check_world(self.size, self.library, os.environ)
         self.engine = Engine()
-        #: The store of the job, if there is one, and the prefix of this life of the default group in it.
-        self.store: MpiStore | None = None
+        #: Where the ranks leave notes, if there is such a place; and this life of the default group, which prefixes
+        #: them.
+        self.notes: NoteBook | None = None
         self.life = ""
-        self._kept: list[tuple[Testable | None, Any]] = []
-        self._keeping = threading.Lock()
+        self._kept = Kept()
         #: How often to look for the end of an operation before giving way to others, and before anything else.
         self.looks, self.first_looks = LOOKS, FIRST_LOOKS
         #: Whether there are more ranks on this host than cores.
@@ -65,7 +92,7 @@ class Process:
         self._near: frozenset[int] = frozenset()
         self._hosts: list[str] = []
         self._last_tasks: list[Callable[[], object]] = []
-        self._live: weakref.WeakSet[MpiGroup] = weakref.WeakSet()
+        self._live: weakref.WeakSet[LiveGroup] = weakref.WeakSet()
         # MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF: the moment to let go, whoever calls it.
         keyval = mpi.Comm.Create_keyval(delete_fn=lambda *_: self.let_go())
         mpi.COMM_SELF.Set_attr(keyval, self)
@@ -84,6 +111,8 @@ class Process:
                 if len(self._near) > (os.cpu_count() or 1):
                     self.shares_cores = True
                     self.looks, self.first_looks = SHARED_LOOKS, SHARED_FIRST_LOOKS
+                if len(self._near) < self._base.size:
+                    _agree_on_kernels(self._base)
                 if self.survives_deaths:
                     self._hosts = _exchange_hosts(self._base)
             return self._base
@@ -111,8 +140,7 @@ class Process:
 
     def keep(self, request: Testable | None, buffers: Any) -> None:
         """Keep what MPI may still read or write although nobody waits for it, until it has ended."""
-        with self._keeping:
-            self._kept = [pair for pair in [*self._kept, (request, buffers)] if not _has_ended(pair[0])]
+        self._kept.add(request, buffers)
 
     @property
     def kept(self) -> int:
@@ -124,11 +152,15 @@ class Process:
         mine = self.multiple or threading.get_ident() == self._thread
         return mine and not self._mpi.Is_finalized()
 
-    def watch(self, communicator: MpiGroup) -> None:
-        """Let a communicator know when MPI is finalised."""
-        self._live.add(communicator)
+    def enter(self, group: LiveGroup) -> None:
+        """Let a group know when MPI is finalised."""
+        self._live.add(group)
 
-    def find(self, ranks: Sequence[int]) -> MpiGroup | None:
+    def leave(self, group: LiveGroup) -> None:
+        """Forget a group that has been closed."""
+        self._live.discard(group)
+
+    def find(self, ranks: Sequence[int]) -> LiveGroup | None:
         """Return the best group to make one of `ranks` from: whole rather than failed, small rather than large."""
         around = [one for one in list(self._live) if set(ranks) <= set(one.context.global_ranks)]
         return min(around, key=lambda one: (one.failure is not None, one.size), default=None)
@@ -144,8 +176,8 @@ class Process:
             task()
         self.engine.stop()
         error = GroupAbortedError("MPI has been finalised; call destroy_process_group before that")
-        for communicator in list(self._live):
-            communicator.let_go(error)
+        for group in list(self._live):
+            group.let_go(error)
 
     def check_thread(self) -> None:
         """Raise if this thread must not call MPI at all."""
@@ -173,57 +205,23 @@ class Process:
             self._mpi.Finalize()
 
 
-@cache
-def process() -> Process:
+_process: list[Process] = []
+_making = threading.Lock()
+
+
+def process(timeout_s: float = _INIT_S) -> Process:
     """Return MPI in this process, initialising it if nobody has.
+
+    Args:
+        timeout_s: How long the other ranks may take to initialise MPI; the process is ended after that.
 
     Raises:
         DistBackendError: It cannot be used: finalised already, or started by another library's launcher.
     """
-    return Process()
-
-
-def _initialise() -> tuple[Any, bool]:
-    """Return `mpi4py.MPI` and whether MPI was initialised here."""
-    import mpi4py
-
-    if "mpi4py.MPI" not in sys.modules:
-        # Importing would initialise MPI, and finalise it at the very end of the process, without a question.
-        mpi4py.rc.initialize = False
-        mpi4py.rc.finalize = False
-    from mpi4py import MPI
-
-    if MPI.Is_finalized():
-        raise DistBackendError("MPI has been finalised in this process, and cannot be initialised again")
-    if MPI.Is_initialized():
-        return MPI, False
-    check_before_init(MPI.Get_library_version(), os.environ)
-    wanted = os.environ.get("RANKWISE_MPI_THREADS", "multiple").strip().lower()
-    if wanted not in _LEVELS:
-        raise ValueError(f"RANKWISE_MPI_THREADS is {wanted!r}, but must be one of {', '.join(_LEVELS)}")
-    asked = (MPI.THREAD_SINGLE, MPI.THREAD_FUNNELED, MPI.THREAD_SERIALIZED, MPI.THREAD_MULTIPLE)[_LEVELS[wanted]]
-    provided = MPI.Init_thread(asked)
-    if provided < asked:
-        import warnings
-
-        warnings.warn(
-            f"the MPI library grants thread level {provided} where {wanted} ({asked}) was asked for; asynchronous "
-            "operations make progress only in wait() and is_completed()",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-    return MPI, True
-
-
-def _has_ended(request: Testable | None) -> bool:
-    from mpi4py import MPI
-
-    if request is None:
-        return False
-    try:
-        return request.Test()
-    except MPI.Exception:
-        return True
+    with _making:
+        if not _process:
+            _process.append(Process(timeout_s))
+        return _process[0]
 
 
 def _ranks_on_this_host(comm: MPI.Intracomm) -> frozenset[int]:
@@ -235,6 +233,12 @@ def _ranks_on_this_host(comm: MPI.Intracomm) -> frozenset[int]:
     for one in (theirs, ours, near):
         one.Free()
     return frozenset(ranks)
+
+
+def _agree_on_kernels(comm: MPI.Intracomm) -> None:
+    from rankwise_mpi.library.reductions import KERNELS
+
+    KERNELS.agree(comm)
 
 
 def _exchange_hosts(comm: MPI.Intracomm) -> list[str]:

@@ -9,7 +9,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -17,12 +17,10 @@ from mpi4py import MPI
 
 from rankwise.errors import DistStoreError
 from rankwise.store import Store
-from rankwise_mpi import ulfm
-from rankwise_mpi.line import Line
-from rankwise_mpi.waiting import wait_until
-
-if TYPE_CHECKING:
-    from rankwise_mpi.process import Process
+from rankwise_mpi.library import ulfm
+from rankwise_mpi.process.line import Line
+from rankwise_mpi.process.process import Process
+from rankwise_mpi.process.waiting import wait_until
 
 __all__ = ["MpiStore"]
 

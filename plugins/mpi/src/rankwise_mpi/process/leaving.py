@@ -13,10 +13,9 @@ import os
 import sys
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from rankwise_mpi.process import Process
+from rankwise_mpi.process.engine import Engine
 
 __all__ = ["leave_at_exit"]
 
@@ -24,7 +23,21 @@ __all__ = ["leave_at_exit"]
 _FINALISE_S = 60.0
 
 
-def leave_at_exit(process: Process) -> None:
+class Leaver(Protocol):
+    """What there is to know of a process that leaves MPI."""
+
+    engine: Engine
+    initialised_here: bool
+
+    @property
+    def kept(self) -> int:
+        """How many requests nobody waits for any more, although they have not ended."""
+
+    def finalise(self) -> None:
+        """Finalise MPI if it was initialised here."""
+
+
+def leave_at_exit(process: Leaver) -> None:
     """Leave MPI when the interpreter ends."""
     leaving = _Leaving(process)
     # Handlers run last in, first out; the core's, which is registered later, gives the groups up before this one.
@@ -33,7 +46,7 @@ def leave_at_exit(process: Process) -> None:
 
 
 class _Leaving:
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Leaver) -> None:
         self._process = process
         self._pid = os.getpid()
         self._raised = False

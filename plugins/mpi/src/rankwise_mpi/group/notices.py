@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from rankwise_mpi.waiting import wait_until
-from rankwise_mpi.works import Requests
+from rankwise_mpi.library.requests import Requests
+from rankwise_mpi.process.waiting import wait_until
 
 __all__ = ["Notices"]
 

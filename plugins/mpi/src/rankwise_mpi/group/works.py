@@ -2,63 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import get_ident
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from mpi4py import MPI
 
-from rankwise.backends import Array, FutureWork, Timeout, Work, seconds
-from rankwise.errors import DistBackendError, DistError, DistTimeoutError
-from rankwise_mpi.counts import message
-from rankwise_mpi.layout import new_bytes
+from rankwise.backends import Array, FutureWork, Timeout, Work, seconds, too_long
+from rankwise.errors import DistError, DistTimeoutError
+from rankwise_mpi.group.endpoint import Endpoint
+from rankwise_mpi.library.counts import message, size_of
+from rankwise_mpi.library.layout import new_bytes
+from rankwise_mpi.library.requests import Testable
 
-if TYPE_CHECKING:
-    from rankwise_mpi.group import MpiGroup
-
-__all__ = ["Pending", "ReceiveWork", "Requests", "RequestWork", "Testable", "too_long"]
-
-
-class Testable(Protocol):
-    """A request of mpi4py, or several."""
-
-    def Test(self) -> bool:
-        """Make progress, and tell whether it has ended."""
-
-
-class Requests:
-    """Several requests that end together."""
-
-    def __init__(self, requests: Sequence[Testable]) -> None:
-        self._requests = list(requests)
-
-    def Test(self) -> bool:
-        """Make progress, and tell whether all have ended."""
-        self._requests = [request for request in self._requests if not request.Test()]
-        return not self._requests
+__all__ = ["Pending", "ReceiveWork", "RequestWork"]
 
 
 class Pending(FutureWork):
     """A work that makes progress whenever somebody looks at it: its owner, the progress thread, or who waits.
 
     Args:
-        owner: The communicator.
+        owner: This rank's end of the group.
         what: The operation, for messages.
         timeout_s: How long the operation may take from now.
     """
 
-    def __init__(self, owner: MpiGroup, what: str, timeout_s: float) -> None:
+    def __init__(self, owner: Endpoint, what: str, timeout_s: float) -> None:
         super().__init__()
         self._owner = owner
         self._what = what
         self._timeout_s = timeout_s
         self._number = 0
-        self._until = monotonic() + timeout_s
+        #: By when it must have ended.
+        self.until = monotonic() + timeout_s
         #: At most one entry: the thread that is looking. Unlike a lock, it can be told who that is.
         self._looker: dict[None, int] = {}
-        #: Whether anything is called when the work ends.
-        self.has_callbacks = False
 
     def advance(self) -> bool:
         """Make progress, and tell whether the operation has ended well; its error is raised."""
@@ -130,36 +109,31 @@ class Pending(FutureWork):
         if not self._owner.progresses:
             # Nobody would look again by himself: a callback that waits is better than one that never comes.
             self._owner.wait_until(self.poll, self._timeout_s + 1.0)
-        self.has_callbacks = True
         super().add_done_callback(callback)
 
     def _look(self) -> DistError | None:
         try:
             ended = self.advance()
         except MPI.Exception as error:
-            failed = self._owner.failed(self._what, error)
-            self._owner.fail(failed)
-            return failed
+            return self._owner.fatal(self._what, error)
         except DistError as error:
             return error
         if ended:
             self.end(None)
-        elif monotonic() >= self._until:
+        elif monotonic() >= self.until:
             return self._late()
         return None
 
     def _late(self) -> DistError:
         error = self._owner.late(self._what, self._timeout_s, self._number)
-        if not self.give_up():
-            self._owner.fail(error)
-        return error
+        return error if self.give_up() else self._owner.fail(error)
 
 
 class RequestWork(Pending):
     """A request of MPI.
 
     Args:
-        owner: The communicator.
+        owner: This rank's end of the group.
         what: The operation, for messages.
         timeout_s: How long it may take from now.
         request: The request.
@@ -170,7 +144,7 @@ class RequestWork(Pending):
 
     def __init__(
         self,
-        owner: MpiGroup,
+        owner: Endpoint,
         what: str,
         timeout_s: float,
         request: Testable,
@@ -187,6 +161,7 @@ class RequestWork(Pending):
     def advance(self) -> bool:
         """Test the request."""
         if not self._request.Test():
+            self._owner.look_after_receives()
             return False
         if self._finish is not None:
             self._finish()
@@ -194,7 +169,7 @@ class RequestWork(Pending):
 
     def give_up(self) -> bool:
         """Keep what MPI may still use: a collective, or a send, cannot be withdrawn."""
-        self._owner.abandon(self._request, self._buffers)
+        self._owner.keep(self._request, self._buffers)
         return False
 
 
@@ -203,37 +178,64 @@ class ReceiveWork(Pending):
 
     A receive that is posted beforehand does not tell the sender's size when that is too large, and a single-copy
     transport may write past the end of the buffer.
+
+    Args:
+        owner: This rank's end of the group.
+        array: Where the message goes.
+        src: From whom, or None for anyone.
+        tag: The message's tag.
+        finish: Called once when the message is there, with the sender, before the work ends; its error is the work's.
+        head_nbytes: How much of the array is not the user's, for messages.
     """
 
-    def __init__(self, owner: MpiGroup, array: Array, src: int | None, tag: int, timeout_s: float) -> None:
-        super().__init__(owner, f"irecv(tag={tag})", timeout_s)
+    def __init__(
+        self,
+        owner: Endpoint,
+        array: Array,
+        src: int | None,
+        tag: int,
+        finish: Callable[[int], object] | None = None,
+        head_nbytes: int = 0,
+    ) -> None:
+        super().__init__(owner, f"irecv(tag={tag})", owner.context.timeout_s)
         self.src = src
         self.tag = tag
         self._array = array
-        self._status = MPI.Status()
+        self._finish = finish
+        self._head_nbytes = head_nbytes
+        self._met_from = 0
         self._request: MPI.Request | None = None
+        self._misfit: BaseException | None = None
+
+    def meet(self, met: MPI.Message, status: MPI.Status) -> None:
+        """Begin to take the message; the work ends only when somebody looks at it, as its callbacks may call MPI."""
+        self._met_from, nbytes = status.Get_source(), size_of(status)
+        try:
+            if nbytes > self._array.nbytes:
+                self._misfit = refused(self._owner, met, status, self._array, self.tag, self._head_nbytes)
+            else:
+                self._request = met.Irecv(message(self._array, nbytes, self._owner.limit))
+        except MPI.Exception as error:
+            self._misfit = error
 
     def advance(self) -> bool:
-        """Look for the message; once it is met, receive it."""
-        if self._request is None:
-            met = self._owner.receives.match(self, self._status)
-            if met is None:
-                return False
-            nbytes = size_of(self._status)
-            if nbytes > self._array.nbytes:
-                raise too_long(self._owner, met, self._status, nbytes, self._array, self.tag)
-            self._request = met.Irecv(message(self._array, nbytes, self._owner.limit))
-        if not self._request.Test():
+        """Look for messages; once the own one is met, receive it."""
+        if self._request is None and self._misfit is None:
+            self._owner.look_after_receives(self.tag)
+        if self._misfit is not None:
+            raise self._misfit
+        if self._request is None or not self._request.Test():
             return False
-        self._source = self._status.Get_source()
+        self._source = self._met_from
+        if self._finish is not None:
+            self._finish(self._met_from)
         return True
 
     def give_up(self) -> bool:
         """Withdraw the receive if it has not met a message."""
-        if self._request is None:
-            self._owner.receives.withdraw(self)
+        if self._owner.receives.withdraw(self):
             return True
-        self._owner.abandon(self._request, self._array)
+        self._owner.keep(self._request, self._array)
         return False
 
     def cancel(self) -> bool:
@@ -244,21 +246,13 @@ class ReceiveWork(Pending):
         return withdrawn
 
 
-def size_of(status: MPI.Status) -> int:
-    """Return the number of bytes of a message that was met."""
-    nbytes = status.Get_count(MPI.BYTE)
-    # A count of 32 bits is undefined for a larger message; the elements have 64.
-    return nbytes if nbytes >= 0 else status.Get_elements(MPI.BYTE)
-
-
-def too_long(
-    owner: MpiGroup, met: MPI.Message, status: MPI.Status, nbytes: int, array: Array, tag: int
-) -> DistBackendError:
+def refused(
+    owner: Endpoint, met: MPI.Message, status: MPI.Status, array: Array, tag: int, head_nbytes: int = 0
+) -> DistError:
     """Take a message that does not fit out of the way, and return the error that names both sizes."""
-    source = status.Get_source()
-    met.Recv(message(new_bytes(array, nbytes), nbytes, owner.limit))
-    sender = owner.context.global_ranks[source]
-    return DistBackendError(
-        f"{owner.where('recv')}: a message of {nbytes} bytes from rank {sender} (tag {tag}) met a receive of "
-        f"{array.nbytes} bytes"
-    )
+    nbytes = size_of(status)
+    scratch = new_bytes(array, nbytes)
+    # Not waited for: a large message comes only when its sender is in a call of MPI.
+    owner.keep(met.Irecv(message(scratch, nbytes, owner.limit)), scratch)
+    sender = owner.context.global_ranks[status.Get_source()]
+    return too_long(nbytes - head_nbytes, sender, tag, array.nbytes - head_nbytes)

@@ -6,17 +6,20 @@ from functools import cache
 
 from rankwise.backends import Runtime
 from rankwise.store import PrefixStore, Store
-from rankwise_mpi.process import Process, process
+from rankwise_mpi.process.process import Process, process
 
 __all__ = ["runtime"]
 
 
-def runtime() -> Runtime:
+def runtime(timeout_s: float) -> Runtime:
     """Initialise MPI if nobody has, and return rank, size and a store for one life of the default group.
 
     Below MPI_THREAD_MULTIPLE there is no thread that could serve a store, and so there is none.
+
+    Args:
+        timeout_s: How long the other ranks may take to initialise MPI.
     """
-    here = process()
+    here = process(timeout_s)
     if here.size == 1 or not here.multiple:
         return Runtime(here.rank, here.size, None)
     return Runtime(here.rank, here.size, _lives(here).next())
@@ -26,10 +29,10 @@ class _Lives:
     """The stores of the lives of the default group, one after the other; all ranks count alike."""
 
     def __init__(self, here: Process) -> None:
-        from rankwise_mpi.store import MpiStore
+        from rankwise_mpi.process.store import MpiStore
 
         self._here = here
-        self._store = here.store = MpiStore(here)
+        self._store = here.notes = MpiStore(here)
         self._count = 0
 
     def next(self) -> Store:

@@ -1,40 +1,41 @@
-"""`Gate`: where the ranks of a group on one host meet before a blocking call of MPI, which knows no deadline.
+"""`Gate`: where the ranks of a group on one host meet before a collective, and compare their calls.
 
-Each rank has a cell in a page of memory that all share: the number of the last call that it has come to, and whether it
-is about to give up. Who finds all others there goes on to the call. A rank whose time is over must not leave when
-the others are going on at this very moment; so it says that it wavers, lets that become visible, and looks once more:
-if all have come by now it goes on with them, if not it is gone for good. Who meets a waverer waits for its decision.
+MPI's blocking calls know no deadline, and do not tell when the ranks disagree: some ranks get an error or garbage,
+others wait for ever. So the ranks meet first. Each has a cell in a page of memory that all share: the number of the
+last call that it has come to, a word that stands for this call, and whether it is about to give up. Who finds all
+others there with the same word goes on to the call. A rank whose time is over must not leave when the others are going
+on at this very moment; so it says that it wavers, lets that become visible, and looks once more: if all have come by
+now it goes on with them, if not it is gone for good. Who meets a waverer waits for its decision.
+
+A rank may come to the next call while others still look at its word for this one, so that there are two places for
+words, used in turn. Whoever is beyond a call to which all have come has found all words alike, and need not be
+compared with.
 
 A rank that calls asynchronously cannot wait, and makes a nonblocking call, which MPI does not match with a blocking
 one. It notes the first and the last of such calls in its cell as it passes by; who comes to one of them makes the
-nonblocking call too. It may overwrite the note once it has met all others again: by then they have read it.
-
-On several hosts a nonblocking reduction stands in, which costs a microsecond or two more.
+nonblocking call too, without comparing. It may overwrite the note once it has met all others again: by then they have
+read it.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
 import platform
-import secrets
-import struct
 from time import sleep
+from typing import Any
 
-import numpy as np
 from mpi4py import MPI
 
 from rankwise.backends import Deadline
-from rankwise.errors import DistTimeoutError
-from rankwise_mpi.waiting import wait_until
+from rankwise_mpi.collectives.marks import WORD_MASK, CallMark
+from rankwise_mpi.collectives.shared_page import MARK_NBYTES, open_page
 
 __all__ = ["Gate", "open_gate"]
 
-#: A cell is a cache line of 8 words, of which four are used; in front of the cells is a line for all.
+#: A cell is a cache line of 8 words; in front of the cells is a line for all.
 _WORDS, _WORD_NBYTES = 8, 8
-_CAME, _STATE, _FIRST, _LAST = range(4)
-_MARK_NBYTES = 16
-_HEED = _MARK_NBYTES // _WORD_NBYTES
+_CAME, _STATE, _FIRST, _LAST, _CALLS, _BALANCES = 0, 1, 2, 3, (4, 5), (6, 7)
+_HEED = MARK_NBYTES // _WORD_NBYTES
 #: How many looks there are to one that keeps MPI going, once a rank has not found the others at once.
 _LOOKS_PER_PROBE = 4
 #: What memory one rank writes the others must see in that order, which these processors promise.
@@ -61,26 +62,35 @@ class Gate:
         # Not zero once any rank has wavered or passed by: mostly one look tells that all is as it should be.
         self._heed = words[_HEED : _HEED + 1]
         cells = words[_WORDS:]
-        self._came, self._states, self._firsts, self._lasts = (
-            cells[word::_WORDS] for word in (_CAME, _STATE, _FIRST, _LAST)
-        )
+
+        def column(word: int) -> Any:
+            return cells[word::_WORDS]
+
+        self._came, self._states, self._firsts, self._lasts = map(column, (_CAME, _STATE, _FIRST, _LAST))
+        self._calls = column(_CALLS[0]), column(_CALLS[1])
+        self._balances = column(_BALANCES[0]), column(_BALANCES[1])
         self._rank = rank
         self._comm = comm
         self._looks = 0
         self._stop: BaseException | None = None
         others = tuple(other for other in range(len(self._came)) if other != rank)
-        #: What `come` looks at, for who cannot afford to call it: the numbers, the word to heed, this rank's place and
-        #: those of the others among the numbers, and the looks.
-        self.view = self._came, self._heed, rank, others, range(first_looks)
+        #: What `come` looks at, for who cannot afford to call it: the numbers, the words of even and of odd calls, the
+        #: word to heed, this rank's place and those of the others among the numbers, and the looks.
+        self.view = self._came, self._calls, self._heed, rank, others, range(first_looks)
 
-    def come(self, number: int) -> bool:
-        """Come to a call; tell whether all are there to make a blocking one, so that this rank may go on.
+    def come(self, number: int, mark: CallMark) -> bool:
+        """Come to a call; tell whether all are there to make the same, so that this rank may go on.
 
         Args:
             number: Which of the group's calls it is; all ranks count alike.
+            mark: What stands for the call.
         """
-        came, heed, mine, others, looks = self.view
+        came, calls, heed, mine, others, looks = self.view
+        words, word = calls[number & 1], mark.word
         try:
+            if mark.paired:
+                self._balances[number & 1][mine] = mark.balance
+            words[mine] = word
             came[mine] = number
             for other in others:  # one after the other, as who has come stays there
                 for _ in looks:
@@ -88,7 +98,9 @@ class Gate:
                         break
                 else:
                     return False
-            return not heed[0] or self.settled
+                if words[other] != word and came[other] == number:
+                    return False
+            return (not heed[0] or self.settled) and (not mark.paired or self.agreed(mark))
         except BaseException as stop:
             self.interrupted(stop)
             return False
@@ -102,8 +114,18 @@ class Gate:
 
     @property
     def settled(self) -> bool:
-        """Whether all who have come are about to make a blocking call, although there was something to heed."""
+        """Whether all who have come wait for each other, although there was something to heed."""
         return not any(self._states) and self.alike
+
+    def agreed(self, mark: CallMark) -> bool:
+        """Tell whether all ranks, which have come and wait for each other, make the same call."""
+        number = self._came[self._rank]
+        words, balances = self._calls[number & 1], self._balances[number & 1]
+        same = all(word == mark.word for word in words)
+        if same and (not mark.paired or sum(balances) & WORD_MASK == 0):
+            return True
+        # Who is beyond has found all alike, and may have overwritten its word since.
+        return any(came > number for came in self._came)
 
     def pass_by(self, first: int, last: int) -> None:
         """Note that this rank makes some calls asynchronously."""
@@ -154,7 +176,7 @@ class Gate:
 
     def close(self) -> None:
         """Give the memory back."""
-        for words in (self._heed, self._came, self._states, self._firsts, self._lasts):
+        for words in (self._heed, self._came, self._states, self._firsts, self._lasts, *self._calls, *self._balances):
             words.release()
         self._page.close()
 
@@ -174,54 +196,5 @@ def open_gate(comm: MPI.Intracomm, deadline: Deadline, first_looks: int) -> Gate
     """
     if platform.machine() not in _ORDERED:
         return None
-    nbytes = _WORDS * _WORD_NBYTES * (comm.size + 1)
-    held = _new_page(nbytes) if comm.rank == 0 else -1
-    try:
-        place = np.frombuffer(_place_of(held), np.uint8).copy()
-        _finish(comm.Ibcast(place, 0), deadline)
-        page = _map(place.tobytes(), nbytes)
-        agreed = np.array([page is not None], np.uint8)
-        _finish(comm.Iallreduce(MPI.IN_PLACE, agreed, MPI.MIN), deadline)
-    finally:
-        if held >= 0:
-            os.close(held)
-    return Gate(page, comm.rank, comm, first_looks) if page is not None and agreed[0] else None
-
-
-def _new_page(nbytes: int) -> int:
-    """Return a descriptor of new memory that has no name and vanishes with the last process that holds it."""
-    try:
-        held = os.memfd_create("rankwise mpi gate", os.MFD_CLOEXEC)
-    except (AttributeError, OSError):
-        return -1
-    os.ftruncate(held, nbytes)
-    os.pwrite(held, secrets.token_bytes(_MARK_NBYTES), 0)
-    return held
-
-
-def _place_of(held: int) -> bytes:
-    """Return process, descriptor and mark."""
-    mark = os.pread(held, _MARK_NBYTES, 0) if held >= 0 else bytes(_MARK_NBYTES)
-    return struct.pack("=qq", os.getpid(), held) + mark
-
-
-def _map(place: bytes, nbytes: int) -> mmap.mmap | None:
-    """Return the memory at a place, or None if it cannot be reached from here, as from another container."""
-    process, held = struct.unpack_from("=qq", place)
-    try:
-        found = os.open(f"/proc/{process}/fd/{held}", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        if os.pread(found, _MARK_NBYTES, 0) != place[-_MARK_NBYTES:]:
-            return None  # another process has that number here
-        return mmap.mmap(found, nbytes)
-    except (OSError, ValueError):
-        return None
-    finally:
-        os.close(found)
-
-
-def _finish(request: MPI.Request, deadline: Deadline) -> None:
-    if not wait_until(request.Test, deadline.remaining(), lambda: None):
-        raise DistTimeoutError("not all members have come to open the group's gate")
+    page = open_page(comm, _WORDS * _WORD_NBYTES * (comm.size + 1), deadline)
+    return Gate(page, comm.rank, comm, first_looks) if page is not None else None

@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from mpi4py import MPI
 
 from rankwise.errors import DistStoreError
-from rankwise_mpi.waiting import wait_until
-
-if TYPE_CHECKING:
-    from rankwise_mpi.process import Process
+from rankwise_mpi.process.process import Process
+from rankwise_mpi.process.waiting import wait_until
 
 __all__ = ["Line"]
 
@@ -35,7 +32,7 @@ class Line:
         self._serve, self._longest_pause_s = serve, longest_pause_s
         self._comm: MPI.Intracomm | None = None
         self._opening = threading.Lock()
-        self._lock = threading.Lock()  # entered itself, see `rankwise_mpi.engine`
+        self._lock = threading.Lock()  # entered itself, see `rankwise_mpi.process.engine`
         self._changed = threading.Condition(self._lock)
         self._calls, self._ended = 0, False
 

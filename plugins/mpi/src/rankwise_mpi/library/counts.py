@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from rankwise.backends import Array
 
-__all__ = ["Message", "largest_count", "message", "pieces"]
+__all__ = ["Message", "largest_count", "message", "pieces", "size_of"]
 
 #: What mpi4py takes for a buffer: memory, count, type.
 Message = tuple[Array, int, MPI.Datatype]
@@ -30,6 +30,13 @@ def message(array: Array, nbytes: int, limit: int) -> Message:
     if nbytes <= limit:
         return array, nbytes, MPI.BYTE
     return array, 1, _wrapped(nbytes)
+
+
+def size_of(status: MPI.Status) -> int:
+    """Return the number of bytes of a message that was met."""
+    nbytes = status.Get_count(MPI.BYTE)
+    # A count of 32 bits is undefined for a larger message; the elements have 64.
+    return nbytes if nbytes >= 0 else status.Get_elements(MPI.BYTE)
 
 
 def pieces(array: Array, limit: int) -> Iterator[Array]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rankwise.errors import DistBackendError
 
-__all__ = ["check_before_init", "check_world"]
+__all__ = ["check_before_init", "check_world", "started_by"]
 
 
 class _Launcher(NamedTuple):
@@ -57,10 +57,23 @@ def check_world(size: int, library: str, environ: Mapping[str, str]) -> None:
     """
     if size > 1:
         return
+    found = _found(environ)
+    if found is not None:
+        raise _mixed(*found, library)
+
+
+def started_by(environ: Mapping[str, str]) -> tuple[str, int] | None:
+    """Return the launcher that has started several processes, this one among them, and how many; None if none has."""
+    found = _found(environ)
+    return None if found is None else (found[0].name, found[1])
+
+
+def _found(environ: Mapping[str, str]) -> tuple[_Launcher, int] | None:
     for launcher in _LAUNCHERS:
         text = environ.get(launcher.size_variable, "")
         if text.isdigit() and int(text) > 1:
-            raise _mixed(launcher, int(text), library)
+            return launcher, int(text)
+    return None
 
 
 def _mixed(launcher: _Launcher, started: int, library: str) -> DistBackendError:

@@ -7,10 +7,8 @@ out looks at the notes of the others: those who have noted this collective, or a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rankwise_mpi.store import MpiStore
+from rankwise_mpi.process.process import NoteBook
 
 __all__ = ["NOTE_AFTER_S", "Whereabouts"]
 
@@ -31,7 +29,7 @@ class Whereabouts:
         global_ranks: The global ranks of all members.
     """
 
-    def __init__(self, store: MpiStore | None, prefix: str, rank: int, global_ranks: Sequence[int]) -> None:
+    def __init__(self, store: NoteBook | None, prefix: str, rank: int, global_ranks: Sequence[int]) -> None:
         self._store = store
         self._prefix = prefix
         self._rank = rank
