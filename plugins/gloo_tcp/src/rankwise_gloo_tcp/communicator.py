@@ -102,6 +102,11 @@ class GlooCommunicator(Communicator):
             name = self.context.global_ranks[peer]
             self.fail(PeerDiedError(name, known.card.host, "it has destroyed the group"))
 
+    def peer_died(self, rank: int, error: DistError) -> bool:
+        """Fail what needs a rank whose process has ended, now or later; the rest goes on."""
+        self.engine.peer_died(rank, error)
+        return True
+
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:

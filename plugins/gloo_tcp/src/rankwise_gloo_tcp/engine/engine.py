@@ -248,6 +248,13 @@ class Engine:
 
     # ------------------------------------------------------------------ ends
 
+    def peer_died(self, rank: int, error: DistError) -> None:
+        """Hear from elsewhere that a peer's process has ended, and with which error what needs it is to fail."""
+        with self.lock:
+            if not self._closed:
+                self.mail.peer_is_dying(self.peers[rank], error)
+        self.settle()
+
     def is_idle(self, since: float) -> bool:
         """Tell whether nobody has moved messages since a time."""
         return self.seat.holder == 0 and self.seat.callers == 0 and self.seat.last_drive < since

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from time import monotonic
 
 from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.engine.fate import Fate
@@ -27,6 +28,8 @@ __all__ = ["Mail"]
 #: program, which may have to be kept there.
 _READ_IN_STEP_NBYTES, _READ_NBYTES = (64 << 10) - 1, 512 << 10
 _ANY_LENGTH = 1 << 62
+#: For how long the connection to a peer that has died is read on: it ends at once, unless another process holds it open.
+_LAST_WORDS_S = 0.05
 
 
 class Mail:
@@ -39,7 +42,7 @@ class Mail:
         self.dtypes = Dtypes()
         self.inbox = Inbox(setting.rank, setting.names, self, self.dtypes)
         self.outbox = Outbox(setting.rank, setting.names, self, self.dtypes)
-        self._names, self._peers, self._fate, self._fetching = setting.names, peers, fate, fetching
+        self.names, self._peers, self._fate, self._fetching = setting.names, peers, fate, fetching
         peers.office, peers.on_unreachable = self, self.unreachable
 
     # ------------------------------------------------------------------ what the connections tell
@@ -91,7 +94,7 @@ class Mail:
         orphans = connection.drop()
         if connection.left or error is None:
             if not connection.left:
-                self.peer_died(peer, GONE)
+                self.peer_died(peer, death(peer, self.names[peer.rank], GONE))
             for request in orphans:
                 self.bereave(request, peer.rank)
         else:
@@ -108,17 +111,36 @@ class Mail:
     def peer_left(self, source: int) -> None:
         """Hear that a peer has destroyed the group."""
         peer = self._peers[source]
-        gone = peer.gone = death(peer, self._names[source], "it has destroyed the group")
+        gone = peer.gone = death(peer, self.names[source], "it has destroyed the group")
         self.inbox.left(source, gone)
         self.outbox.left(source, gone)
         if type(peer.connection) is Pipe:
             for request in peer.connection.drop():
                 request.end(gone)
 
-    def peer_died(self, peer: Peer, why: str) -> None:
+    def peer_died(self, peer: Peer, error: DistError) -> None:
         """Hear that a peer has died: what needs it fails now, or later when something does; the rest goes on."""
         if peer.gone is None and peer.dead is None:
-            self._bury(peer, death(peer, self._names[peer.rank], why))
+            self._bury(peer, peer.cause or error)
+
+    def peer_is_dying(self, peer: Peer, error: DistError) -> None:
+        """Hear that a peer has died whose last messages may still be on their way."""
+        if peer.connection is not None:
+            peer.connection.receive()
+        if type(peer.connection) is Connection and peer.gone is None and peer.dead is None:
+            peer.cause, peer.last_words_until = error, monotonic() + _LAST_WORDS_S
+            self._peers.dying.append(peer)
+            self._peers.wake()
+        else:
+            self.peer_died(peer, error)
+
+    def bury_the_dying(self) -> None:
+        """Wait for the last words of peers no longer whose time has passed."""
+        dying = self._peers.dying
+        for peer in [peer for peer in dying if peer.dead or peer.gone or monotonic() > peer.last_words_until]:
+            dying.remove(peer)
+            if peer.cause is not None:
+                self.peer_died(peer, peer.cause)
 
     def unreachable(self, peer: Peer, error: DistError) -> None:
         """Hear that no connection to a peer can be made."""
@@ -192,4 +214,4 @@ class Mail:
         if peer.gone is not None:
             request.end(peer.gone)
         else:
-            self._fate.bereave(request, peer.dead or death(peer, self._names[source], GONE))
+            self._fate.bereave(request, peer.dead or death(peer, self.names[source], GONE))

@@ -47,6 +47,8 @@ class Moving:
     def after_sleep(self) -> None:
         """Do what is to be done from time to time. The lock is held."""
         self._peers.after_sleep()
+        if self._peers.dying:
+            self._mail.bury_the_dying()
         said = self.given_up()
         if said is not None:
             self._fate.fail(read_notice(said))

@@ -28,6 +28,8 @@ class Peer:
         readable: Whether its memory may be read.
         gone: Set when it has left in good order: nothing can be sent there any more.
         dead: Set when it has died: whatever needs it fails the group.
+        last_words_until: Set when it is known to have died while its connection stands: what it has sent may still come.
+        cause: The error that it is to be `dead` with then.
         frames: What is to be sent once there is a connection.
         failures: How often a handshake with it has failed.
     """
@@ -37,6 +39,8 @@ class Peer:
         self.readable = False
         self.gone: PeerDiedError | None = None
         self.dead: DistError | None = None
+        self.last_words_until = 0.0
+        self.cause: DistError | None = None
         self.connection: Connection | Pipe | None = None
         self.dial: Dial | None = None
         self.failures = 0

@@ -24,6 +24,8 @@ __all__ = ["Peers"]
 #: A receive from anyone connects to everyone, so that a death is noticed; not in a larger group.
 _MANY = 64
 _UNIX_BUFFER_NBYTES = 1 << 20
+#: How often those who may still hear from a dead peer look whether its time has passed.
+_LISTEN_S = 0.01
 
 
 class Peers:
@@ -44,6 +46,8 @@ class Peers:
         ]
         #: The connections through shared memory.
         self.pipes: list[Pipe] = []
+        #: Those that have died, and whose last messages may still come.
+        self.dying: list[Peer] = []
         #: Whether something may have to be sent that nobody waits for.
         self.held_up = False
         self.doorway = Doorway(setting, loop, self.all, self)
@@ -90,6 +94,10 @@ class Peers:
         for peer in self.all if rank is None else self.all[rank : rank + 1]:
             if peer.rank != self.rank:
                 self.connect(peer)
+
+    def wake(self) -> None:
+        """Have whoever sleeps look at what is new."""
+        self._loop.wake()
 
     @property
     def all_sent(self) -> bool:
@@ -169,7 +177,7 @@ class Peers:
                 timeout_s = 0.0
         if self.doorway.busy:
             timeout_s = min(timeout_s, RETRY_S if self.doorway.retrying else TICK_S)
-        return timeout_s
+        return min(timeout_s, _LISTEN_S) if self.dying else timeout_s
 
     def after_sleep(self) -> None:
         """Do what no descriptor tells of."""

@@ -9,6 +9,7 @@ from functools import partial
 from rankwise.watch.liveness import ending
 from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.mail import Mail
+from rankwise_gloo_tcp.engine.peer import death
 from rankwise_gloo_tcp.engine.peers import Peers
 from rankwise_gloo_tcp.machine.poller import READ
 
@@ -45,11 +46,9 @@ class Processes:
         peer = self._peers[rank]
         cause = ending(self._descriptors[rank], peer.card.pid)
         self._forget(rank)
-        if peer.connection is not None:
-            peer.connection.receive()  # its last word may be a good-bye
-        if peer.gone is None and self._has_left(rank):
+        if self._has_left(rank) and peer.gone is None:
             self._mail.peer_left(rank)
-        self._mail.peer_died(peer, cause)
+        self._mail.peer_is_dying(peer, death(peer, self._mail.names[rank], cause))
 
     def _forget(self, rank: int) -> None:
         fd = self._descriptors.pop(rank, None)
