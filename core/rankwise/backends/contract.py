@@ -380,6 +380,23 @@ class Communicator(ABC):
             if self.on_failure is not None:
                 self.on_failure(error)
 
+    def give_up_and_tell(self, error: DistError) -> None:
+        """Make this communicator unusable at once, and have whoever watches over the job tell the others."""
+        if self.watch is not None:
+            self.watch.announce(self.context, error)
+        self.give_up(error)
+
+    def process_ends(self, error: DistError) -> None:
+        """Hear that the process is about to end although nobody has destroyed the group; `close` follows.
+
+        What this rank has completed must complete on the others too. A backend that only has to bring on its way what
+        it has sent overrides this, and lets `close` do so for a second at the most; by default the group is given up.
+
+        Args:
+            error: What operations that are pending are to raise, here and on the others.
+        """
+        self.give_up_and_tell(error)
+
     def shutdown(self) -> None:
         """Stop the thread that runs asynchronous collectives, then close."""
         self._order.close()

@@ -397,6 +397,6 @@ def _exit() -> None:
     world.stay_for.clear()
     _watch().stop(world, "the process ended")
     for group in world.groups.values():
-        group.abort("by the end of the process")
+        group.process_ends()
     with contextlib.suppress(DistError):
         _leave(world)
