@@ -98,7 +98,8 @@ class Watcher(Background):
 
     def explain(self, context: Context, error: DistTimeoutError, waited_for: tuple[int, ...]) -> DistTimeoutError:
         """Return a time-out's error with what is known of the ranks that it is due to."""
-        return self.ask(lambda: self._explain(context, error, waited_for), _ASK_S) or error
+        told = self.ask(lambda: self._explain(context, str(error), waited_for), _ASK_S)
+        return error if told is None else DistTimeoutError(told)
 
     def whereabouts(self, text: str, missing: Sequence[int], group: str) -> str:
         """Add to a text about missing ranks what they have last done on a group."""
@@ -305,13 +306,13 @@ class Watcher(Background):
 
     # ------------------------------------------------------------------ words
 
-    def _explain(self, context: Context, error: DistTimeoutError, waited_for: Iterable[int]) -> DistTimeoutError:
+    def _explain(self, context: Context, text: str, waited_for: Iterable[int]) -> str:
         me, members = self._rank, context.global_ranks
         waited = sorted(set(waited_for)) or [rank for rank in members if rank != me]
         beats = self._beats.read(members)
         missing = [rank for rank in absentees(waited, members, beats, context.name) if rank != me] or waited
         words = self._words(missing, context.name, beats)
-        return DistTimeoutError(describe_absentees(str(error), missing, waited, words))
+        return describe_absentees(text, missing, waited, words)
 
     def _words(self, ranks: Sequence[int], group: str, beats: Mapping[int, Beat]) -> dict[int, str]:
         processes = self._known()
@@ -333,7 +334,7 @@ class Watcher(Background):
         group = self._world.groups[name]
         peers = () if step["peer"] is None else (step["peer"],)
         text = f"{describe(step)} on group {name!r}, rank {self._rank}: not done for {step['age_s']:.0f} s"
-        told = self._explain(group.communicators()[0].context, DistTimeoutError(text), peers)
+        told = self._explain(group.communicators()[0].context, text, peers)
         logging.getLogger("rankwise").warning("%s", told)
 
 
