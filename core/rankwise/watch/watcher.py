@@ -298,7 +298,7 @@ class Watcher(Background):
             return
         processes = self._known()
         for peer, beat in self._beats.read(sorted(awaited)).items():
-            silent_s = self._beats.silent_s(peer, beat, peer in processes.here)
+            silent_s = self._beats.silent_s(peer, beat)
             if beat.left or silent_s < self._limit_s:
                 continue
             self._log.settle(Verdict("", self._hung(peer, processes)), name, self._world.groups[name].ranks)
