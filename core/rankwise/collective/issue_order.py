@@ -75,8 +75,9 @@ class IssueOrder:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        # Entered by the lock itself: an interrupt within `with condition` may leave it locked for good.
-        self._lock = threading.Lock()
+        # Entered by the lock itself: an interrupt within `with condition` may leave it locked for good. And more than
+        # once: a signal handler may abort the group while the code that it has interrupted holds the lock.
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         #: How many threads wait for a change. To tell nobody costs as much as half a small collective.
         self.watchers = 0
