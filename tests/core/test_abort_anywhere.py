@@ -79,7 +79,7 @@ def collectives() -> None:
 
 
 def once(program: Callable[[], None], line: int) -> tuple[bool, BaseException | None]:
-    """Run a program in a world of one rank that is aborted before a line; tell whether it came so far, and its error."""
+    """Run a program in a world that is aborted before a line; tell whether it came so far, and its error."""
     use(World())
     dist.init_process_group("local", store=HashStore(), rank=0, world_size=1, timeout=PATIENCE_S)
     interrupted, caught = Interrupted(dist.abort_process_group, line), None

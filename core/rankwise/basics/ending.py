@@ -1,7 +1,7 @@
 """`Ending`: what happens once. Some thread tells it; others wait for it, or are called then.
 
-A `Future` or a `Condition` would do, were it not for signal handlers. An exception that one raises in the main thread, as
-Control-C does in a notebook, leaves a `Condition` that is being entered locked for good. And one that tells the end
+A `Future` or a `Condition` would do, were it not for signal handlers. An exception that one raises in the main thread,
+as Control-C does in a notebook, leaves a `Condition` that is being entered locked for good. And one that tells the end
 itself, by aborting the group, would wait for a lock that the code holds which it has interrupted. So nothing here is
 locked: what must happen once is one step of the interpreter, and each waiter has a lock of its own to wait for.
 """

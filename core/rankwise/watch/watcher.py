@@ -113,7 +113,7 @@ class Watcher(Background):
         Args:
             place: Where they wait for a key "verdict".
             ranks: All who must come.
-            what: What the verdict begins with.
+            what: What they come for, for the verdict.
         """
         meeting = Meeting(place, ranks, what)
         self.do(lambda: self._attend(meeting))
@@ -220,6 +220,11 @@ class Watcher(Background):
             self._doubt_host(progress)
             return
         self._answered_at = monotonic()
+        for meeting in self._meetings:
+            if monotonic() - meeting.began_at > min(self._every_s, self._limit_s):
+                silent = self._silent_among(set(meeting.ranks) - {self._rank})
+                if silent is not None:
+                    meeting.break_up(silent)
         for name, awaited in self._awaited(progress).items():
             self._look_for_silent(name, awaited)
             for step in progress[name]["pending"]:
@@ -266,8 +271,11 @@ class Watcher(Background):
             return
         if monotonic() - max(self._answered_at, self._silence_counts_from) < self._limit_s:
             return
+        hung = self._hung(self._host, self._processes)
         if any(self._host in peers for peers in self._awaited(progress).values()):
-            self._heard(Verdict("", self._hung(self._host, self._processes)))
+            self._heard(Verdict("", hung))
+        for meeting in self._meetings:
+            meeting.leave(hung)
 
     def _hung(self, peer: int, processes: Processes) -> PeerDiedError:
         end = processes.end_of(peer)
@@ -294,15 +302,18 @@ class Watcher(Background):
 
     def _look_for_silent(self, name: str, awaited: set[int]) -> None:
         """Give up the groups of a rank that is waited for on one of them, and has stood still for too long."""
+        silent = self._silent_among(awaited)
+        if silent is not None:
+            self._log.settle(Verdict("", silent), name, self._world.groups[name].ranks)
+
+    def _silent_among(self, awaited: set[int]) -> PeerDiedError | None:
+        """Return the error of a rank that has given no sign of life for too long, if there is one."""
         if monotonic() - self._silence_counts_from < self._limit_s:
-            return
-        processes = self._known()
+            return None
         for peer, beat in self._beats.read(sorted(awaited)).items():
-            silent_s = self._beats.silent_s(peer, beat)
-            if beat.left or silent_s < self._limit_s:
-                continue
-            self._log.settle(Verdict("", self._hung(peer, processes)), name, self._world.groups[name].ranks)
-            return
+            if not beat.left and self._beats.silent_s(peer, beat) >= self._limit_s:
+                return self._hung(peer, self._known())
+        return None
 
     # ------------------------------------------------------------------ words
 
