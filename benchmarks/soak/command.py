@@ -42,7 +42,9 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--keep", default="", help="run only these steps of the seed's program: 3,7")
     parser.add_argument("--deaths", action="store_true", help="let ranks die at the end of some programs")
     parser.add_argument("--failures", type=int, default=1, help="stop after so many programs that failed")
-    parser.add_argument("--minimise", type=float, default=90.0, metavar="S", help="how long to shorten a failing program")
+    parser.add_argument(
+        "--minimise", type=float, default=90.0, metavar="S", help="how long to shorten a failing program"
+    )
     return parser
 
 
@@ -93,15 +95,19 @@ class _Soak:
         if not problem:
             return True
         self.failed += 1
-        print(f"\nseed {seed} over {transport}, {program.size} ranks, {len(program.steps)} steps: {problem}", flush=True)
+        print(
+            f"\nseed {seed} over {transport}, {program.size} ranks, {len(program.steps)} steps: {problem}", flush=True
+        )
         shorter = minimised(program, lambda p: bool(self._problem(p, transport)), self.given.minimise)
         if len(shorter.steps) < len(program.steps):
             print(f"with {len(shorter.steps)} steps: {self._problem(shorter, transport) or 'not every time'}")
         for step in shorter.steps:
-            print(f"    {step.at}: {step.kind} of ranks {program.groups[step.group]} {str(step.what):.600}")
+            print(f"    {step.at}: {step.kind} of ranks {program.groups[step.group]} {step.what!s:.600}")
         keep = ",".join(str(step.at) for step in shorter.steps)
         command = f"python benchmarks/soak --backend {self.given.backend} --transport {transport} --seed {seed}"
-        print(f"replay: {command} --ranks {self.given.ranks}{' --deaths' * self.given.deaths} --keep {keep}", flush=True)
+        print(
+            f"replay: {command} --ranks {self.given.ranks}{' --deaths' * self.given.deaths} --keep {keep}", flush=True
+        )
         return False
 
     def _problem(self, program: Program, transport: str) -> str:

@@ -225,7 +225,7 @@ class Communicator(ABC):
             who = "anyone" if peer is None else f"rank {names[peer]}"
             where = f"{verb} {who} on group {self.context.name!r}, rank {names[self.rank]}"
             if isinstance(error, DistTimeoutError):
-                text = f"{where}: not done within {timeout_s:g} s, waiting for {who}"
+                text = f"{where}: timed out: not done within {timeout_s:g} s, waiting for {who}"
                 late: DistError = self.timed_out(text, () if peer is None else (names[peer],))
                 if not work.cancel():
                     late = self.fail(late)
@@ -312,9 +312,7 @@ class Communicator(ABC):
             async_op,
         )
 
-    def all_to_all(
-        self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False
-    ) -> Work:
+    def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
         """Copy rank i's `ins[j]` into rank j's `outs[i]`."""
         return self._collective(
             Fingerprint.of("all_to_all", ins[self.rank], sent=ins, received=outs),
