@@ -26,7 +26,7 @@ import rankwise.store.server
 import rankwise.watch.watcher
 
 # Imported before the ranks are forked, so that it is in no rank's time.
-import rankwise_gloo_tcp.creation  # noqa: F401
+import rankwise_gloo_tcp.setup.creation  # noqa: F401
 
 __all__ = ["Case", "Job", "free_port", "say"]
 

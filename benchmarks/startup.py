@@ -28,7 +28,7 @@ LATE = (
     *("rankwise.backends.hookspecs", "rankwise.meeting.rendezvous", "rankwise.store.server", "rankwise.store.tcp"),
     *("rankwise.store.connection", "rankwise.store.listening", "rankwise.store.pool"),
     *("rankwise.watch.dump", "rankwise.watch.meeting", "rankwise.watch.watcher"),
-    *("rankwise_gloo_tcp.creation", "rankwise_gloo_tcp.plugin"),
+    *("rankwise_gloo_tcp.setup.creation", "rankwise_gloo_tcp.plugin"),
 )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import random
 import threading
 import time
 
@@ -314,3 +315,54 @@ def test_a_lost_peer_fails_its_own_receives_and_an_abort_all():
     box.fail(GroupAbortedError("all"))
     for work in (from_two, from_any, box.receive(buffer, 2, 0)):
         assert isinstance(work.exception(), GroupAbortedError)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_mailbox_matches_as_a_list_that_is_searched_from_the_front_does(seed):
+    choose = random.Random(seed)
+    box, begun, met = Mailbox(), [], {}
+    messages, receives = [], []  # the model: (number, source, tag)
+    for number in range(600):
+        src, tag = choose.randrange(3), choose.randrange(3)
+        action = choose.choice(("receive", "receive from anyone", "deliver", "deliver", "withdraw"))
+        if action == "deliver":
+            box.deliver(src, tag, number.to_bytes(4, "little"))
+            fits = next((r for r in receives if r[1] in (None, src) and r[2] == tag), None)
+            if fits is None:
+                messages.append((number, src, tag))
+            else:
+                receives.remove(fits)
+                met[fits[0]] = number
+        elif action == "withdraw":
+            if receives:
+                gone = receives.pop(choose.randrange(len(receives)))
+                assert begun[gone[0]][0].cancel()
+        else:
+            wanted = src if action == "receive" else None
+            buffer = np.zeros(1, np.uint32)
+            begun.append((box.receive(buffer, wanted, tag), buffer))
+            fits = next((m for m in messages if wanted in (None, m[1]) and m[2] == tag), None)
+            if fits is None:
+                receives.append((len(begun) - 1, wanted, tag))
+            else:
+                messages.remove(fits)
+                met[len(begun) - 1] = fits[0]
+    for index, (work, buffer) in enumerate(begun):
+        assert work.is_success() == (index in met)
+        assert not work.is_success() or buffer[0] == met[index]
+
+
+@pytest.mark.parametrize("src", [0, None], ids=["from one", "from anyone"])
+def test_what_a_match_costs_does_not_grow_with_what_waits(src):
+    box, count, buffer = Mailbox(), 30_000, np.zeros(1, np.uint8)
+    begin = time.process_time()
+    works = [box.receive(buffer, src, tag) for tag in range(count)]
+    for tag in reversed(range(count)):
+        box.deliver(0, tag, b"x")
+    for tag in range(count):
+        box.deliver(0, tag, b"x")
+    works += [box.receive(buffer, src, tag) for tag in reversed(range(count))]
+    withdrawn = [box.receive(buffer, src, 0) for _ in range(count)]
+    assert all(work.cancel() for work in reversed(withdrawn))
+    assert all(work.is_success() for work in works)
+    assert time.process_time() - begin < 15  # half a second; looking through a list took minutes

@@ -22,11 +22,11 @@ with atheris.instrument_imports(include=["rankwise", "rankwise_gloo_tcp"]):
     from rankwise.meeting.launcher_env import expand_nodes, from_environment
     from rankwise.meeting.rendezvous import rendezvous
     from rankwise.store.wire import decode_reply, decode_request
-    from rankwise_gloo_tcp import door, wire
-    from rankwise_gloo_tcp.cards import read_card
+    from rankwise_gloo_tcp.protocol import frames, handshake
+    from rankwise_gloo_tcp.protocol.card import read_card
 
 KEY = bytes(range(32))
-HELLO = door.Hello(1, 0, 2, bytes(16))
+HELLO = handshake.Hello(1, 0, 2, bytes(16))
 NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMI_RANK", "PMI_SIZE", "SLURM_STEP_NODELIST")
 
 
@@ -35,22 +35,22 @@ def _text(data: bytes) -> str:
 
 
 def _hello(data: bytes) -> None:
-    door.read_hello(data[: door.HELLO_NBYTES].ljust(door.HELLO_NBYTES, b"\0"), 0, 2)
+    handshake.read_hello(data[: handshake.HELLO_NBYTES].ljust(handshake.HELLO_NBYTES, b"\0"), 0, 2)
 
 
 def _answer(data: bytes) -> None:
-    door.check_answer(KEY, HELLO, data)
+    handshake.check_answer(KEY, HELLO, data)
     raise AssertionError("an answer without the key was taken")
 
 
 def _proof(data: bytes) -> None:
-    door.check_proof(KEY, HELLO, bytes(door.ANSWER_NBYTES), data)
+    handshake.check_proof(KEY, HELLO, bytes(handshake.ANSWER_NBYTES), data)
     raise AssertionError("a proof without the key was taken")
 
 
 def _header(data: bytes) -> None:
-    whole = data[: wire.HEADER_NBYTES].ljust(wire.HEADER_NBYTES, b"\0")
-    assert wire.parse(whole).pack() == whole
+    whole = data[: frames.HEADER_NBYTES].ljust(frames.HEADER_NBYTES, b"\0")
+    assert frames.parse(whole).pack() == whole
 
 
 def _environment(data: bytes) -> None:
@@ -63,7 +63,7 @@ PARSERS: list[tuple[Callable[[bytes], object], type[Exception]]] = [
     (_answer, ProtocolError),
     (_proof, ProtocolError),
     (_header, ProtocolError),
-    (wire.read_notice, ProtocolError),
+    (frames.read_notice, ProtocolError),
     (lambda data: read_card(data, 1), RendezvousError),
     (decode_request, ProtocolError),
     (decode_reply, ProtocolError),

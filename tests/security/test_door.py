@@ -19,10 +19,11 @@ import pytest
 
 pytest.importorskip("rankwise_gloo_tcp")
 
-from rankwise_gloo_tcp import door, joining, wire
-from rankwise_gloo_tcp.cards import Card
-from rankwise_gloo_tcp.engine import Engine
-from rankwise_gloo_tcp.links import Setting
+from rankwise_gloo_tcp.engine.engine import Engine
+from rankwise_gloo_tcp.engine.setting import Setting
+from rankwise_gloo_tcp.protocol import frames, handshake
+from rankwise_gloo_tcp.protocol.card import Card
+from rankwise_gloo_tcp.transport import knocking
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 PATIENCE_S = 10.0
@@ -111,7 +112,7 @@ def is_shown_out(visitor: socket.socket) -> bool:
         pass
     except TimeoutError:
         return False
-    return nbytes in (0, door.ANSWER_NBYTES)
+    return nbytes in (0, handshake.ANSWER_NBYTES)
 
 
 def read(visitor: socket.socket, nbytes: int) -> bytes:
@@ -145,17 +146,17 @@ def truncated(house: House) -> None:
 def no_key(house: House) -> None:
     with house.call() as visitor:
         visitor.sendall(HELLO.pack(b"RKW1", 1, 0, 3, bytes(16)))
-        read(visitor, door.ANSWER_NBYTES)
-        visitor.sendall(os.urandom(door.PROOF_NBYTES))
+        read(visitor, handshake.ANSWER_NBYTES)
+        visitor.sendall(os.urandom(handshake.PROOF_NBYTES))
         assert is_shown_out(visitor)
 
 
 def another_key(house: House) -> None:
-    hello = door.Hello.new(1, 0, 3)
+    hello = handshake.Hello.new(1, 0, 3)
     with house.call() as visitor:
         visitor.sendall(hello.pack())
-        answered = read(visitor, door.ANSWER_NBYTES)
-        visitor.sendall(door.proof(OTHER_KEY, hello, answered))
+        answered = read(visitor, handshake.ANSWER_NBYTES)
+        visitor.sendall(handshake.proof(OTHER_KEY, hello, answered))
         assert is_shown_out(visitor)
 
 
@@ -171,16 +172,16 @@ def another_rank_than_proved(house: House) -> None:
     """A proof made for rank 2 does not open the door to rank 1."""
     nonce = os.urandom(16)
     with house.call() as visitor:
-        visitor.sendall(door.Hello(1, 0, 3, nonce).pack())
-        answered = read(visitor, door.ANSWER_NBYTES)
-        visitor.sendall(door.proof(KEY, door.Hello(2, 0, 3, nonce), answered))
+        visitor.sendall(handshake.Hello(1, 0, 3, nonce).pack())
+        answered = read(visitor, handshake.ANSWER_NBYTES)
+        visitor.sendall(handshake.proof(KEY, handshake.Hello(2, 0, 3, nonce), answered))
         assert is_shown_out(visitor)
 
 
 def replayed(house: House) -> None:
     """What a rank has said at the door of another time is worth nothing now."""
-    hello = door.Hello.new(1, 0, 3)
-    recorded = hello.pack() + door.proof(KEY, hello, door.answer(KEY, hello))
+    hello = handshake.Hello.new(1, 0, 3)
+    recorded = hello.pack() + handshake.proof(KEY, hello, handshake.answer(KEY, hello))
     for _ in range(3):
         with house.call() as visitor:
             visitor.sendall(recorded)
@@ -191,38 +192,38 @@ def reflected(house: House) -> None:
     """The listener's own proof, sent back to it, is not the dialler's."""
     with house.call() as visitor:
         visitor.sendall(HELLO.pack(b"RKW1", 1, 0, 3, bytes(16)))
-        visitor.sendall(read(visitor, door.ANSWER_NBYTES)[-door.PROOF_NBYTES :])
+        visitor.sendall(read(visitor, handshake.ANSWER_NBYTES)[-handshake.PROOF_NBYTES :])
         assert is_shown_out(visitor)
 
 
 def asked_elsewhere(house: House) -> None:
     """Two visitors at once: the answer that one gets is no help to the other."""
-    hello = door.Hello.new(1, 0, 3)
+    hello = handshake.Hello.new(1, 0, 3)
     with house.call() as first, house.call() as second:
         for visitor in (first, second):
             visitor.sendall(hello.pack())
-        answers = [read(visitor, door.ANSWER_NBYTES) for visitor in (first, second)]
+        answers = [read(visitor, handshake.ANSWER_NBYTES) for visitor in (first, second)]
         assert answers[0][:16] != answers[1][:16]
-        second.sendall(door.proof(KEY, hello, answers[0]))
+        second.sendall(handshake.proof(KEY, hello, answers[0]))
         assert is_shown_out(second)
 
 
 def wrong_role(house: House) -> None:
     """Somebody who knows the key but proves to be a listener, or has the key of the connections."""
-    hello = door.Hello.new(1, 0, 3)
+    hello = handshake.Hello.new(1, 0, 3)
     for prove in (
-        lambda answered: door.answer(KEY, hello)[-door.PROOF_NBYTES :],
-        lambda answered: door.session_keys(KEY, hello, answered)[0],
+        lambda answered: handshake.answer(KEY, hello)[-handshake.PROOF_NBYTES :],
+        lambda answered: handshake.session_keys(KEY, hello, answered)[0],
     ):
         with house.call() as visitor:
             visitor.sendall(hello.pack())
-            visitor.sendall(prove(read(visitor, door.ANSWER_NBYTES)))
+            visitor.sendall(prove(read(visitor, handshake.ANSWER_NBYTES)))
             assert is_shown_out(visitor)
 
 
 def frames_at_once(house: House) -> None:
     """An order to give the group up, before anything was proved, and behind a hello."""
-    frame = wire.Header(wire.Kind.ABORT, length=2).pack() + b"{}"
+    frame = frames.Header(frames.Kind.ABORT, length=2).pack() + b"{}"
     for words in (frame, HELLO.pack(b"RKW1", 1, 0, 3, bytes(16)) + frame + bytes(32)):
         with house.call() as visitor:
             visitor.sendall(words)
@@ -238,14 +239,14 @@ TRIED = [
 @pytest.mark.parametrize("attempt", TRIED)
 def test_nobody_gets_in_and_the_rank_that_belongs_there_does(house: House, attempt: Callable[[House], None]) -> None:
     attempt(house)
-    assert house.until(lambda: not house.rank0._guests)
+    assert house.until(lambda: not house.rank0.peers.doorway.guests)
     assert all(peer.connection is None for peer in house.rank0.peers)
     assert house.failures == []
     house.come_as_rank_1()
 
 
 def test_a_visitor_who_is_slow_is_shown_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankwise_gloo_tcp.links.GUEST_PATIENCE_S", 0.3)
+    monkeypatch.setattr("rankwise_gloo_tcp.engine.doorway.GUEST_PATIENCE_S", 0.3)
     began = monotonic()
     with house.call() as silent, house.call() as slow:
         slow.sendall(b"R")
@@ -257,29 +258,29 @@ def test_a_visitor_who_is_slow_is_shown_out(house: House, monkeypatch: pytest.Mo
 
 def test_visitors_who_say_nothing_are_few_and_take_little(house: House) -> None:
     """Hundreds of half-open connections: those inside are bounded, and the rank comes in between."""
-    assert joining.MAX_GUESTS <= 256
+    assert knocking.MAX_GUESTS <= 256
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    count = min(3 * joining.MAX_GUESTS, (soft - 200) // 2)
+    count = min(3 * knocking.MAX_GUESTS, (soft - 200) // 2)
     with contextlib.ExitStack() as stack:
         for number in range(count):
             visitor = stack.enter_context(house.call())
             if number % 2:
                 visitor.sendall(HELLO.pack(b"RKW1", 1, 0, 3, bytes(16)))
-            assert len(house.rank0._guests) <= joining.MAX_GUESTS
+            assert len(house.rank0.peers.doorway.guests) <= knocking.MAX_GUESTS
         house.come_as_rank_1()
-        assert len(house.rank0._guests) <= joining.MAX_GUESTS
+        assert len(house.rank0.peers.doorway.guests) <= knocking.MAX_GUESTS
         # Nothing is kept of what they might say but one record of the handshake.
-        assert all(len(guest._got) <= door.HELLO_NBYTES for guest in list(house.rank0._guests))
+        assert all(len(guest._got) <= handshake.HELLO_NBYTES for guest in list(house.rank0.peers.doorway.guests))
 
 
 def test_a_second_rank_1_does_not_take_the_place_of_the_first(house: House) -> None:
     house.come_as_rank_1()
     before = house.rank0.peers[1].connection
-    hello = door.Hello.new(1, 0, 3)
+    hello = handshake.Hello.new(1, 0, 3)
     with house.call() as visitor:
         visitor.sendall(hello.pack())
-        visitor.sendall(door.proof(KEY, hello, read(visitor, door.ANSWER_NBYTES)))
-        assert read(visitor, 1) == door.CROSSED
+        visitor.sendall(handshake.proof(KEY, hello, read(visitor, handshake.ANSWER_NBYTES)))
+        assert read(visitor, 1) == handshake.CROSSED
         assert is_shown_out(visitor)
     assert house.rank0.peers[1].connection is before
     assert house.failures == []
@@ -297,7 +298,7 @@ def test_a_rank_that_dials_a_stranger_tells_it_nothing_and_says_so() -> None:
                 except OSError:
                     return
                 with visitor, contextlib.suppress(ConnectionError):
-                    hello = read(visitor, door.HELLO_NBYTES)
+                    hello = read(visitor, handshake.HELLO_NBYTES)
                     # Its own hello's number for ours, and a tag that it has from nobody.
                     visitor.sendall(hello[-16:] + os.urandom(32))
                     while piece := visitor.recv(1000):

@@ -17,17 +17,17 @@ import pytest
 pytest.importorskip("rankwise_gloo_tcp")
 
 from rankwise.errors import ProtocolError
-from rankwise_gloo_tcp import door, wire
-from rankwise_gloo_tcp.cards import Card
-from rankwise_gloo_tcp.engine import Engine
-from rankwise_gloo_tcp.links import Setting
+from rankwise_gloo_tcp.engine.engine import Engine
+from rankwise_gloo_tcp.engine.setting import Setting
+from rankwise_gloo_tcp.protocol import frames, handshake
+from rankwise_gloo_tcp.protocol.card import Card
 
 KEY = b"k" * 32
 PATIENCE_S = 10.0
 #: What the dialler says before its first frame, and the frame up to its data.
-HANDSHAKE_NBYTES = door.HELLO_NBYTES + door.PROOF_NBYTES
+HANDSHAKE_NBYTES = handshake.HELLO_NBYTES + handshake.PROOF_NBYTES
 TAG_NBYTES = 8
-DATA_AT = HANDSHAKE_NBYTES + wire.HEADER_NBYTES + TAG_NBYTES
+DATA_AT = HANDSHAKE_NBYTES + frames.HEADER_NBYTES + TAG_NBYTES
 
 
 class Middle:
@@ -114,7 +114,7 @@ def test_what_nobody_touches_arrives(message: Callable[..., object], integrity: 
 
 
 @pytest.mark.parametrize("integrity", ["header", "full"])
-@pytest.mark.parametrize("at", [0, 4, 8, wire.HEADER_NBYTES - 1, wire.HEADER_NBYTES])
+@pytest.mark.parametrize("at", [0, 4, 8, frames.HEADER_NBYTES - 1, frames.HEADER_NBYTES])
 def test_a_changed_header_ends_the_group(message: Callable[..., object], integrity: str, at: int) -> None:
     _, failures = message(b"x" * 100, integrity, HANDSHAKE_NBYTES + at)  # type: ignore[misc]
     assert isinstance(failures[0], ProtocolError)

@@ -22,7 +22,8 @@ from rankwise.watch import verdict
 
 pytest.importorskip("rankwise_gloo_tcp")
 
-from rankwise_gloo_tcp import cards, door, wire
+from rankwise_gloo_tcp.protocol import frames, handshake
+from rankwise_gloo_tcp.setup import cards
 
 steady = settings(max_examples=300, deadline=None, derandomize=True, database=None)
 KEY = bytes(range(32))
@@ -39,37 +40,37 @@ json_texts = json_values.map(lambda value: json.dumps(value).encode()) | st.bina
 # ---------------------------------------------------------------------- the handshake
 
 
-@given(st.binary(min_size=door.HELLO_NBYTES, max_size=door.HELLO_NBYTES), st.integers(0, 3))
+@given(st.binary(min_size=handshake.HELLO_NBYTES, max_size=handshake.HELLO_NBYTES), st.integers(0, 3))
 @steady
 def test_only_a_protocol_error_escapes_from_a_hello(data: bytes, rank: int) -> None:
     with contextlib.suppress(ProtocolError):
-        hello = door.read_hello(data, rank, 4)
+        hello = handshake.read_hello(data, rank, 4)
         assert hello.pack() == data
         assert hello.target == rank != hello.source < 4
 
 
-@given(st.binary(max_size=door.ANSWER_NBYTES), st.binary(max_size=door.PROOF_NBYTES))
+@given(st.binary(max_size=handshake.ANSWER_NBYTES), st.binary(max_size=handshake.PROOF_NBYTES))
 @steady
 def test_no_bytes_prove_anything_without_the_key(answered: bytes, proof: bytes) -> None:
-    hello = door.Hello.new(1, 0, 2)
+    hello = handshake.Hello.new(1, 0, 2)
     with pytest.raises(ProtocolError):
-        door.check_answer(KEY, hello, answered)
+        handshake.check_answer(KEY, hello, answered)
     with pytest.raises(ProtocolError):
-        door.check_proof(KEY, hello, door.answer(KEY, hello), proof)
+        handshake.check_proof(KEY, hello, handshake.answer(KEY, hello), proof)
 
 
-@given(st.integers(0, 8 * (door.ANSWER_NBYTES + door.PROOF_NBYTES) - 1))
+@given(st.integers(0, 8 * (handshake.ANSWER_NBYTES + handshake.PROOF_NBYTES) - 1))
 @steady
 def test_one_changed_bit_spoils_a_handshake(bit: int) -> None:
-    hello = door.Hello.new(1, 0, 2)
-    answered = door.answer(KEY, hello)
-    both = bytearray(answered + door.proof(KEY, hello, answered))
+    hello = handshake.Hello.new(1, 0, 2)
+    answered = handshake.answer(KEY, hello)
+    both = bytearray(answered + handshake.proof(KEY, hello, answered))
     both[bit // 8] ^= 1 << bit % 8
-    there, back = bytes(both[: door.ANSWER_NBYTES]), bytes(both[door.ANSWER_NBYTES :])
+    there, back = bytes(both[: handshake.ANSWER_NBYTES]), bytes(both[handshake.ANSWER_NBYTES :])
 
     def shake_hands() -> None:
-        door.check_answer(KEY, hello, there)
-        door.check_proof(KEY, hello, answered, back)
+        handshake.check_answer(KEY, hello, there)
+        handshake.check_proof(KEY, hello, answered, back)
 
     with pytest.raises(ProtocolError):
         shake_hands()
@@ -78,26 +79,26 @@ def test_one_changed_bit_spoils_a_handshake(bit: int) -> None:
 # ---------------------------------------------------------------------- frames, notices and cards
 
 
-@given(st.binary(min_size=wire.HEADER_NBYTES, max_size=wire.HEADER_NBYTES))
+@given(st.binary(min_size=frames.HEADER_NBYTES, max_size=frames.HEADER_NBYTES))
 @steady
 def test_only_a_protocol_error_escapes_from_a_header(data: bytes) -> None:
     with contextlib.suppress(ProtocolError):
-        header = wire.parse(data)
+        header = frames.parse(data)
         assert header.pack() == data
-        assert header.kind != wire.Kind.ABORT or header.payload_nbytes <= wire.MAX_NOTICE_NBYTES
+        assert header.kind != frames.Kind.ABORT or header.payload_nbytes <= frames.MAX_NOTICE_NBYTES
 
 
 @given(json_texts)
 @steady
 def test_only_a_protocol_error_escapes_from_a_notice(data: bytes) -> None:
     with contextlib.suppress(ProtocolError):
-        assert isinstance(wire.read_notice(data), DistError)
+        assert isinstance(frames.read_notice(data), DistError)
 
 
 def test_a_notice_is_bounded_and_comes_back_as_it_was() -> None:
     for text in ("short", "long" * 10_000, "☃" * 10_000, "\0\x1b[2J"):
-        error = wire.read_notice(wire.notice(DistError(text), 3))
-        assert len(wire.notice(error, 3)) <= wire.MAX_NOTICE_NBYTES
+        error = frames.read_notice(frames.notice(DistError(text), 3))
+        assert len(frames.notice(error, 3)) <= frames.MAX_NOTICE_NBYTES
 
 
 @given(json_values)

@@ -118,6 +118,7 @@ class BackendSpec:
             context's store and must end by the context's time-out.
         availability: Tells whether it can run here.
         runtime: Tells rank and size where the backend's own runtime knows them; None where a rendezvous is needed.
+            It gets the seconds within which all processes must have begun that runtime.
         launch: The command line that starts `{size}` processes under that runtime, for the conformance kit.
         variants: Ways in which it can do its work, such as its transports, by name, each with the variables of the
             environment that choose it; `{rank}` in a value stands for the rank. The conformance kit proves each.
@@ -128,7 +129,7 @@ class BackendSpec:
     capabilities: Capabilities
     create: Callable[[Context], Communicator]
     availability: Callable[[], Availability] = _always
-    runtime: Callable[[], Runtime] | None = None
+    runtime: Callable[[float], Runtime] | None = None
     launch: tuple[str, ...] = field(default=())
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -327,6 +328,31 @@ class Communicator(ABC):
         return self._collective(Fingerprint("barrier"), lambda deadline, counts: None, timeout_s, async_op)
 
     # ------------------------------------------------------------------ for the core
+
+    def peer_died(self, rank: int, error: DistError) -> bool:
+        """Hear that the process of a member has ended, and say whether this communicator acts on that by itself.
+
+        What a rank has completed before its end must complete on the others too. A backend that knows which ranks its
+        operations wait for overrides this and returns true. It ends with `error` those that need something of the dead
+        rank, but not before it has taken in what that rank has sent; later ones that need that rank fail with `error`
+        at once; operations among the others go on. It must not wait for the end of a connection for long: another
+        process may hold that open.
+
+        If it returns false, as it does by default, the whole group is given up, at once or, where a collective is
+        running, some 50 ms later, in which that may end.
+
+        Never blocks. Called on a thread of the core, for each member once; that a member is silent or cannot be
+        reached is told by `give_up` instead.
+
+        Args:
+            rank: The dead member's group rank.
+            error: What operations that need it are to raise: a `PeerDiedError`, the same on all ranks.
+        """
+        return False
+
+    def is_busy(self) -> bool:
+        """Tell whether a collective is running."""
+        return self._order.busy
 
     def batch(self) -> AbstractContextManager[None]:
         """Return a context in which several operations are begun together, for libraries that gain by it."""

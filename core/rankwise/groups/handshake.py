@@ -19,7 +19,10 @@ from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistError, DistTimeoutError, RendezvousError
 from rankwise.store import Store
 
-__all__ = ["meet", "process_space", "started_at", "to_be_told", "wait_for"]
+__all__ = ["MEETING", "has_reached", "leave", "meet", "process_space", "started_at", "to_be_told", "wait_for"]
+
+#: Where in a group's store its ranks meet.
+MEETING = "meet"
 
 _FINE = "ok"
 _LATE = "did not come within"
@@ -82,15 +85,23 @@ def to_be_told(store: Store, ranks: Sequence[int], error: DistError) -> int:
     return int(store.peek("fewest") or len(ranks))
 
 
-def wait_for(store: Store, counter: str, count: int, deadline: Deadline) -> bool:
-    """Wait until a counter has reached `count`; tell whether it has by the deadline."""
+def wait_for(store: Store, counter: str, count: int, deadline: Deadline) -> None:
+    """Wait until a counter in a group's store has reached `count`, or all members have left the group."""
     pause_s = 0.001
-    while store.add(counter, 0) < count:
-        if deadline.expired():
-            return False
+    while not (has_reached(store, counter, count) or deadline.expired()):
         time.sleep(min(pause_s, deadline.remaining()))
         pause_s = min(2 * pause_s, 0.05)
-    return True
+
+
+def has_reached(store: Store, counter: str, count: int) -> bool:
+    """Tell whether a counter in a group's store has reached `count`, or all members have left the group."""
+    return int(store.peek(counter) or b"0") >= count or store.peek(f"{MEETING}/config") is None
+
+
+def leave(store: Store, size: int) -> None:
+    """Count this rank among those that have left a group; the last of `size` takes its keys out of the store."""
+    if store.add("left", 1) >= size:
+        store.delete_prefix("")
 
 
 def process_space() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,6 +14,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.contract import API_VERSION, Communicator, Context
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.system_errors import cause
 from rankwise.basics.version import __version__
 from rankwise.errors import (
     BackendUnavailableError,
@@ -23,7 +25,7 @@ from rankwise.errors import (
     DistTimeoutError,
     RendezvousError,
 )
-from rankwise.groups.handshake import meet, to_be_told, wait_for
+from rankwise.groups.handshake import MEETING, has_reached, leave, meet, to_be_told, wait_for
 from rankwise.groups.joining import join
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.world import World, current
@@ -31,6 +33,7 @@ from rankwise.store import FileStore, PrefixStore, Store
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
+    "MADE_TOLD",
     "Plan",
     "available",
     "come_together",
@@ -38,6 +41,7 @@ __all__ = [
     "init_process_group",
     "is_initialized",
     "make_group",
+    "stay_for",
 ]
 
 #: Long, as in torch: a dead peer is noticed at once, and a slow one is no error.
@@ -45,7 +49,14 @@ DEFAULT_TIMEOUT_S = 1800.0
 
 #: How long whoever keeps the store stays for others that are still making a group with it, or have yet to hear why not.
 _STAY_S = 3.0
+#: From how many such reasons to stay on it is seen whether the oldest still holds.
+_REMEMBERED = 32
 _MADE = "ok"
+#: Counts, in a group's store, who has heard that it is made.
+MADE_TOLD = "made/told"
+
+#: How long a rank that leaves a group may take to take its keys out of the store.
+_SWEEP_S = 5.0
 
 
 @dataclass
@@ -152,6 +163,7 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
     else:
         del world.groups[group.name]
         group.close(group.timeout_s)
+        _forget(group.store, group.size())
 
 
 def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
@@ -161,7 +173,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     try:
         with _watched(world, plan.store and PrefixStore("made", plan.store), plan.ranks) as look:
             for name in plan.config.backends():
-                made[name] = registry.get(name).create(_context(world, plan, name, look))
+                made[name] = _create(name, _context(world, plan, name, look))
             _settle(world, plan, None, deadline)
     except BaseException as error:
         for communicator in made.values():
@@ -187,12 +199,22 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     return group
 
 
+def _create(name: str, context: Context) -> Communicator:
+    """Have a backend make a communicator; a lack of descriptors becomes an error that says so."""
+    try:
+        return registry.get(name).create(context)
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise DistBackendError(f"group {context.name!r}: backend {name!r} cannot connect: {cause(error)}") from error
+
+
 def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
     """Return once all who take part in making a group, members or not, have come and agree about it."""
     participants = plan.participants or plan.ranks
     if plan.store is None or len(participants) == 1:
         return
-    place = PrefixStore("meet", plan.store)
+    place = PrefixStore(MEETING, plan.store)
     what = "init_process_group" if plan.name == "default" else f"making group {plan.name!r}"
     try:
         with _watched(world, place, participants, f"{what}: "):
@@ -207,7 +229,7 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
         ) from error
     except (RendezvousError, DistTimeoutError) as error:
         with contextlib.suppress(DistError):
-            world.stay_for.append((place, "told", to_be_told(place, participants, error)))
+            stay_for(world, plan.store, f"{MEETING}/told", to_be_told(place, participants, error))
         raise
 
 
@@ -228,10 +250,19 @@ def _settle(world: World, plan: Plan, error: BaseException | None, deadline: Dea
     if store.add("count", 1) == len(plan.ranks):
         store.compare_set("verdict", "", _MADE)
     verdict = store.get("verdict", timeout=deadline.remaining()).decode()
-    world.stay_for.append((store, "told", len(plan.ranks)))
+    stay_for(world, plan.store, MADE_TOLD, len(plan.ranks))
     store.add("told", 1)
     if verdict != _MADE:
         raise DistBackendError(f"group {plan.name!r} cannot be made: {verdict}")
+
+
+def stay_for(world: World, store: Store, counter: str, count: int) -> None:
+    """Remember what whoever hosts the store stays for; of what is fulfilled, one item is forgotten each time."""
+    world.stay_for.append((store, counter, count))
+    if len(world.stay_for) > _REMEMBERED:
+        with contextlib.suppress(DistError):
+            if has_reached(*world.stay_for[0]):
+                del world.stay_for[0]
 
 
 def _terms(plan: Plan) -> dict[str, Any]:
@@ -318,11 +349,20 @@ def _release(world: World) -> None:
     """Close the store that `init_process_group` has opened, and forget everything."""
     if world.watcher is not None:
         world.watcher.stop()
+    if world.lent_store and world.default is not None:
+        _forget(world.store, world.default.size())
     if world.owned_store is not None:
         if _is_needed_by_others(world):
             _stay(world.stay_for)
         world.owned_store.close()
     world.reset()
+
+
+def _forget(store: Store | None, size: int) -> None:
+    """Take the keys of a group that this rank has left out of its store, if it is the last to leave."""
+    if store is not None:
+        with contextlib.suppress(DistError):  # whoever hosts the store is gone, and the keys with it
+            leave(store.view(_SWEEP_S), size)
 
 
 def _is_needed_by_others(world: World) -> bool:

@@ -8,7 +8,15 @@ from typing import Any
 from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.errors import ForkedProcessError
-from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, Plan, available, come_together, make_group
+from rankwise.groups.lifecycle import (
+    DEFAULT_TIMEOUT_S,
+    MADE_TOLD,
+    Plan,
+    available,
+    come_together,
+    make_group,
+    stay_for,
+)
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.ranks import members
 from rankwise.groups.world import World, current, resolve
@@ -270,7 +278,7 @@ def _local_name(world: World, ranks: tuple[int, ...]) -> str:
 def _note(world: World, name: str, size: int) -> None:
     """Remember a group of others, so that the store they meet in is kept open for them."""
     if world.store is not None:
-        world.stay_for.append((PrefixStore("made", PrefixStore(name, world.store)), "told", size))
+        stay_for(world, PrefixStore(name, world.store), MADE_TOLD, size)
 
 
 def _disjoint(op: str, lists: list[tuple[int, ...]]) -> None:

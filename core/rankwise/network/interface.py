@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 
+from rankwise.basics.system_errors import cause
 from rankwise.errors import DistNetworkError, DistTimeoutError
 
 __all__ = ["DNS_TIMEOUT_S", "interface_of", "is_loopback", "local_address", "numeric", "resolve"]
@@ -82,7 +83,7 @@ def resolve(host: str, timeout_s: float = DNS_TIMEOUT_S) -> list[str]:
     thread.start()
     thread.join(timeout_s)
     if problem:
-        raise DistNetworkError(f"the host name {host!r} is unknown here: {problem[0].strerror or problem[0]}")
+        raise DistNetworkError(f"the host name {host!r} cannot be looked up here: {cause(problem[0])}")
     if not found:
         raise DistTimeoutError(f"the look-up of host name {host!r} has taken longer than {timeout_s:g} s")
     return list(dict.fromkeys(found))

@@ -172,6 +172,10 @@ class Store(ABC):
             keys += page
         return keys
 
+    def delete_prefix(self, prefix: str) -> int:
+        """Remove all keys, queues and barriers whose names begin so; return how many keys these were."""
+        return self._run(operations.delete_prefix, self._timeout_s, to_key(prefix))
+
     # ------------------------------------------------------------------ queues and barriers
 
     def queue_push(self, key: str, value: Value) -> None:
@@ -234,6 +238,12 @@ class Store(ABC):
     def clone(self: _Self) -> _Self:
         """Return another store with the same content and a time-out of its own."""
         return copy.copy(self)
+
+    def view(self: _Self, timeout: Timeout) -> _Self:
+        """Return the same store with another time-out; it ends with this one."""
+        twin = copy.copy(self)
+        twin.set_timeout(timeout)
+        return twin
 
     def close(self) -> None:
         """Give back what the store holds; calling again does nothing. Other operations fail from now on."""

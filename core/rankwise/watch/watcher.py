@@ -6,7 +6,6 @@ that stands still cannot keep an operation beyond its deadline.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,7 +23,7 @@ from rankwise.watch.report import absentees, describe_absentees, sentence
 from rankwise.watch.verdict import Log, Verdict
 
 if TYPE_CHECKING:
-    from rankwise.backends.contract import Context
+    from rankwise.backends.contract import Communicator, Context
     from rankwise.groups.world import World
 
 __all__ = ["Watcher"]
@@ -35,6 +34,8 @@ _ASK_S = 0.03
 _ASK_FAILED_S = 0.5
 #: A connection ends a little before its process does.
 _END_S = 0.1
+#: How long a collective may still take that was running when a member died: by then that may have done its part.
+_LAST_WORDS_S = 0.05
 #: What one request to the store may take.
 _STORE_S = 1.0
 #: How long the host of the store stays after a verdict, so that all can read it.
@@ -67,7 +68,7 @@ class Watcher(Background):
         #: Who serves the store that `init_process_group` has made; of others' stores nobody knows.
         self._host = 0 if hasattr(world.owned_store, "is_master") else None
         self._answered_at = monotonic()
-        bounded = _bounded(store, min(_STORE_S, self._limit_s / 2))
+        bounded = store.view(min(_STORE_S, self._limit_s / 2))
         self._cards = PrefixStore("meet", bounded)
         place = PrefixStore("watch", bounded)
         self._log = Log(place, self._rank, self._heard)
@@ -150,7 +151,7 @@ class Watcher(Background):
         if isinstance(error, PeerDiedError):
             cause = self._end_of(error.rank, _END_S)
             if cause is not None and self._has_died(error.rank, cause):
-                verdict = Verdict("", PeerDiedError(error.rank, error.host, cause))
+                verdict = Verdict("", PeerDiedError(error.rank, error.host, cause), is_certain=True)
                 if error.rank == self._host:
                     self._heard(verdict)
                     return verdict.error
@@ -160,16 +161,31 @@ class Watcher(Background):
             return verdict.error
 
     def _heard(self, verdict: Verdict) -> None:
-        """End all groups that a verdict is about."""
+        """End all groups that a verdict is about, or of those of a dead rank what needs it."""
         self._judged_at = monotonic()
         for group in list(self._world.groups.values()):
             if verdict.covers(group.name, group.ranks):
                 for communicator in group.communicators():
-                    communicator.give_up(verdict.error)
+                    self._end(communicator, verdict)
         if isinstance(verdict.error, PeerDiedError) and not verdict.group:
             self._dead.append(verdict.error)
             for meeting in self._meetings:
                 meeting.break_up(verdict.error)
+
+    def _end(self, communicator: Communicator, verdict: Verdict) -> None:
+        if verdict.is_certain and isinstance(verdict.error, PeerDiedError):
+            rank = communicator.context.global_ranks.index(verdict.error.rank)
+            if communicator.peer_died(rank, verdict.error):
+                return
+            if communicator.is_busy():
+                self.after(_LAST_WORDS_S, partial(self._give_up, communicator, verdict.error))
+                return
+        communicator.give_up(verdict.error)
+
+    def _give_up(self, communicator: Communicator, error: DistError) -> None:
+        """Give up a group of a dead rank, if it is still there."""
+        if any(communicator in group.communicators() for group in list(self._world.groups.values())):
+            communicator.give_up(error)
 
     def _ended(self, peer: int) -> None:
         """Hear that a process on this machine has ended."""
@@ -177,7 +193,7 @@ class Watcher(Background):
         concerned = any(peer in group.rank_of for group in list(self._world.groups.values())) or self._meetings
         if not concerned or not self._has_died(peer, cause):
             return
-        verdict = Verdict("", PeerDiedError(peer, self._processes.hosts[peer], cause))
+        verdict = Verdict("", PeerDiedError(peer, self._processes.hosts[peer], cause), is_certain=True)
         if peer == self._host:
             self._heard(verdict)
             return
@@ -326,12 +342,3 @@ def _silence_s(store: Store) -> float:
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return float(getattr(store, "silence_s", 5.0))
-
-
-def _bounded(store: Store, limit_s: float) -> Store:
-    """Return another view of a store, whose requests do not wait for long."""
-    if isinstance(store, PrefixStore):
-        return PrefixStore(store.prefix, _bounded(store.underlying_store, limit_s))
-    view = copy.copy(store)
-    view.set_timeout(limit_s)
-    return view

@@ -24,7 +24,7 @@ def stand_in() -> Any:
 
 def in_pieces(op: str, count: int) -> None:
     """Reduce or copy more than is on the host at a time."""
-    from rankwise_gloo_tcp import staging
+    from rankwise_gloo_tcp.collectives import staging
 
     cupy = stand_in()
     staging.PIECE_NBYTES = 1000  # not a whole number of elements of float64

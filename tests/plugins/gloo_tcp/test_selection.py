@@ -10,7 +10,7 @@ import pytest
 import rankwise as dist
 from rankwise.collective.algorithms.table import MIXED, NETWORK, fitting
 from rankwise.testing import run_ranks
-from rankwise_gloo_tcp.selection import Selection, load
+from rankwise_gloo_tcp.collectives.selection import Selection, load
 
 TCP = {"RANKWISE_GLOO_TRANSPORT": "tcp"}
 

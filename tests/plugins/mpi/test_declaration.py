@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from rankwise_mpi.library.launchers import check_before_init, check_world
 
 from rankwise.errors import DistBackendError
-from rankwise_mpi.launchers import check_before_init, check_world
 
 OPENMPI = "Open MPI v5.0.11, package: Open MPI user@localhost Distribution, ident: 5.0.11"
 MPICH = "MPICH Version:      5.0.2\nMPICH Release date: ..."
@@ -63,7 +63,7 @@ def test_every_error_class_of_mpi_is_mapped(python):
     code = (
         "import mpi4py; mpi4py.rc.initialize = False\n"
         "from mpi4py import MPI\n"
-        "from rankwise_mpi.failures import ERRORS, error_class_name\n"
+        "from rankwise_mpi.library.failures import ERRORS, error_class_name\n"
         "ours = set(ERRORS); theirs = {n for n in dir(MPI) if n.startswith('ERR_')} - {'ERR_LASTCODE'}\n"
         "unnamed = [n for n in theirs if not error_class_name(getattr(MPI, n)).startswith('ERR_')]\n"
         "print(sorted(theirs - ours), sorted(ours - theirs), unnamed)"
@@ -74,7 +74,7 @@ def test_every_error_class_of_mpi_is_mapped(python):
 def test_the_library_says_itself_what_went_wrong(python):
     code = (
         "from mpi4py import MPI\n"
-        "from rankwise_mpi.failures import translate\n"
+        "from rankwise_mpi.library.failures import translate\n"
         "try: MPI.COMM_WORLD.Send(b'x', dest=5)\n"
         "except MPI.Exception as error: print(type(translate(error, 'send on rank 0')), translate(error, 'send on 0'))"
     )
@@ -138,7 +138,7 @@ def test_a_work_that_two_threads_look_at_is_finished_once(python):
     code = """
 import types
 import mpi4py; mpi4py.rc.initialize = False
-from rankwise_mpi.works import RequestWork
+from rankwise_mpi.group.works import RequestWork
 
 finished = []
 owner = types.SimpleNamespace(forget=lambda work: None)

@@ -24,7 +24,8 @@ __all__ = ["rankwise_backend"]
 _CPU = Device(
     native(*POINT_TO_POINT, *COLLECTIVES),
     native(
-        "async", "tags", "any_source", "short_messages", "uneven", "sparse", "timeout", "abort", "shrink", "mismatch"
+        *("async", "tags", "any_source", "short_messages", "message_dtypes", "uneven", "sparse"),
+        *("timeout", "abort", "shrink", "mismatch"),
     ),
 )
 
@@ -33,7 +34,7 @@ _NOT_STAGED = "only broadcast and all_reduce go by way of the host; copy with .g
 
 
 def _has_device() -> bool:
-    from rankwise_gloo_tcp.staging import has_device
+    from rankwise_gloo_tcp.collectives.staging import has_device
 
     return has_device()
 
@@ -50,7 +51,7 @@ _CUDA = Device(
 
 
 def _create(context: Context) -> Communicator:
-    from rankwise_gloo_tcp.creation import create
+    from rankwise_gloo_tcp.setup.creation import create
 
     return create(context)
 

@@ -52,13 +52,13 @@ def _detailed() -> bool:
 
 
 def _survives() -> bool:
-    from rankwise_mpi.ulfm import job_survives_deaths
+    from rankwise_mpi.library.ulfm import job_survives_deaths
 
     return job_survives_deaths()
 
 
 def _cuda_aware() -> bool:
-    from rankwise_mpi.cuda import is_cuda_aware
+    from rankwise_mpi.library.cuda import is_cuda_aware
 
     return is_cuda_aware()
 
@@ -79,15 +79,15 @@ _GPU = Device(
 
 
 def _availability() -> Availability:
-    from rankwise_mpi.availability import availability
+    from rankwise_mpi.library.availability import availability
 
     return availability()
 
 
-def _runtime() -> Runtime:
-    from rankwise_mpi.runtime import runtime
+def _runtime(timeout_s: float) -> Runtime:
+    from rankwise_mpi.process.runtime import runtime
 
-    return runtime()
+    return runtime(timeout_s)
 
 
 def _create(context: Context) -> Communicator:

@@ -1,0 +1,290 @@
+"""The board: memory that all ranks of a group on one machine share, to agree on a call and to pass small data.
+
+Each rank has a turn number that only it writes, two places for its record, and two areas for data. A rank writes
+data and record, then its turn number; when it has seen the same number from all others, their records and data are
+there to be read. Records alternate between turns, and areas between uses: when a place is written again, every rank
+has meanwhile posted a later turn, which it does after it has read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from rankwise.backends import Deadline
+from rankwise_gloo_tcp.machine import futex
+from rankwise_gloo_tcp.transport.pipe import Sleep, ring_nbytes
+
+__all__ = ["Board", "available", "create"]
+
+#: Eight words, six of which are used.
+_RECORD_STRIDE = 64
+_COUNT, _SENT, _RECEIVED, _LONGEST = 2, 3, 4, 5
+_MASK = (1 << 64) - 1
+_CONTROL_STRIDE = 128
+#: Words of a rank's control block besides its turn: whether it has gone in good order, and whether it sleeps until a
+#: pipe has news.
+_HAS_LEFT, _ASLEEP = 9, 10
+#: Words of the board: for which turn somebody sleeps, by parity; and up to which turn all have come.
+_SLEEPERS, _GO = 4, 6
+_PAGE = 4096
+_NOTICE_AT = 64
+#: The size of an area, and of a slot of it at the most: small enough for the cache where there is a processor for each
+#: rank; elsewhere larger, as each meeting costs the processors' change of hands.
+_AREA_NBYTES, _SLOT_NBYTES = 512 << 10, 256 << 10
+_SHARED_AREA_NBYTES, _SHARED_SLOT_NBYTES = 2 << 20, 512 << 10
+#: All areas together, since each rank has all of them in its memory in the end; and the least for one.
+_ALL_AREAS_NBYTES, _LEAST_AREA_NBYTES = 48 << 20, 64 << 10
+_ALIGN = 64
+
+_SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")
+
+#: How long a wait looks at the memory before it sleeps. It falls by half each time that was in vain, as when the ranks
+#: are not in step or others want the processor, and doubles when it was not.
+_SPIN_S, _LEAST_SPIN_S = 100e-6, 15e-6
+#: Where ranks share processors: the one that is waited for may be next in line. More than a few of these cost whole
+#: time slices as soon as other programs run.
+_YIELDS = 2
+_SLICE_S = 0.02
+
+_fence = futex.lock
+
+
+def available() -> bool:
+    """Tell whether this system has what a board needs."""
+    return hasattr(os, "memfd_create") and all(hasattr(fcntl, seal) for seal in _SEALS) and futex.available()
+
+
+def _area_nbytes(size: int, may_spin: bool) -> int:
+    share = max(_ALL_AREAS_NBYTES // (2 * size) & -_PAGE, _LEAST_AREA_NBYTES)
+    return min(share, _AREA_NBYTES if may_spin else _SHARED_AREA_NBYTES)
+
+
+def _offsets(size: int, area_nbytes: int) -> tuple[int, int, int, int]:
+    records = _PAGE + size * _CONTROL_STRIDE
+    data = -(-(records + 2 * size * _RECORD_STRIDE) // _PAGE) * _PAGE
+    rings = data + 2 * size * area_nbytes
+    return records, data, rings, rings + size * size * ring_nbytes(size)
+
+
+def create(size: int, may_spin: bool) -> int:
+    """Return the descriptor of a new board, whose size nobody can change; its pages take memory when they are used."""
+    descriptor = os.memfd_create("rankwise-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, _offsets(size, _area_nbytes(size, may_spin))[-1])
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+class Board:
+    """One rank's view of its group's board.
+
+    Args:
+        descriptor: The memory; it can be closed afterwards.
+        rank: This rank.
+        size: Number of ranks.
+        may_spin: Whether there is a processor for each rank.
+        look: Called now and then while waiting; raises if the group has failed.
+    """
+
+    def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
+        #: The size of each area, and of each slot at the most.
+        self.area_nbytes = area_nbytes = _area_nbytes(size, may_spin)
+        self._most_nbytes = _SLOT_NBYTES if may_spin else _SHARED_SLOT_NBYTES
+        records, data, self._rings, total = _offsets(size, area_nbytes)
+        self.rank, self.size = rank, size
+        self._memory = mmap.mmap(descriptor, total)
+        self._bytes = memoryview(self._memory)
+        self._words = self._bytes.cast("Q")
+        whole = np.frombuffer(self._memory, np.uint8)
+        self._base = whole.ctypes.data
+        self._turns = [(_PAGE + peer * _CONTROL_STRIDE) // 8 for peer in range(size)]
+        self._others = [self._turns[(rank + k) % size] for k in range(1, size)]
+        self._mine = self._turns[rank]
+        self._table = [
+            [(records + (2 * peer + phase) * _RECORD_STRIDE) // 8 for peer in range(size)] for phase in range(2)
+        ]
+        #: Those of the others, by phase.
+        self._places = [[at for peer, at in enumerate(table) if peer != rank] for table in self._table]
+        #: By parity and rank.
+        self.areas = [
+            [whole[data + (2 * peer + area) * area_nbytes :][:area_nbytes] for peer in range(size)] for area in range(2)
+        ]
+        self._turn = self._parity = 0
+        #: What stands in this rank's places for records, but for the numbers of the calls.
+        self._told: list[tuple[int, ...] | None] = [None, None]
+        self._spin_s = _SPIN_S if may_spin else 0.0
+        self._look = look
+
+    # ------------------------------------------------------------------ turns
+
+    def exchange(self, sequence: int, about: tuple[int, int, int, int, int], deadline: Deadline) -> bool:
+        """Tell which call this rank makes, and return whether all make the same.
+
+        Args:
+            sequence: The number of the call.
+            about: What must be the same on all ranks, as a digest; how many elements this rank contributes; the sums of
+                what it sends and receives, pair by pair; and the longest of what it sends.
+            deadline: When to give up.
+
+        Raises:
+            TimeoutError: Some have not come; `late` tells who.
+        """
+        self._turn = turn = self._turn + 1
+        phase = turn & 1
+        table, words, digest = self._table[phase], self._words, about[0]
+        at = table[self.rank]
+        words[at] = sequence
+        if about is not self._told[phase]:  # most calls are the same as before
+            for field, word in enumerate(about, 1):
+                words[at + field] = word
+            self._told[phase] = about
+        self._arrive(turn, deadline)
+        for at in self._places[phase]:
+            if words[at] != sequence or words[at + 1] != digest:
+                return False
+        return not (about[2] or about[3]) or not (sum(self._column(_SENT)) - sum(self._column(_RECEIVED))) & _MASK
+
+    def counts(self) -> list[int]:
+        """Return how many elements each rank contributes to the call that was compared last."""
+        return self._column(_COUNT)
+
+    def longest(self) -> int:
+        """Return how many elements any rank sends to another at the most in the call that was compared last."""
+        return max(self._column(_LONGEST))
+
+    def _column(self, field: int) -> list[int]:
+        return [self._words[at + field] for at in self._table[self._turn & 1]]
+
+    def meet(self, deadline: Deadline) -> None:
+        """Return once everyone has come."""
+        self._turn = turn = self._turn + 1
+        self._arrive(turn, deadline)
+
+    def late(self) -> list[int]:
+        """Return the ranks that have not come to this turn."""
+        return [peer for peer, index in enumerate(self._turns) if self._words[index] < self._turn]
+
+    def flip(self) -> int:
+        """Return the parity of the areas to write before the next turn, and to read the others' of after it."""
+        self._parity ^= 1
+        return self._parity
+
+    def slot_nbytes(self, slots: int) -> int:
+        """Return the size of each of so many equal slots of an area, none larger than is good for the cache."""
+        return min(self.area_nbytes // slots & -_ALIGN, self._most_nbytes)
+
+    def _arrive(self, turn: int, deadline: Deadline) -> None:
+        """Come to a turn, and return once everyone has.
+
+        Whoever finds that all are there wakes those who sleep, so that nobody is woken for each of the others. Of the
+        last two to come at least one sees the other, as its own number is written before it looks.
+        """
+        words = self._words
+        words[self._mine] = turn
+        with _fence:
+            pass
+        for index in self._others:
+            if words[index] < turn:
+                self._await(turn, deadline)
+                return
+        if words[_SLEEPERS + (turn & 1)] == turn:
+            words[_GO] = turn
+            futex.wake(self._base + 8 * _GO)
+
+    def _await(self, turn: int, deadline: Deadline) -> None:
+        words, others = self._words, self._others
+        index = next((index for index in others if words[index] < turn), None)
+        until = monotonic() + self._spin_s if self._spin_s else 0.0
+        yields = 0 if self._spin_s else _YIELDS
+        while index is not None:
+            for _ in range(20 if self._spin_s else 1):
+                if words[index] >= turn:
+                    index = next((index for index in others if words[index] < turn), None)
+                    break
+            else:
+                if yields:
+                    yields -= 1
+                    os.sched_yield()
+                elif monotonic() >= until:
+                    self._spin_s = max(self._spin_s / 2, _LEAST_SPIN_S) if self._spin_s else 0.0
+                    self._sleep(turn, deadline)
+                    return
+        self._spin_s = min(2 * self._spin_s, _SPIN_S)
+
+    def _sleep(self, turn: int, deadline: Deadline) -> None:
+        words = self._words
+        while True:
+            found = words[_GO]
+            words[_SLEEPERS + (turn & 1)] = turn
+            futex.fence()
+            if found >= turn or not self.late():
+                return
+            futex.wait(self._base + 8 * _GO, found, min(_SLICE_S, deadline.remaining()))
+            if words[_GO] >= turn or not self.late():
+                return
+            self._look()
+            if deadline.expired():
+                raise TimeoutError
+
+    # ------------------------------------------------------------------ pipes
+
+    def ring(self, source: int, target: int) -> memoryview:
+        """Return the memory of what one rank writes to another."""
+        nbytes = ring_nbytes(self.size)
+        start = self._rings + (source * self.size + target) * nbytes
+        return self._bytes[start : start + nbytes]
+
+    def sleep(self, peer: int, bell: int) -> Sleep:
+        """Return where a rank says that it sleeps; `bell` is the descriptor that wakes it."""
+        return Sleep(self._words, self._turns[peer] + _ASLEEP, bell)
+
+    # ------------------------------------------------------------------ the end
+
+    def leave(self) -> None:
+        """Tell the others that this rank goes in good order."""
+        self._words[self._mine + _HAS_LEFT] = 1
+
+    def has_left(self, peer: int) -> bool:
+        """Tell whether a rank has gone in good order."""
+        return bool(self._words[self._turns[peer] + _HAS_LEFT])
+
+    def give_up(self, text: bytes) -> None:
+        """Tell everyone that the group is given up, and wake them; who has said so first is heard."""
+        if not self._words[0]:
+            self._bytes[_NOTICE_AT : _NOTICE_AT + len(text)] = text
+            self._words[1] = len(text) | self.rank << 32
+            self._words[0] = 1
+        futex.wake(self._base + 8 * _GO)
+
+    def given_up(self) -> tuple[int, bytes] | None:
+        """Return who has given the group up, and the text."""
+        if not self._words[0]:
+            return None
+        length, sender = self._words[1] & 0xFFFF, self._words[1] >> 32
+        return int(sender), bytes(self._bytes[_NOTICE_AT : _NOTICE_AT + min(length, _PAGE - _NOTICE_AT)])
+
+    def notice(self) -> bytes | None:
+        """Return the text of whoever has given the group up."""
+        said = self.given_up()
+        return None if said is None else said[1]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        empty: Any = None
+        self.areas = empty
+        self._words.release()
+        self._bytes.release()
+        memory, self._memory = self._memory, empty
+        with suppress(BufferError):  # an array of it is still alive somewhere, and closes it when it goes
+            memory.close()

@@ -1,0 +1,99 @@
+"""What all collectives at the board have in common.
+
+A call is prepared once for arrays of given sizes and dtypes: its fingerprint, and the views of shared memory that it
+goes through. What is left for each call of a small collective is to write, to post, to wait, to compare and to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from rankwise.backends import Array, Deadline, Fingerprint
+from rankwise_gloo_tcp.board.board import Board
+
+__all__ = ["Barrier", "Call", "Errand", "Meet", "Messages", "flat"]
+
+
+#: Waits for everyone.
+Meet = Callable[[Deadline], None]
+
+
+class Call:
+    """One collective, prepared for arrays of given sizes.
+
+    Attributes:
+        longest: How many elements go from this rank to another at the most, where the others cannot know.
+    """
+
+    longest = 0
+
+    def __init__(self, fingerprint: Fingerprint) -> None:
+        self.fingerprint = fingerprint
+        self._about: tuple[int, int, int, int, int] | None = None
+
+    def about(self, rank: int) -> tuple[int, int, int, int, int]:
+        """Return what `Board.exchange` tells of this call; each time the same object."""
+        if self._about is None:
+            call = self.fingerprint
+            digest = call.digest() ^ _salt(type(self).__name__)
+            self._about = (digest, call.count, *call.sums(rank), self.longest)
+        return self._about
+
+    def offer(self, board: Board, given: Any) -> None:
+        """Write what the others will want of what this call was given; nothing has been compared yet.
+
+        Each call uses the areas once here, also one without data, so that ranks which disagree stay in step.
+        """
+        raise NotImplementedError
+
+    def take(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
+        """Finish, now that all have made the same call."""
+        raise NotImplementedError
+
+
+class Messages(Call):
+    """A collective that goes by messages once the calls have been compared."""
+
+    def __init__(self, fingerprint: Fingerprint, body: Callable[[Deadline, Sequence[int]], None]) -> None:
+        super().__init__(fingerprint)
+        self.body = body
+
+    def offer(self, board: Board, given: Any) -> None:
+        board.flip()
+
+    def take(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
+        self.body(deadline, board.counts())
+
+
+class Barrier(Call):
+    """Nothing but the comparison."""
+
+    def offer(self, board: Board, given: Any) -> None:
+        board.flip()
+
+    def take(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
+        pass
+
+
+class Errand(NamedTuple):
+    """A call with the arrays of one time. It stands where the core expects the body of a collective."""
+
+    call: Call
+    given: Any
+    #: What this rank has for itself: where to, and where from.
+    kept: tuple[tuple[Array, Array], ...] = ()
+
+    def keeping(self, target: Array, source: Array) -> Errand:
+        """Return this errand with something to copy in the end."""
+        return Errand(self.call, self.given, ((target, source),))
+
+
+def flat(array: Array) -> Array:
+    """Return a view of one dimension."""
+    return array if array.ndim == 1 else array.reshape(-1)
+
+
+def _salt(algorithm: str) -> int:
+    """Return what tells one algorithm from another: ranks that differ in it must not go on."""
+    return int.from_bytes(algorithm.encode()[:8].ljust(8, b"\0"), "little")

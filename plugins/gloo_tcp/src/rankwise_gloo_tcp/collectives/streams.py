@@ -1,0 +1,166 @@
+"""Large reductions over connections: segments are sent, received and combined at the same time, both ways at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from rankwise.backends import COLLECTIVE_TAG, Array, Deadline, ReduceOp, as_bytes
+from rankwise.errors import DistTimeoutError
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.engine.request import Request
+
+__all__ = ["Carrier", "all_reduce", "cut", "exchange", "reduce_scatter", "wait_for"]
+
+#: Segments are a quarter of a rank's share, within these bounds: each costs some tens of microseconds of its own.
+_LEAST_NBYTES, _MOST_NBYTES = 128 << 10, 1 << 20
+#: How many segments of each peer may be here before they are combined.
+_DEPTH = 3
+_RESULT_TAG = COLLECTIVE_TAG + 1
+
+
+class Carrier(Protocol):
+    """What carries messages among `size` ranks."""
+
+    rank: int
+    size: int
+    names: tuple[int, ...]
+
+    def send_bytes(self, data: memoryview, to: int, tag: int, waited: bool = False, prefix: bytes = b"") -> Request:
+        """Begin to send memory."""
+
+    def receive_bytes(self, room: memoryview, source: int, tag: int, waited: bool = False) -> Request:
+        """Begin to receive into memory."""
+
+
+def all_reduce(engine: Carrier, array: Array, op: ReduceOp, deadline: Deadline) -> None:
+    """Reduce a flat array in place: each rank reduces its share, and sends it to everyone.
+
+    Bytes sent: 2(p-1)/p N. Scratch: three segments for each peer.
+    """
+    shares = cut(array, engine.size)
+    others = {peer: share for peer, share in enumerate(shares) if peer != engine.rank}
+    _Stream(engine, op, deadline, max(share.nbytes for share in shares)).run(shares[engine.rank], others, others)
+
+
+def exchange(engine: Carrier, array: Array, op: ReduceOp, deadline: Deadline) -> None:
+    """Reduce the flat arrays of two ranks in place: each sends the other everything, and both do all the arithmetic.
+
+    Bytes sent: N. Scratch: three segments.
+    """
+    peer = 1 - engine.rank
+    stream = _Stream(engine, op, deadline, array.nbytes)
+    segments = stream.segments(array)
+    coming = [stream.scratch(array, peer) for _ in segments[:_DEPTH]]
+    sent = [engine.send_bytes(as_bytes(segment), peer, COLLECTIVE_TAG, True) for segment in segments]
+    for index, segment in enumerate(segments):
+        scratch, request = coming.pop(0)
+        # What is combined must have left.
+        wait_for(engine, [request, sent[index]], deadline)
+        op.combine(segment, scratch[: segment.size], engine.rank == 1)
+        op.average(segment, 2)
+        if index + _DEPTH < len(segments):
+            coming.append((scratch, engine.receive_bytes(as_bytes(scratch), peer, COLLECTIVE_TAG, True)))
+
+
+def reduce_scatter(engine: Carrier, mine: Array, parts: Sequence[Array], op: ReduceOp, deadline: Deadline) -> None:
+    """Reduce everyone's `parts[i]` into rank i's `mine`, which holds its own part already; all are flat.
+
+    Bytes sent: N less the own part. Scratch: three segments for each peer.
+    """
+    others = {peer: part for peer, part in enumerate(parts) if peer != engine.rank}
+    _Stream(engine, op, deadline, max(part.nbytes for part in parts)).run(mine, others, None)
+
+
+def cut(array: Array, size: int) -> list[Array]:
+    """Cut a flat array into `size` shares that differ by at most one element."""
+    return [array[array.size * i // size : array.size * (i + 1) // size] for i in range(size)]
+
+
+def wait_for(engine: Carrier, requests: Sequence[Request], deadline: Deadline) -> None:
+    """Wait for messages.
+
+    Raises:
+        DistTimeoutError: Some have not ended in time; it names their ranks.
+    """
+    for request in requests:
+        if request.done and request.error is None:
+            continue
+        try:
+            request.wait(deadline.remaining())
+        except DistTimeoutError as error:
+            late = sorted({engine.names[r.peer] for r in requests if not r.done and r.peer is not None})
+            who = f"waiting for rank{'s' * (len(late) > 1)} {', '.join(map(str, late))}"
+            failure = DistTimeoutError(f"not done within {deadline.timeout_s:g} s, {who}")
+            failure.waited_for = tuple(late)
+            raise failure from error
+
+
+class _Stream:
+    """One reduction in segments. The size of the largest share must be the same on all ranks."""
+
+    def __init__(self, engine: Carrier, op: ReduceOp, deadline: Deadline, share_nbytes: int) -> None:
+        self.engine, self.op, self.deadline = engine, op, deadline
+        self._nbytes = min(_MOST_NBYTES, max(_LEAST_NBYTES, share_nbytes // 4))
+
+    def run(self, mine: Array, outgoing: Mapping[int, Array], results: Mapping[int, Array] | None) -> None:
+        """Combine everyone's contributions to `mine`, and contribute to the others' shares.
+
+        Args:
+            mine: The share that this rank reduces.
+            outgoing: This rank's contributions to the shares of others.
+            results: Where to put the others' shares once they are reduced; they are sent round only with it.
+        """
+        engine = self.engine
+        segments = self.segments(mine)
+        coming = {peer: [self.scratch(mine, peer) for _ in segments[:_DEPTH]] for peer in outgoing}
+        sent = self._send_all(outgoing)
+        finished: list[Request] = []
+        if results is not None:
+            finished = self._receive_all(results)
+        for index, segment in enumerate(segments):
+            for peer, waiting in coming.items():
+                scratch, request = waiting.pop(0)
+                wait_for(engine, [request], self.deadline)
+                self.op.combine(segment, scratch[: segment.size])
+                if index + _DEPTH < len(segments):
+                    waiting.append((scratch, engine.receive_bytes(as_bytes(scratch), peer, COLLECTIVE_TAG, True)))
+            if results is not None:
+                self.op.average(segment, engine.size)
+                sent += [engine.send_bytes(as_bytes(segment), peer, _RESULT_TAG, True) for peer in outgoing]
+        wait_for(engine, finished, self.deadline)
+        wait_for(engine, sent, self.deadline)
+
+    def segments(self, share: Array) -> list[Array]:
+        """Cut a share into segments."""
+        count = max(1, self._nbytes // share.itemsize)
+        return [share[begin : begin + count] for begin in range(0, share.size, count)]
+
+    def scratch(self, mine: Array, peer: int) -> tuple[Array, Request]:
+        """Begin to receive a segment of a share into memory of its own."""
+        scratch = np.empty_like(mine, shape=(min(mine.size, max(1, self._nbytes // mine.itemsize)),))
+        return scratch, self.engine.receive_bytes(as_bytes(scratch), peer, COLLECTIVE_TAG, True)
+
+    def _send_all(self, outgoing: Mapping[int, Array]) -> list[Request]:
+        """Send in the order in which the others combine, to all of them in turn."""
+        cut_up = {peer: self.segments(share) for peer, share in outgoing.items()}
+        most = max(map(len, cut_up.values()), default=0)
+        return [
+            self.engine.send_bytes(as_bytes(segments[index]), peer, COLLECTIVE_TAG, True)
+            for index in range(most)
+            for peer, segments in cut_up.items()
+            if index < len(segments)
+        ]
+
+    def _receive_all(self, results: Mapping[int, Array]) -> list[Request]:
+        cut_up = {peer: self.segments(share) for peer, share in results.items()}
+        most = max(map(len, cut_up.values()), default=0)
+        return [
+            self.engine.receive_bytes(as_bytes(segments[index]), peer, _RESULT_TAG, True)
+            for index in range(most)
+            for peer, segments in cut_up.items()
+            if index < len(segments)
+        ]

@@ -1,0 +1,52 @@
+"""Some ranks of a group, numbered anew, who talk over the group's own connections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rankwise.backends import Array, Context, Work
+from rankwise_gloo_tcp.engine.engine import Engine
+from rankwise_gloo_tcp.engine.request import Request
+
+__all__ = ["Subset"]
+
+
+class Subset:
+    """Messages among some ranks; this one is among them.
+
+    Args:
+        engine: What carries them.
+        ranks: The group ranks, in their new order.
+        context: The group, for the names in messages of errors.
+    """
+
+    def __init__(self, engine: Engine, ranks: Sequence[int], context: Context) -> None:
+        self._engine, self._ranks = engine, tuple(ranks)
+        self.rank, self.size, self.names = self._ranks.index(engine.rank), len(ranks), engine.names
+        self._places = tuple(context.global_ranks[rank] for rank in ranks)
+
+    @property
+    def context(self) -> Subset:
+        """What tells the ranks' names: as a group's context does, by their numbers here."""
+        return self
+
+    @property
+    def global_ranks(self) -> tuple[int, ...]:
+        """The global ranks of the members."""
+        return self._places
+
+    def isend(self, array: Array, dst: int, tag: int) -> Work:
+        """Begin to send."""
+        return self._engine.send(array, self._ranks[dst], tag)
+
+    def irecv(self, array: Array, src: int | None, tag: int) -> Work:
+        """Begin to receive."""
+        return self._engine.receive(array, None if src is None else self._ranks[src], tag)
+
+    def send_bytes(self, data: memoryview, to: int, tag: int, waited: bool = False, prefix: bytes = b"") -> Request:
+        """Begin to send memory."""
+        return self._engine.send_bytes(data, self._ranks[to], tag, waited, prefix)
+
+    def receive_bytes(self, room: memoryview, source: int, tag: int, waited: bool = False) -> Request:
+        """Begin to receive into memory."""
+        return self._engine.receive_bytes(room, self._ranks[source], tag, waited)

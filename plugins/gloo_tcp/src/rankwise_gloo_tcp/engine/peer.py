@@ -1,0 +1,52 @@
+"""What an engine knows about one other rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rankwise.errors import DistError, PeerDiedError
+from rankwise_gloo_tcp.protocol.card import Card
+from rankwise_gloo_tcp.protocol.frames import Header
+from rankwise_gloo_tcp.protocol.parcel import Parcel
+from rankwise_gloo_tcp.transport.connection import Connection
+from rankwise_gloo_tcp.transport.pipe import Pipe
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.transport.knocking import Dial
+
+__all__ = ["GONE", "Peer", "death"]
+
+#: One text, however it is noticed, so that all ranks raise the same error.
+GONE = "its connections have ended"
+
+
+class Peer:
+    """One rank as another sees it.
+
+    Attributes:
+        near: Whether a Unix socket leads there.
+        readable: Whether its memory may be read.
+        gone: Set when it has left in good order: nothing can be sent there any more.
+        dead: Set when it has died: whatever needs it fails the group.
+        last_words_until: Set when it is known to have died while its connection stands: what it has sent may still come.
+        cause: The error that it is to be `dead` with then.
+        frames: What is to be sent once there is a connection.
+        failures: How often a handshake with it has failed.
+    """
+
+    def __init__(self, rank: int, card: Card, near: bool) -> None:
+        self.rank, self.card, self.near = rank, card, near
+        self.readable = False
+        self.gone: PeerDiedError | None = None
+        self.dead: DistError | None = None
+        self.last_words_until = 0.0
+        self.cause: DistError | None = None
+        self.connection: Connection | Pipe | None = None
+        self.dial: Dial | None = None
+        self.failures = 0
+        self.frames: list[tuple[Header, memoryview | None, Parcel | None, bytes]] = []
+
+
+def death(peer: Peer, name: int, why: str) -> PeerDiedError:
+    """Return the error of a peer that has died; `name` is its global rank."""
+    return PeerDiedError(name, peer.card.host, why)

@@ -1,0 +1,127 @@
+"""`Request`: one message that is being sent or received; the work that callers wait for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from rankwise.backends import FutureWork, Timeout, Work, seconds
+
+__all__ = ["Owner", "Request"]
+
+
+class Owner(Protocol):
+    """What a request asks of its engine."""
+
+    lock: threading.Lock
+    timeout_s: float
+
+    def drive(self, request: Request, timeout_s: float) -> None:
+        """Move messages until a request has ended."""
+
+    def ended(self, request: Request) -> None:
+        """Note that a request has ended; the lock is held."""
+
+    def promised(self, request: Request) -> None:
+        """Note that the future of a request that has ended is to be told; the lock is held."""
+
+    def settle(self) -> None:
+        """Do what must be done without the lock."""
+
+    def withdraw(self, request: Request) -> bool:
+        """Take back a receive that no message has met."""
+
+
+class Request(FutureWork):
+    """A send or a receive. Whoever waits for it moves all messages of its engine forward meanwhile.
+
+    Attributes:
+        buffer: The caller's memory.
+        peer: The other's group rank; None for a receive from anyone.
+        dtype: The mark of its dtype; 0 where any will do.
+        streamed: Whether a long message goes through a pipe although its memory may be read.
+        nbytes: Bytes of the message that a receive has got.
+        done: Whether it has ended. Set last.
+    """
+
+    def __init__(self, engine: Owner, buffer: memoryview, peer: int | None, tag: int, dtype: int = 0) -> None:
+        # A `Future` costs more than a small message: it is made when somebody asks for it.
+        self.engine, self.buffer, self.peer, self.tag, self.dtype = engine, buffer, peer, tag, dtype
+        self.done = False
+        self.watched = False
+        self.nbytes = 0
+        self.streamed = False
+        self.error: BaseException | None = None
+        self._source: int | None = None
+        self._promise: Future[Any] | None = None
+
+    def end(self, error: BaseException | None = None, source: int | None = None) -> None:
+        """End the request; the first ending counts. The caller holds the engine's lock."""
+        if self.done:
+            return
+        self.error, self._source = error, source
+        self.done = True
+        self.engine.ended(self)
+
+    def succeed(self, result: Any = None, source: int | None = None) -> None:
+        with self.engine.lock:
+            self.end(None, source)
+        self.engine.settle()
+
+    def fail(self, error: BaseException) -> None:
+        with self.engine.lock:
+            self.end(error)
+        self.engine.settle()
+
+    def wait(self, timeout: Timeout | None = None) -> bool:
+        """Move messages until this one has ended."""
+        if not self.done:
+            self.engine.drive(self, self.engine.timeout_s if timeout is None else seconds(timeout))
+        if self.error is not None:
+            raise self.error
+        return True
+
+    def is_completed(self) -> bool:
+        return self.done
+
+    def is_success(self) -> bool:
+        return self.done and self.error is None
+
+    def exception(self) -> BaseException | None:
+        return self.error
+
+    def result(self) -> Any:
+        self.wait()
+        return None
+
+    def get_future(self) -> Future[Any]:
+        with self.engine.lock:
+            if self._promise is None:
+                self._promise = Future()
+                if self.done:
+                    self.engine.promised(self)
+        self.engine.settle()
+        return self._promise
+
+    def add_done_callback(self, callback: Callable[[Work], object]) -> None:
+        self.get_future().add_done_callback(lambda _: callback(self))
+
+    def settle(self) -> None:
+        """Tell the future, if there is one. Nobody holds the engine's lock: callbacks may do anything."""
+        promise = self._promise
+        if promise is None or promise.done():
+            return
+        if self.error is None:
+            promise.set_result(None)
+        else:
+            promise.set_exception(self.error)
+
+    def has_promise(self) -> bool:
+        """Tell whether somebody has asked for a future."""
+        return self._promise is not None
+
+    def cancel(self) -> bool:
+        """Withdraw a receive that no message has met yet."""
+        return self.engine.withdraw(self)

@@ -1,0 +1,1 @@
+"""What messages are and how they meet: no socket, no thread, no clock."""

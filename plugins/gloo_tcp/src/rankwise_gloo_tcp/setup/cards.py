@@ -1,0 +1,56 @@
+"""The exchange of cards, and which machine this is."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import secrets
+from collections.abc import Callable
+from functools import partial
+
+from rankwise.backends import Deadline
+from rankwise.store import Store
+from rankwise.store.patience import patiently
+from rankwise_gloo_tcp.protocol.card import Card, read_card
+
+__all__ = ["exchange", "machine"]
+
+
+def machine() -> tuple[str, str]:
+    """Return what stands for this machine and network namespace, and for this process namespace."""
+    boot = _read("/proc/sys/kernel/random/boot_id") or platform.node()
+    return f"{boot}/{_link('/proc/self/ns/net')}", f"{boot}/{_link('/proc/self/ns/pid')}"
+
+
+def exchange(
+    store: Store, rank: int, card: Card, size: int, deadline: Deadline, look: Callable[[], None]
+) -> tuple[list[Card], bytes]:
+    """Tell the others one's card; return everyone's, and the random token of this meeting.
+
+    While some have not come, `look` is called now and then, which raises if they cannot come any more.
+
+    Raises:
+        RendezvousError: A card is malformed.
+    """
+    if rank == 0:
+        store.set("token", secrets.token_hex(32))
+    store.set(f"card/{rank}", json.dumps(card))
+    keys = ["token", *(f"card/{peer}" for peer in range(size))]
+    token, *rows = patiently(partial(store.multi_get, keys), deadline, look)
+    return [read_card(row, peer) for peer, row in enumerate(rows)], bytes.fromhex(token.decode())
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

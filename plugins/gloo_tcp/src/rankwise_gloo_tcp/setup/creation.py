@@ -1,0 +1,215 @@
+"""Making the communicator of one group: everyone tells where it listens, and learns that of the others."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import socket
+from dataclasses import replace
+from typing import Any
+
+from rankwise.backends import Context, Deadline
+from rankwise.errors import DistNetworkError, RendezvousError
+from rankwise.network import interface, secret
+from rankwise.store import PrefixStore
+from rankwise_gloo_tcp.board import board
+from rankwise_gloo_tcp.collectives import selection, several_hosts
+from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
+from rankwise_gloo_tcp.collectives.one_host import OneHost
+from rankwise_gloo_tcp.collectives.ways import Ways
+from rankwise_gloo_tcp.communicator import GlooCommunicator
+from rankwise_gloo_tcp.engine.engine import Engine
+from rankwise_gloo_tcp.engine.setting import Setting
+from rankwise_gloo_tcp.machine import cores
+from rankwise_gloo_tcp.protocol.card import Card
+from rankwise_gloo_tcp.setup import cards, joining_board
+
+__all__ = ["create"]
+
+_VARIABLE = "RANKWISE_GLOO_TRANSPORT"
+_TRANSPORTS = ("auto", "tcp", "shm")
+_INTEGRITY = "RANKWISE_GLOO_INTEGRITY"
+_BACKLOG = 1024
+#: How long a wait looks at the socket before it sleeps, where there is a processor for each rank.
+_SPIN_S = 400e-6
+
+
+def create(context: Context) -> GlooCommunicator:
+    """Make the communicator of one group.
+
+    Raises:
+        ValueError: `RANKWISE_GLOO_TRANSPORT`, `RANKWISE_GLOO_INTEGRITY` or the name of an interface is wrong.
+        RendezvousError: The ranks do not use the same transport or protection, or cannot.
+        DistNetworkError: A rank is on another machine and there is no job secret.
+    """
+    if context.size == 1 or context.store is None:
+        return _alone(context)
+    deadline = Deadline(context.timeout_s)
+    key = secret.load()
+    transport = _transport()
+    listeners: list[tuple[socket.socket, bool]] = []
+    board_listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        chosen = selection.load(context.options)
+        card = _listen(context, transport, key is not None, listeners, deadline, board_listener)
+        card = card._replace(algorithms=str(chosen))
+        all_cards, token = cards.exchange(context.store, context.rank, card, context.size, deadline, context.look)
+        _check(context, all_cards, transport)
+        places = several_hosts.places(all_cards)
+        comm = GlooCommunicator(context, chosen)
+        group_key = secret.derive(key or token, f"gloo group {context.name} {token.hex()}")
+        engine = _engine(comm, all_cards, group_key, key is not None, transport != "tcp")
+        for sock, near in listeners:
+            engine.listen(sock, near)
+        listeners.clear()  # they are the engine's now
+        comm.start(engine)
+        try:
+            if all(card.board and card.shares_processes(all_cards[0]) for card in all_cards):
+                joining_board.join(comm, all_cards, group_key, board_listener, deadline)
+            comm.use(_ways(comm, places))
+        except BaseException:
+            engine.close()
+            raise
+    except BaseException:
+        for sock, _ in listeners:
+            sock.close()
+        raise
+    finally:
+        board_listener.close()
+    return comm
+
+
+def _alone(context: Context) -> GlooCommunicator:
+    comm = GlooCommunicator(context)
+    comm.start(_engine(comm, [], b"", False, False))
+    comm.use(BetweenHosts(comm))
+    return comm
+
+
+def _ways(comm: GlooCommunicator, places: list[list[int]]) -> Ways:
+    """Return what suits a group whose ranks are in these places."""
+    if comm.board is not None:
+        return OneHost(comm, comm.board)
+    if 1 < len(places) < comm.size:
+        here = next(place for place in places if comm.rank in place)
+        return several_hosts.SeveralHosts(comm, places, _on_host(comm.context, here))
+    return BetweenHosts(comm)
+
+
+def _on_host(context: Context, ranks: list[int]) -> GlooCommunicator:
+    """Make the group of one host's ranks within a group."""
+    assert context.store is not None  # else there are no hosts to tell apart
+    first = context.global_ranks[ranks[0]]
+    return create(
+        replace(
+            context,
+            name=f"{context.name}/host of rank {first}",
+            rank=ranks.index(context.rank),
+            size=len(ranks),
+            global_ranks=tuple(context.global_ranks[rank] for rank in ranks),
+            store=PrefixStore(f"host/{first}", context.store),
+            parent=None,
+        )
+    )
+
+
+def _engine(comm: GlooCommunicator, all_cards: list[Card], key: bytes, guarded: bool, near: bool) -> Engine:
+    context = comm.context
+    names, rank = context.global_ranks, context.rank
+    engine = Engine(Setting(rank, all_cards, key, guarded, names, context.timeout_s, comm.fail, near))
+    here = [card.cores for card in all_cards if card.machine == all_cards[rank].machine]
+    if all_cards and cores.together(here) >= len(here):
+        engine.seat.patience.spin_s = _SPIN_S
+    return engine
+
+
+def _transport() -> str:
+    transport = os.environ.get(_VARIABLE, "auto")
+    if transport not in _TRANSPORTS:
+        raise ValueError(f"{_VARIABLE}={transport}: expected one of {', '.join(_TRANSPORTS)}")
+    if transport == "shm" and not _has_unix():
+        raise ValueError(f"{_VARIABLE}=shm: this system has no abstract Unix sockets")
+    return transport
+
+
+def _integrity() -> str:
+    chosen = os.environ.get(_INTEGRITY, "header")
+    if chosen not in ("header", "full"):
+        raise ValueError(f"{_INTEGRITY}={chosen}: expected header or full")
+    return chosen
+
+
+def _has_unix() -> bool:
+    return platform.system() == "Linux"
+
+
+def _listen(
+    context: Context,
+    transport: str,
+    has_secret: bool,
+    listeners: list[tuple[socket.socket, bool]],
+    deadline: Deadline,
+    board_listener: socket.socket,
+) -> Card:
+    """Open the listening sockets, and return the card that says where they are."""
+    unix = address = ""
+    port = 0
+    if transport != "tcp" and _has_unix():
+        unix = f"rankwise-{secrets.token_hex(16)}"
+        near = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listeners.append((near, True))
+        near.bind("\0" + unix)
+        near.listen(_BACKLOG)
+    hall = ""
+    if unix and board.available():
+        hall = f"rankwise-{secrets.token_hex(16)}"
+        board_listener.bind("\0" + hall)
+        board_listener.listen(_BACKLOG if context.rank == 0 else 0)
+    if transport != "shm":
+        chosen = _local_address(context.store, has_secret, deadline)
+        if has_secret or interface.is_loopback(chosen):
+            family = socket.AF_INET6 if ":" in chosen else socket.AF_INET
+            far = socket.socket(family, socket.SOCK_STREAM)
+            listeners.append((far, False))
+            far.bind((chosen, 0))
+            far.listen(_BACKLOG)
+            address, port = chosen, far.getsockname()[1]
+    here, space = cards.machine()
+    uid = os.geteuid() if hasattr(os, "geteuid") else -1
+    return Card(
+        *(platform.node(), here, space, uid, os.getpid(), unix, address, port, transport, _integrity()),
+        *(hall, "", cores.mine()),
+    )
+
+
+def _local_address(store: Any, has_secret: bool, deadline: Deadline) -> str:
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    host = getattr(store, "host", None)
+    if isinstance(host, str) and host:
+        return interface.local_address(host, deadline.remaining())
+    return (interface.outward_address() if has_secret else None) or "127.0.0.1"
+
+
+def _check(context: Context, all_cards: list[Card], transport: str) -> None:
+    names, me = context.global_ranks, all_cards[context.rank]
+    for variable, values in (
+        (_VARIABLE, {card.transport for card in all_cards}),
+        (_INTEGRITY, {card.integrity for card in all_cards}),
+    ):
+        if len(values) > 1:
+            differ = " and to ".join(sorted(values))
+            raise RendezvousError(f"group {context.name!r}: the ranks have {variable} set to {differ}")
+    told = sorted({card.algorithms or "none" for card in all_cards})
+    if len(told) > 1:
+        raise RendezvousError(f"group {context.name!r}: the ranks are told different algorithms: {' and '.join(told)}")
+    for peer, card in enumerate(all_cards):
+        near = transport != "tcp" and me.is_near(card)
+        if peer == context.rank or near:
+            continue
+        where = f"rank {names[peer]} on {card.host} cannot be reached from rank {names[context.rank]} on {me.host}"
+        if transport == "shm":
+            raise RendezvousError(f"group {context.name!r}: {where} by shared memory, and {_VARIABLE}=shm")
+        if not card.address or not me.address:
+            raise DistNetworkError(f"group {context.name!r}: {where}: {secret.ADVICE}")

@@ -1,0 +1,1 @@
+"""What moves bytes: connections over sockets, and pipes through shared memory."""
