@@ -1,6 +1,7 @@
 """Bugs that were planted into an honest backend: each is caught by the tests that are about it, and by no others."""
 
 import re
+import time
 
 import pytest
 
@@ -39,3 +40,12 @@ def test_a_planted_bug_is_caught_by_the_tests_about_it(run, name):
     others = [test for test in failed if not re.fullmatch(guilty, test)]
     assert not others, f"these fail too, and are not about it: {others}:\n{said.stdout[-6000:]}"
     assert not [test for test in passed if re.fullmatch(guilty, test)], f"these pass: {passed}"
+
+
+def test_a_backend_that_ignores_its_time_outs_does_not_make_the_kit_stand_still(run):
+    begin = time.monotonic()
+    arguments = ["--backend", "never_in_time", "--plugin-module", "never_in_time", "--tb=line", "--patience", "1"]
+    said = run(*arguments, "-k", "test_timeouts or test_a_message_of_nothing")
+    assert time.monotonic() - begin < 60
+    assert said.returncode == 1, said.stdout[-4000:]
+    assert "5 tests stood still whatever their time-outs were; giving up" in said.stdout + said.stderr

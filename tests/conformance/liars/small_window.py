@@ -1,4 +1,4 @@
-"""What one rank has sent another, and was not received, is at most 1,000 messages and 4 MiB: an isend beyond it waits."""
+"""What was sent and not yet received is at most 1,000 messages and 4 MiB: an isend beyond it waits."""
 
 import threading
 
