@@ -18,6 +18,7 @@ __all__ = ["main"]
 _TURN = 20
 #: Every so many programs one ends with the death of a rank, where that is possible.
 _DEATHS = 50
+_TELL_S = 30.0
 
 
 def main() -> int:
@@ -42,9 +43,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--keep", default="", help="run only these steps of the seed's program: 3,7")
     parser.add_argument("--deaths", action="store_true", help="let ranks die at the end of some programs")
     parser.add_argument("--failures", type=int, default=1, help="stop after so many programs that failed")
-    parser.add_argument(
-        "--minimise", type=float, default=90.0, metavar="S", help="how long to shorten a failing program"
-    )
+    parser.add_argument("--minimise", type=float, default=90.0, metavar="S", help="how long to shorten a failure")
     return parser
 
 
@@ -57,6 +56,7 @@ class _Soak:
         self.transports = chosen or (["tcp", "shm", "auto", "hosts"] if given.backend == "gloo" else ["default"])
         self.pools: dict[str, Pool | Threads] = {}
         self.done = self.failed = 0
+        self.told = 0.0
 
     def run(self) -> int:
         given, began = self.given, time.monotonic()
@@ -72,11 +72,18 @@ class _Soak:
             if given.seconds is not None and time.monotonic() - began > given.seconds:
                 break
             seed = (given.seed or 0) + (0 if alone else number)
+            self._tell(time.monotonic() - began)
             if not self._one(seed, transport) and self.failed >= given.failures:
                 break
         took = time.monotonic() - began
         print(f"{self.done} programs in {took:.0f} s, {self.failed} of them failed", flush=True)
         return 1 if self.failed else 0
+
+    def _tell(self, seconds: float) -> None:
+        """Show now and then, to who looks on, how far it is."""
+        if seconds - self.told > _TELL_S:
+            self.told = seconds
+            print(f"{self.done} programs in {seconds:.0f} s, {self.failed} of them failed", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         for pool in self.pools.values():
@@ -95,19 +102,17 @@ class _Soak:
         if not problem:
             return True
         self.failed += 1
-        print(
-            f"\nseed {seed} over {transport}, {program.size} ranks, {len(program.steps)} steps: {problem}", flush=True
-        )
+        shape = f"{program.size} ranks, {len(program.steps)} steps"
+        print(f"\nseed {seed} over {transport}, {shape}: {problem}", flush=True)
         shorter = minimised(program, lambda p: bool(self._problem(p, transport)), self.given.minimise)
         if len(shorter.steps) < len(program.steps):
             print(f"with {len(shorter.steps)} steps: {self._problem(shorter, transport) or 'not every time'}")
         for step in shorter.steps:
             print(f"    {step.at}: {step.kind} of ranks {program.groups[step.group]} {step.what!s:.600}")
         keep = ",".join(str(step.at) for step in shorter.steps)
-        command = f"python benchmarks/soak --backend {self.given.backend} --transport {transport} --seed {seed}"
-        print(
-            f"replay: {command} --ranks {self.given.ranks}{' --deaths' * self.given.deaths} --keep {keep}", flush=True
-        )
+        where = f"--backend {self.given.backend} --transport {transport} --ranks {self.given.ranks}"
+        which = f"--seed {seed}{' --deaths' * self.given.deaths} --keep {keep}"
+        print(f"replay: python benchmarks/soak {where} {which}", flush=True)
         return False
 
     def _problem(self, program: Program, transport: str) -> str:
