@@ -1,4 +1,4 @@
-"""Keys that collide: a bound on the time that a dict or set of them takes, which grows as the square of their number."""
+"""Keys that collide: a bound on the time that they take, which in a dict or set grows as the square of their number."""
 
 from __future__ import annotations
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
 import errno
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
+from rankwise import errors
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.contract import API_VERSION, Communicator, Context
 from rankwise.backends.registry import registry
@@ -23,6 +27,7 @@ from rankwise.errors import (
     DistNetworkError,
     DistStoreError,
     DistTimeoutError,
+    PeerDiedError,
     RendezvousError,
 )
 from rankwise.groups.handshake import MEETING, has_reached, leave, meet, to_be_told, wait_for
@@ -52,6 +57,8 @@ _STAY_S = 3.0
 #: From how many such reasons to stay on it is seen whether the oldest still holds.
 _REMEMBERED = 32
 _MADE = "ok"
+#: Errors that tell of another rank's end, whatever that came from.
+_CONSEQUENCES = (DistNetworkError, DistTimeoutError, PeerDiedError, ConnectionError, TimeoutError)
 #: Counts, in a group's store, who has heard that it is made.
 MADE_TOLD = "made/told"
 
@@ -172,14 +179,15 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     made: dict[str, Communicator] = {}
     try:
         with _watched(world, plan.store and PrefixStore("made", plan.store), plan.ranks) as look:
+            heed = partial(_heed, plan, look)
             for name in plan.config.backends():
-                made[name] = _create(name, _context(world, plan, name, look))
-            _settle(world, plan, None, deadline)
+                made[name] = _create(name, _context(world, plan, name, heed))
+            _settle(world, plan, deadline)
     except BaseException as error:
         for communicator in made.values():
             with contextlib.suppress(Exception):  # the error that led here says more
                 communicator.shutdown()
-        _settle(world, plan, error, deadline)
+        _give_up(world, plan, error)
         raise
     for communicator in made.values():
         communicator.watch = world.watcher
@@ -197,6 +205,16 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     )
     world.groups[plan.name] = group
     return group
+
+
+def _heed(plan: Plan, look: Callable[[], None]) -> None:
+    """Raise if another member has died or could not make its communicators; what it said itself tells more."""
+    verdict = None
+    if plan.store is not None:
+        verdict = PrefixStore("made", plan.store).peek("verdict")
+    if verdict is not None and _is_somebodys_own(verdict.decode()):
+        raise DistBackendError(f"group {plan.name!r} cannot be made: {verdict.decode()}")
+    look()
 
 
 def _create(name: str, context: Context) -> Communicator:
@@ -233,8 +251,34 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
         raise
 
 
-def _settle(world: World, plan: Plan, error: BaseException | None, deadline: Deadline) -> None:
-    """Wait until all members have made their communicators, or tell them that this one could not.
+def _give_up(world: World, plan: Plan, error: BaseException) -> None:
+    """Tell the other members that this one could not make its communicators, and stay until they have heard.
+
+    Raises:
+        DistBackendError: Another member could not before, and this one's error only tells that it is gone.
+    """
+    if plan.store is None or len(plan.ranks) == 1:
+        return
+    mine, first = f"rank {plan.global_rank}: {type(error).__name__}: {error}", ""
+    with contextlib.suppress(DistError):
+        store = PrefixStore("made", plan.store)
+        first = store.compare_set("verdict", "", mine).decode()
+        store.add("told", 1)
+        gone = isinstance(error, PeerDiedError)
+        stay_for(world, plan.store, MADE_TOLD, len(plan.ranks) - gone)
+    if first != mine and isinstance(error, _CONSEQUENCES) and _is_somebodys_own(first):
+        raise DistBackendError(f"group {plan.name!r} cannot be made: {first}") from error
+
+
+def _is_somebodys_own(verdict: str) -> bool:
+    """Tell whether a verdict is the error of a rank that could not go on, and not that another one was gone."""
+    match = re.match(r"rank \d+: (\w+): ", verdict)
+    kind = match and (getattr(errors, match[1], None) or getattr(builtins, match[1], Exception))
+    return isinstance(kind, type) and not issubclass(kind, _CONSEQUENCES)
+
+
+def _settle(world: World, plan: Plan, deadline: Deadline) -> None:
+    """Wait until all members have made their communicators.
 
     Raises:
         DistBackendError: Another member could not; its reason is in the message.
@@ -243,17 +287,13 @@ def _settle(world: World, plan: Plan, error: BaseException | None, deadline: Dea
     if plan.store is None or len(plan.ranks) == 1:
         return
     store = PrefixStore("made", plan.store)
-    if error is not None:
-        with contextlib.suppress(DistError):
-            store.compare_set("verdict", "", f"rank {plan.global_rank}: {type(error).__name__}: {error}")
-        return
     if store.add("count", 1) == len(plan.ranks):
         store.compare_set("verdict", "", _MADE)
     verdict = store.get("verdict", timeout=deadline.remaining()).decode()
-    stay_for(world, plan.store, MADE_TOLD, len(plan.ranks))
-    store.add("told", 1)
     if verdict != _MADE:
         raise DistBackendError(f"group {plan.name!r} cannot be made: {verdict}")
+    stay_for(world, plan.store, MADE_TOLD, len(plan.ranks))
+    store.add("told", 1)
 
 
 def stay_for(world: World, store: Store, counter: str, count: int) -> None:
