@@ -6,6 +6,7 @@ import atexit
 import builtins
 import contextlib
 import errno
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.contract import API_VERSION, Communicator, Context
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.debug import tell
 from rankwise.basics.system_errors import cause
 from rankwise.basics.version import __version__
 from rankwise.errors import (
@@ -34,6 +36,7 @@ from rankwise.groups.handshake import MEETING, has_reached, leave, meet, to_be_t
 from rankwise.groups.joining import join
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.world import World, current
+from rankwise.network import secret
 from rankwise.store import FileStore, PrefixStore, Store
 
 __all__ = [
@@ -137,12 +140,30 @@ def init_process_group(
         world.store, everyone = place.store, tuple(range(place.size))
         world.watcher = _watch().begin(world, place.rank, place.size)
         plan = Plan("default", everyone, place.rank, config, timeout_s, place.store, group_name, pg_options, index)
+        tell(
+            f"rank {place.rank} of {place.size} (pid {os.getpid()}) meets the others at {_where(place.store)}, "
+            f"{_guard()}; backends: {_listed(config)}"
+        )
         world.default = make_group(world, plan, deadline)
     except BaseException:
         _release(world)
         raise
     _watch().start(world)
     _close_at_exit()
+
+
+def _where(store: Store | None) -> str:
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return "no store" if store is None else repr(store)
+
+
+def _guard() -> str:
+    return "without a job secret" if secret.load() is None else "with a job secret"
+
+
+def _listed(config: BackendConfig) -> str:
+    return ", ".join(f"{name} for {device}" for device, name in config.device_backend_map.items())
 
 
 def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
@@ -204,6 +225,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
         plan.description,
     )
     world.groups[plan.name] = group
+    tell(f"rank {plan.global_rank}: group {group.group_desc!r} of ranks {list(plan.ranks)}: {_listed(plan.config)}")
     return group
 
 
