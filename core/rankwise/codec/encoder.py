@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rankwise.basics.arrays import as_bytes
+from rankwise.basics.words import with_article
 from rankwise.codec.classes import Registered, register
 from rankwise.codec.collisions import Collisions
 from rankwise.codec.dtypes import dtype_spec
@@ -221,7 +222,8 @@ def _write_dataclass(encoder: _Encoder, value: Any) -> None:
             refused.places.append(f".{name}")
             raise
         except AttributeError:
-            raise Refused(TypeError, f"is a {type(value).__qualname__} without a value for its {name!r}") from None
+            kind = with_article(type(value).__qualname__)
+            raise Refused(TypeError, f"is {kind} without a value for its {name!r}") from None
     encoder.depth -= 1
 
 

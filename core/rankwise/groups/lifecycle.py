@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.debug import tell
 from rankwise.errors import (
     BackendUnavailableError,
     DistError,
@@ -20,7 +22,8 @@ from rankwise.groups.joining import join
 from rankwise.groups.making import Plan, make_group
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.world import World, current
-from rankwise.store import FileStore, Store
+from rankwise.network import secret
+from rankwise.store import FileStore, PrefixStore, Store
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
@@ -90,6 +93,10 @@ def init_process_group(
     index = _device_index(device_id)
     try:
         place = join(world, config, init_method, world_size, rank, store, deadline)
+        tell(
+            f"rank {place.rank} of {place.size} (pid {os.getpid()}) meets the others at {_where(place.store)}, "
+            f"{_guard()}; backends: {config.listed()}"
+        )
         world.store, everyone = place.store, tuple(range(place.size))
         world.watcher = _watch().begin(world, place.rank, place.size)
         plan = Plan("default", everyone, place.rank, config, timeout_s, place.store, group_name, pg_options, index)
@@ -99,6 +106,16 @@ def init_process_group(
         raise
     _watch().start(world)
     _close_at_exit()
+
+
+def _where(store: Store | None) -> str:
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return "no store" if store is None else repr(store)
+
+
+def _guard() -> str:
+    return "without a job secret" if secret.load() is None else "with a job secret"
 
 
 def destroy_process_group(group: ProcessGroup | int | None = None) -> None:

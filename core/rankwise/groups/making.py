@@ -14,6 +14,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.contract import API_VERSION, Communicator, Context
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.debug import tell
 from rankwise.basics.system_errors import cause
 from rankwise.basics.version import __version__
 from rankwise.errors import (
@@ -98,6 +99,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
         plan.description,
     )
     world.groups[plan.name] = group
+    tell(f"rank {plan.global_rank}: group {group.group_desc!r} of ranks {list(plan.ranks)}: {plan.config.listed()}")
     return group
 
 
