@@ -6,7 +6,6 @@ metadata of the installed distributions.
 
 from __future__ import annotations
 
-import difflib
 import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -123,6 +122,8 @@ class Registry:
 
     def _not_found(self, name: str) -> str:
         names = self.names()
+        import difflib  # only now: few programs misspell a backend
+
         near = difflib.get_close_matches(name, [*names, *KNOWN], n=1)
         parts = [f"no backend {str(name)!r} is installed (installed: {', '.join(names) or 'none'})"]
         if name not in KNOWN and near:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import importlib
-import importlib.resources
 import os
 import re
 import sys
@@ -130,6 +129,8 @@ def _zones_of_tzdata() -> frozenset[str]:
     `ZoneInfo` imports the module that a name it does not find in the system begins with; of any other it must not hear.
     """
     try:
+        import importlib.resources  # only now: it takes longer than the rest of this package
+
         text = importlib.resources.files("tzdata").joinpath("zones").read_text(encoding="ascii")
     except (ImportError, OSError, ValueError):
         return frozenset()

@@ -13,7 +13,6 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from uuid import uuid4
 
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistError, DistTimeoutError, PeerDiedError, RendezvousError
@@ -67,7 +66,7 @@ def meet(
 
     Whoever hosts the store must not leave after an error before `to_be_told` have heard of it, by the counter "told".
     """
-    card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "call": uuid4().hex, "config": dict(config)}
+    card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "call": os.urandom(16).hex(), "config": dict(config)}
     card |= {"space": process_space(), "started": started_at(os.getpid()), "count": len(ranks)}
     mine = json.dumps(card, sort_keys=True)
     first = json.loads(store.compare_set("config", "", mine))
