@@ -66,7 +66,8 @@ def meet(
 
     Whoever hosts the store must not leave after an error before `to_be_told` have heard of it, by the counter "told".
     """
-    card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "call": os.urandom(16).hex(), "config": dict(config)}
+    card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "config": dict(config)}
+    card["call"] = os.urandom(16).hex()
     card |= {"space": process_space(), "started": started_at(os.getpid()), "count": len(ranks)}
     mine = json.dumps(card, sort_keys=True)
     first = json.loads(store.compare_set("config", "", mine))
