@@ -49,6 +49,7 @@ def main() -> None:
     descriptor = board.create(2, True)
     comm.start_board(Alone(descriptor, 0, 2, True, comm.look), [os.getpid()] * 2)  # type: ignore[attr-defined]
     shared, prepared = comm.board, comm.prepared  # type: ignore[attr-defined]
+    group.shortcuts = comm.shortcuts(group)
     array, deadline, op = np.zeros(2, np.float32), Deadline(30.0), dist.ReduceOp.SUM
     errand = prepared.all_reduce(array, op)
     call = errand.call

@@ -9,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.ending import Ending
-from rankwise.basics.recording import Entry, note
 from rankwise.errors import DistTimeoutError
 
 __all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work"]
@@ -200,9 +199,15 @@ COMPLETED: Work = CompletedWork()
 class BoundWork:
     """A backend's work as the caller sees it: with the caller's own buffers as result, and global ranks."""
 
-    def __init__(self, inner: Work, result: Any, global_ranks: tuple[int, ...], entry: Entry | None = None) -> None:
+    def __init__(
+        self,
+        inner: Work,
+        result: Any,
+        global_ranks: tuple[int, ...],
+        noted: Callable[[BaseException | None], object] | None = None,
+    ) -> None:
         self._inner = inner
-        self._entry = entry  # of the flight recorder, which is told as soon as the caller looks
+        self._noted = noted  # tells the flight recorder, as soon as the caller looks
         self._result = result  # also keeps the buffers alive until nobody can be using them
         self._global_ranks = global_ranks
 
@@ -216,9 +221,9 @@ class BoundWork:
     def is_completed(self) -> bool:
         """Tell whether the operation has ended."""
         ended = self._inner.is_completed()
-        if ended and self._entry is not None:
-            note(self._entry, self._inner.exception())
-            self._entry = None
+        if ended and self._noted is not None:
+            self._noted(self._inner.exception())
+            self._noted = None
         return ended
 
     def is_success(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rankwise.backends import Array, Communicator, Context, Deadline, Fingerprint, ReduceOp, Work, mismatch
+from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import is_sparse
 from rankwise.errors import (
     DistError,
@@ -16,8 +17,9 @@ from rankwise.errors import (
 )
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.board.call import Errand, Messages
+from rankwise_gloo_tcp.board.call import Call, Errand, Messages
 from rankwise_gloo_tcp.board.prepared import Prepared
+from rankwise_gloo_tcp.board.shortest import shortest
 from rankwise_gloo_tcp.collectives import sparse, staging
 from rankwise_gloo_tcp.collectives.between_hosts import NetworkCommunicator
 from rankwise_gloo_tcp.engine.engine import Engine
@@ -204,6 +206,12 @@ class GlooCommunicator(NetworkCommunicator):
         if self.failure is not None:
             raise self.failure
 
+    def shortcuts(self, group: Caller) -> Shortcuts:
+        """Return what does the plainest calls at the board."""
+        if self.prepared is None:
+            return Shortcuts()
+        return shortest(self, self.prepared, self._order, self._sequence, group)
+
     # ------------------------------------------------------------------ running
 
     def _carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:
@@ -212,15 +220,20 @@ class GlooCommunicator(NetworkCommunicator):
             super()._carry_out(fingerprint, body, sequence, deadline)
             return
         errand = body if isinstance(body, Errand) else Errand(Messages(fingerprint, body), None)
-        call = errand.call
-        call.offer(board, errand.given)
+        self.meet_at_board(errand.call, errand.given, sequence, deadline)
+        for target, source in errand.kept:
+            if target is not source:
+                target[...] = source.reshape(target.shape)
+
+    def meet_at_board(self, call: Call, given: Any, sequence: int, deadline: Deadline) -> None:
+        """Carry out a call there."""
+        board = self.board
+        assert board is not None
+        call.offer(board, given)
         try:
             alike = board.exchange(sequence, call.about(self.rank), deadline)
         except TimeoutError as error:
             raise agreement.late(board, self.context.global_ranks, deadline) from error
         if not alike:
-            raise mismatch(self, fingerprint, sequence, deadline)
-        call.take(board, self.meet, deadline, errand.given)
-        for target, source in errand.kept:
-            if target is not source:
-                target[...] = source.reshape(target.shape)
+            raise mismatch(self, call.fingerprint, sequence, deadline)
+        call.take(board, self.meet, deadline, given)

@@ -49,6 +49,8 @@ _SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")
 #: How long a wait looks at the memory before it sleeps. It falls by half each time that was in vain, as when the ranks
 #: are not in step or others want the processor, and doubles when it was not.
 _SPIN_S, _LEAST_SPIN_S = 100e-6, 15e-6
+#: How often it looks before it looks at the clock too, or lets others have the processor.
+_LOOKS, _ONE_LOOK = range(20), range(1)
 #: Where ranks share processors: the one that is waited for may be next in line. More than a few of these cost whole
 #: time slices as soon as other programs run.
 _YIELDS = 2
@@ -203,24 +205,25 @@ class Board:
             futex.wake(self._base + 8 * _GO)
 
     def _await(self, turn: int, deadline: Deadline) -> None:
-        words, others = self._words, self._others
-        index = next((index for index in others if words[index] < turn), None)
-        until = monotonic() + self._spin_s if self._spin_s else 0.0
-        yields = 0 if self._spin_s else _YIELDS
-        while index is not None:
-            for _ in range(20 if self._spin_s else 1):
-                if words[index] >= turn:
-                    index = next((index for index in others if words[index] < turn), None)
-                    break
-            else:
-                if yields:
-                    yields -= 1
-                    os.sched_yield()
-                elif monotonic() >= until:
-                    self._spin_s = max(self._spin_s / 2, _LEAST_SPIN_S) if self._spin_s else 0.0
-                    self._sleep(turn, deadline)
-                    return
-        self._spin_s = min(2 * self._spin_s, _SPIN_S)
+        words, spin_s = self._words, self._spin_s
+        looks, yields = (_LOOKS, 0) if spin_s else (_ONE_LOOK, _YIELDS)
+        until = monotonic() + spin_s if spin_s else 0.0
+        # Whoever has come last is on everybody's way: nothing is done between the look that finds it and the return.
+        for index in self._others:
+            while words[index] < turn:
+                for _ in looks:
+                    if words[index] >= turn:
+                        break
+                else:
+                    if yields:
+                        yields -= 1
+                        os.sched_yield()
+                    elif monotonic() >= until:
+                        self._spin_s = max(spin_s / 2, _LEAST_SPIN_S) if spin_s else 0.0
+                        self._sleep(turn, deadline)
+                        return
+        if spin_s < _SPIN_S:
+            self._spin_s = min(2 * spin_s, _SPIN_S)
 
     def _sleep(self, turn: int, deadline: Deadline) -> None:
         words = self._words
