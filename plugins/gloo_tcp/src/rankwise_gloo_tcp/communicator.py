@@ -18,8 +18,8 @@ from rankwise.errors import (
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import Call, Errand, Messages
+from rankwise_gloo_tcp.board.compiled import make_shortcuts
 from rankwise_gloo_tcp.board.prepared import Prepared
-from rankwise_gloo_tcp.board.shortest import shortest
 from rankwise_gloo_tcp.collectives import sparse, staging
 from rankwise_gloo_tcp.collectives.between_hosts import NetworkCommunicator
 from rankwise_gloo_tcp.engine.engine import Engine
@@ -210,7 +210,7 @@ class GlooCommunicator(NetworkCommunicator):
         """Return what does the plainest calls at the board."""
         if self.prepared is None:
             return Shortcuts()
-        return shortest(self, self.prepared, self._order, self._sequence, group)
+        return make_shortcuts(self, self.prepared, self._order, self._sequence, group)
 
     # ------------------------------------------------------------------ running
 

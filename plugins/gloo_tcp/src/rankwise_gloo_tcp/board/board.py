@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from rankwise.backends import Deadline
+from rankwise.basics import native
 from rankwise_gloo_tcp.machine import futex
 from rankwise_gloo_tcp.transport.pipe import Sleep, ring_nbytes
 
@@ -61,7 +62,8 @@ _fence = futex.lock
 
 def available() -> bool:
     """Tell whether this system has what a board needs."""
-    return hasattr(os, "memfd_create") and all(hasattr(fcntl, seal) for seal in _SEALS) and futex.available()
+    fenced = futex.available() or native.module() is not None
+    return hasattr(os, "memfd_create") and all(hasattr(fcntl, seal) for seal in _SEALS) and fenced
 
 
 def _area_nbytes(size: int, may_spin: bool) -> int:
@@ -102,9 +104,11 @@ class Board:
     def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
         #: The size of each area, and of each slot at the most.
         self.area_nbytes = area_nbytes = _area_nbytes(size, may_spin)
-        self._most_nbytes = _SLOT_NBYTES if may_spin else _SHARED_SLOT_NBYTES
+        self.most_nbytes = _SLOT_NBYTES if may_spin else _SHARED_SLOT_NBYTES
         records, data, self._rings, total = _offsets(size, area_nbytes)
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.may_spin = rank, size, may_spin
+        #: Where control blocks, records and areas begin, for those who look for themselves.
+        self.layout = _PAGE, _CONTROL_STRIDE, records, data
         self._memory = mmap.mmap(descriptor, total)
         self._bytes = memoryview(self._memory)
         self._words = self._bytes.cast("Q")
@@ -184,7 +188,7 @@ class Board:
 
     def slot_nbytes(self, slots: int) -> int:
         """Return the size of each of so many equal slots of an area, none larger than is good for the cache."""
-        return min(self.area_nbytes // slots & -_ALIGN, self._most_nbytes)
+        return min(self.area_nbytes // slots & -_ALIGN, self.most_nbytes)
 
     def _arrive(self, turn: int, deadline: Deadline) -> None:
         """Come to a turn, and return once everyone has.
@@ -202,7 +206,7 @@ class Board:
                 return
         if words[_SLEEPERS + (turn & 1)] == turn:
             words[_GO] = turn
-            futex.wake(self._base + 8 * _GO)
+            self._wake()
 
     def _await(self, turn: int, deadline: Deadline) -> None:
         words, spin_s = self._words, self._spin_s
@@ -240,6 +244,9 @@ class Board:
             if deadline.expired():
                 raise TimeoutError
 
+    def _wake(self) -> None:
+        futex.wake(self._base + 8 * _GO)
+
     # ------------------------------------------------------------------ pipes
 
     def ring(self, source: int, target: int) -> memoryview:
@@ -268,7 +275,7 @@ class Board:
             self._bytes[_NOTICE_AT : _NOTICE_AT + len(text)] = text
             self._words[1] = len(text) | self.rank << 32
             self._words[0] = 1
-        futex.wake(self._base + 8 * _GO)
+        self._wake()
 
     def given_up(self) -> tuple[int, bytes] | None:
         """Return who has given the group up, and the text."""
