@@ -27,7 +27,6 @@ typedef struct {
     Trail *trail;
     PyObject *comm, *order, *is_changing, *waiting, *sequence, *collected, *ops;
     PyObject *await, *broken, *learn; /* what is left to Python: waiting for long, errors, plans */
-    int bfloat16;                     /* its type number, once it has been seen; else -1 */
     int plans;
     Plan table[PLANS];
 } Calls;
@@ -49,7 +48,18 @@ static PyObject *names[NAMES], *text_failure, *text_busy, *text_watchers, *text_
 
 /* ------------------------------------------------------------------ arguments */
 
-static int kind_of(const Calls *calls, PyArrayObject *array)
+/* NumPy numbers the dtypes that others add as they come; ml_dtypes' is known by its name. */
+static bool is_bfloat16(PyArrayObject *array)
+{
+    static int number = -1;
+    if (PyArray_TYPE(array) < NPY_USERDEF)
+        return false;
+    if (number < 0 && strcmp(PyArray_DESCR(array)->typeobj->tp_name, "ml_dtypes.bfloat16") == 0)
+        number = PyArray_TYPE(array);
+    return PyArray_TYPE(array) == number && PyArray_ITEMSIZE(array) == 2;
+}
+
+static int kind_of(PyArrayObject *array)
 {
     switch (PyArray_TYPE(array)) {
     case NPY_FLOAT: return F32;
@@ -66,7 +76,7 @@ static int kind_of(const Calls *calls, PyArrayObject *array)
     case NPY_UINT: return U32;
     case NPY_ULONG: return sizeof(long) == 8 ? U64 : U32;
     case NPY_ULONGLONG: return U64;
-    default: return PyArray_TYPE(array) == calls->bfloat16 ? BF16 : -1;
+    default: return is_bfloat16(array) ? BF16 : -1;
     }
 }
 
@@ -80,7 +90,7 @@ static PyArrayObject *plain(PyObject *object, bool written)
     return (PyArray_FLAGS(array) & wanted) == wanted && PyArray_ISNOTSWAPPED(array) ? array : NULL;
 }
 
-static bool begin_given(Given *given, const Calls *calls, Name name, int option, PyArrayObject *array)
+static bool begin_given(Given *given, Name name, int option, PyArrayObject *array)
 {
     memset(&given->key, 0, sizeof given->key);
     given->array = array;
@@ -91,7 +101,7 @@ static bool begin_given(Given *given, const Calls *calls, Name name, int option,
     given->key.option = option;
     if (array == NULL)
         return true;
-    int kind = kind_of(calls, array);
+    int kind = kind_of(array);
     given->kind = (Kind)kind;
     given->key.type = PyArray_TYPE(array);
     given->route.item = (size_t)PyArray_ITEMSIZE(array);
@@ -423,7 +433,7 @@ static PyObject *all_reduce(Calls *calls, PyObject *const *args, Py_ssize_t coun
 {
     Given given;
     PyArrayObject *array = count == 2 ? plain(args[0], true) : NULL;
-    if (array == NULL || !op_of(calls, args[1], &given.op) || !begin_given(&given, calls, ALL_REDUCE, given.op, array) ||
+    if (array == NULL || !op_of(calls, args[1], &given.op) || !begin_given(&given, ALL_REDUCE, given.op, array) ||
         !take_shape(&given))
         Py_RETURN_FALSE;
     return carry_out(calls, &given);
@@ -437,7 +447,7 @@ static PyObject *broadcast(Calls *calls, PyObject *const *args, Py_ssize_t count
     if (array == NULL || !PyLong_CheckExact(args[1]))
         Py_RETURN_FALSE;
     long root = PyLong_AsLong(args[1]);
-    if (root < 0 || root >= calls->board->size || !begin_given(&given, calls, BROADCAST, (int)root, array) || !take_shape(&given)) {
+    if (root < 0 || root >= calls->board->size || !begin_given(&given, BROADCAST, (int)root, array) || !take_shape(&given)) {
         PyErr_Clear();
         Py_RETURN_FALSE;
     }
@@ -453,7 +463,7 @@ static PyObject *broadcast(Calls *calls, PyObject *const *args, Py_ssize_t count
 static PyObject *barrier(Calls *calls, PyObject *Py_UNUSED(unused))
 {
     Given given;
-    begin_given(&given, calls, BARRIER, 0, NULL);
+    begin_given(&given, BARRIER, 0, NULL);
     return carry_out(calls, &given);
 }
 
@@ -482,7 +492,7 @@ static PyObject *all_gather(Calls *calls, PyObject *const *args, Py_ssize_t coun
     Given given;
     Part parts[MOST_PARTS];
     PyArrayObject *array = count == 2 ? plain(args[1], false) : NULL;
-    if (array == NULL || !begin_given(&given, calls, ALL_GATHER, 0, array))
+    if (array == NULL || !begin_given(&given, ALL_GATHER, 0, array))
         Py_RETURN_FALSE;
     return take_list(&given, calls, args[0], true, parts) ? gather_parts(calls, &given, parts) : nothing(&given);
 }
@@ -492,7 +502,7 @@ static PyObject *all_gather_single(Calls *calls, PyObject *const *args, Py_ssize
     Given given;
     Part parts[MOST_PARTS];
     PyArrayObject *array = count == 2 ? plain(args[1], false) : NULL, *out = count == 2 ? plain(args[0], true) : NULL;
-    if (array == NULL || out == NULL || !begin_given(&given, calls, ALL_GATHER, 0, array) ||
+    if (array == NULL || out == NULL || !begin_given(&given, ALL_GATHER, 0, array) ||
         !take_cut(&given, calls, out, PyArray_SIZE(array), parts))
         Py_RETURN_FALSE;
     return gather_parts(calls, &given, parts);
@@ -527,7 +537,7 @@ static PyObject *reduce_scatter(Calls *calls, PyObject *const *args, Py_ssize_t 
     Given given;
     Part parts[MOST_PARTS];
     PyArrayObject *out = count == 3 ? plain(args[0], true) : NULL;
-    if (out == NULL || !op_of(calls, args[2], &given.op) || !begin_given(&given, calls, REDUCE_SCATTER, given.op, out))
+    if (out == NULL || !op_of(calls, args[2], &given.op) || !begin_given(&given, REDUCE_SCATTER, given.op, out))
         Py_RETURN_FALSE;
     return take_list(&given, calls, args[1], false, parts) ? scatter_parts(calls, &given, out, parts) : nothing(&given);
 }
@@ -538,7 +548,7 @@ static PyObject *reduce_scatter_single(Calls *calls, PyObject *const *args, Py_s
     Part parts[MOST_PARTS];
     PyArrayObject *out = count == 3 ? plain(args[0], true) : NULL, *whole = count == 3 ? plain(args[1], false) : NULL;
     if (out == NULL || whole == NULL || !op_of(calls, args[2], &given.op) ||
-        !begin_given(&given, calls, REDUCE_SCATTER, given.op, out) ||
+        !begin_given(&given, REDUCE_SCATTER, given.op, out) ||
         !take_cut(&given, calls, whole, PyArray_SIZE(out), parts))
         Py_RETURN_FALSE;
     return scatter_parts(calls, &given, out, parts);
@@ -570,7 +580,7 @@ static PyObject *all_to_all(Calls *calls, PyObject *const *args, Py_ssize_t coun
     if (list == NULL || !PyList_CheckExact(list) || PyList_GET_SIZE(list) <= rank)
         Py_RETURN_FALSE;
     PyArrayObject *mine = plain(PyList_GET_ITEM(list, rank), false);
-    if (mine == NULL || !begin_given(&given, calls, ALL_TO_ALL, 0, mine))
+    if (mine == NULL || !begin_given(&given, ALL_TO_ALL, 0, mine))
         Py_RETURN_FALSE;
     bool taken = take_list(&given, calls, list, false, ins) && take_list(&given, calls, args[0], true, outs);
     return taken ? exchange_parts(calls, &given, outs, ins) : nothing(&given);
@@ -583,7 +593,7 @@ static PyObject *all_to_all_single(Calls *calls, PyObject *const *args, Py_ssize
     int size = calls->board->size;
     PyArrayObject *out = count == 2 ? plain(args[0], true) : NULL, *in = count == 2 ? plain(args[1], false) : NULL;
     if (out == NULL || in == NULL || PyArray_NDIM(in) == 0 || PyArray_NDIM(out) == 0 || PyArray_DIM(in, 0) % size != 0 ||
-        PyArray_DIM(out, 0) % size != 0 || !begin_given(&given, calls, ALL_TO_ALL, 0, in) ||
+        PyArray_DIM(out, 0) % size != 0 || !begin_given(&given, ALL_TO_ALL, 0, in) ||
         !take_cut(&given, calls, in, PyArray_SIZE(in) / size, ins) || !take_cut(&given, calls, out, PyArray_SIZE(out) / size, outs))
         Py_RETURN_FALSE;
     return exchange_parts(calls, &given, outs, ins);
@@ -626,11 +636,10 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
     Calls *calls = (Calls *)type->tp_alloc(type, 0);
     if (calls == NULL)
         return NULL;
-    calls->bfloat16 = -1;
     if (!PyArg_ParseTuple(args, "O!O!OOOOOO!O!OOO", &BoardType, &calls->board, &TrailType, &calls->trail, &calls->comm,
                           &calls->order, &calls->is_changing, &calls->waiting, &calls->sequence, &PyDict_Type, &calls->collected,
                           &PyTuple_Type, &calls->ops, &calls->await, &calls->broken, &calls->learn)) {
-        memset((char *)calls + sizeof(PyObject), 0, offsetof(Calls, bfloat16) - sizeof(PyObject));
+        memset((char *)calls + sizeof(PyObject), 0, offsetof(Calls, plans) - sizeof(PyObject));
         Py_DECREF(calls);
         return NULL;
     }
@@ -660,13 +669,6 @@ static PyMethodDef methods[] = {
     {0},
 };
 
-#include <structmember.h>
-
-static PyMemberDef members[] = {
-    {"bfloat16", T_INT, offsetof(Calls, bfloat16), 0, NULL},
-    {0},
-};
-
 static PyTypeObject CallsType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "rankwise_native.Calls",
     .tp_basicsize = sizeof(Calls),
@@ -676,7 +678,6 @@ static PyTypeObject CallsType = {
     .tp_clear = (inquiry)calls_clear,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_methods = methods,
-    .tp_members = members,
 };
 
 int calls_add_types(PyObject *module)

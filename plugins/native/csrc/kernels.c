@@ -20,7 +20,8 @@
         }                                                                                     \
     }
 
-/* NumPy's: the first NaN wins, and of equal zeros the second one. */
+/* NumPy's: the least or largest of anything and NaN is NaN, the first one of two, and of equal zeros the second. Whose
+   payload the sum of two NaNs has is open there too: it depends on the place in the array. */
 #define FLOATS(name, type)                                     \
     LOOP(name##_sum, type, a + b)                              \
     LOOP(name##_product, type, a *b)                           \

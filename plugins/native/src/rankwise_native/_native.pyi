@@ -34,7 +34,6 @@ class Turns:
     def wake(self) -> None: ...
 
 class Calls:
-    bfloat16: int
     def __init__(
         self,
         board: Turns,

@@ -56,8 +56,6 @@ def shortest(
         call = prepared.barrier.call if name == "barrier" else prepared.calls.get(_key(name, array, option, numbers))
         if call is None:
             return None
-        if array is not None and array.dtype.name == "bfloat16":
-            calls.bfloat16 = array.dtype.num
         return (call, _WAYS.get(type(call), 0), *call.about(comm.rank))
 
     ways = order, order._lock.locked, order._waiting, sequence
