@@ -7,13 +7,14 @@ import os
 from functools import cache
 from types import ModuleType
 
-__all__ = ["API_VERSION", "REMEDY", "VARIABLE", "module", "state"]
+__all__ = ["API_VERSION", "MISSING", "REMEDY", "VARIABLE", "module", "state"]
 
 #: The version of what this package expects of the compiled one.
 API_VERSION = 1
 #: Turns the compiled parts off, for this process alone: ranks with and without them work together.
 VARIABLE = "RANKWISE_NATIVE"
-#: What installs them.
+#: What `state` says where there are none, and what installs them.
+MISSING = "rankwise-native is not installed"
 REMEDY = "pip install rankwise-native"
 
 _ON, _OFF = ("", "on", "1"), ("off", "0")
@@ -35,17 +36,17 @@ def _look() -> tuple[ModuleType | None, str]:
     """Look once: what a process has begun with, it goes on with."""
     wish = os.environ.get(VARIABLE, "").strip().lower()
     if wish in _OFF:
-        return None, f"turned off by {VARIABLE}={wish}"
+        return None, f"rankwise-native is turned off by {VARIABLE}={wish}"
     if wish not in _ON:
         raise ValueError(f"{VARIABLE} is {wish!r}, but must be on or off")
     try:
         found = importlib.import_module("rankwise_native")
     except ModuleNotFoundError as error:
         if error.name != "rankwise_native":
-            return None, f"cannot be loaded: {error}"
-        return None, "not installed"
+            return None, f"rankwise-native cannot be loaded: {error}"
+        return None, MISSING
     except ImportError as error:
-        return None, f"cannot be loaded: {error}"
+        return None, f"rankwise-native cannot be loaded: {error}"
     if found.API_VERSION != API_VERSION:
         return None, f"rankwise-native {found.__version__} does not fit this version of rankwise"
     return found, f"rankwise-native {found.__version__}"

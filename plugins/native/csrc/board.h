@@ -5,7 +5,7 @@
 
 #include "native.h"
 
-enum { MOST_RANKS = 4096, CACHE_LINE = 64 };
+enum { MOST_RANKS = 4096, CACHE_LINE = 64, BOARD_SPIN_NS = 100000 };
 /* The words of a record. */
 enum { SEQUENCE, DIGEST, COUNT, SENT, RECEIVED, LONGEST, RECORD_WORDS, RECORD_STRIDE = 64 };
 
@@ -40,8 +40,14 @@ static inline size_t board_slot_nbytes(const Board *board, int slots)
     return nbytes < board->most_nbytes ? nbytes : board->most_nbytes;
 }
 
-/* Come to the next turn, and tell whether all others have after a look of bounded length. The caller holds the
+/* Post this rank's turn, and tell whether all others have come after a look of bounded length. The caller holds the
    interpreter if `held`; it is let go while looking takes long. */
+bool board_arrive(Board *board, bool held);
+/* Sleep until all have come, somebody wakes, a signal comes or the time is up; tell whether all have come. */
+bool board_doze(Board *board, int64_t longest_ns);
+/* Wake all who sleep. */
+void board_wake(Board *board);
+/* The same as arriving, at the next turn. */
 bool board_come(Board *board, bool held);
 /* The same with a record of this rank's call. */
 bool board_come_with(Board *board, const uint64_t about[RECORD_WORDS], bool held);
