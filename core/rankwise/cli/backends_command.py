@@ -44,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(f"there is no operation or feature {options.op!r}; there are {known}", 2)
     table = _table(options.device)
     if options.json:
-        print(json.dumps({"backends": _backends(), "native": _native(), "capabilities": _chosen(table, options.op)}, indent=2))
+        everything = {"backends": _backends(), "native": _native(), "capabilities": _chosen(table, options.op)}
+        print(json.dumps(everything, indent=2))
     elif options.markdown:
         print(table.to_markdown(), end="")
     else:

@@ -127,4 +127,4 @@ def places() -> set[tuple[str, int]]:
     array = np.ones(5, np.float32)
     for _ in range(3):
         dist.all_reduce(array)
-    return {site(entry)[2:] + (site(entry)[1],) for entry in current().recorder.entries()[-3:]}  # type: ignore[misc]
+    return {(site(entry)[2], site(entry)[1]) for entry in current().recorder.entries()[-3:]}
