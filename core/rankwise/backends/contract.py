@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from rankwise.backends.capability import Capabilities
+from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.reduce_op import ReduceOp
@@ -352,6 +353,10 @@ class Communicator(ABC):
         """Tell whether a collective is running."""
         return self._order.busy
 
+    def shortcuts(self, group: Caller) -> Shortcuts:
+        """Return what does the plainest calls of the group in one go, where there is such; asked for once."""
+        return Shortcuts()
+
     def batch(self) -> AbstractContextManager[None]:
         """Return a context in which several operations are begun together, for libraries that gain by it."""
         return nullcontext()
@@ -426,21 +431,22 @@ class Communicator(ABC):
         sequence = next(self._sequence)
         try:
             self._carry_out(fingerprint, body, sequence, deadline)
-        except CollectiveMismatchError:
-            raise  # all ranks know, nothing has moved: the group is as good as before
         except BaseException as error:
-            self._broken_off(self._title(f"{fingerprint.op} #{sequence}"), error)
+            self.broken_off(fingerprint.op, sequence, error)
             raise
 
     def _carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks, and run the collective; for backends with a way of their own to compare."""
         body(deadline, agree(self, fingerprint, sequence, deadline))
 
-    def _broken_off(self, title: str, error: BaseException) -> None:
+    def broken_off(self, op: str, sequence: int, error: BaseException) -> None:
         """End the group after a collective that has failed half-way, and raise the error that all ranks raise.
 
-        Returns only where the operation's own error is to be raised.
+        Returns only where the operation's own error is to be raised. Shortcuts call it too.
         """
+        if isinstance(error, CollectiveMismatchError):
+            return  # all ranks know, nothing has moved: the group is as good as before
+        title = self._title(f"{op} #{sequence}")
         if isinstance(error, DistTimeoutError):
             raise self.fail(self.timed_out(f"{title}: {error}", error.waited_for)) from error
         if isinstance(error, DistError):

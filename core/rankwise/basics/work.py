@@ -6,12 +6,11 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, ClassVar, Protocol, runtime_checkable
-from weakref import ref
 
+from rankwise.basics import unasked
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.ending import Ending
 from rankwise.basics.future import WorkFuture
-from rankwise.basics.recording import Entry, note
 from rankwise.errors import DistTimeoutError
 
 __all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work", "WorkFuture"]
@@ -202,13 +201,19 @@ COMPLETED: Work = CompletedWork()
 class BoundWork:
     """A backend's work as the caller sees it: with the caller's own buffers as result, and global ranks."""
 
-    def __init__(self, inner: Work, result: Any, global_ranks: tuple[int, ...], entry: Entry | None = None) -> None:
+    def __init__(
+        self,
+        inner: Work,
+        result: Any,
+        global_ranks: tuple[int, ...],
+        noted: Callable[[BaseException | None], object] | None = None,
+    ) -> None:
         self._inner = inner
-        self._entry = entry  # of the flight recorder, which is told as soon as the caller looks
+        self._noted = noted  # tells the flight recorder, as soon as the caller looks
         self._result = result  # also keeps the buffers alive until nobody can be using them
         self._global_ranks = global_ranks
-        if entry is not None and getattr(inner, "only_looks", False):
-            entry.append(ref(inner))  # the place WORK: nobody else may ever look
+        if noted is not None and getattr(inner, "only_looks", False):
+            unasked.watch(inner, noted)
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Block until the operation has ended; see `Work.wait`."""
@@ -220,9 +225,9 @@ class BoundWork:
     def is_completed(self) -> bool:
         """Tell whether the operation has ended."""
         ended = self._inner.is_completed()
-        if ended and self._entry is not None:
-            note(self._entry, self._inner.exception())
-            self._entry = None
+        if ended and self._noted is not None:
+            self._noted(self._inner.exception())
+            self._noted = None
         return ended
 
     def is_success(self) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rankwise.basics import native
 from rankwise.cli.bench_program import MARK
 from rankwise.cli.commands import CommandError
 from rankwise.cli.launching import child, command_for, pick_backend, said_last
@@ -123,10 +124,11 @@ def _measure(name: str, command: list[str]) -> Iterator[dict[str, Any]]:
 
 def _show(options: argparse.Namespace, results: list[dict[str, Any]]) -> None:
     machine = {"machine": platform.machine(), "system": platform.release(), "python": platform.python_version()}
+    compiled = native.state()[1]
     if options.plot is not None:
         write_plot(options.plot, f"{options.n} ranks on one host", _curves(results))
     if options.json:
-        print(json.dumps({**machine, "results": results}, indent=2))
+        print(json.dumps({**machine, "native": compiled, "results": results}, indent=2))
         return
     head = ["library", "op", "ranks", "size", "latency us", "fastest us", "algbw GB/s", "busbw GB/s"]
     rows = [
@@ -135,6 +137,7 @@ def _show(options: argparse.Namespace, results: list[dict[str, Any]]) -> None:
         for r in results
     ]  # fmt: skip
     print(columns([head, *rows], right=(2, 3, 4, 5, 6, 7)))
+    print(f"\ncompiled parts: {compiled}")
     if options.plot is not None:
         print(f"\ncurves in {options.plot}")
 
