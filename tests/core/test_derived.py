@@ -575,7 +575,7 @@ def test_a_time_out_names_those_who_are_missing():
 
     with ThreadPoolExecutor(2) as pool:
         for text in pool.map(call, [0, 2]):
-            assert text == "not done within 0.2 s, waiting for ranks 1, 3"
+            assert text == "timed out: not done within 0.2 s, waiting for ranks 1, 3"
 
 
 def test_a_failed_message_fails_the_collective():

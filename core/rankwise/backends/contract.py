@@ -225,7 +225,7 @@ class Communicator(ABC):
             who = "anyone" if peer is None else f"rank {names[peer]}"
             where = f"{verb} {who} on group {self.context.name!r}, rank {names[self.rank]}"
             if isinstance(error, DistTimeoutError):
-                text = f"{where}: not done within {timeout_s:g} s, waiting for {who}"
+                text = f"{where}: timed out: not done within {timeout_s:g} s, waiting for {who}"
                 late: DistError = self.timed_out(text, () if peer is None else (names[peer],))
                 if not work.cancel():
                     late = self.fail(late)
@@ -312,9 +312,7 @@ class Communicator(ABC):
             async_op,
         )
 
-    def all_to_all(
-        self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False
-    ) -> Work:
+    def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
         """Copy rank i's `ins[j]` into rank j's `outs[i]`."""
         return self._collective(
             Fingerprint.of("all_to_all", ins[self.rank], sent=ins, received=outs),
@@ -379,6 +377,23 @@ class Communicator(ABC):
             self.abort(error)
             if self.on_failure is not None:
                 self.on_failure(error)
+
+    def give_up_and_tell(self, error: DistError) -> None:
+        """Make this communicator unusable at once, and have whoever watches over the job tell the others."""
+        if self.watch is not None:
+            self.watch.announce(self.context, error)
+        self.give_up(error)
+
+    def process_ends(self, error: DistError) -> None:
+        """Hear that the process is about to end although nobody has destroyed the group; `close` follows.
+
+        What this rank has completed must complete on the others too. A backend that only has to bring on its way what
+        it has sent overrides this, and lets `close` do so for a second at the most; by default the group is given up.
+
+        Args:
+            error: What operations that are pending are to raise, here and on the others.
+        """
+        self.give_up_and_tell(error)
 
     def shutdown(self) -> None:
         """Stop the thread that runs asynchronous collectives, then close."""

@@ -29,6 +29,7 @@ __all__ = [
     "SITE",
     "THREAD",
     "TRAIL",
+    "WORK",
     "Entry",
     "FlightRecorder",
     "Trail",
@@ -54,6 +55,9 @@ BEGAN_NS = 9
 ENDED_NS = 10
 #: Why it has failed, where that is known; else "".
 ERROR = 11
+
+#: Only where a work has been handed out: a weak reference to it, lest it counts as pending because nobody asks it.
+WORK = 12
 
 _getframe = sys._getframe
 

@@ -60,7 +60,7 @@ def _runtime(config: BackendConfig, rank: int, world_size: int, deadline: Deadli
         ask = registry.get(name).runtime
         if ask is None:
             continue
-        runtime = ask(deadline.remaining())
+        runtime = ask(deadline.timeout_s)
         if rank not in (-1, runtime.rank) or world_size not in (-1, runtime.size):
             warnings.warn(
                 f"{name} says that this is rank {runtime.rank} of {runtime.size}; the arguments rank={rank} and "

@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -23,9 +25,11 @@ from rankwise.errors import (
     DistNetworkError,
     DistStoreError,
     DistTimeoutError,
+    PeerDiedError,
     RendezvousError,
 )
-from rankwise.groups.handshake import MEETING, has_reached, leave, meet, to_be_told, wait_for
+from rankwise.groups.attended import attended
+from rankwise.groups.handshake import MEETING, death_verdict, died, has_reached, leave, meet, to_be_told, wait_for
 from rankwise.groups.joining import join
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.world import World, current
@@ -55,6 +59,10 @@ _MADE = "ok"
 #: Counts, in a group's store, who has heard that it is made.
 MADE_TOLD = "made/told"
 
+#: How long telling the others that a group cannot be made may take, where the store may be out of reach.
+_TELL_S = 1.0
+#: How soon it is known that a process has ended whose connection has, and how often to look.
+_FOUND_S, _GLANCE_S = 0.3, 0.01
 #: How long a rank that leaves a group may take to take its keys out of the store.
 _SWEEP_S = 5.0
 
@@ -171,15 +179,20 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     come_together(world, plan, deadline)
     made: dict[str, Communicator] = {}
     try:
-        with _watched(world, plan.store and PrefixStore("made", plan.store), plan.ranks) as look:
-            for name in plan.config.backends():
-                made[name] = _create(name, _context(world, plan, name, look))
-            _settle(world, plan, None, deadline)
+        with _watched(world, plan.store and PrefixStore("made", plan.store), plan.ranks, _making(plan)) as look:
+            try:
+                for name in plan.config.backends():
+                    made[name] = _create(name, _context(world, plan, name, look))
+            except DistNetworkError:
+                _look_again(look)  # a connection ends a little before it is known that its process has
+                raise
+            attended(lambda: _settle(world, plan, deadline), look, deadline, _making(plan))
     except BaseException as error:
         for communicator in made.values():
             with contextlib.suppress(Exception):  # the error that led here says more
                 communicator.shutdown()
-        _settle(world, plan, error, deadline)
+        with contextlib.suppress(DistError):
+            attended(partial(_tell, plan, error), _see_nothing, Deadline(_TELL_S), _making(plan))
         raise
     for communicator in made.values():
         communicator.watch = world.watcher
@@ -214,11 +227,20 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
     participants = plan.participants or plan.ranks
     if plan.store is None or len(participants) == 1:
         return
-    place = PrefixStore(MEETING, plan.store)
-    what = "init_process_group" if plan.name == "default" else f"making group {plan.name!r}"
-    try:
-        with _watched(world, place, participants, f"{what}: "):
+    store, place = plan.store, PrefixStore(MEETING, plan.store)
+    what = _making(plan)
+
+    def step() -> None:
+        try:
             meet(place, plan.global_rank, participants, _terms(plan), what, deadline, _tell_more(world))
+        except (RendezvousError, DistTimeoutError, PeerDiedError) as error:
+            with contextlib.suppress(DistError):
+                stay_for(world, store, f"{MEETING}/told", to_be_told(place, participants, error))
+            raise
+
+    try:
+        with _watched(world, place, participants, what) as look:
+            attended(step, look, deadline, what)
     except (DistNetworkError, DistStoreError) as error:
         if plan.name == "default":
             if plan.global_rank == 0 or not hasattr(world.owned_store, "is_master"):
@@ -227,33 +249,50 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
         raise DistStoreError(
             f"{what}: the store of the job is gone, perhaps with the rank that hosted it: {error}"
         ) from error
-    except (RendezvousError, DistTimeoutError) as error:
-        with contextlib.suppress(DistError):
-            stay_for(world, plan.store, f"{MEETING}/told", to_be_told(place, participants, error))
-        raise
 
 
-def _settle(world: World, plan: Plan, error: BaseException | None, deadline: Deadline) -> None:
-    """Wait until all members have made their communicators, or tell them that this one could not.
+def _look_again(look: Callable[[], None] | None) -> None:
+    """Raise if a member is found to have died within a moment."""
+    until = Deadline(_FOUND_S)
+    while look is not None and not until.expired():
+        look()
+        time.sleep(_GLANCE_S)
+
+
+def _making(plan: Plan) -> str:
+    return "init_process_group" if plan.name == "default" else f"making group {plan.name!r}"
+
+
+def _see_nothing() -> None:
+    """Return: nobody is known to have died."""
+
+
+def _tell(plan: Plan, error: BaseException) -> None:
+    """Tell the other members that this one could not make its communicators."""
+    if plan.store is not None and len(plan.ranks) > 1:
+        text = f"rank {plan.global_rank}: {type(error).__name__}: {error}"
+        verdict = death_verdict(error, "") if isinstance(error, PeerDiedError) else text
+        PrefixStore("made", plan.store).compare_set("verdict", "", verdict)
+
+
+def _settle(world: World, plan: Plan, deadline: Deadline) -> None:
+    """Wait until all members have made their communicators.
 
     Raises:
         DistBackendError: Another member could not; its reason is in the message.
+        PeerDiedError: One has died meanwhile.
         DistTimeoutError: Some have not come so far in time.
     """
     if plan.store is None or len(plan.ranks) == 1:
         return
     store = PrefixStore("made", plan.store)
-    if error is not None:
-        with contextlib.suppress(DistError):
-            store.compare_set("verdict", "", f"rank {plan.global_rank}: {type(error).__name__}: {error}")
-        return
     if store.add("count", 1) == len(plan.ranks):
         store.compare_set("verdict", "", _MADE)
     verdict = store.get("verdict", timeout=deadline.remaining()).decode()
     stay_for(world, plan.store, MADE_TOLD, len(plan.ranks))
     store.add("told", 1)
     if verdict != _MADE:
-        raise DistBackendError(f"group {plan.name!r} cannot be made: {verdict}")
+        raise died(verdict) or DistBackendError(f"group {plan.name!r} cannot be made: {verdict}")
 
 
 def stay_for(world: World, store: Store, counter: str, count: int) -> None:
@@ -285,16 +324,18 @@ def _tell_more(world: World) -> Callable[[str, list[int]], str] | None:
 
 
 @contextlib.contextmanager
-def _watched(world: World, place: Store | None, ranks: tuple[int, ...], what: str = "") -> Iterator[Callable[[], None]]:
+def _watched(
+    world: World, place: Store | None, ranks: tuple[int, ...], what: str
+) -> Iterator[Callable[[], None] | None]:
     """While ranks wait for each other, write as their verdict that one has died; give what raises if that is so."""
     if place is None or world.watcher is None:
-        yield lambda: None
+        yield None
     else:
         with world.watcher.meeting(place, ranks, what) as look:
             yield look
 
 
-def _context(world: World, plan: Plan, name: str, look: Callable[[], None]) -> Context:
+def _context(world: World, plan: Plan, name: str, look: Callable[[], None] | None) -> Context:
     return Context(
         name=plan.name,
         rank=plan.ranks.index(plan.global_rank),
@@ -306,7 +347,7 @@ def _context(world: World, plan: Plan, name: str, look: Callable[[], None]) -> C
         store=None if plan.store is None else PrefixStore(name, plan.store),
         options=plan.options,
         parent=None if world.default is None else world.default.communicator_of(name),
-        look=look,
+        look=look or _see_nothing,
     )
 
 
@@ -397,6 +438,6 @@ def _exit() -> None:
     world.stay_for.clear()
     _watch().stop(world, "the process ended")
     for group in world.groups.values():
-        group.abort("by the end of the process")
+        group.process_ends()
     with contextlib.suppress(DistError):
         _leave(world)

@@ -19,9 +19,11 @@ from rankwise.basics.recording import (
     SITE,
     THREAD,
     TRAIL,
+    WORK,
     Entry,
     FlightRecorder,
     Trail,
+    note,
 )
 from rankwise.watch.stacks import Place, stacks
 
@@ -118,6 +120,9 @@ def trails(recorder: FlightRecorder) -> list[Trail]:
 def states(noted: Sequence[Entry]) -> list[str]:
     """Return for each entry whether it is done, failed, running, or issued and not waited for yet."""
     threads = stacks()
+    for entry in noted:
+        if not entry[ENDED_NS] and entry[THREAD] == 0:
+            _look_after(entry)
     # A thread can only be in the operation that it has begun last.
     last = {entry[THREAD]: id(entry) for entry in noted}
     return [
@@ -151,6 +156,21 @@ def line_of(code: CodeType, lasti: int) -> int:
         if begin <= lasti < end and line is not None:
             return line
     return code.co_firstlineno
+
+
+def _look_after(entry: Entry) -> None:
+    """Note the end of an asynchronous operation whose work nobody has asked."""
+    if len(entry) > WORK:
+        work = entry[WORK]()
+        if work is None:  # nobody has it any more, not even the backend
+            if not entry[TRAIL].failure:
+                note(entry)
+        elif work.is_completed():
+            note(entry, work.exception())
+    elif entry[DETAIL] is None:
+        last = entry[TRAIL].ended
+        if last is not None and last[NUMBER] > entry[NUMBER]:  # those of a group end in their order
+            note(entry)
 
 
 def _inside(entry: Entry, stack: list[Place]) -> bool:

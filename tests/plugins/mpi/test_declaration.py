@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from rankwise_mpi.library.launchers import check_before_init, check_world
 
 from rankwise.errors import DistBackendError
+from rankwise_mpi.library.launchers import check_before_init, check_world
 
 OPENMPI = "Open MPI v5.0.11, package: Open MPI user@localhost Distribution, ident: 5.0.11"
 MPICH = "MPICH Version:      5.0.2\nMPICH Release date: ..."

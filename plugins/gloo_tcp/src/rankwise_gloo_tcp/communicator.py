@@ -12,6 +12,9 @@ from rankwise_gloo_tcp.protocol.frames import notice, read_notice
 
 __all__ = ["GlooCommunicator"]
 
+#: How long the end of a process may be held up by what it has sent.
+_HASTE_S = 1.0
+
 
 class GlooCommunicator(Communicator):
     """One live group.
@@ -108,6 +111,13 @@ class GlooCommunicator(Communicator):
         return True
 
     # ------------------------------------------------------------------ the end
+
+    def process_ends(self, error: DistError) -> None:
+        """Hear that the process ends: deliver what was sent, in haste; give up only if something is pending."""
+        if self.is_busy() or self.engine.duty.pending:
+            super().process_ends(error)
+        else:
+            self.engine.timeout_s = _HASTE_S
 
     def close(self) -> None:
         """Deliver what was sent, say good-bye to the peers, and give everything back."""
