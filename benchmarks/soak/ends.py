@@ -43,7 +43,7 @@ def farewell(rank: Rank, step: Step, group: ProcessGroup) -> None:
 
 
 def death(rank: Rank, step: Step, group: ProcessGroup) -> None:
-    """Let one rank die as soon as a barrier has returned there: it returns on all, and the next one tells the others."""
+    """Let one rank die as soon as a barrier has returned there: it returns on all, and the next one tells them."""
     dist.barrier(group)
     me = dist.get_rank(group)
     if me == step.what["victim"]:

@@ -74,7 +74,7 @@ def minimum_of_nan(op: str, reduce: str, name: str) -> None:
     dtype = np.dtype("M8[s]" if name == "datetime64" else name)
     size = dist.get_world_size()
     for count in _COUNTS:
-        arrays = []
+        arrays: list[Any] = []
         for rank in range(size):
             array = ((np.arange(count) * 3 + rank * 5) % 11 - 5).astype(np.int64).astype(dtype)
             array[rank :: size + 1] = np.array("NaT" if dtype.kind == "M" else np.nan, dtype)
