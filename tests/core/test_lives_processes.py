@@ -214,7 +214,7 @@ def test_a_rank_0_that_dies_before_it_comes_is_named_by_the_time_out(pool):
         (
             2,
             "PeerDiedError",
-            "^rank 2 on .* is gone: its process (was killed by SIGKILL|has ended), during init_process",
+            "^rank 2 on .* is gone: its process (was killed by SIGKILL|has ended), during init",
         ),
         (0, "DistNetworkError", "^init_process_group: rank 0, which served the store, is gone: "),
     ],

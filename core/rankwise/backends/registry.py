@@ -61,6 +61,7 @@ class Registry:
             BackendNotFoundError: There is none.
             PluginError: Its plugin is broken, clashes with another, or is written for another API version.
         """
+        name = str(name)  # a `Backend` is spelled otherwise in messages
         with self._lock:
             spec = self._in_process.get(name) or self._loaded.get(name)
             if spec is None:
@@ -87,6 +88,7 @@ class Registry:
 
     def availability(self, name: str) -> Availability:
         """Tell whether `name` can run here, and if not why; never raises."""
+        name = str(name)
         problem = self.problem(name)
         if problem is not None:
             return Availability(False, str(problem), _remedy(name))

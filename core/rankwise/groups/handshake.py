@@ -164,8 +164,18 @@ def _verdict(
             raise
         few = ", ".join(map(str, missing[:32])) + (" ..." if len(missing) > 32 else "")
         text = f"{what}: rank{'s' * (len(missing) > 1)} {few} of {len(ranks)} {_LATE} {deadline.timeout_s:g} s"
-        text = text if tell_more is None else tell_more(text, missing)
+        text = _with_refused(text if tell_more is None else tell_more(text, missing), store)
         return store.compare_set("verdict", "", text).decode()
+
+
+def _with_refused(text: str, store: Store) -> str:
+    refused = store.num_refused()
+    if not refused:
+        return text
+    return (
+        f"{text}; the store has refused {refused} connection{'s' * (refused > 1)} of processes that have another job "
+        "secret or none: RANKWISE_SECRET_FILE must name the same secret for all"
+    )
 
 
 def _differences(what: str, theirs: dict[str, Any], mine: dict[str, Any]) -> str | None:

@@ -8,15 +8,8 @@ from typing import Any
 from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.errors import ForkedProcessError, PeerDiedError
-from rankwise.groups.lifecycle import (
-    DEFAULT_TIMEOUT_S,
-    MADE_TOLD,
-    Plan,
-    available,
-    come_together,
-    make_group,
-    stay_for,
-)
+from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available
+from rankwise.groups.making import MADE_TOLD, Plan, come_together, make_group, stay_for
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.ranks import members
 from rankwise.groups.world import World, current, resolve

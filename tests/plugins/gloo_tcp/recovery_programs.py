@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,11 @@ import numpy as np
 import rankwise as dist
 from rankwise.basics.deadline import Deadline
 from rankwise.groups import handshake, lifecycle
+from rankwise.groups.world import current
+from rankwise.store import PrefixStore
 
 TIMEOUT_S = 20
+STANDS_S = 7
 
 
 def go_on(deaths: dict[str, list[int]]) -> tuple[float, list[int]] | None:
@@ -61,3 +66,22 @@ MOMENTS: dict[str, Callable[[], None]] = {
     "when they connect": _die_in(lifecycle, "_create"),
     "when it has connected": _die_in(lifecycle, "_settle"),
 }
+
+
+def make_a_group_while_the_store_stands_still(timeout: float | None) -> tuple[str, str, float]:
+    """Begin to make a group with rank 0, which hosts the store and stops when the others wait for it."""
+    dist.init_process_group("gloo", timeout=TIMEOUT_S)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        place, deadline = PrefixStore("group-1/meet", current().store), Deadline(TIMEOUT_S)  # type: ignore[arg-type]
+        while place.add("come", 0) < 2 and not deadline.expired():
+            pass
+        # Once the others are done; as long as it stands, it can end nothing itself.
+        subprocess.Popen(["sh", "-c", f"sleep {STANDS_S}; kill -KILL {os.getpid()}"], close_fds=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    began = monotonic()
+    try:
+        dist.new_group([0, 1, 2], timeout=timeout)
+    except dist.DistError as error:
+        return type(error).__name__, str(error), monotonic() - began
+    raise AssertionError("the group was made")

@@ -28,7 +28,7 @@ __all__ = ["Mail"]
 #: program, which may have to be kept there.
 _READ_IN_STEP_NBYTES, _READ_NBYTES = (64 << 10) - 1, 512 << 10
 _ANY_LENGTH = 1 << 62
-#: For how long the connection to a peer that has died is read on: it ends at once, unless another process holds it open.
+#: How long the connection to a peer that has died is read on. It ends at once, unless another process holds it open.
 _LAST_WORDS_S = 0.05
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ class Receive(Protocol):
 
 
 R = TypeVar("R", bound=Receive)
+T = TypeVar("T")
 
 
 class Arrival(Generic[R]):
@@ -31,9 +32,10 @@ class Arrival(Generic[R]):
         complete: Whether all bytes have come.
         local: The send, for a message to oneself.
         claimed: The receive that has met it while its bytes were still coming.
+        number: Its place among those that wait.
     """
 
-    __slots__ = ("claimed", "complete", "data", "header", "local", "source")
+    __slots__ = ("claimed", "complete", "data", "header", "local", "number", "source")
 
     def __init__(
         self,
@@ -45,33 +47,34 @@ class Arrival(Generic[R]):
     ) -> None:
         self.source, self.header, self.data, self.complete, self.local = source, header, data, complete, local
         self.claimed: R | None = None
+        self.number = -1
 
 
 class Matching(Generic[R]):
     """The receives and the messages of one rank that wait for each other.
 
-    Both stand in lines, one for each tag and source; a number tells which of two lines has waited for longer.
+    Both stand in lines, one for each tag and source; a number tells which of two lines has waited for longer. No line
+    is a plain dict, in which the first item is found slowly once many have been taken out.
     """
 
     def __init__(self) -> None:
         self._numbers = count()
-        self._receives: dict[tuple[int, int | None], deque[tuple[int, R]]] = {}
-        self._lines: dict[tuple[int, int], deque[int]] = {}
-        #: All messages of a tag by their numbers, the oldest first: whom a receive from anyone meets. Not plain dicts, in
-        #: which the first item is found slowly once many have been taken out.
+        #: The receives of a tag and source, the oldest first, with their numbers, by their identities.
+        self._receives: dict[tuple[int, int | None], OrderedDict[int, tuple[int, R]]] = {}
+        #: The messages of a tag and source, and all those of a tag, by their numbers, the oldest first. A receive from
+        #: anyone meets the first of the latter.
+        self._lines: dict[tuple[int, int], OrderedDict[int, Arrival[R]]] = {}
         self._arrivals: dict[int, OrderedDict[int, Arrival[R]]] = {}
 
     def post(self, receive: R) -> Arrival[R] | None:
         """Return the message that `receive` meets; without one, keep the receive."""
         tag, source = receive.tag, receive.peer
-        arrivals = self._arrivals.get(tag)
-        if arrivals:
-            if source is None:
-                source = next(iter(arrivals.values())).source
-            line = self._lines.get((tag, source))
-            if line is not None:
-                return self._remove(tag, source, line, arrivals)
-        self._receives.setdefault((tag, receive.peer), deque()).append((next(self._numbers), receive))
+        found = self._arrivals.get(tag) if source is None else self._lines.get((tag, source))
+        if found:
+            arrival = _first(found)
+            self.forget(arrival)
+            return arrival
+        self._receives.setdefault((tag, source), OrderedDict())[id(receive)] = next(self._numbers), receive
         return None
 
     def knows(self, tag: int) -> bool:
@@ -88,70 +91,59 @@ class Matching(Generic[R]):
         if not receives:
             return None
         own, anyones = receives.get((tag, source)), receives.get((tag, None))
-        if own is not None and (anyones is None or own[0][0] < anyones[0][0]):
-            return self._first((tag, source), own)
-        return None if anyones is None else self._first((tag, None), anyones)
+        if own is not None and (anyones is None or _first(own)[0] < _first(anyones)[0]):
+            receive = _first(own)[1]
+        elif anyones is not None:
+            receive = _first(anyones)[1]
+        else:
+            return None
+        self.withdraw(receive)
+        return receive
 
     def keep(self, arrival: Arrival[R]) -> None:
         """Keep a message until a receive meets it."""
         number, tag = next(self._numbers), arrival.header.tag
-        self._lines.setdefault((tag, arrival.source), deque()).append(number)
+        arrival.number = number
+        self._lines.setdefault((tag, arrival.source), OrderedDict())[number] = arrival
         self._arrivals.setdefault(tag, OrderedDict())[number] = arrival
 
     def withdraw(self, receive: R) -> bool:
         """Forget a receive; tell whether it was still waiting."""
         key = receive.tag, receive.peer
         line = self._receives.get(key)
-        for index, (_, waiting) in enumerate(line or ()):
-            if waiting is receive:
-                assert line is not None
-                del line[index]
-                if not line:
-                    del self._receives[key]
-                return True
-        return False
+        if line is None or line.pop(id(receive), None) is None:
+            return False
+        if not line:
+            del self._receives[key]
+        return True
 
     def receives(self, source: int | None) -> list[R]:
         """Return the receives that wait for a source, or for anyone."""
-        return [r for (_, peer), line in self._receives.items() if peer == source for _, r in line]
+        return [r for (_, peer), line in self._receives.items() if peer == source for _, r in line.values()]
 
     def arrivals(self) -> list[Arrival[R]]:
         """Return the messages that wait, of each tag the oldest first."""
         return [arrival for arrivals in self._arrivals.values() for arrival in arrivals.values()]
 
     def forget(self, arrival: Arrival[R]) -> None:
-        """Forget a message."""
-        tag, source = arrival.header.tag, arrival.source
-        arrivals, line = self._arrivals[tag], self._lines[tag, source]
-        number = next(number for number, waiting in arrivals.items() if waiting is arrival)
-        del arrivals[number]
-        line.remove(number)
-        self._tidy(tag, source)
+        """Forget a message that waits."""
+        tag, source, number = arrival.header.tag, arrival.source, arrival.number
+        line, arrivals = self._lines[tag, source], self._arrivals[tag]
+        del line[number], arrivals[number]
+        if not line:
+            del self._lines[tag, source]
+        if not arrivals:
+            del self._arrivals[tag]
 
     def clear(self) -> tuple[list[R], list[Arrival[R]]]:
         """Forget everything, and return what was there."""
-        receives = [receive for line in self._receives.values() for _, receive in line]
+        receives = [receive for line in self._receives.values() for _, receive in line.values()]
         arrivals = self.arrivals()
         self._receives.clear()
         self._lines.clear()
         self._arrivals.clear()
         return receives, arrivals
 
-    def _first(self, key: tuple[int, int | None], line: deque[tuple[int, R]]) -> R:
-        receive = line.popleft()[1]
-        if not line:
-            del self._receives[key]
-        return receive
 
-    def _remove(
-        self, tag: int, source: int, line: deque[int], arrivals: OrderedDict[int, Arrival[R]]
-    ) -> Arrival[R]:
-        arrival = arrivals.pop(line.popleft())
-        self._tidy(tag, source)
-        return arrival
-
-    def _tidy(self, tag: int, source: int) -> None:
-        if not self._lines[tag, source]:
-            del self._lines[tag, source]
-        if not self._arrivals[tag]:
-            del self._arrivals[tag]
+def _first(line: OrderedDict[int, T]) -> T:
+    return next(iter(line.values()))

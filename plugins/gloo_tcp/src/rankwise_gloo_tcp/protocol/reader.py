@@ -10,7 +10,7 @@ from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.protocol.frames import HEADER_NBYTES, Header, parse
 from rankwise_gloo_tcp.protocol.guards import SEAL_NBYTES, TAG_NBYTES, Guard, Guards
 from rankwise_gloo_tcp.protocol.parcel import Incoming, Parcel, nothing
-from rankwise_gloo_tcp.protocol.writer import GOOD
+from rankwise_gloo_tcp.protocol.writer import BAD, GOOD
 
 __all__ = ["Reader"]
 
@@ -160,15 +160,24 @@ class Reader:
 
     def _take_trailer(self) -> None:
         self._trailing = False
-        good = self._inbox[self._start] == GOOD[0]
-        seal, self._seal = self._seal, None
-        said = self._view[self._start + 1 : self._start + self._trailer_nbytes]
+        verdict, at = self._inbox[self._start], self._start + 1
         self._start += self._trailer_nbytes
-        if good and seal is not None and not compare_digest(seal.digest(), said):
-            raise ProtocolError("a frame's data was changed on its way")
+        if verdict not in GOOD + BAD:
+            raise ProtocolError("what follows a frame's data makes no sense")
+        good = verdict == GOOD[0]
+        if self._seal is not None:
+            self._check_seal(GOOD if good else BAD, self._view[at : self._start])
         if not good:
             self._doomed, self._whole = self._receiver, nothing
         self._finish()
+
+    def _check_seal(self, verdict: bytes, said: memoryview) -> None:
+        assert self._guard is not None
+        seal, self._seal = self._seal if verdict == GOOD else self._guard.seal(), None
+        assert seal is not None
+        seal.update(verdict)
+        if not compare_digest(seal.digest(), said):
+            raise ProtocolError("a frame's data was changed on its way")
 
     def _finish(self) -> None:
         whole, self._whole, self._rest, self._receiver = self._whole, None, _NOWHERE, None

@@ -6,7 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from rankwise_gloo_tcp.protocol.frames import Header
-from rankwise_gloo_tcp.protocol.guards import SEAL_NBYTES, Guard, Guards
+from rankwise_gloo_tcp.protocol.guards import Guard, Guards
 from rankwise_gloo_tcp.protocol.parcel import Parcel
 
 __all__ = ["BAD", "GOOD", "Writer"]
@@ -59,7 +59,7 @@ class Writer:
             self.parts = [_FILLER]
         elif self._spoilt:
             self._spoilt = False
-            self.parts = [BAD + bytes(SEAL_NBYTES * self._seals)]
+            self.parts = [self._trailer(BAD)]
         elif self._queue:
             self._begin(*self._queue.popleft())
         else:
@@ -104,19 +104,21 @@ class Writer:
         head = header.pack()
         if self._guard is not None:
             head += self._guard.tag(head)
-        trailer = GOOD
-        if self._seals and header.payload_nbytes:
-            trailer += self._sealed(prefix, payload)
+        trailer = self._trailer(GOOD, prefix, payload or b"") if header.payload_nbytes else b""
         self._request = request
         self._has_payload = payload is not None and len(payload) > 0
         if payload is not None and len(payload):
             self.parts = [head + prefix, payload, trailer]
         else:
-            self.parts = [head + prefix + trailer if prefix else head]
+            self.parts = [head + prefix + trailer]
 
-    def _sealed(self, prefix: bytes, payload: memoryview | None) -> bytes:
+    def _trailer(self, verdict: bytes, *payload: bytes | memoryview) -> bytes:
+        """Return what follows a payload; the seal of a bad one tells of nothing else."""
+        if not self._seals:
+            return verdict
         assert self._guard is not None
         seal = self._guard.seal()
-        seal.update(prefix)
-        seal.update(payload or b"")
-        return seal.digest()
+        for part in payload:
+            seal.update(part)
+        seal.update(verdict)
+        return verdict + seal.digest()
