@@ -9,7 +9,7 @@ import pytest
 
 import rankwise as dist
 from rankwise import ReduceOp
-from rankwise.testing.suite.arrays import on_device, to_host
+from rankwise.testing.suite.arrays import device, on_device, to_host
 from rankwise.testing.suite.plugin import Kit
 from rankwise.testing.suite.worlds import LARGE_SIZES
 
@@ -102,7 +102,7 @@ def sum_of_zeros(op: str, name: str) -> None:
     arrays = [np.array([kind[r] for kind in kinds] * 50, name) for r in range(size)]
     got, want = reduced(op, "SUM", arrays[rank]), expected("SUM", arrays)
     compare(op, "SUM", got, want)
-    if got is not None:
+    if got is not None and device() == "cpu":
         assert np.signbit(got[::4]).all(), "the sum of negative zeros is not -0.0"
 
 
