@@ -8,6 +8,7 @@ import time
 from itertools import count
 
 from rankwise.errors import DistTimeoutError
+from rankwise.testing.suite.place import register_from
 from soak.minimise import minimised
 from soak.pool import TRANSPORTS, Pool, Threads, make_pool
 from soak.program import Program, generate
@@ -19,11 +20,14 @@ _TURN = 20
 #: Every so many programs one ends with the death of a rank, where that is possible.
 _DEATHS = 50
 _TELL_S = 30.0
+#: How often a shorter program is run before it is said to go well.
+_TRIES = 3
 
 
 def main() -> int:
     """Run the soak, and return 0 if every program went well."""
     given = _arguments().parse_args()
+    register_from(given.plugin_module)
     soak = _Soak(given)
     try:
         return soak.run()
@@ -37,6 +41,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--count", type=int, help="stop after so many programs")
     parser.add_argument("--seed", type=int, help="run the program of this seed alone, or begin with it")
     parser.add_argument("--backend", default="gloo")
+    parser.add_argument("--plugin-module", help="a module whose backend is registered first")
     parser.add_argument("--transport", default="", help=f"of {', '.join(TRANSPORTS)}; several by commas (gloo: all)")
     parser.add_argument("--ranks", default="1-9", help="how many ranks: 5, or 2-9")
     parser.add_argument("--timeout", type=float, default=10.0, help="the time-out of the groups, in seconds")
@@ -104,7 +109,7 @@ class _Soak:
         self.failed += 1
         shape = f"{program.size} ranks, {len(program.steps)} steps"
         print(f"\nseed {seed} over {transport}, {shape}: {problem}", flush=True)
-        shorter = minimised(program, lambda p: bool(self._problem(p, transport)), self.given.minimise)
+        shorter = minimised(program, lambda p: self._fails(p, transport), self.given.minimise)
         if len(shorter.steps) < len(program.steps):
             print(f"with {len(shorter.steps)} steps: {self._problem(shorter, transport) or 'not every time'}")
         for step in shorter.steps:
@@ -114,6 +119,10 @@ class _Soak:
         which = f"--seed {seed}{' --deaths' * self.given.deaths} --keep {keep}"
         print(f"replay: python benchmarks/soak {where} {which}", flush=True)
         return False
+
+    def _fails(self, program: Program, transport: str) -> bool:
+        """Tell whether a program fails in one of several runs: much depends on who is first."""
+        return any(self._problem(program, transport) for _ in range(_TRIES))
 
     def _problem(self, program: Program, transport: str) -> str:
         """Run a program, and return what went wrong."""

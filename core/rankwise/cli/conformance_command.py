@@ -26,6 +26,7 @@ ranks. What is declared must work, what is not must be refused. Needs pytest: pi
 EXAMPLES = """\
 examples:
   rankwise conformance gloo --report gloo.json
+  rankwise conformance gloo --variant tcp            # one of the ways that it declares; or all of them
   rankwise conformance mine -- -x -k all_reduce      # what follows -- goes to pytest"""
 
 

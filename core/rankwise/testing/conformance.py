@@ -27,7 +27,7 @@ def conformance(name: str, device: str = "cpu", extra_args: Sequence[str] = ()) 
     Args:
         name: The backend.
         device: The kind of device to prove it on.
-        extra_args: Further arguments for pytest, those of the suite included (`--report FILE`, `--launch COMMAND`).
+        extra_args: Further arguments for pytest, those of the suite included (`--report FILE`, `--variant NAME`).
 
     Raises:
         ModuleNotFoundError: pytest is not installed.

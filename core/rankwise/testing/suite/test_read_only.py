@@ -30,7 +30,7 @@ def fixed(count: int, salt: int) -> Any:
     return array
 
 
-def _params(ops: tuple[str, ...]) -> Any:
+def _params(ops: tuple[str, ...]) -> pytest.MarkDecorator:
     marks = {op: needs(op, "recv") if op == "send" else needs(op) for op in ops}
     return pytest.mark.parametrize("op", [pytest.param(op, marks=mark) for op, mark in marks.items()])
 

@@ -15,6 +15,7 @@ from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.call import Barrier, Call
 from rankwise_gloo_tcp.board.moving import Combine, Move
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
+from rankwise_gloo_tcp.board.shortest import Meeting
 from rankwise_native._native import Calls, Trail
 from rankwise_native.board import NativeBoard
 
