@@ -28,13 +28,13 @@ _ASYNC = (
     "by a progress thread where MPI grants MPI_THREAD_MULTIPLE; at a lower level only within wait() and is_completed()"
 )
 _TIMEOUT = (
-    "a collective ends at its time-out until all ranks have come to it; from then on it may be one blocking call of the "
-    "library, which all of them make; a rank that waits in MPI_Init_thread for others is ended at the time-out"
+    "a collective ends at its time-out until all ranks have come to it; from then on it may be one blocking call of "
+    "the library, which all of them make; a rank that waits in MPI_Init_thread for others is ended at the time-out"
 )
 _ABORT = "the peers are told by messages, and notice in the calls that wait; by MPI_Comm_revoke where there is ULFM"
 _MISMATCH = (
-    "all calls with RANKWISE_DEBUG=detail, as the group is made; without it synchronous ones of ranks on one host, and the "
-    "others end at their time-outs"
+    "all calls with RANKWISE_DEBUG=detail, as the group is made; without it synchronous ones of ranks on one host, and "
+    "the others end at their time-outs"
 )
 _MESSAGE_DTYPES = "with RANKWISE_DEBUG=detail, as the group is made; a message of MPI does not tell its dtype"
 _SHRINK = "an Open MPI whose mpirun was given --with-ft ulfm"
