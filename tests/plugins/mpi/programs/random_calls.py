@@ -1,8 +1,8 @@
 """Random programs against NumPy: `random_calls.py FIRST_SEED HOW_MANY`.
 
-All ranks draw the same steps, each a message or a collective; how each makes its part, and in which order it waits for or
-polls what is pending, each draws for itself. Every program is correct: who waits at a step waits for steps up to this
-one, which all others come to issue. So at any thread level none may stand still.
+All ranks draw the same steps, each a message or a collective; how each makes its part, and in which order it waits for
+or polls what is pending, each draws for itself. Every program is correct: who waits at a step waits for steps up to
+this one, which all others come to issue. So at any thread level none may stand still.
 """
 
 from __future__ import annotations
@@ -128,9 +128,11 @@ def gather(mine: Any, alls: list[Any], root: int, later: bool) -> Any:
 
 def scatter(mine: Any, alls: list[Any], root: int, later: bool) -> Any:
     wanted = alls[root] + rank
-    return dist.scatter(mine, [alls[root] + i for i in range(size)] if rank == root else None, root, async_op=later), (
-        mine
-    ), wanted
+    return (
+        dist.scatter(mine, [alls[root] + i for i in range(size)] if rank == root else None, root, async_op=later),
+        (mine),
+        wanted,
+    )
 
 
 def all_to_all(mine: Any, alls: list[Any], root: int, later: bool) -> Any:

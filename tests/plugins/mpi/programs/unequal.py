@@ -1,7 +1,7 @@
 """Ranks that make unequal calls, without RANKWISE_DEBUG: none waits past its time-out, whatever differs.
 
-On one host all get the same error, which names the odd rank, nothing has moved, and the group goes on. With `apart` in the
-arguments the ranks meet as they do on several hosts: there a call ends, well or badly, and so does what follows.
+On one host all get the same error, which names the odd rank, nothing has moved, and the group goes on. With `apart` in
+the arguments the ranks meet as they do on several hosts: there a call ends, well or badly, and so does what follows.
 """
 
 from __future__ import annotations

@@ -97,8 +97,9 @@ class BetweenHosts:
     """Ranks that share no memory meet in a nonblocking reduction of three words.
 
     They are summed: a word of this rank and this meeting alone, one for each rank that passes by, and the words of the
-    calls, which are hashes. If the first sum is not that of all such words, somebody has made another call of MPI, which
-    MPI has taken for this one; what is added up then is whatever lay in the library's memory, such as an own word twice.
+    calls, which are hashes. If the first sum is not that of all such words, somebody has made another call of MPI,
+    which MPI has taken for this one; what is added up then is whatever lay in the library's memory, such as an own
+    word twice.
 
     Args:
         endpoint: This rank's end of the group.
