@@ -49,10 +49,11 @@ def run(options: argparse.Namespace) -> int:
     from rankwise.testing import conformance
 
     _check(options.backend, options.device)
-    if options.report is not None:
-        _check_report(options.report)
+    variants = _variants(options.backend, options.variant)
+    for report in {path for variant in variants if (path := _report_path(options, variant)) is not None}:
+        _check_report(report)
     os.environ.update(environment())
-    return max(_run_variant(conformance, options, variant) for variant in _variants(options.backend, options.variant))
+    return max(_run_variant(conformance, options, variant) for variant in variants)
 
 
 def _run_variant(conformance: Callable[..., int], options: argparse.Namespace, variant: str) -> int:
@@ -108,6 +109,30 @@ def _report_path(options: argparse.Namespace, variant: str) -> Path | None:
     """Return where the report goes: with all variants, each into a file of its own."""
     path: Path | None = options.report
     return path.with_stem(f"{path.stem}-{variant}") if path and options.variant == "all" and variant else path
+
+
+def _check_report(report: Path) -> None:
+    """See that the report can be written before everything else is done."""
+    try:
+        report.write_bytes(b"")
+    except OSError as error:
+        raise CommandError(f"--report {report}: {cause(error)}", 2) from error
+
+
+def _ended_by_sigterm(call: Callable[..., int]) -> Callable[..., int]:
+    """Have SIGTERM end a call as an exception does, so that what it has started is ended too."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    def wrapped(*arguments: Any) -> int:
+        before = signal.signal(signal.SIGTERM, end)
+        try:
+            return call(*arguments)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    return wrapped
 
 
 def _compared(report: dict[str, Any], code: int) -> str:
