@@ -111,30 +111,6 @@ def _report_path(options: argparse.Namespace, variant: str) -> Path | None:
     return path.with_stem(f"{path.stem}-{variant}") if path and options.variant == "all" and variant else path
 
 
-def _check_report(report: Path) -> None:
-    """See that the report can be written before everything else is done."""
-    try:
-        report.write_bytes(b"")
-    except OSError as error:
-        raise CommandError(f"--report {report}: {cause(error)}", 2) from error
-
-
-def _ended_by_sigterm(call: Callable[..., int]) -> Callable[..., int]:
-    """Have SIGTERM end a call as an exception does, so that what it has started is ended too."""
-
-    def end(number: int, frame: object) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    def wrapped(*arguments: Any) -> int:
-        before = signal.signal(signal.SIGTERM, end)
-        try:
-            return call(*arguments)
-        finally:
-            signal.signal(signal.SIGTERM, before)
-
-    return wrapped
-
-
 def _compared(report: dict[str, Any], code: int) -> str:
     """Lay out the declared table beside the measured one, and what differs."""
     declared, measured = (report[table][report["device"]] for table in ("declared", "measured"))
