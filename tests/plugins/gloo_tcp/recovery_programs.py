@@ -13,7 +13,7 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.basics.deadline import Deadline
-from rankwise.groups import handshake, lifecycle
+from rankwise.groups import handshake, making
 from rankwise.groups.world import current
 from rankwise.store import PrefixStore
 
@@ -26,7 +26,6 @@ def go_on(deaths: dict[str, list[int]]) -> tuple[float, list[int]] | None:
     dist.init_process_group("gloo", timeout=TIMEOUT_S)
     rank, array = dist.get_rank(), np.ones(4)
     dist.all_reduce(array)
-    dist.barrier()  # all are connected now
     for moment, victims in deaths.items():
         if rank in victims:
             MOMENTS[moment]()
@@ -62,10 +61,10 @@ def _die_once_all_have_come() -> None:
 
 MOMENTS: dict[str, Callable[[], None]] = {
     "at once": _die,
-    "before it comes": _die_in(lifecycle, "meet"),
+    "before it comes": _die_in(making, "meet"),
     "when it has come": _die_once_all_have_come,
-    "when they connect": _die_in(lifecycle, "_create"),
-    "when it has connected": _die_in(lifecycle, "_settle"),
+    "when they connect": _die_in(making, "_create"),
+    "when it has connected": _die_in(making, "_settle"),
 }
 
 

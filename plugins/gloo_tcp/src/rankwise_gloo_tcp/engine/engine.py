@@ -275,6 +275,8 @@ class Engine:
     def _abort_now(self, error: DistError) -> None:
         with self.lock:
             if self.fate.failure is None and not self._closed:
+                # What others have sent before they failed is here: an operation that needs no more than that succeeds.
+                self.peers.take_in()
                 self._abort(error)
 
     def _abort(self, error: DistError) -> None:

@@ -169,6 +169,12 @@ class Peers:
             if not pipe.closed and pipe.has_news():
                 pipe.receive()
 
+    def take_in(self) -> None:
+        """Take in what has come from anyone."""
+        for peer in self.all:
+            if peer.connection is not None and not peer.connection.closed:
+                peer.connection.receive()
+
     def before_sleep(self, timeout_s: float) -> float:
         """Return for how long whoever moves things may sleep, having told those who write to memory."""
         if self._sleep is not None and timeout_s > 0:
