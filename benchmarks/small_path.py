@@ -52,6 +52,7 @@ def main() -> None:
     ways = OneHost(comm, comm.board)  # type: ignore[arg-type, attr-defined]
     comm.use(ways)  # type: ignore[attr-defined]
     shared, prepared = ways.board, ways.prepared
+    group.shortcuts = comm.shortcuts(group)
     array, deadline, op = np.zeros(2, np.float32), Deadline(30.0), dist.ReduceOp.SUM
     errand = prepared.all_reduce(array, op)
     call = errand.call

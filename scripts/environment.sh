@@ -9,7 +9,7 @@ environment() {
     local dir=$1 wanted stamp
     shift
     stamp="$dir/installed"
-    wanted="$(cat pyproject.toml plugins/*/pyproject.toml requirements/*.txt | cksum) $root $*"
+    wanted="$(cat pyproject.toml plugins/*/pyproject.toml plugins/native/{setup.py,csrc/*} requirements/*.txt | cksum) $root $*"
     # Several scripts may share an environment; each line of the stamp is what one of them has installed.
     if [ -x "$dir/bin/python" ] && [ -f "$stamp" ] && grep -qxF -- "$wanted" "$stamp"; then
         return
@@ -23,4 +23,15 @@ environment() {
 # packages MPI: the distributions under test as arguments for pip, the core and all plugins, with this MPI library.
 packages() {
     printf '%s\n' -e . -e ./plugins/gloo_tcp -e "./plugins/mpi[$1]" -e ./plugins/nccl
+    compiled
+}
+
+# compiled: the compiled parts as arguments for pip, where they can be built; everything else goes on without them.
+compiled() {
+    local header='import os, sysconfig; print(os.path.join(sysconfig.get_path("include"), "Python.h"))'
+    if command -v "${CC:-cc}" >/dev/null && [ -f "$("$python" -c "$header")" ]; then
+        printf '%s\n' -e ./plugins/native
+    else
+        echo "no C compiler, or no headers of Python: going on without rankwise-native" >&2
+    fi
 }

@@ -119,9 +119,7 @@ class _Call:
         lengths = [self.length(rank) for rank in range(self.size)]
         parts = [lay_out(self.values(self.root, to, n), self.form, self.roll) for to, n in enumerate(lengths)]
         room = self.room(lengths[self.rank])
-        work = dist.scatter(
-            room.shaped(self.form), parts if self.is_root else None, group_src=self.root, **self.terms
-        )
+        work = dist.scatter(room.shaped(self.form), parts if self.is_root else None, group_src=self.root, **self.terms)
         return work, lambda: room.check(self.values(self.root, self.rank, lengths[self.rank]), self.name)
 
     def _reduce_scatter(self) -> tuple[Any, Check]:
@@ -146,7 +144,8 @@ class _Call:
         def length(source: int, to: int) -> int:
             return self.length(source + 2 * to)
 
-        ins = [lay_out(self.values(self.rank, to, length(self.rank, to)), self.form, self.roll) for to in range(self.size)]
+        given = [self.values(self.rank, to, length(self.rank, to)) for to in range(self.size)]
+        ins = [lay_out(values, self.form, self.roll) for values in given]
         rooms = [self.room(length(source, self.rank)) for source in range(self.size)]
 
         def check() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-import sys
 import tempfile
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
 import rankwise as dist
@@ -113,20 +111,5 @@ def _pretend_to_be_far_away() -> None:
     if not ranks:
         return
     host = f"host-{from_environment().rank // ranks}"
-    registry.get("gloo").create.__globals__  # noqa: B018 - its module is there
-    import importlib
-
-    for name in ("rankwise_gloo_tcp.setup.cards", "rankwise_gloo_tcp.cards"):
-        try:
-            module = importlib.import_module(name)
-        except ModuleNotFoundError:
-            continue
-        module.machine = lambda: (host, host)  # type: ignore[attr-defined]
-        break
-    for module in list(sys.modules.values()):
-        name = getattr(module, "__name__", "")
-        if name.startswith("rankwise_gloo_tcp") and inspect.isfunction(getattr(module, "machine", None)):
-            module.machine = lambda: (host, host)  # type: ignore[attr-defined]
-
-
-_ = Path
+    cards = import_module("rankwise_gloo_tcp.setup.cards")
+    vars(cards)["machine"] = lambda: (host, host)

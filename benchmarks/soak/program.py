@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from soak.values import DTYPES, LARGE_DTYPES, OPS, dtype_of
 
-__all__ = ["Program", "Step", "generate"]
+__all__ = ["Message", "Program", "Step", "generate"]
 
 COLLECTIVES = (
     *("broadcast", "all_reduce", "reduce", "all_gather", "gather"),
@@ -22,6 +22,17 @@ _EDGES = (64, 256, 1024, 2048, 4096, 8192, 16384, 65536, 131072, 262144, 524288,
 _SPAN = 6
 #: What one program may move in all, so that it takes a fraction of a second.
 _BUDGET_NBYTES = 96 << 20
+
+
+class Message(NamedTuple):
+    """A message: between whom, what, and the place where its receive begins."""
+
+    src: int
+    dst: int
+    tag: int
+    dtype: str
+    count: int
+    at: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,9 @@ def generate(seed: int, most: int = 9, least: int = 1, deaths: bool = False) -> 
     maker = _Maker(roll, groups)
     steps = [maker.step(at) for at in range(roll.randint(4, 24))]
     if deaths and size > 1:
-        steps.append(Step(len(steps), "death", 0, {"victim": roll.randrange(size), "idle": roll.random() < 0.5}))
+        steps.append(
+            Step(len(steps) + 2 * _SPAN + 3, "death", 0, {"victim": roll.randrange(size), "idle": roll.random() < 0.5})
+        )
     return Program(seed, size, members, tuple(groups), tuple(steps))
 
 
@@ -111,12 +124,12 @@ class _Maker:
         much = roll.random() < 0.25
         pairs = [(roll.randrange(size), roll.randrange(size)) for _ in range(roll.choice([1, 1, 2, 4]))]
         messages = []
-        for number in range(roll.choice([40, 300, 1100, 2000]) if much else roll.choice([1, 2, 3, 6, 12])):
+        for _ in range(roll.choice([40, 300, 1100, 2000]) if much else roll.choice([1, 2, 3, 6, 12])):
             src, dst = roll.choice(pairs)
             dtype, count = ("u1", roll.choice([0, 1, 1, 4, 200])) if much else self._array(DTYPES, 1)
             begin = at + roll.choice([0, 0, 1, roll.randrange(_SPAN)])
-            messages.append([src, dst, roll.randrange(3), dtype, count, begin])
-        return {"messages": _in_stream_order(messages), "late": at + _SPAN + roll.randrange(3), "blocking": roll.random()}
+            messages.append(Message(src, dst, roll.randrange(3), dtype, count, begin))
+        return {"messages": _in_stream_order(messages), "late": at + _SPAN + roll.randrange(3)}
 
     def _anyone(self, at: int, size: int) -> dict[str, Any]:
         dtype, count = self._array(DTYPES, size)
@@ -137,8 +150,8 @@ class _Maker:
         messages = []
         for _ in range(self.roll.choice([1, 3, 8])):
             dtype, count = self._array(DTYPES, 1)
-            messages.append([self.roll.randrange(size), self.roll.randrange(size), 0, dtype, count, at])
-        return {"messages": [m for m in messages if m[0] != m[1]], "collective": self.roll.random() < 0.5}
+            messages.append(Message(self.roll.randrange(size), self.roll.randrange(size), 0, dtype, count, at))
+        return {"messages": [m for m in messages if m.src != m.dst], "collective": self.roll.random() < 0.5}
 
     def _array(self, dtypes: Sequence[str], copies: int) -> tuple[str, int]:
         """Choose a dtype and a number of elements, of which so many copies will move."""
@@ -160,10 +173,12 @@ class _Maker:
         return dtype, max(0, count)
 
 
-def _in_stream_order(messages: list[list[Any]]) -> list[list[Any]]:
+def _in_stream_order(messages: list[Message]) -> list[Message]:
     """Let receives of one stream begin in the order of its sends."""
     latest: dict[tuple[int, int, int], int] = {}
+    found = []
     for message in messages:
-        stream = tuple(message[:3])
-        message[5] = latest[stream] = max(message[5], latest.get(stream, 0))
-    return messages
+        stream = message.src, message.dst, message.tag
+        latest[stream] = max(message.at, latest.get(stream, 0))
+        found.append(message._replace(at=latest[stream]))
+    return found

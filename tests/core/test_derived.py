@@ -575,7 +575,7 @@ def test_a_time_out_names_those_who_are_missing():
 
     with ThreadPoolExecutor(2) as pool:
         for text in pool.map(call, [0, 2]):
-            assert text == "not done within 0.2 s, waiting for ranks 1, 3"
+            assert text == "timed out: not done within 0.2 s, waiting for ranks 1, 3"
 
 
 def test_a_failed_message_fails_the_collective():
@@ -584,3 +584,31 @@ def test_a_failed_message_fails_the_collective():
 
     with pytest.raises(DistBackendError, match="do not fit"):
         on_ranks(2, call)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f8", "i1"])
+@pytest.mark.parametrize("op", [ReduceOp.SUM, ReduceOp.MAX, ReduceOp.PREMUL_SUM(2)], ids=repr)
+def test_a_way_is_chosen_by_the_bytes_that_travel(op, dtype, monkeypatch):
+    """Which a factor widens, and rounding of narrow floats; a table is asked the same on all ranks."""
+    if not op.defined_for(np.dtype(dtype)):
+        assert op.factor is not None
+        return
+    asked, choose = [], derived.algorithm
+
+    def noting(name, nbytes, size):
+        asked.append((name, nbytes))
+        return choose(name, nbytes, size)
+
+    monkeypatch.setattr(derived, "algorithm", noting)
+    size, count = 3, 6
+
+    def call(comm, deadline):
+        array = np.ones(count, dtype)
+        for reduction in (derived.all_reduce, partial(derived.reduce, root=1)):
+            reduction(comm, array.copy(), op=op, deadline=deadline)
+        derived.reduce_scatter(comm, array[:2].copy(), split(array, [2] * size), op, deadline)
+
+    on_ranks(size, call)
+    wide = derived.accumulation_dtype(op.name, np.dtype(dtype)).itemsize
+    narrow = np.dtype(dtype).itemsize if op.factor is None else wide
+    assert set(asked) == {("all_reduce", count * wide), ("reduce", count * wide), ("reduce_scatter", count * narrow)}

@@ -23,11 +23,11 @@ import pytest
 
 import rankwise as dist
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.recording import ENDED_NS, NUMBER, FlightRecorder
+from rankwise.basics.recording import make_recorder
 from rankwise.groups.world import World, current
 from rankwise.testing import local_world
 from rankwise.watch import dump
-from rankwise.watch.recorder import describe, entries, progress
+from rankwise.watch.recorder import describe, progress
 
 TIMEOUT_S = 60
 HERE = os.path.basename(__file__)
@@ -151,11 +151,14 @@ def test_the_failure_of_a_group_is_kept_in_words() -> None:
     assert first["groups"]["default"]["failure"].startswith("DistTimeoutError: all_reduce #0")
 
 
-def asynchronous() -> tuple[list[str], bool]:
+def asynchronous(looked: threading.Event) -> tuple[list[str], bool]:
     array = np.ones(1 << 10)
+    if dist.get_rank() == 1:
+        assert looked.wait(TIMEOUT_S)
     work = dist.all_reduce(array, async_op=True)
     assert work is not None
     states = [told()["entries"][0]["state"]]
+    looked.set()
     work.wait()
     states.append(told()["entries"][0]["state"])
     kept = weakref.ref(array)
@@ -168,7 +171,8 @@ def asynchronous() -> tuple[list[str], bool]:
 
 def test_an_asynchronous_call_ends_when_it_is_waited_for_and_its_arrays_are_not_kept() -> None:
     with local_world(2) as ranks:
-        assert ranks.run(asynchronous) == [(["issued", "done"], True)] * 2
+        (before, after), forgotten = ranks.run(asynchronous, threading.Event())[0]
+    assert (before, after, forgotten) == ("issued", "done", True)
 
 
 def out_of_order() -> tuple[int | None, int | None]:
@@ -230,7 +234,7 @@ def test_the_last_of_a_group_is_told_even_if_others_have_pushed_it_out() -> None
 
 
 def test_threads_do_not_end_each_others_operations() -> None:
-    recorder = FlightRecorder()
+    recorder = make_recorder()
     trail = recorder.trail("default", "default", (0,))
     inside, leave = threading.Event(), threading.Event()
 
@@ -248,17 +252,18 @@ def test_threads_do_not_end_each_others_operations() -> None:
     assert inside.wait(TIMEOUT_S)
     call()
     trail.end()
-    first, second = entries(recorder)
-    assert (first[ENDED_NS] == 0, second[ENDED_NS] == 0) == (True, False)
+    first, second = recorder.entries()
+    assert (first.ended_ns == 0, second.ended_ns == 0) == (True, False)
     leave.set()
     thread.join(TIMEOUT_S)
-    assert first[ENDED_NS] > second[ENDED_NS]
+    first, second = recorder.entries()
+    assert first.ended_ns > second.ended_ns
     trail.end()  # an end without a beginning harms nobody
-    assert [entry[NUMBER] for entry in entries(recorder)] == [0, 1]
+    assert [entry.number for entry in recorder.entries()] == [0, 1]
 
 
 def test_any_thread_may_ask_for_progress_at_any_time() -> None:
-    recorder = FlightRecorder()
+    recorder = make_recorder()
     trail = recorder.trail("default", "default", (0,))
     stop, seen = threading.Event(), []
 
@@ -339,7 +344,7 @@ def test_steps_in_words(op: str, number: int, peer: int | None, message: bool, a
 
 
 def test_noting_a_call_costs_next_to_nothing() -> None:
-    trail = FlightRecorder().trail("default", "default", (0,))
+    trail = make_recorder().trail("default", "default", (0,))
     array = np.ones(4, np.float32)
 
     def public() -> None:

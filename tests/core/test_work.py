@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import pickle
 import random
 import threading
 import time
@@ -226,7 +227,7 @@ def test_an_operation_that_never_gets_its_turn_ends_at_its_time_out(order, issue
     order.later(lambda: gate.wait(10))
     began = time.monotonic()
     issued = order.now if issue == "now" else lambda *args: order.later(*args).wait()
-    with pytest.raises(dist.DistTimeoutError, match=r"operation: not done within .*: operations before"):
+    with pytest.raises(dist.DistTimeoutError, match=r"operation: timed out: not done within .*: operations before"):
         issued(lambda: None, 0.1)
     assert 0.1 <= time.monotonic() - began < 1
     assert len(order.given_up) == 1
@@ -236,7 +237,7 @@ def test_an_operation_that_never_gets_its_turn_ends_at_its_time_out(order, issue
 def test_a_wait_that_is_too_short_says_what_goes_on(order):
     gate = threading.Event()
     work = order.later(lambda: gate.wait(10))
-    with pytest.raises(dist.DistTimeoutError, match=r"an operation: not done after .* s; it goes on"):
+    with pytest.raises(dist.DistTimeoutError, match=r"an operation: timed out: not done after .* s; it goes on"):
         work.wait(0.05)
     assert not work.is_completed()
     gate.set()
@@ -366,3 +367,13 @@ def test_what_a_match_costs_does_not_grow_with_what_waits(src):
     assert all(work.cancel() for work in reversed(withdrawn))
     assert all(work.is_success() for work in works)
     assert time.process_time() - begin < 15  # half a second; looking through a list took minutes
+
+
+@pytest.mark.parametrize("text", ["get('x') on a store: waited 5 s for it", "", "x: timed out: not done within 1 s"])
+def test_every_time_out_has_the_words_in_its_text(text):
+    error = dist.DistTimeoutError(text) if text else dist.DistTimeoutError()
+    assert str(error).count("timed out") == 1
+    assert text in str(error)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.args) == (dist.DistTimeoutError, str(error), (str(error),))
+    assert isinstance(copy, TimeoutError)

@@ -279,7 +279,12 @@ def _known(op: str) -> str:
 def _dtype_name(dtype: Any) -> str | None:
     if dtype is None or (isinstance(dtype, str) and dtype in EVERY_DTYPE):
         return dtype
-    return dtype_name(np.dtype(dtype))
+    try:
+        return dtype_name(np.dtype(dtype))
+    except TypeError as error:
+        raise TypeError(
+            f"{dtype!r} is no dtype; pass what NumPy takes for one, or one of {', '.join(DTYPES)}"
+        ) from error
 
 
 def _plain(cell: Cell, reducing: bool, typed: bool) -> dict[str, Any]:

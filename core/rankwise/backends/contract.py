@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from rankwise.backends.capability import Capabilities
+from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.reduce_op import ReduceOp
@@ -225,7 +226,7 @@ class Communicator(ABC):
             who = "anyone" if peer is None else f"rank {names[peer]}"
             where = f"{verb} {who} on group {self.context.name!r}, rank {names[self.rank]}"
             if isinstance(error, DistTimeoutError):
-                text = f"{where}: not done within {timeout_s:g} s, waiting for {who}"
+                text = f"{where}: timed out: not done within {timeout_s:g} s, waiting for {who}"
                 late: DistError = self.timed_out(text, () if peer is None else (names[peer],))
                 if not work.cancel():
                     late = self.fail(late)
@@ -312,9 +313,7 @@ class Communicator(ABC):
             async_op,
         )
 
-    def all_to_all(
-        self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False
-    ) -> Work:
+    def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
         """Copy rank i's `ins[j]` into rank j's `outs[i]`."""
         return self._collective(
             Fingerprint.of("all_to_all", ins[self.rank], sent=ins, received=outs),
@@ -354,6 +353,10 @@ class Communicator(ABC):
         """Tell whether a collective is running."""
         return self._order.busy
 
+    def shortcuts(self, group: Caller) -> Shortcuts:
+        """Return what does the plainest calls of the group in one go, where there is such; asked for once."""
+        return Shortcuts()
+
     def batch(self) -> AbstractContextManager[None]:
         """Return a context in which several operations are begun together, for libraries that gain by it."""
         return nullcontext()
@@ -379,6 +382,23 @@ class Communicator(ABC):
             self.abort(error)
             if self.on_failure is not None:
                 self.on_failure(error)
+
+    def give_up_and_tell(self, error: DistError) -> None:
+        """Make this communicator unusable at once, and have whoever watches over the job tell the others."""
+        if self.watch is not None:
+            self.watch.announce(self.context, error)
+        self.give_up(error)
+
+    def process_ends(self, error: DistError) -> None:
+        """Hear that the process is about to end although nobody has destroyed the group; `close` follows.
+
+        What this rank has completed must complete on the others too. A backend that only has to bring on its way what
+        it has sent overrides this, and lets `close` do so for a second at the most; by default the group is given up.
+
+        Args:
+            error: What operations that are pending are to raise, here and on the others.
+        """
+        self.give_up_and_tell(error)
 
     def shutdown(self) -> None:
         """Stop the thread that runs asynchronous collectives, then close."""
@@ -411,21 +431,22 @@ class Communicator(ABC):
         sequence = next(self._sequence)
         try:
             self._carry_out(fingerprint, body, sequence, deadline)
-        except CollectiveMismatchError:
-            raise  # all ranks know, nothing has moved: the group is as good as before
         except BaseException as error:
-            self._broken_off(self._title(f"{fingerprint.op} #{sequence}"), error)
+            self.broken_off(fingerprint.op, sequence, error)
             raise
 
     def _carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks, and run the collective; for backends with a way of their own to compare."""
         body(deadline, agree(self, fingerprint, sequence, deadline))
 
-    def _broken_off(self, title: str, error: BaseException) -> None:
+    def broken_off(self, op: str, sequence: int, error: BaseException) -> None:
         """End the group after a collective that has failed half-way, and raise the error that all ranks raise.
 
-        Returns only where the operation's own error is to be raised.
+        Returns only where the operation's own error is to be raised. Shortcuts call it too.
         """
+        if isinstance(error, CollectiveMismatchError):
+            return  # all ranks know, nothing has moved: the group is as good as before
+        title = self._title(f"{op} #{sequence}")
         if isinstance(error, DistTimeoutError):
             raise self.fail(self.timed_out(f"{title}: {error}", error.waited_for)) from error
         if isinstance(error, DistError):

@@ -6,9 +6,10 @@ A backend whose transport hands over whole messages gives each to `deliver` and 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, Generic, TypeVar
 
@@ -98,6 +99,8 @@ class Mailbox:
         self._receives: _Lines[tuple[int | None, int], _Receive] = _Lines()
         self._failure: DistError | None = None
         self._lost: dict[int, DistError] = {}
+        #: Failures that are still to be carried out, and whose.
+        self._failing: deque[tuple[DistError, int | None]] = deque()
 
     def receive(self, array: Array, src: int | None, tag: int) -> Work:
         """Begin to receive into `array` from `src`, or from anyone if None."""
@@ -114,6 +117,7 @@ class Mailbox:
             self._meet(message, receive)
         elif failure is not None:
             receive.fail(failure)
+        self._carry_out_failures()
         return receive
 
     def deliver(
@@ -147,35 +151,25 @@ class Mailbox:
             self._meet(message, receive)
         elif failure is not None:
             on_end(failure)  # lest the sender waits for a receive that will never be begun
+        self._carry_out_failures()
 
     def withdraw(self, receive: Work) -> bool:
         """Forget a receive that no message has met; tell whether there was one."""
         if not isinstance(receive, _Receive) or receive.box is not self:
             return False
         with self._lock:
-            return self._receives.remove((receive.src, receive.tag), receive.number)
+            removed = self._receives.remove((receive.src, receive.tag), receive.number)
+        self._carry_out_failures()
+        return removed
 
     def fail(self, error: DistError, src: int | None = None) -> None:
         """Fail the receives that wait for `src`, and those that will; for None all of them, from whomever.
 
-        Messages of a lost source that have come before can still be received.
+        Messages of a lost source that have come before can still be received. Never blocks: a signal handler may call
+        this while the code that it has interrupted holds the lock, and then that code carries it out.
         """
-        with self._lock:
-            hit = [r for (source, _), r in self._receives if src is None or source == src]
-            hit.sort(key=lambda receive: receive.number)
-            for receive in hit:
-                self._receives.remove((receive.src, receive.tag), receive.number)
-            dropped: list[_Message] = []
-            if src is None:
-                self._failure = self._failure or error
-                dropped = sorted((message for _, message in self._messages), key=lambda message: message.number)
-                self._messages, self._messages_from = _Lines(), _Lines()
-            else:
-                self._lost.setdefault(src, error)
-        for receive in hit:
-            receive.fail(error)
-        for message in dropped:
-            message.on_end(error)
+        self._failing.append((error, src))
+        self._carry_out_failures()
 
     def keep(self, src: int) -> None:
         """Copy what has come from `src` and was not received yet: its sender takes the memory back."""
@@ -183,6 +177,34 @@ class Mailbox:
             for (source, _), message in self._messages_from:
                 if source == src:
                     message.payload = bytes(message.payload)
+        self._carry_out_failures()
+
+    def _carry_out_failures(self) -> None:
+        """Do what `fail` was asked for, unless somebody holds the lock, who then does it afterwards."""
+        while self._failing and self._lock.acquire(blocking=False):
+            ends: list[Callable[[], object]] = []
+            try:
+                if self._failing:  # no other thread was faster
+                    ends = self._take_failed(*self._failing.popleft())
+            finally:
+                self._lock.release()
+            for end in ends:
+                end()
+
+    def _take_failed(self, error: DistError, src: int | None) -> list[Callable[[], object]]:
+        """Take out what a failure hits, and return what ends it."""
+        hit = [r for (source, _), r in self._receives if src is None or source == src]
+        hit.sort(key=lambda receive: receive.number)
+        for receive in hit:
+            self._receives.remove((receive.src, receive.tag), receive.number)
+        dropped: list[_Message] = []
+        if src is not None:
+            self._lost.setdefault(src, error)
+        else:
+            self._failure = self._failure or error
+            dropped = sorted((message for _, message in self._messages), key=lambda message: message.number)
+            self._messages, self._messages_from = _Lines(), _Lines()
+        return [*(partial(r.fail, error) for r in hit), *(partial(m.on_end, error) for m in dropped)]
 
     def _take(self, message: _Message) -> None:
         self._messages_from.remove((message.src, message.tag), message.number)

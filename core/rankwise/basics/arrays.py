@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rankwise.basics.words import with_article
+
 __all__ = ["DTYPES", "Array", "as_array", "as_bytes", "as_copy", "device_of", "dtype_name", "is_sparse", "raw"]
 
 #: A `numpy.ndarray` or a `cupy.ndarray`; CuPy has no types to import where it is not installed.
@@ -46,9 +48,9 @@ def as_array(value: Any) -> Array:
     try:
         array = _shared(value)
     except (TypeError, ValueError, BufferError, RuntimeError) as error:
-        raise TypeError(f"cannot share the memory of a {_type_name(value)}: {error}") from error
+        raise TypeError(f"cannot share the memory of {with_article(_type_name(value))}: {error}") from error
     if array is None:
-        raise TypeError(f"a {_type_name(value)} is not an array and does not share its memory")
+        raise TypeError(f"{with_article(_type_name(value))} is not an array and does not share its memory")
     return array
 
 

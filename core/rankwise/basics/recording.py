@@ -1,6 +1,7 @@
 """The flight recorder's hot half: what each public call notes on its way, a few hundred nanoseconds in all.
 
-Reading what was noted, writing it to files and judging it are the business of `rankwise.watch`.
+Reading what was noted, writing it to files and judging it are the business of `rankwise.watch`. The protocols say what
+a recorder is; there is one in Python here, and one that is compiled in `rankwise-native`.
 """
 
 from __future__ import annotations
@@ -12,48 +13,138 @@ from collections.abc import Callable
 from itertools import count
 from threading import get_ident
 from time import monotonic_ns
-from types import FrameType
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
-__all__ = [
-    "BEGAN_NS",
-    "DETAIL",
-    "DTYPE",
-    "ENDED_NS",
-    "ERROR",
-    "LASTI",
-    "NBYTES",
-    "NUMBER",
-    "OP",
-    "SITE",
-    "THREAD",
-    "TRAIL",
-    "Entry",
-    "FlightRecorder",
-    "Trail",
-    "note",
-    "released",
-]
+from rankwise.basics import native
 
-#: One operation; a plain list is the cheapest thing that can be made and changed. The names below are its fields.
-Entry = list[Any]
+__all__ = ["Entry", "FlightRecorder", "PythonRecorder", "Ticket", "Trail", "make_recorder"]
 
-#: The group's trail, the operation's name and its number on the group: collectives and messages count apart.
-TRAIL, OP, NUMBER = 0, 1, 2
-#: What a message says of its peer and tag, as (rank or None, tag); None for a collective.
-DETAIL = 3
-#: This rank's own contribution; its dtype is None if there is no array.
-NBYTES, DTYPE = 4, 5
-#: The code object of the program's call and the instruction in it, which only a reader turns into file and line.
-SITE, LASTI = 6, 7
-#: The thread that is in the call; 0 once an asynchronous call has returned.
-THREAD = 8
-BEGAN_NS = 9
-#: 0 until the end has been seen; an asynchronous operation is seen to end by whoever waits for it.
-ENDED_NS = 10
-#: Why it has failed, where that is known; else "".
-ERROR = 11
+
+class Entry(NamedTuple):
+    """One operation, as far as it had come when somebody asked."""
+
+    #: Its group's.
+    trail: Trail
+    op: str
+    #: Collectives and messages of a group count apart, each from 0.
+    number: int
+    #: What a message says of its peer and tag; None for a collective. The peer is None for a receive from anyone.
+    detail: tuple[int | None, int] | None
+    #: This rank's own contribution; its dtype is None if there is no array.
+    nbytes: int
+    dtype: Any
+    #: The code object of the program's call and the instruction in it, which only a reader turns into file and line.
+    code: CodeType | None
+    lasti: int
+    #: The thread that is in the call; 0 once an asynchronous call has returned.
+    thread: int
+    began_ns: int
+    #: 0 until the end has been seen; an asynchronous operation is seen to end by whoever waits for it.
+    ended_ns: int
+    #: Why it has failed, where that is known; else "".
+    error: str
+
+
+#: Stands for an operation whose call has returned, or that may be waited for in any order; only its trail knows how.
+Ticket = Any
+
+
+class Trail(Protocol):
+    """What this rank has begun and finished on one group. All threads may call, at any time."""
+
+    @property
+    def name(self) -> str:
+        """The group's name."""
+
+    @property
+    def description(self) -> str:
+        """What messages call the group."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The group's members."""
+
+    @property
+    def failure(self) -> str:
+        """Why the group is of no use any more, in words; an error would keep the program's arrays alive."""
+
+    @property
+    def failed_ns(self) -> int:
+        """Since when."""
+
+    def begin(self, op: str, array: Any = "cpu") -> None:
+        """Note that a collective begins.
+
+        Its caller has been called by the public function that the program has called.
+
+        Args:
+            op: The operation.
+            array: This rank's own contribution, which is not kept; a kind of device if there is none.
+        """
+
+    def end(self) -> None:
+        """Note that the collective which this thread has begun last has ended well."""
+
+    def issued(self) -> Ticket:
+        """Note that the asynchronous call which this thread has begun last returns, and return what `ended` wants."""
+
+    def begin_message(self, op: str, array: Any, peer: int | None, tag: int) -> Ticket:
+        """Note that a message begins, and return what `ended` wants. `array` is not kept.
+
+        Its caller is the public function that the program has called.
+        """
+
+    def released(self, ticket: Ticket) -> None:
+        """Note that the call has returned while its operation goes on."""
+
+    def ended(self, ticket: Ticket, error: BaseException | None = None, source: int | None = None) -> None:
+        """Note that an operation has been seen to end, and who has sent a message from anyone."""
+
+    def fail(self, error: BaseException) -> None:
+        """Note that the group is of no use any more."""
+
+    def marks(self) -> tuple[Entry | None, Entry | None, Entry | None, Entry | None]:
+        """Return the last collective begun and ended well, and the last message begun and ended well."""
+
+
+class FlightRecorder(Protocol):
+    """The last operations of one rank, on all its groups, in the order in which they were begun."""
+
+    #: Called with the trail of a group that has failed.
+    on_failure: Callable[[Trail], object] | None
+
+    def trail(self, name: str, description: str, ranks: tuple[int, ...]) -> Trail:
+        """Return a new group's trail."""
+
+    def trails(self) -> list[Trail]:
+        """Return the trails of the groups that are alive."""
+
+    def entries(self) -> list[Entry]:
+        """Return the operations, the oldest first, however fast other threads note more."""
+
+    def clear(self) -> None:
+        """Forget all, and so all that entries and trails keep alive of each other, and of the groups."""
+
+
+def make_recorder(capacity: int = 1024) -> FlightRecorder:
+    """Return a recorder, compiled where there is one."""
+    compiled = native.module()
+    if compiled is None:
+        return PythonRecorder(capacity)
+    made: FlightRecorder = compiled.FlightRecorder(Entry, _HERE, capacity)
+    return made
+
+
+# ---------------------------------------------------------------------- in Python
+
+#: An entry that may change: a plain list is the cheapest thing that can be made. These are the fields that do change.
+_List = list[Any]
+_TRAIL, _NUMBER, _DETAIL, _NBYTES, _DTYPE, _THREAD, _ENDED_NS, _ERROR = (
+    Entry._fields.index(name)
+    for name in ("trail", "number", "detail", "nbytes", "dtype", "thread", "ended_ns", "error")
+)
 
 _getframe = sys._getframe
 
@@ -63,69 +154,69 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _outside: set[str] = set()
 
 
-class FlightRecorder:
-    """The last operations of one rank, on all its groups, in the order in which they were begun."""
+class PythonRecorder:
+    """A recorder for where nothing is compiled."""
 
     def __init__(self, capacity: int = 1024) -> None:
-        self.entries: deque[Entry] = deque(maxlen=capacity)
-        #: The live groups' trails by name.
-        self.trails: WeakValueDictionary[str, Trail] = WeakValueDictionary()
-        #: Called with the trail of a group that has failed.
+        self.noted: deque[_List] = deque(maxlen=capacity)
         self.on_failure: Callable[[Trail], object] | None = None
+        self._trails: WeakValueDictionary[str, _PythonTrail] = WeakValueDictionary()
 
     def trail(self, name: str, description: str, ranks: tuple[int, ...]) -> Trail:
         """Return a new group's trail."""
-        made = self.trails[name] = Trail(self, name, description, ranks)
+        made = self._trails[name] = _PythonTrail(self, name, description, ranks)
         return made
 
+    def trails(self) -> list[Trail]:
+        """Return the trails of the groups that are alive, even while another thread makes a group."""
+        return [trail for reference in self._trails.valuerefs() if (trail := reference()) is not None]
+
+    def lists(self) -> list[_List]:
+        """Return the entries as they are kept."""
+        while True:
+            try:
+                return list(self.noted)
+            except RuntimeError:  # it has changed under our hands
+                continue
+
+    def entries(self) -> list[Entry]:
+        """Return the operations, the oldest first."""
+        return [Entry._make(entry) for entry in self.lists()]
+
     def clear(self) -> None:
-        """Forget all, and so all that entries and trails keep alive of each other, and of the groups."""
-        self.entries.clear()
-        for trail in list(self.trails.values()):
-            trail.begun = trail.ended = trail.message_begun = trail.message_ended = None
+        """Forget all."""
+        self.noted.clear()
+        for trail in list(self._trails.values()):
+            trail.forget()
 
 
-class Trail:
-    """What this rank has begun and finished on one group.
-
-    Attributes:
-        recorder: The recorder.
-        name: The group's name.
-        description: What messages call it.
-        ranks: Its members.
-        begun: The last collective that was begun.
-        ended: The last one that was seen to end well.
-        message_begun: The last message that was begun.
-        message_ended: The last one that was seen to end well.
-        failure: Why the group is of no use any more: words, since an error would keep the program's arrays alive.
-        failed_ns: Since when.
-    """
+class _PythonTrail:
+    """What this rank has begun and finished on one group."""
 
     __slots__ = (
-        *("recorder", "name", "description", "ranks", "begun", "ended", "message_begun", "message_ended"),
-        *("failure", "failed_ns", "_add", "_collectives", "_messages", "__weakref__"),
+        *("name", "description", "ranks", "failure", "failed_ns", "__weakref__"),
+        *("_recorder", "_begun", "_ended", "_message_begun", "_message_ended", "_add", "_collectives", "_messages"),
     )
 
-    def __init__(self, recorder: FlightRecorder, name: str, description: str, ranks: tuple[int, ...]) -> None:
-        self.recorder = recorder
+    def __init__(self, recorder: PythonRecorder, name: str, description: str, ranks: tuple[int, ...]) -> None:
         self.name, self.description, self.ranks = name, description, ranks
-        self.begun: Entry | None = None
-        self.ended: Entry | None = None
-        self.message_begun: Entry | None = None
-        self.message_ended: Entry | None = None
         self.failure = ""
         self.failed_ns = 0
-        self._add = recorder.entries.append
+        self._recorder = recorder
+        self._add = recorder.noted.append
         self._collectives = count().__next__
         self._messages = count().__next__
+        self.forget()
+
+    def forget(self) -> None:
+        """Keep nothing of what was noted."""
+        self._begun: _List | None = None
+        self._ended: _List | None = None
+        self._message_begun: _List | None = None
+        self._message_ended: _List | None = None
 
     def begin(self, op: str, array: Any = "cpu") -> None:
-        """Note that a collective begins.
-
-        Args:
-            op: The operation.
-            array: This rank's own contribution, which is not kept; a kind of device if there is none.
-        """
+        """Note that a collective begins."""
         frame = _getframe(3)
         code = frame.f_code
         if code.co_filename not in _outside:
@@ -133,20 +224,20 @@ class Trail:
             code = frame.f_code
         entry = [self, op, self._collectives(), None, 0, None, code, frame.f_lasti, get_ident(), monotonic_ns(), 0, ""]
         if type(array) is not str:
-            entry[NBYTES], entry[DTYPE] = array.nbytes, array.dtype
-        self.begun = entry
+            entry[_NBYTES], entry[_DTYPE] = array.nbytes, array.dtype
+        self._begun = entry
         self._add(entry)
 
     def end(self) -> None:
         """Note that the collective which this thread has begun last has ended well."""
-        entry = self.begun
-        if entry is None or entry[THREAD] != get_ident():
-            entry = self.mine()
-        entry[ENDED_NS] = monotonic_ns()
-        self.ended = entry
+        entry = self._begun
+        if entry is None or entry[_THREAD] != get_ident():
+            entry = self._mine()
+        entry[_ENDED_NS] = monotonic_ns()
+        self._ended = entry
 
-    def begin_message(self, op: str, array: Any, peer: int | None, tag: int) -> Entry:
-        """Note that a message begins, and return what `note` wants. `array` is not kept."""
+    def begin_message(self, op: str, array: Any, peer: int | None, tag: int) -> Ticket:
+        """Note that a message begins."""
         frame = _getframe(2)
         code = frame.f_code
         if code.co_filename not in _outside:
@@ -154,58 +245,64 @@ class Trail:
             code = frame.f_code
         number, lasti, what, nbytes, dtype = self._messages(), frame.f_lasti, (peer, tag), array.nbytes, array.dtype
         entry = [self, op, number, what, nbytes, dtype, code, lasti, get_ident(), monotonic_ns(), 0, ""]
-        self.message_begun = entry
+        self._message_begun = entry
         self._add(entry)
         return entry
 
-    def issued(self) -> Entry:
-        """Note that the asynchronous call which this thread has begun last returns, and return what `note` wants."""
-        entry = self.begun
-        return released(entry if entry is not None and entry[THREAD] == get_ident() else self.mine())
+    def issued(self) -> Ticket:
+        """Note that the asynchronous call which this thread has begun last returns."""
+        entry = self._begun
+        if entry is None or entry[_THREAD] != get_ident():
+            entry = self._mine()
+        entry[_THREAD] = 0
+        return entry
+
+    def released(self, ticket: Ticket) -> None:
+        """Note that the call has returned while its operation goes on."""
+        ticket[_THREAD] = 0
+
+    def ended(self, ticket: Ticket, error: BaseException | None = None, source: int | None = None) -> None:
+        """Note that an operation has been seen to end."""
+        if ticket[_ENDED_NS]:
+            return
+        ticket[_ENDED_NS] = monotonic_ns()
+        if error is not None:
+            ticket[_ERROR] = f"{type(error).__name__}: {error}"
+            return
+        message = ticket[_DETAIL] is not None
+        if source is not None:
+            ticket[_DETAIL] = source, ticket[_DETAIL][1]
+        # They may be waited for in any order.
+        last = self._message_ended if message else self._ended
+        if last is None or last[_NUMBER] < ticket[_NUMBER]:
+            if message:
+                self._message_ended = ticket
+            else:
+                self._ended = ticket
 
     def fail(self, error: BaseException) -> None:
         """Note that the group is of no use any more."""
         if not self.failure:
             self.failed_ns = monotonic_ns()
             self.failure = f"{type(error).__name__}: {error}"
-            if self.recorder.on_failure is not None:
-                self.recorder.on_failure(self)
+            if self._recorder.on_failure is not None:
+                self._recorder.on_failure(self)
 
     def marks(self) -> tuple[Entry | None, Entry | None, Entry | None, Entry | None]:
         """Return the last collective begun and ended, and the last message begun and ended."""
-        return self.begun, self.ended, self.message_begun, self.message_ended
+        return _read(self._begun), _read(self._ended), _read(self._message_begun), _read(self._message_ended)
 
-    def mine(self) -> Entry:
+    def _mine(self) -> _List:
         """Return the entry of the collective that this thread has begun last on this group."""
         me = get_ident()
-        for entry in reversed(list(self.recorder.entries)):
-            if entry[TRAIL] is self and entry[THREAD] == me and entry[DETAIL] is None:
+        for entry in reversed(self._recorder.lists()):
+            if entry[_TRAIL] is self and entry[_THREAD] == me and entry[_DETAIL] is None:
                 return entry
         return [self, "", -1, None, 0, None, None, 0, me, 0, 0, ""]  # overwritten by what other threads have begun
 
 
-def released(entry: Entry) -> Entry:
-    """Note that the call has returned while its operation goes on, and return the entry."""
-    entry[THREAD] = 0
-    return entry
-
-
-def note(entry: Entry, error: BaseException | None = None) -> None:
-    """Note that an operation has been seen to end."""
-    if entry[ENDED_NS]:
-        return
-    entry[ENDED_NS] = monotonic_ns()
-    if error is not None:
-        entry[ERROR] = f"{type(error).__name__}: {error}"
-        return
-    # They may be waited for in any order.
-    trail, message = entry[TRAIL], entry[DETAIL] is not None
-    last = trail.message_ended if message else trail.ended
-    if last is None or last[NUMBER] < entry[NUMBER]:
-        if message:
-            trail.message_ended = entry
-        else:
-            trail.ended = entry
+def _read(entry: _List | None) -> Entry | None:
+    return None if entry is None else Entry._make(entry)
 
 
 def _program(frame: FrameType) -> FrameType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from threading import get_ident
 from typing import Any
 
@@ -56,15 +57,19 @@ def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work
         group.trail.end()
         return None
     if group.collected and get_ident() in group.collected:
-        bound = BoundWork(work, result, group.ranks, group.trail.issued())
+        bound = _bound(group, work, result)
         group.collected[get_ident()].append(bound)
         return bound if async_op else None
     if async_op:
-        return BoundWork(work, result, group.ranks, group.trail.issued())
+        return _bound(group, work, result)
     if work is not COMPLETED:
         work.wait()
     group.trail.end()
     return None
+
+
+def _bound(group: ProcessGroup, work: Work, result: Any) -> BoundWork:
+    return BoundWork(work, result, group.ranks, partial(group.trail.ended, group.trail.issued()))
 
 
 def require_uneven(group: ProcessGroup, op: str, *lists: list[Array] | None) -> None:

@@ -41,10 +41,11 @@ def output_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
     array = value if type(value) is np.ndarray else _shared(group, op, name, value)
     if array.flags.c_contiguous and getattr(array.flags, "writeable", True):
         return array
-    wrong = "read-only" if array.flags.c_contiguous else "not C-contiguous"
-    raise ValueError(
-        f"{_where(group, op, name)} is {wrong}, but is written to; pass a writable array from numpy.ascontiguousarray"
-    )
+    if array.flags.c_contiguous:
+        wrong, remedy = "read-only", "pass a copy, `copy = numpy.array(it)`, and take the result from that"
+    else:
+        wrong, remedy = "not C-contiguous", "pass a copy, `copy = it.copy()`, and put its result back, `it[...] = copy`"
+    raise ValueError(f"{_where(group, op, name)} is {wrong}, but is written to; {remedy}")
 
 
 def input_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:

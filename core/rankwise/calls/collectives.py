@@ -5,6 +5,9 @@ All take `group` (None is the default group) and `timeout` (None is the group's)
 returns None. Ranks given as `src` and `dst` are global; `group_src` and `group_dst` are ranks in the group.
 
 All ranks of a group must make the same calls in the same order; if they do not, all raise `CollectiveMismatchError`.
+
+The plainest calls, which most are, may take a shortcut of the backend's (see `rankwise.backends.shortcuts`). What is
+below the question for it is the general way, which does the same for all calls.
 """
 
 from __future__ import annotations
@@ -57,6 +60,8 @@ def broadcast(
     if pg is None:
         return None
     root = group_rank(pg, "src", src, group_src)
+    if not async_op and timeout is None and pg.shortcuts.broadcast(tensor, root):
+        return None
     checked = check.input_array if root == pg.rank() else check.output_array
     array = checked(pg, "broadcast", "tensor", tensor)
     lane = pg.lane(array, "broadcast")
@@ -78,6 +83,8 @@ def all_reduce(
     """
     pg = resolve(group, "all_reduce")
     if pg is None:
+        return None
+    if not async_op and timeout is None and pg.shortcuts.all_reduce(tensor, op):
         return None
     if type(tensor) is not np.ndarray and is_sparse(tensor):
         array, given = check.sparse_elements(pg, "all_reduce", "tensor", tensor, op), tensor
@@ -122,6 +129,8 @@ def all_gather(
     pg = resolve(group, "all_gather")
     if pg is None:
         return None
+    if not async_op and timeout is None and pg.shortcuts.all_gather(tensor_list, tensor):
+        return None
     array = check.input_array(pg, "all_gather", "tensor", tensor)
     parts = check.array_list(pg, "all_gather", "tensor_list", tensor_list, writable=True)
     check.same_kind(pg, "all_gather", array, "tensor", parts, "tensor_list")
@@ -145,6 +154,8 @@ def all_gather_single(
     """Copy rank i's array into the i-th of equal parts of every rank's output, concatenated or stacked."""
     pg = resolve(group, "all_gather_single")
     if pg is None:
+        return None
+    if not async_op and timeout is None and pg.shortcuts.all_gather_single(output_tensor, input_tensor):
         return None
     array = check.input_array(pg, "all_gather_single", "input_tensor", input_tensor)
     output = check.output_array(pg, "all_gather_single", "output_tensor", output_tensor)
@@ -224,6 +235,8 @@ def reduce_scatter(
     pg = resolve(group, "reduce_scatter")
     if pg is None:
         return None
+    if not async_op and timeout is None and pg.shortcuts.reduce_scatter(output, input_list, op):
+        return None
     array = check.output_array(pg, "reduce_scatter", "output", output)
     parts = check.array_list(pg, "reduce_scatter", "input_list", input_list, writable=False)
     check.same_kind(pg, "reduce_scatter", array, "output", parts, "input_list")
@@ -248,6 +261,8 @@ def reduce_scatter_single(
     pg = resolve(group, "reduce_scatter_single")
     if pg is None:
         return None
+    if not async_op and timeout is None and pg.shortcuts.reduce_scatter_single(output, input, op):
+        return None
     array = check.output_array(pg, "reduce_scatter_single", "output", output)
     whole = check.input_array(pg, "reduce_scatter_single", "input", input)
     check.same_kind(pg, "reduce_scatter_single", array, "output", [whole], "input")
@@ -269,6 +284,8 @@ def all_to_all(
     """Copy rank i's `input_tensor_list[j]` into rank j's `output_tensor_list[i]`. The arrays may differ in size."""
     pg = resolve(group, "all_to_all")
     if pg is None:
+        return None
+    if not async_op and timeout is None and pg.shortcuts.all_to_all(output_tensor_list, input_tensor_list):
         return None
     outs = check.array_list(pg, "all_to_all", "output_tensor_list", output_tensor_list, writable=True)
     ins = check.array_list(pg, "all_to_all", "input_tensor_list", input_tensor_list, writable=False)
@@ -292,6 +309,9 @@ def all_to_all_single(
     pg = resolve(group, "all_to_all_single")
     if pg is None:
         return None
+    equal = not output_split_sizes and not input_split_sizes
+    if equal and not async_op and timeout is None and pg.shortcuts.all_to_all_single(output, input):
+        return None
     whole = check.output_array(pg, "all_to_all_single", "output", output)
     array = check.input_array(pg, "all_to_all_single", "input", input)
     outs = check.split_parts(pg, "all_to_all_single", "output", whole, output_split_sizes)
@@ -311,6 +331,8 @@ def barrier(
     """Return once every rank of the group has called. `device_ids` is taken for torch's sake and not needed."""
     pg = resolve(group, "barrier")
     if pg is None:
+        return None
+    if not async_op and timeout is None and pg.shortcuts.barrier():
         return None
     lane, device = pg.any_lane("barrier")
     return finish(pg, lane.barrier(*terms(pg, device, "barrier", async_op, timeout)), None, async_op)

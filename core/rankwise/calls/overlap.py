@@ -50,11 +50,15 @@ def span(array: Array) -> tuple[int, int]:
 
 def _same(array: Array, slot: Array) -> bool:
     """Tell whether two C-contiguous arrays of one size are in the same place: their first elements are."""
-    return array is slot or touch(array.reshape(-1)[:1], slot.reshape(-1)[:1])
+    if type(array) is not np.ndarray:
+        return span(array) == span(slot)
+    return array is slot or touch(array.reshape(-1)[:1], slot.reshape(-1)[:1])  # a third of the time of two spans
 
 
 def _apart(array: Array, others: Iterable[Array]) -> bool:
     """Tell whether an array lies in memory of another owner than all others, as far as that is seen at a glance."""
+    if type(array) is not np.ndarray:
+        return False
     owner = array.base
     if owner is None:
         owner = array

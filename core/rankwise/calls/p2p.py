@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rankwise.backends.contract import Communicator
 from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
-from rankwise.basics.recording import DETAIL, Entry, note, released
+from rankwise.basics.recording import Ticket
 from rankwise.basics.work import BoundWork, Work
 from rankwise.calls import check
 from rankwise.calls.calling import bounded
@@ -37,14 +38,16 @@ def send(
     pg = resolve(group, "send")
     if pg is None:
         return
+    if timeout is None and group_dst is None and pg.shortcuts.send(tensor, dst, tag):
+        return
     tag = check.tag(pg, "send", tag)
     array, peer, lane = _outgoing(pg, "send", tensor, dst, group_dst, tag)
     if peer == pg.rank():
         raise ValueError(f"send on rank {pg.global_rank}: a blocking send to oneself would never return; use isend")
     timeout_s = bounded(pg, array, "send", timeout)
-    entry = pg.trail.begin_message("send", array, pg.ranks[peer], tag)
+    ticket = pg.trail.begin_message("send", array, pg.ranks[peer], tag)
     lane.send(array, peer, tag, timeout_s)
-    note(entry)
+    pg.trail.ended(ticket)
 
 
 def recv(
@@ -63,13 +66,14 @@ def recv(
     pg = resolve(group, "recv")
     if pg is None:
         return -1
+    if timeout is None and group_src is None and (source := pg.shortcuts.recv(tensor, src, tag)) is not None:
+        return source
     tag = check.tag(pg, "recv", tag)
     array, peer, lane = _incoming(pg, "recv", tensor, src, group_src, tag)
     timeout_s = bounded(pg, array, "recv", timeout)
-    entry = pg.trail.begin_message("recv", array, None if peer is None else pg.ranks[peer], tag)
+    ticket = pg.trail.begin_message("recv", array, None if peer is None else pg.ranks[peer], tag)
     source = pg.ranks[lane.recv(array, peer, tag, timeout_s)]
-    entry[DETAIL] = source, tag
-    note(entry)
+    pg.trail.ended(ticket, source=source)
     return source
 
 
@@ -82,9 +86,9 @@ def isend(
         return None
     tag = check.tag(pg, "isend", tag)
     array, peer, lane = _outgoing(pg, "isend", tensor, dst, group_dst, tag)
-    entry = pg.trail.begin_message("isend", array, pg.ranks[peer], tag)
+    ticket = pg.trail.begin_message("isend", array, pg.ranks[peer], tag)
     work = lane.isend(array, peer, tag)
-    return _Message(pg, lane, work, tensor, array, f"isend to rank {pg.ranks[peer]}", entry)
+    return _Message(pg, lane, work, tensor, array, f"isend to rank {pg.ranks[peer]}", ticket, pg.ranks[peer])
 
 
 def irecv(
@@ -97,22 +101,31 @@ def irecv(
     tag = check.tag(pg, "irecv", tag)
     array, peer, lane = _incoming(pg, "irecv", tensor, src, group_src, tag)
     source = None if peer is None else pg.ranks[peer]
-    entry = pg.trail.begin_message("irecv", array, source, tag)
+    ticket = pg.trail.begin_message("irecv", array, source, tag)
     work = lane.irecv(array, peer, tag)
     who = "anyone" if source is None else f"rank {source}"
-    return _Message(pg, lane, work, tensor, array, f"irecv from {who}", entry)
+    return _Message(pg, lane, work, tensor, array, f"irecv from {who}", ticket, source)
 
 
 class _Message(BoundWork):
     """A message under way, which the group's time-out bounds where a wait gives none."""
 
     def __init__(
-        self, pg: ProcessGroup, lane: Communicator, inner: Work, result: Any, array: Array, what: str, entry: Entry
+        self,
+        pg: ProcessGroup,
+        lane: Communicator,
+        inner: Work,
+        result: Any,
+        array: Array,
+        what: str,
+        ticket: Ticket,
+        peer: int | None,
     ) -> None:
-        super().__init__(inner, result, pg.ranks, released(entry))
+        pg.trail.released(ticket)
+        super().__init__(inner, result, pg.ranks, partial(pg.trail.ended, ticket))
         self._array = array  # what the backend uses, which may be a copy; kept alive with the work
         self._lane, self._timeout_s = lane, pg.timeout_s
-        self._peers = () if entry[DETAIL][0] is None else (entry[DETAIL][0],)
+        self._peers = () if peer is None else (peer,)
         self._what = f"{what} on group {pg.group_desc!r}, rank {pg.global_rank}"
 
     def wait(self, timeout: Timeout | None = None) -> bool:
@@ -127,7 +140,7 @@ class _Message(BoundWork):
             if self._inner.is_completed():
                 return self._inner.wait()
             who = f", waiting for rank {self._peers[0]}" if self._peers else ""
-            text = f"{self._what}: not done within {timeout_s:g} s{who}"
+            text = f"{self._what}: timed out: not done within {timeout_s:g} s{who}"
             late: DistError = self._lane.timed_out(text, self._peers)
             if timeout is None and not self._inner.cancel():
                 late = self._lane.fail(late)
@@ -194,8 +207,9 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
     with checked[0][1].batch():
         for message, (begin, lane, array, peer, tag) in zip(messages, checked, strict=True):
             other = None if peer is None else pg.ranks[peer]
-            entry = pg.trail.begin_message(message.op.__name__, array, other, tag)
-            works.append(_Message(pg, lane, begin(array, peer, tag), message.tensor, array, repr(message), entry))
+            ticket = pg.trail.begin_message(message.op.__name__, array, other, tag)
+            work = begin(array, peer, tag)
+            works.append(_Message(pg, lane, work, message.tensor, array, repr(message), ticket, other))
     return works
 
 

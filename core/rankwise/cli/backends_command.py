@@ -12,6 +12,7 @@ from typing import Any
 from rankwise.backends.capability import FEATURES, OPS, Capabilities, Cell, Support
 from rankwise.backends.capability_table import CapabilityTable
 from rankwise.backends.registry import KNOWN, registry
+from rankwise.basics import native
 from rankwise.basics.arrays import DTYPES
 from rankwise.cli.commands import CommandError
 from rankwise.cli.text import columns, marked
@@ -43,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(f"there is no operation or feature {options.op!r}; there are {known}", 2)
     table = _table(options.device)
     if options.json:
-        print(json.dumps({"backends": _backends(), "capabilities": _chosen(table, options.op)}, indent=2))
+        everything = {"backends": _backends(), "native": _native(), "capabilities": _chosen(table, options.op)}
+        print(json.dumps(everything, indent=2))
     elif options.markdown:
         print(table.to_markdown(), end="")
     else:
@@ -65,6 +67,11 @@ def _table(device: str | None) -> CapabilityTable:
 
 def _backends() -> list[dict[str, Any]]:
     return [_backend(name) for name in sorted({*registry.names(), *KNOWN})]
+
+
+def _native() -> dict[str, Any]:
+    in_use, text = native.state()
+    return {"in_use": in_use, "state": f"{text}, in use" if in_use else text}
 
 
 def _backend(name: str) -> dict[str, Any]:
@@ -101,7 +108,7 @@ def _print(table: CapabilityTable, op: str | None) -> None:
     for backend in backends:
         if not backend["available"]:
             print(_folded(f"{backend['name']}: {_why(backend)}"))
-    print()
+    print(f"compiled parts: {_native()['state']}\n")
     if op is not None:
         print("\n".join(_in_full(table, op)))
     elif list(table):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rankwise.basics import native
 from rankwise.cli.bench_program import MARK
 from rankwise.cli.commands import CommandError
 from rankwise.cli.launching import child, command_for, pick_backend, said_last
@@ -64,8 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
     ops, sizes = _ops(options.ops), _sizes(options.sizes)
-    if min(options.n, options.iterations) < 1 or options.warmup < 0:
+    if min(options.n, options.iterations) < 1:
         raise CommandError("at least 1 rank and 1 iteration are needed", 2)
+    if options.warmup < 0:
+        raise CommandError(f"--warmup cannot be {options.warmup}; 0 leaves it out", 2)
     if "send_recv" in ops and options.n < 2:
         raise CommandError("send_recv needs 2 ranks", 2)
     if options.plot is not None:
@@ -121,10 +124,11 @@ def _measure(name: str, command: list[str]) -> Iterator[dict[str, Any]]:
 
 def _show(options: argparse.Namespace, results: list[dict[str, Any]]) -> None:
     machine = {"machine": platform.machine(), "system": platform.release(), "python": platform.python_version()}
+    compiled = native.state()[1]
     if options.plot is not None:
         write_plot(options.plot, f"{options.n} ranks on one host", _curves(results))
     if options.json:
-        print(json.dumps({**machine, "results": results}, indent=2))
+        print(json.dumps({**machine, "native": compiled, "results": results}, indent=2))
         return
     head = ["library", "op", "ranks", "size", "latency us", "fastest us", "algbw GB/s", "busbw GB/s"]
     rows = [
@@ -133,6 +137,7 @@ def _show(options: argparse.Namespace, results: list[dict[str, Any]]) -> None:
         for r in results
     ]  # fmt: skip
     print(columns([head, *rows], right=(2, 3, 4, 5, 6, 7)))
+    print(f"\ncompiled parts: {compiled}")
     if options.plot is not None:
         print(f"\ncurves in {options.plot}")
 
@@ -164,6 +169,8 @@ def _sizes(text: str) -> list[int]:
         size, end, by = parse_nbytes(first), parse_nbytes(last), int(factor)
         if size < 1 or by < 2:
             raise ValueError("a range begins at 1 or more, with a factor of 2 or more")
+        if size > end:
+            raise ValueError(f"{first} is more than {last}; a range goes up")
     except ValueError as error:
         raise CommandError(f"--sizes {text}: {error}", 2) from error
     sizes = []

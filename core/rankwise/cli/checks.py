@@ -12,6 +12,7 @@ from enum import Enum
 
 from rankwise.backends.capability import POINT_TO_POINT
 from rankwise.backends.registry import KNOWN, registry
+from rankwise.basics import native
 from rankwise.cli import libraries, memory
 from rankwise.cli.commands import CommandError
 from rankwise.cli.launching import child, command_for, said_last
@@ -50,7 +51,7 @@ Check = Callable[[], Iterator[Finding]]
 
 def all_checks(quick: bool) -> Iterator[Finding]:
     """Run all checks, one after the other; `quick` leaves out those that start processes that communicate."""
-    checks: list[Check] = [_versions, _backends, _libraries, _network, _memory]
+    checks: list[Check] = [_versions, _native, _backends, _libraries, _network, _memory]
     for check in checks if quick else [*checks, _proofs]:
         yield from check()
 
@@ -69,6 +70,19 @@ def _versions() -> Iterator[Finding]:
             yield Finding(section, Level.NOTE, f"rankwise {__version__}, from a source tree that is not installed")
         elif required:
             yield Finding(section, Level.BAD, f"{name} is not installed", f"pip install {name}")
+
+
+def _native() -> Iterator[Finding]:
+    try:
+        in_use, text = native.state()
+    except ValueError as error:
+        yield Finding("compiled parts", Level.BAD, str(error), f"unset {native.VARIABLE}")
+        return
+    if in_use:
+        yield Finding("compiled parts", Level.GOOD, f"{text}, in use")
+        return
+    gain = "with them small collectives on one machine take a tenth of the time"
+    yield Finding("compiled parts", Level.NOTE, f"{text}; {gain}", native.REMEDY if text == native.MISSING else "")
 
 
 def _backends() -> Iterator[Finding]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rankwise.backends.registry import registry
+from rankwise.basics.system_errors import cause
 from rankwise.cli.commands import CommandError
 from rankwise.cli.launching import environment, pick_backend
 from rankwise.cli.text import columns, marked
@@ -24,6 +26,7 @@ ranks. What is declared must work, what is not must be refused. Needs pytest: pi
 EXAMPLES = """\
 examples:
   rankwise conformance gloo --report gloo.json
+  rankwise conformance gloo --variant tcp            # one of the ways that it declares; or all of them
   rankwise conformance mine -- -x -k all_reduce      # what follows -- goes to pytest"""
 
 
@@ -47,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
     from rankwise.testing import conformance
 
     _check(options.backend, options.device)
+    if options.report is not None:
+        _check_report(options.report)
     os.environ.update(environment())
     return max(_run_variant(conformance, options, variant) for variant in _variants(options.backend, options.variant))
 
@@ -57,12 +62,36 @@ def _run_variant(conformance: Callable[..., int], options: argparse.Namespace, v
         asked = ["-q", "--report", str(report.absolute()), *(["--launch", options.launch] if options.launch else [])]
         asked += ["--variant", variant] if variant else []
         try:
-            code = conformance(options.backend, options.device, [*asked, *options.after_dashes])
+            code = _ended_by_sigterm(conformance)(options.backend, options.device, [*asked, *options.after_dashes])
         except ModuleNotFoundError as error:
             raise CommandError(str(error)) from error
-        if report.exists():
+        if report.exists() and report.stat().st_size:
             print(_compared(json.loads(report.read_text(encoding="utf-8")), code))
     return code
+
+
+def _check_report(report: Path) -> None:
+    """See that the report can be written before everything else is done."""
+    try:
+        report.write_bytes(b"")
+    except OSError as error:
+        raise CommandError(f"--report {report}: {cause(error)}", 2) from error
+
+
+def _ended_by_sigterm(call: Callable[..., int]) -> Callable[..., int]:
+    """Have SIGTERM end a call as an exception does, so that what it has started is ended too."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    def wrapped(*arguments: Any) -> int:
+        before = signal.signal(signal.SIGTERM, end)
+        try:
+            return call(*arguments)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    return wrapped
 
 
 def _variants(backend: str, asked: str | None) -> list[str]:

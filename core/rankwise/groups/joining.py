@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import time
 import warnings
 from typing import NamedTuple
@@ -60,7 +59,7 @@ def _runtime(config: BackendConfig, rank: int, world_size: int, deadline: Deadli
         ask = registry.get(name).runtime
         if ask is None:
             continue
-        runtime = ask(deadline.remaining())
+        runtime = ask(deadline.timeout_s)
         if rank not in (-1, runtime.rank) or world_size not in (-1, runtime.size):
             warnings.warn(
                 f"{name} says that this is rank {runtime.rank} of {runtime.size}; the arguments rank={rank} and "
@@ -110,9 +109,9 @@ def _life(world: World, store: Store) -> str:
 
     Whoever comes back first ends the life that it has left. Those that were late for that one hear its verdict still.
     """
-    mark = store.compare_set("life", "", secrets.token_hex(8))
+    mark = store.compare_set("life", "", os.urandom(8).hex())
     if mark in world.left_marks:
-        store.compare_set("life", mark, secrets.token_hex(8))
+        store.compare_set("life", mark, os.urandom(8).hex())
         mark = store.get("life")
     world.left_marks.add(mark)
     return mark.decode()
@@ -120,7 +119,7 @@ def _life(world: World, store: Store) -> str:
 
 def _mark(store: Store) -> bytes:
     try:
-        return store.compare_set("life", "", secrets.token_hex(8))
+        return store.compare_set("life", "", os.urandom(8).hex())
     except BaseException:
         store.close()
         raise

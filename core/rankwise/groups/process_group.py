@@ -10,6 +10,7 @@ from rankwise.backends import capability
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.contract import Communicator
 from rankwise.backends.registry import registry
+from rankwise.backends.shortcuts import Shortcuts
 from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.recording import Trail
@@ -60,8 +61,12 @@ class ProcessGroup:
         self._communicators = communicators
         self._lanes: dict[Any, Communicator] = {}
         self._features: set[tuple[str, str]] = set()
+        #: For plain calls on the CPU's arrays, or on those of the only kind of device.
+        self.shortcuts = Shortcuts()
         for communicator in self.communicators():
             communicator.on_failure = trail.fail
+        if communicators:
+            self.shortcuts = communicators[self._usual_device()].shortcuts(self)
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_desc!r}: rank {self._rank} of {self.size()}, {self.config}>"
@@ -104,9 +109,13 @@ class ProcessGroup:
         """
         error = GroupAbortedError(f"group {self.group_desc!r} was aborted on rank {self.global_rank} {reason}")
         for communicator in self.communicators():
-            if communicator.watch is not None:
-                communicator.watch.announce(communicator.context, error)
-            communicator.give_up(error)
+            communicator.give_up_and_tell(error)
+
+    def process_ends(self) -> None:
+        """Hear that the process ends without having destroyed this group."""
+        where = f"group {self.group_desc!r} was aborted on rank {self.global_rank} by the end of the process"
+        for communicator in self.communicators():
+            communicator.process_ends(GroupAbortedError(where))
 
     def lane(self, array: Array, op: str, reduce_op: ReduceOp | None = None) -> Communicator:
         """Return the communicator for a call, or raise if the capability table refuses it.
@@ -123,7 +132,7 @@ class ProcessGroup:
 
     def any_lane(self, op: str, device: str | None = None) -> tuple[Communicator, str]:
         """Return a communicator for an operation without an array, and its device: the CPU's if there is one."""
-        device = device or ("cpu" if "cpu" in self._communicators else next(iter(self._communicators), "cpu"))
+        device = device or self._usual_device()
         communicator = self._open_lane(op, device, None, None)
         if communicator.failure is not None:
             raise communicator.failure.with_traceback(None)  # lest it grows with each call
@@ -157,6 +166,7 @@ class ProcessGroup:
         """Wait for what has been issued, then give everything back. The first error is raised after the rest."""
         communicators, self._communicators = self.communicators(), {}
         self._lanes.clear()
+        self.shortcuts = Shortcuts()
         errors: list[DistError] = []
         for communicator in communicators:
             for step in (partial(communicator.drain, timeout_s), communicator.shutdown):
@@ -168,6 +178,9 @@ class ProcessGroup:
                     errors.append(failure)
         if errors:
             raise errors[0]
+
+    def _usual_device(self) -> str:
+        return "cpu" if "cpu" in self._communicators else next(iter(self._communicators), "cpu")
 
     def _open_lane(self, op: str, device: str, dtype: Any, reduce_op: ReduceOp | None) -> Communicator:
         if not self._communicators:

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankwise.basics.recording import FlightRecorder
+from rankwise.basics.recording import FlightRecorder, make_recorder
 from rankwise.errors import ForkedProcessError
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.store import Store
@@ -47,7 +47,7 @@ class World:
     #: The marks of all lives that were joined in stores given by the program; none is joined twice.
     left_marks: set[bytes] = field(default_factory=set)
     #: What this rank has called last.
-    recorder: FlightRecorder = field(default_factory=FlightRecorder)
+    recorder: FlightRecorder = field(default_factory=make_recorder)
     #: What sees who lives, and has all ranks raise the same error; None where nobody else is there.
     watcher: Any = None
     #: This is the copy of a world in a forked child: nothing in it may be used or closed.

@@ -86,9 +86,8 @@ def _env(url: str, timeout: Timeout) -> Iterator[Meeting]:
     try:
         store = _meet(place.master_addr, place.master_port, place.rank, seconds(timeout))
     except (DistNetworkError, DistTimeoutError) as error:
-        if not place.origin:
-            raise
-        raise type(error)(f"{error} ({place.origin})") from error
+        origin = place.origin or f"MASTER_ADDR={place.master_addr}, MASTER_PORT={place.master_port}"
+        raise type(error)(f"{error} ({origin})") from error.__cause__
     yield store, place.rank, place.world_size
 
 

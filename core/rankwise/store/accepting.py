@@ -1,7 +1,7 @@
-"""What a server does when its process has no descriptor left for one who comes.
+"""Those who come to a server's listening socket and do not get in.
 
-ZeroMQ tries again at once, for ever, with a whole processor. So those who wait in the kernel's queue are taken by means
-of a descriptor that was kept for this, and sent away; they come again.
+Where the process has no descriptor left for them ZeroMQ tries again at once, for ever, with a whole processor. So
+those who wait in the kernel's queue are taken by means of a descriptor kept for this, and sent away; they come again.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ import contextlib
 import os
 import resource
 import socket
+import struct
 import sys
 import time
 from typing import Any
 
-__all__ = ["Accepting"]
+__all__ = ["MONITOR_EVENT", "Accepting"]
+
+#: How ZeroMQ tells of what happens to a socket: what, and a number that says more.
+MONITOR_EVENT = struct.Struct("<HI")
 
 #: Lest ZeroMQ and we both do nothing but try.
 _PAUSE_S = 0.01
@@ -36,19 +40,30 @@ class Accepting:
         self._reserve = _any_descriptor()
         self._told = False
         try:
-            #: Becomes readable when a connection could not be accepted.
-            self.monitor = server.get_monitor_socket(zmq.EVENT_ACCEPT_FAILED)
+            #: Becomes readable when somebody has not got in.
+            self.monitor = server.get_monitor_socket(zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
         except BaseException:
             self._release()
             raise
 
-    def on_failure(self) -> None:
-        """Send away those who wait; there is no descriptor for them."""
+    def look(self) -> int:
+        """See who has not got in; return how many of them have another job secret than the server, or only one has."""
         import zmq
 
+        refused, full = 0, False
         with contextlib.suppress(zmq.Again):
             while True:
-                self.monitor.recv_multipart(zmq.NOBLOCK)
+                event, value = MONITOR_EVENT.unpack(self.monitor.recv_multipart(zmq.NOBLOCK)[0])
+                full = full or event == zmq.EVENT_ACCEPT_FAILED
+                refused += event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value in (
+                    zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC,
+                    zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH,
+                )
+        if full:
+            self._on_full()
+        return refused
+
+    def _on_full(self) -> None:
         if not self._told:
             self._told = True
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -164,6 +164,10 @@ class Store(ABC):
         """Count the keys that were set and not deleted; the store's own do not count."""
         return self._run(operations.num_keys, self._timeout_s)
 
+    def num_refused(self) -> int:
+        """Count the attempts to use the store that were refused, as their job secret is another; 0 if nobody knows."""
+        return self._run(operations.num_refused, self._timeout_s)
+
     def list_keys(self) -> list[str]:
         """Return the keys that were set and not deleted, in order."""
         keys, complete = list[str](), False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import struct
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
 from rankwise.store import operations, wire
+from rankwise.store.accepting import MONITOR_EVENT
 from rankwise.store.base import in_words
 from rankwise.store.guard import Keys
 from rankwise.store.listening import keep_alive
@@ -22,7 +22,6 @@ __all__ = ["Attempt", "Connection", "connect"]
 
 #: Waiting for the socket alone is quicker than for it and its monitor; that one is looked at from then on.
 _QUICK_MS = 20
-_MONITOR_EVENT = struct.Struct("<HI")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.1
 #: How long one attempt may take where there is nothing else to try, and where there are more addresses.
@@ -228,7 +227,7 @@ class Connection:
         return DistNetworkError(f"{self._store}: the server is gone; its process has ended, or has closed the store")
 
     def _next_event(self) -> tuple[int, int]:
-        event, value = _MONITOR_EVENT.unpack(self._monitor.recv_multipart()[0])
+        event, value = MONITOR_EVENT.unpack(self._monitor.recv_multipart()[0])
         return event, value
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "multi_get",
     "multi_set",
     "num_keys",
+    "num_refused",
     "peek",
     "Primitives",
     "queue_len",
@@ -72,6 +73,11 @@ def swap(store: Primitives, key: str, expected: bytes | None, desired: bytes | N
 def scan(store: Primitives) -> Sequence[str]:
     """Return all keys."""
     return store.scan()
+
+
+def num_refused(store: Primitives) -> int:
+    """Count those who wanted to use the store and were refused for their job secret."""
+    return getattr(store, "refused", 0)
 
 
 # ---------------------------------------------------------------------- single keys

@@ -88,6 +88,9 @@ class PrefixStore(Store):
     def num_keys(self) -> int:
         return len(self.list_keys())
 
+    def num_refused(self) -> int:
+        return self._open.num_refused()
+
     def list_keys(self) -> list[str]:
         begin = f"{self._prefix}/"
         return [key[len(begin) :] for key in self._open.list_keys() if key.startswith(begin)]

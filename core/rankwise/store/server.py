@@ -117,7 +117,7 @@ class StoreServer:
 
         callbacks: dict[Any, Callable[[], None]] = {
             self._socket: self._take_requests,
-            self._accepting.monitor: self._accepting.on_failure,
+            self._accepting.monitor: self._count_refused,
         }
         if self._porter is not None:
             callbacks[self._porter] = self._admit
@@ -134,6 +134,9 @@ class StoreServer:
             self._socket.close()
             if self._porter is not None:
                 self._porter.close()
+
+    def _count_refused(self) -> None:
+        self._table.refused += self._accepting.look()
 
     def _admit(self) -> None:
         """Tell ZeroMQ whether a client may come in (its authentication protocol, RFC 27)."""

@@ -272,6 +272,7 @@ _SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
         (_op.check, (_keys,), _boolean),
         (_op.multi_set, (_keys, _values), _nothing),
         (_op.num_keys, (), _number),
+        (_op.num_refused, (), _number),
         (_op.list_keys, (_key,), _page),
         (_op.queue_push, (_key, _value), _nothing),
         (_op.queue_len, (_key,), _number),

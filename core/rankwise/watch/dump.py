@@ -19,24 +19,11 @@ from functools import partial
 from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
+from rankwise.basics import unasked
 from rankwise.basics.debug import DebugLevel, get_debug_level
-from rankwise.basics.recording import (
-    BEGAN_NS,
-    DETAIL,
-    DTYPE,
-    ENDED_NS,
-    ERROR,
-    NBYTES,
-    NUMBER,
-    OP,
-    THREAD,
-    TRAIL,
-    Entry,
-    Trail,
-)
+from rankwise.basics.recording import Entry, Trail
 from rankwise.basics.version import __version__
-from rankwise.watch.recorder import entries, site, states
-from rankwise.watch.recorder import trails as live
+from rankwise.watch.recorder import site, states
 from rankwise.watch.stacks import stacks
 
 if TYPE_CHECKING:
@@ -105,15 +92,13 @@ def write(world: World, reason: str) -> str | None:
 
 def record(world: World, reason: str) -> dict[str, Any]:
     """Return all that is known about what this rank has called, as plain data."""
-    noted = entries(world.recorder)
-    trails = {id(trail): trail for trail in [*live(world.recorder), *(entry[TRAIL] for entry in noted)]}
-    known = {id(entry) for entry in noted}
+    unasked.look()
+    noted = world.recorder.entries()
+    trails = {id(trail): trail for trail in [*world.recorder.trails(), *(entry.trail for entry in noted)]}
     # The last of each group counts even if others have pushed it out of the ring.
-    for trail in trails.values():
-        noted += [
-            entry for entry in {id(e): e for e in trail.marks() if e is not None}.values() if id(entry) not in known
-        ]
-    noted.sort(key=lambda entry: int(entry[BEGAN_NS]))
+    marks = [entry for trail in trails.values() for entry in trail.marks() if entry is not None]
+    noted = list({(id(entry.trail), entry.detail is None, entry.number): entry for entry in [*marks, *noted]}.values())
+    noted.sort(key=lambda entry: entry.began_ns)
     default = world.default
     return {
         "rankwise_trace": FORMAT,
@@ -178,7 +163,7 @@ def _own_folder() -> str:
 
 
 def _group(trail: Trail) -> dict[str, Any]:
-    begun, ended, _, _ = (None if entry is None else entry[NUMBER] for entry in trail.marks())
+    begun, ended, _, _ = (None if entry is None else entry.number for entry in trail.marks())
     return {
         "description": trail.description,
         "ranks": list(trail.ranks),
@@ -193,34 +178,34 @@ def _operations(noted: list[Entry]) -> list[dict[str, Any]]:
     later: dict[int, int] = {}
     for entry, state in reversed(list(zip(noted, states(noted), strict=True))):
         told.append(_entry(entry, state))
-        if state == "failed" and not entry[ENDED_NS]:
+        if state == "failed" and not entry.ended_ns:
             # Nobody has noted when: no later than the group's end, and before its thread has begun anything else.
-            bounds = (entry[TRAIL].failed_ns, later.get(entry[THREAD], 0))
-            told[-1]["ended_ns"] = min((ns for ns in bounds if ns > entry[BEGAN_NS]), default=0)
-        later[entry[THREAD]] = entry[BEGAN_NS]
+            bounds = (entry.trail.failed_ns, later.get(entry.thread, 0))
+            told[-1]["ended_ns"] = min((ns for ns in bounds if ns > entry.began_ns), default=0)
+        later[entry.thread] = entry.began_ns
     return told[::-1]
 
 
 def _entry(entry: Entry, state: str) -> dict[str, Any]:
     file, line, function = site(entry)
     told = {
-        "group": entry[TRAIL].name,
-        "op": entry[OP],
-        "number": entry[NUMBER],
-        "nbytes": entry[NBYTES],
-        "dtype": None if entry[DTYPE] is None else str(entry[DTYPE]),
+        "group": entry.trail.name,
+        "op": entry.op,
+        "number": entry.number,
+        "nbytes": entry.nbytes,
+        "dtype": None if entry.dtype is None else str(entry.dtype),
         "file": file,
         "line": line,
         "function": function,
-        "thread": entry[THREAD],
-        "began_ns": entry[BEGAN_NS],
-        "ended_ns": entry[ENDED_NS],
+        "thread": entry.thread,
+        "began_ns": entry.began_ns,
+        "ended_ns": entry.ended_ns,
         "state": state,
     }
-    if entry[DETAIL] is not None:
-        told["peer"], told["tag"] = entry[DETAIL]
-    if entry[ERROR]:
-        told["error"] = entry[ERROR]
+    if entry.detail is not None:
+        told["peer"], told["tag"] = entry.detail
+    if entry.error:
+        told["error"] = entry.error
     return told
 
 

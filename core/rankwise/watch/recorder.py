@@ -8,34 +8,19 @@ from time import monotonic_ns
 from types import CodeType
 from typing import Any, TypedDict
 
-from rankwise.basics.recording import (
-    BEGAN_NS,
-    DETAIL,
-    ENDED_NS,
-    ERROR,
-    LASTI,
-    NUMBER,
-    OP,
-    SITE,
-    THREAD,
-    TRAIL,
-    Entry,
-    FlightRecorder,
-    Trail,
-)
+from rankwise.basics import unasked
+from rankwise.basics.recording import Entry, FlightRecorder
 from rankwise.watch.stacks import Place, stacks
 
 __all__ = [
     "Progress",
     "Step",
     "describe",
-    "entries",
     "line_of",
     "progress",
     "site",
     "state",
     "states",
-    "trails",
 ]
 
 #: The folder of the package, with the separator.
@@ -74,18 +59,20 @@ class Progress(TypedDict):
 
 def progress(recorder: FlightRecorder) -> dict[str, Progress]:
     """Return how far this rank has come on each of its groups. Any thread may ask, at any time."""
-    now, noted = monotonic_ns(), entries(recorder)
+    unasked.look()
+    now, noted = monotonic_ns(), recorder.entries()
     waiting: dict[str, list[Step]] = {}
     for entry, condition in zip(noted, states(noted), strict=True):
         if condition in ("running", "issued"):
-            waiting.setdefault(entry[TRAIL].name, []).append(_step(entry, now))
+            waiting.setdefault(entry.trail.name, []).append(_step(entry, now))
     told: dict[str, Progress] = {}
-    for trail in trails(recorder):
+    for trail in recorder.trails():
+        begun, ended, message_begun, message_ended = trail.marks()
         told[trail.name] = Progress(
-            begun=_maybe(trail.begun, now),
-            finished=_maybe(trail.ended, now),
-            message_begun=_maybe(trail.message_begun, now),
-            message_finished=_maybe(trail.message_ended, now),
+            begun=_maybe(begun, now),
+            finished=_maybe(ended, now),
+            message_begun=_maybe(message_begun, now),
+            message_finished=_maybe(message_ended, now),
             pending=waiting.get(trail.name, [])[:_MOST_PENDING],
         )
     return told
@@ -101,48 +88,40 @@ def describe(step: Step | dict[str, Any]) -> str:
     return f"{step['op']} #{step['number']}{peer}{where}"
 
 
-def entries(recorder: FlightRecorder) -> list[Entry]:
-    """Return a copy of the ring, the oldest entry first, however fast other threads write to it."""
-    while True:
-        try:
-            return list(recorder.entries)
-        except RuntimeError:  # it has changed under our hands
-            continue
-
-
-def trails(recorder: FlightRecorder) -> list[Trail]:
-    """Return the live groups' trails, even while another thread makes a group."""
-    return [trail for reference in recorder.trails.valuerefs() if (trail := reference()) is not None]
-
-
 def states(noted: Sequence[Entry]) -> list[str]:
     """Return for each entry whether it is done, failed, running, or issued and not waited for yet."""
     threads = stacks()
     # A thread can only be in the operation that it has begun last.
-    last = {entry[THREAD]: id(entry) for entry in noted}
+    last = {entry.thread: place for place, entry in enumerate(noted)}
     return [
-        state(entry, last[entry[THREAD]] == id(entry) and _inside(entry, threads.get(entry[THREAD], [])))
-        for entry in noted
+        state(entry, last[entry.thread] == place and _inside(entry, threads.get(entry.thread, [])))
+        for place, entry in enumerate(noted)
     ]
 
 
 def state(entry: Entry, inside: bool) -> str:
     """Return what has become of one operation; `inside`: its thread is still in the call."""
-    if entry[ERROR]:
+    if entry.error:
         return "failed"
-    if entry[ENDED_NS]:
+    if entry.ended_ns:
         return "done"
-    if entry[TRAIL].failure:
+    if entry.trail.failure:
         return "failed"
-    if entry[THREAD] == 0:
-        return "issued"
+    if entry.thread == 0:
+        return "done" if _overtaken(entry) else "issued"
     return "running" if inside else "failed"
+
+
+def _overtaken(entry: Entry) -> bool:
+    """Tell whether a later collective of the group has ended, as they do in their order: nobody has asked this one."""
+    ended = entry.trail.marks()[1]
+    return entry.detail is None and ended is not None and ended.number > entry.number
 
 
 def site(entry: Entry) -> tuple[str, int, str]:
     """Return the file, the line and the function of the program's call."""
-    code: CodeType | None = entry[SITE]
-    return ("", 0, "") if code is None else (code.co_filename, line_of(code, entry[LASTI]), code.co_name)
+    code = entry.code
+    return ("", 0, "") if code is None else (code.co_filename, line_of(code, entry.lasti), code.co_name)
 
 
 def line_of(code: CodeType, lasti: int) -> int:
@@ -168,13 +147,13 @@ def _maybe(entry: Entry | None, now: int) -> Step | None:
 
 
 def _step(entry: Entry, now: int) -> Step:
-    detail = entry[DETAIL]
+    detail = entry.detail
     file, line, _ = site(entry)
     return Step(
-        op=entry[OP],
-        number=entry[NUMBER],
+        op=entry.op,
+        number=entry.number,
         peer=None if detail is None else detail[0],
         message=detail is not None,
         at=f"{os.path.basename(file)}:{line}" if file else "",
-        age_s=round((now - (entry[ENDED_NS] or entry[BEGAN_NS])) / 1e9, 3),
+        age_s=round((now - (entry.ended_ns or entry.began_ns)) / 1e9, 3),
     )

@@ -98,7 +98,8 @@ class Watcher(Background):
 
     def explain(self, context: Context, error: DistTimeoutError, waited_for: tuple[int, ...]) -> DistTimeoutError:
         """Return a time-out's error with what is known of the ranks that it is due to."""
-        return self.ask(lambda: self._explain(context, error, waited_for), _ASK_S) or error
+        told = self.ask(lambda: self._explain(context, str(error), waited_for), _ASK_S)
+        return error if told is None else DistTimeoutError(told)
 
     def whereabouts(self, text: str, missing: Sequence[int], group: str) -> str:
         """Add to a text about missing ranks what they have last done on a group."""
@@ -112,7 +113,7 @@ class Watcher(Background):
         Args:
             place: Where they wait for a key "verdict".
             ranks: All who must come.
-            what: What the verdict begins with.
+            what: What they come for, for the verdict.
         """
         meeting = Meeting(place, ranks, what)
         self.do(lambda: self._attend(meeting))
@@ -219,6 +220,11 @@ class Watcher(Background):
             self._doubt_host(progress)
             return
         self._answered_at = monotonic()
+        for meeting in self._meetings:
+            if monotonic() - meeting.began_at > min(self._every_s, self._limit_s):
+                silent = self._silent_among(set(meeting.ranks) - {self._rank})
+                if silent is not None:
+                    meeting.break_up(silent)
         for name, awaited in self._awaited(progress).items():
             self._look_for_silent(name, awaited)
             for step in progress[name]["pending"]:
@@ -265,8 +271,11 @@ class Watcher(Background):
             return
         if monotonic() - max(self._answered_at, self._silence_counts_from) < self._limit_s:
             return
+        hung = self._hung(self._host, self._processes)
         if any(self._host in peers for peers in self._awaited(progress).values()):
-            self._heard(Verdict("", self._hung(self._host, self._processes)))
+            self._heard(Verdict("", hung))
+        for meeting in self._meetings:
+            meeting.leave(hung)
 
     def _hung(self, peer: int, processes: Processes) -> PeerDiedError:
         end = processes.end_of(peer)
@@ -293,25 +302,28 @@ class Watcher(Background):
 
     def _look_for_silent(self, name: str, awaited: set[int]) -> None:
         """Give up the groups of a rank that is waited for on one of them, and has stood still for too long."""
+        silent = self._silent_among(awaited)
+        if silent is not None:
+            self._log.settle(Verdict("", silent), name, self._world.groups[name].ranks)
+
+    def _silent_among(self, awaited: set[int]) -> PeerDiedError | None:
+        """Return the error of a rank that has given no sign of life for too long, if there is one."""
         if monotonic() - self._silence_counts_from < self._limit_s:
-            return
-        processes = self._known()
+            return None
         for peer, beat in self._beats.read(sorted(awaited)).items():
-            silent_s = self._beats.silent_s(peer, beat, peer in processes.here)
-            if beat.left or silent_s < self._limit_s:
-                continue
-            self._log.settle(Verdict("", self._hung(peer, processes)), name, self._world.groups[name].ranks)
-            return
+            if not beat.left and self._beats.silent_s(peer, beat) >= self._limit_s:
+                return self._hung(peer, self._known())
+        return None
 
     # ------------------------------------------------------------------ words
 
-    def _explain(self, context: Context, error: DistTimeoutError, waited_for: Iterable[int]) -> DistTimeoutError:
+    def _explain(self, context: Context, text: str, waited_for: Iterable[int]) -> str:
         me, members = self._rank, context.global_ranks
         waited = sorted(set(waited_for)) or [rank for rank in members if rank != me]
         beats = self._beats.read(members)
         missing = [rank for rank in absentees(waited, members, beats, context.name) if rank != me] or waited
         words = self._words(missing, context.name, beats)
-        return DistTimeoutError(describe_absentees(str(error), missing, waited, words))
+        return describe_absentees(text, missing, waited, words)
 
     def _words(self, ranks: Sequence[int], group: str, beats: Mapping[int, Beat]) -> dict[int, str]:
         processes = self._known()
@@ -333,7 +345,7 @@ class Watcher(Background):
         group = self._world.groups[name]
         peers = () if step["peer"] is None else (step["peer"],)
         text = f"{describe(step)} on group {name!r}, rank {self._rank}: not done for {step['age_s']:.0f} s"
-        told = self._explain(group.communicators()[0].context, DistTimeoutError(text), peers)
+        told = self._explain(group.communicators()[0].context, text, peers)
         logging.getLogger("rankwise").warning("%s", told)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 HERE = Path(__file__).parent
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 FAULTS = Path(__file__).parents[3] / "benchmarks" / "faults.py"
 
 #: How many of each scenario's cases are run here; the script runs them all.

@@ -8,9 +8,12 @@ import signal
 from contextlib import suppress
 
 import numpy as np
+import pytest
 
 import rankwise as dist
 from rankwise.testing import RankPool
+
+pytestmark = pytest.mark.usefixtures("both_ways")
 
 TRIALS, LATEST_S = 15, 0.004
 SIZES = (1, 2_000, 60_000)

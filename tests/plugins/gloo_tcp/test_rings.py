@@ -37,9 +37,8 @@ class _Office:
         data = bytearray(header.payload_nbytes)
         return Incoming(memoryview(data), lambda: self.got.append((header, data)))
 
-    def lost(self, pipe: Pipe, error: ProtocolError | None = None) -> None:
+    def garbled(self, pipe: Pipe, error: ProtocolError) -> None:
         self.error = error
-        pipe.close()
 
     def held_up(self) -> None:
         """The tests say when to go on."""

@@ -26,12 +26,13 @@ WAYS = [(2, "off"), (3, "on"), (2, "on"), (3, "off")]
 
 
 @pytest.fixture(scope="module", params=WAYS[: 4 if STRESS else 2], ids=lambda way: f"{way[0]}-{way[1]}")
-def pool(request: pytest.FixtureRequest) -> Iterator[RankPool]:
+def pool(request: pytest.FixtureRequest, compiled: str) -> Iterator[RankPool]:
     """Two ranks with a processor each, or three, which may have to share; peers' memory may be read or not."""
     size, reading = request.param
     env = {
         "RANKWISE_GLOO_TRANSPORT": "shm",
         "RANKWISE_GLOO_PEER_MEMORY": reading,
+        "RANKWISE_NATIVE": compiled,
         "PYTHONFAULTHANDLER": "1",
     }
     with RankPool(size, env=env) as pool:

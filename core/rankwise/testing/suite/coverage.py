@@ -47,7 +47,7 @@ class Coverage:
         ops, dtypes = {op for op, _, _ in ran}, {dtype for _, _, dtype in ran}
         not_run = {
             "operations": [op for op in OPS if op not in ops and any(name[0] == op for name in declared)],
-            "dtypes": [d for d in DTYPES if d not in dtypes and any(name[2] == d for name in declared)],
+            "dtypes": [d for d in DTYPES if ops and d not in dtypes and any(name[2] == d for name in declared)],
             "features": [name for name in FEATURES if measurements.usable[name] and name not in features],
             "variants": [name for name in measurements.spec.variants if name != variant],
         }

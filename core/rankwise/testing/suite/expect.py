@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import numpy as np
@@ -70,25 +71,27 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> 
 
 
 def together(calls: Sequence[Callable[[], object]], timeout_s: float = 30.0) -> None:
-    """Make calls at the same time, each on a thread of its own, and raise what one of them has raised."""
-    errors: list[BaseException] = []
+    """Make calls at the same time, each on a thread of its own, and raise at once what one of them raises."""
+    ends: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def run(call: Callable[[], object]) -> None:
         try:
             call()
+            ends.put(None)
         except BaseException as error:  # it is raised again below
-            errors.append(error)
+            ends.put(error)
 
-    threads = [threading.Thread(target=copy_context().run, args=(run, call), daemon=True) for call in calls]
-    for thread in threads:
-        thread.start()
+    for call in calls:
+        threading.Thread(target=copy_context().run, args=(run, call), daemon=True).start()
     deadline = Deadline(timeout_s)
-    for thread in threads:
-        thread.join(deadline.remaining())
-    if errors:
-        raise errors[0]
-    standing = sum(thread.is_alive() for thread in threads)
-    assert not standing, f"{standing} of {len(threads)} threads did not return within {timeout_s:g} s"
+    for number in range(len(calls)):
+        try:
+            error = ends.get(timeout=deadline.remaining())
+        except Empty:
+            standing = len(calls) - number
+            raise AssertionError(f"{standing} of {len(calls)} threads did not return within {timeout_s:g} s") from None
+        if error is not None:
+            raise error
 
 
 def has_no_store() -> bool:

@@ -21,7 +21,7 @@ from rankwise.testing.suite.coverage import Coverage
 from rankwise.testing.suite.measuring import REDUCING, CellName, Measurements
 from rankwise.testing.suite.place import register_from
 from rankwise.testing.suite.report import write_report
-from rankwise.testing.suite.worlds import Ranks, ThreadRanks, make_ranks
+from rankwise.testing.suite.worlds import RUN_S, Ranks, ThreadRanks, make_ranks
 
 __all__ = ["Kit", "needs"]
 
@@ -84,6 +84,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--launch", default="", metavar="COMMAND", help="how ranks are started: processes, threads, or a command"
     )
+    group.addoption("--patience", type=float, default=RUN_S, metavar="S", help=f"how long a test may take ({RUN_S:g})")
     group.addoption("--variant", default="", metavar="NAME", help="one of the ways that the backend declares (none)")
     group.addoption("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks")
     group.addoption("--plugin-module", metavar="MODULE", help="a module whose backend is to be registered first")
@@ -100,8 +101,8 @@ def pytest_configure(config: pytest.Config) -> None:
     spec = _spec(config.getoption("--backend"), device)
     variant = config.getoption("--variant")
     env = {**_variables(spec, variant), **env}
-    launch = shlex.split(config.getoption("--launch"))
-    config.stash[_KIT] = Kit(spec, make_ranks(spec, device, launch, env, module), variant)
+    launch, patience_s = shlex.split(config.getoption("--launch")), config.getoption("--patience")
+    config.stash[_KIT] = Kit(spec, make_ranks(spec, device, launch, env, module, patience_s), variant)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -87,8 +87,9 @@ def wait_for_messages(way: str) -> None:
         _WAYS[way](begun(dist.irecv(answer, peer)))
         _WAYS[way](sent)
 
+    first = begun(dist.isend(numbers(5), peer))
     begun(dist.irecv(array, peer)).add_done_callback(ended.of(then))
-    begun(dist.isend(numbers(5), peer)).wait()
+    first.wait()
     ended.check()
     same(answer, np.array([6], np.float32))
 

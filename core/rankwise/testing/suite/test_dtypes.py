@@ -38,12 +38,10 @@ def test_every_layout_arrives_as_it_was_sent(kit: Kit, op: str, size: int) -> No
 
 
 def move(op: str, names: list[str]) -> None:
+    few = dist.get_world_size() < MAX_SIZE
     for name in names:
-        counts = (
-            *_SMALL[: 2 if dist.get_world_size() < MAX_SIZE else 1],
-            *(_LARGE if name in _SOME and op in ("broadcast", "all_gather", "send") else ()),
-        )
-        for count in counts:
+        is_long = name in _SOME and op in (("broadcast", "all_gather", "send") if few else ("broadcast",))
+        for count in (*_SMALL[: 2 if few else 1], *(_LARGE if is_long else ())):
             _MOVES[op](LAYOUTS[name], count, f"{op} of {name}")
 
 

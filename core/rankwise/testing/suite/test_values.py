@@ -9,7 +9,7 @@ import pytest
 
 import rankwise as dist
 from rankwise import ReduceOp
-from rankwise.testing.suite.arrays import on_device, to_host
+from rankwise.testing.suite.arrays import device, on_device, to_host
 from rankwise.testing.suite.plugin import Kit
 from rankwise.testing.suite.worlds import LARGE_SIZES
 
@@ -74,7 +74,7 @@ def minimum_of_nan(op: str, reduce: str, name: str) -> None:
     dtype = np.dtype("M8[s]" if name == "datetime64" else name)
     size = dist.get_world_size()
     for count in _COUNTS:
-        arrays = []
+        arrays: list[Any] = []
         for rank in range(size):
             array = ((np.arange(count) * 3 + rank * 5) % 11 - 5).astype(np.int64).astype(dtype)
             array[rank :: size + 1] = np.array("NaT" if dtype.kind == "M" else np.nan, dtype)
@@ -102,7 +102,7 @@ def sum_of_zeros(op: str, name: str) -> None:
     arrays = [np.array([kind[r] for kind in kinds] * 50, name) for r in range(size)]
     got, want = reduced(op, "SUM", arrays[rank]), expected("SUM", arrays)
     compare(op, "SUM", got, want)
-    if got is not None:
+    if got is not None and device() == "cpu":
         assert np.signbit(got[::4]).all(), "the sum of negative zeros is not -0.0"
 
 

@@ -23,23 +23,25 @@ from rankwise.testing.messages import FunctionName
 from rankwise.testing.suite.arrays import use_device
 from rankwise.testing.suite.place import TIMEOUT_S, Meeting, Place, in_world, outside
 
-__all__ = ["LARGE_SIZES", "MAX_SIZE", "ProcessRanks", "Ranks", "ThreadRanks", "make_ranks"]
+__all__ = ["LARGE_SIZES", "MAX_SIZE", "RUN_S", "ProcessRanks", "Ranks", "ThreadRanks", "make_ranks"]
 
 #: The largest world of most tests.
 MAX_SIZE = 4
 #: Sizes of the worlds in which algorithms are chosen by the number of ranks: odd ones, on either side of eight.
 LARGE_SIZES = (5, 7, 9)
 
-_RUN_S = 60.0
-#: What a run may take once another has stood still: the backend does not keep to its time-outs.
+#: How long what a test runs may take.
+RUN_S = 60.0
+#: What it may take once something has stood still.
 _SHORT_RUN_S = TIMEOUT_S + 5.0
 
 
 class Ranks(ABC):
     """Runs functions on worlds of several sizes."""
 
-    def __init__(self, backend: str, device: str, module: str | None) -> None:
+    def __init__(self, backend: str, device: str, module: str | None, patience_s: float) -> None:
         self.backend, self.device, self.module = backend, device, module
+        self._patience_s = patience_s
         #: How many runs had to be given up, as their ranks did not return whatever their time-outs were.
         self.stood_still = 0
         #: The sizes of the worlds in which something has run to its end.
@@ -47,8 +49,8 @@ class Ranks(ABC):
 
     @property
     def run_s(self) -> float:
-        """How long a run may take."""
-        return _SHORT_RUN_S if self.stood_still else _RUN_S
+        """How long a run may take; less once one has stood still, as the backend does not keep to its time-outs."""
+        return min(self._patience_s, _SHORT_RUN_S) if self.stood_still else self._patience_s
 
     @contextmanager
     def noted(self, size: int) -> Iterator[None]:
@@ -94,8 +96,8 @@ class Ranks(ABC):
 class ThreadRanks(Ranks):
     """Ranks that are threads of this process."""
 
-    def __init__(self, backend: str, device: str, module: str | None) -> None:
-        super().__init__(backend, device, module)
+    def __init__(self, backend: str, device: str, module: str | None, patience_s: float) -> None:
+        super().__init__(backend, device, module, patience_s)
         self._worlds: dict[int, LocalWorld] = {}
 
     def run(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
@@ -149,9 +151,15 @@ class ProcessRanks(Ranks):
     """Ranks that are processes, started once for all tests."""
 
     def __init__(
-        self, backend: str, device: str, module: str | None, launch: Sequence[str], env: Mapping[str, str]
+        self,
+        backend: str,
+        device: str,
+        module: str | None,
+        patience_s: float,
+        launch: Sequence[str],
+        env: Mapping[str, str],
     ) -> None:
-        super().__init__(backend, device, module)
+        super().__init__(backend, device, module, patience_s)
         self._launch, self._env = tuple(launch), dict(env)
         self._has_runtime = registry.get(backend).runtime is not None
         self._pools: dict[int, RankPool] = {}
@@ -208,10 +216,15 @@ class ProcessRanks(Ranks):
 
 
 def make_ranks(
-    spec: BackendSpec, device: str, launch: Sequence[str], env: Mapping[str, str], module: str | None
+    spec: BackendSpec,
+    device: str,
+    launch: Sequence[str],
+    env: Mapping[str, str],
+    module: str | None,
+    patience_s: float = RUN_S,
 ) -> Ranks:
     """Return where the ranks of a backend live."""
     launch = tuple(launch) or spec.launch
     if launch == IN_THREADS:
-        return ThreadRanks(spec.name, device, module)
-    return ProcessRanks(spec.name, device, module, () if launch == ("processes",) else launch, env)
+        return ThreadRanks(spec.name, device, module, patience_s)
+    return ProcessRanks(spec.name, device, module, patience_s, () if launch == ("processes",) else launch, env)

@@ -64,4 +64,5 @@ def rankwise_backend() -> BackendSpec:
         api_version=1,
         capabilities=Capabilities("gloo", {"cpu": _CPU, "cuda": _CUDA}),
         create=_create,
+        variants={name: {"RANKWISE_GLOO_TRANSPORT": name} for name in ("tcp", "shm", "auto")},
     )

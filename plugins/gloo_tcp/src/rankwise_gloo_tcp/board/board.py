@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from rankwise.backends import Deadline
+from rankwise.basics import native
 from rankwise_gloo_tcp.machine import futex
 from rankwise_gloo_tcp.transport.pipe import Sleep, ring_nbytes
 
@@ -49,6 +50,8 @@ _SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")
 #: How long a wait looks at the memory before it sleeps. It falls by half each time that was in vain, as when the ranks
 #: are not in step or others want the processor, and doubles when it was not.
 _SPIN_S, _LEAST_SPIN_S = 100e-6, 15e-6
+#: How often it looks before it looks at the clock too, or lets others have the processor.
+_LOOKS, _ONE_LOOK = range(20), range(1)
 #: Where ranks share processors: the one that is waited for may be next in line. More than a few of these cost whole
 #: time slices as soon as other programs run.
 _YIELDS = 2
@@ -59,7 +62,8 @@ _fence = futex.lock
 
 def available() -> bool:
     """Tell whether this system has what a board needs."""
-    return hasattr(os, "memfd_create") and all(hasattr(fcntl, seal) for seal in _SEALS) and futex.available()
+    fenced = futex.available() or native.module() is not None
+    return hasattr(os, "memfd_create") and all(hasattr(fcntl, seal) for seal in _SEALS) and fenced
 
 
 def _area_nbytes(size: int, may_spin: bool) -> int:
@@ -100,9 +104,11 @@ class Board:
     def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
         #: The size of each area, and of each slot at the most.
         self.area_nbytes = area_nbytes = _area_nbytes(size, may_spin)
-        self._most_nbytes = _SLOT_NBYTES if may_spin else _SHARED_SLOT_NBYTES
+        self.most_nbytes = _SLOT_NBYTES if may_spin else _SHARED_SLOT_NBYTES
         records, data, self._rings, total = _offsets(size, area_nbytes)
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.may_spin = rank, size, may_spin
+        #: Where control blocks, records and areas begin, for those who look for themselves.
+        self.layout = _PAGE, _CONTROL_STRIDE, records, data
         self._memory = mmap.mmap(descriptor, total)
         self._bytes = memoryview(self._memory)
         self._words = self._bytes.cast("Q")
@@ -182,7 +188,7 @@ class Board:
 
     def slot_nbytes(self, slots: int) -> int:
         """Return the size of each of so many equal slots of an area, none larger than is good for the cache."""
-        return min(self.area_nbytes // slots & -_ALIGN, self._most_nbytes)
+        return min(self.area_nbytes // slots & -_ALIGN, self.most_nbytes)
 
     def _arrive(self, turn: int, deadline: Deadline) -> None:
         """Come to a turn, and return once everyone has.
@@ -200,27 +206,28 @@ class Board:
                 return
         if words[_SLEEPERS + (turn & 1)] == turn:
             words[_GO] = turn
-            futex.wake(self._base + 8 * _GO)
+            self._wake()
 
     def _await(self, turn: int, deadline: Deadline) -> None:
-        words, others = self._words, self._others
-        index = next((index for index in others if words[index] < turn), None)
-        until = monotonic() + self._spin_s if self._spin_s else 0.0
-        yields = 0 if self._spin_s else _YIELDS
-        while index is not None:
-            for _ in range(20 if self._spin_s else 1):
-                if words[index] >= turn:
-                    index = next((index for index in others if words[index] < turn), None)
-                    break
-            else:
-                if yields:
-                    yields -= 1
-                    os.sched_yield()
-                elif monotonic() >= until:
-                    self._spin_s = max(self._spin_s / 2, _LEAST_SPIN_S) if self._spin_s else 0.0
-                    self._sleep(turn, deadline)
-                    return
-        self._spin_s = min(2 * self._spin_s, _SPIN_S)
+        words, spin_s = self._words, self._spin_s
+        looks, yields = (_LOOKS, 0) if spin_s else (_ONE_LOOK, _YIELDS)
+        until = monotonic() + spin_s if spin_s else 0.0
+        # Whoever has come last is on everybody's way: nothing is done between the look that finds it and the return.
+        for index in self._others:
+            while words[index] < turn:
+                for _ in looks:
+                    if words[index] >= turn:
+                        break
+                else:
+                    if yields:
+                        yields -= 1
+                        os.sched_yield()
+                    elif monotonic() >= until:
+                        self._spin_s = max(spin_s / 2, _LEAST_SPIN_S) if spin_s else 0.0
+                        self._sleep(turn, deadline)
+                        return
+        if spin_s < _SPIN_S:
+            self._spin_s = min(2 * spin_s, _SPIN_S)
 
     def _sleep(self, turn: int, deadline: Deadline) -> None:
         words = self._words
@@ -236,6 +243,9 @@ class Board:
             self._look()
             if deadline.expired():
                 raise TimeoutError
+
+    def _wake(self) -> None:
+        futex.wake(self._base + 8 * _GO)
 
     # ------------------------------------------------------------------ pipes
 
@@ -265,7 +275,7 @@ class Board:
             self._bytes[_NOTICE_AT : _NOTICE_AT + len(text)] = text
             self._words[1] = len(text) | self.rank << 32
             self._words[0] = 1
-        futex.wake(self._base + 8 * _GO)
+        self._wake()
 
     def given_up(self) -> tuple[int, bytes] | None:
         """Return who has given the group up, and the text."""

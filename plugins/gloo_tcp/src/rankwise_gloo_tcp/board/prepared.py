@@ -26,13 +26,14 @@ class Prepared:
     def __init__(self, board: Board) -> None:
         self._board, self._rank, self._size = board, board.rank, board.size
         self._others = [(board.rank + k) % board.size for k in range(1, board.size)]
-        self._calls: dict[Hashable, Call] = {}
+        #: By what they are about.
+        self.calls: dict[Hashable, Call] = {}
         self.barrier = Errand(Barrier(Fingerprint("barrier")), None)
 
     def broadcast(self, array: Array, root: int) -> Errand | None:
         """Prepare a broadcast."""
         key = ("broadcast", root, array.dtype, array.shape)
-        call = self._calls.get(key)
+        call = self.calls.get(key)
         if call is None:
             if not self._fits(array, 1):
                 return None
@@ -45,7 +46,7 @@ class Prepared:
     def all_reduce(self, array: Array, op: ReduceOp) -> Errand | None:
         """Prepare an all_reduce."""
         key = ("all_reduce", op.name, array.dtype, array.shape)
-        call = self._calls.get(key)
+        call = self.calls.get(key)
         if call is None:
             if not self._fits(array, self._size, op):
                 return None
@@ -56,7 +57,7 @@ class Prepared:
     def reduce(self, array: Array, op: ReduceOp, root: int) -> Errand | None:
         """Prepare a reduce."""
         key = ("reduce", op.name, root, array.dtype, array.shape)
-        call = self._calls.get(key)
+        call = self.calls.get(key)
         if one_shot_fits(array, op, self._board):
             if call is None:
                 told = Fingerprint.of("reduce", array, op, root)
@@ -75,7 +76,7 @@ class Prepared:
         """Prepare an all_gather."""
         sizes = _sizes(parts)
         key = ("all_gather", array.dtype, sizes)
-        call = self._calls.get(key)
+        call = self.calls.get(key)
         if call is None:
             if not self._fits(array, 1):
                 return None
@@ -88,7 +89,7 @@ class Prepared:
         """Prepare a gather."""
         sizes = _sizes(parts or ())
         key = ("gather", root, array.dtype, array.size, sizes)
-        call = self._calls.get(key)
+        call = self.calls.get(key)
         if call is None:
             if not self._fits(array, 1):
                 return None
@@ -102,7 +103,7 @@ class Prepared:
         """Prepare a scatter."""
         sizes = _sizes(parts or ())
         key = ("scatter", root, array.dtype, array.size, sizes)
-        call = self._calls.get(key)
+        call = self.calls.get(key)
         if call is None:
             if not self._fits(array, self._size):
                 return None
@@ -116,7 +117,7 @@ class Prepared:
         """Prepare a reduce_scatter."""
         sizes = _sizes(parts)
         key = ("reduce_scatter", op.name, array.dtype, sizes)
-        call = self._calls.get(key)
+        call = self.calls.get(key)
         if call is None:
             if not (self._fits(array, self._size) and _plain(array, op)):
                 return None
@@ -130,7 +131,7 @@ class Prepared:
         """Prepare an all_to_all."""
         mine, sent, received = ins[self._rank], _sizes(ins), _sizes(outs)
         key = ("all_to_all", mine.dtype, sent, received)
-        call = self._calls.get(key)
+        call = self.calls.get(key)
         if call is None:
             if not self._fits(mine, self._size):
                 return None
@@ -141,9 +142,9 @@ class Prepared:
         return Errand(call, (self._of_others(ins), self._of_others(outs)))
 
     def _keep(self, key: Hashable, call: Call) -> Call:
-        if len(self._calls) >= _KEPT:
-            self._calls.clear()
-        self._calls[key] = call
+        if len(self.calls) >= _KEPT:
+            self.calls.clear()
+        self.calls[key] = call
         return call
 
     def _fits(self, array: Array, slots: int, op: ReduceOp | None = None) -> bool:

@@ -45,8 +45,8 @@ class OneShot(Call):
         if self.plain:
             total = flat(array)
             op.merge(views[0], views[1], total)
-            for peer in range(2, board.size):
-                op.merge(total, views[peer], total)
+            for view in views[2:]:
+                op.merge(total, view, total)
             return
         total = views[0].copy()
         for peer in range(1, board.size):

@@ -5,15 +5,18 @@ What does not fit through the board goes by messages, once the board has compare
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rankwise.backends import Array, Deadline, Fingerprint, ReduceOp, Work, mismatch
+from rankwise.backends.shortcuts import Caller, Shortcuts
+from rankwise.collective.issue_order import IssueOrder
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.board.call import Errand, Messages
+from rankwise_gloo_tcp.board.call import Call, Errand, Messages
+from rankwise_gloo_tcp.board.compiled import make_shortcuts
 from rankwise_gloo_tcp.board.prepared import Prepared
 from rankwise_gloo_tcp.collectives.ways import Ways
 
@@ -104,20 +107,27 @@ class OneHost(Ways):
 
     def carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks at the board, and run the collective."""
-        board = self.board
         errand = body if isinstance(body, Errand) else Errand(Messages(fingerprint, body), None)
-        call = errand.call
-        call.offer(board, errand.given)
+        self.meet_at_board(errand.call, errand.given, sequence, deadline)
+        for target, source in errand.kept:
+            if target is not source:
+                target[...] = source.reshape(target.shape)
+
+    def meet_at_board(self, call: Call, given: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare a call with those of the others, and carry it out."""
+        board = self.board
+        call.offer(board, given)
         try:
             alike = board.exchange(sequence, call.about(self.rank), deadline)
         except TimeoutError as error:
             raise agreement.late(board, self.comm.context.global_ranks, deadline) from error
         if not alike:
-            raise mismatch(self.comm, fingerprint, sequence, deadline)
-        call.take(board, self.meet, deadline, errand.given)
-        for target, source in errand.kept:
-            if target is not source:
-                target[...] = source.reshape(target.shape)
+            raise mismatch(self.comm, call.fingerprint, sequence, deadline)
+        call.take(board, self.meet, deadline, given)
+
+    def shortcuts(self, order: IssueOrder, sequence: Iterator[int], group: Caller) -> Shortcuts:
+        """Return what does the plainest calls at the board."""
+        return make_shortcuts(self.comm, self, order, sequence, group)
 
     def meet(self, deadline: Deadline) -> None:
         """Wait for everyone."""

@@ -314,13 +314,13 @@ class Engine:
             self._parting.flush(until, self.settle)
             self._parting.mention_unreceived()
         finally:
-            self.seat.leave()
             self._give_back()
+            self.seat.leave()
 
     def _give_back(self) -> None:
         steward.remove(self)
         with self.lock:
-            self._closed = True
+            self._closed = self.seat.closed = True
             self.helper.close()
         self.loop.wake()
         self.helper.join()

@@ -28,7 +28,7 @@ __all__ = ["Mail"]
 #: program, which may have to be kept there.
 _READ_IN_STEP_NBYTES, _READ_NBYTES = (64 << 10) - 1, 512 << 10
 _ANY_LENGTH = 1 << 62
-#: For how long the connection to a peer that has died is read on: it ends at once, unless another process holds it open.
+#: How long the connection to a peer that has died is read on. It ends at once, unless another process holds it open.
 _LAST_WORDS_S = 0.05
 
 
@@ -85,22 +85,26 @@ class Mail:
         else:
             self.dtypes.learn(header.dtype, bytes(text))
 
-    def lost(self, connection: Connection | Pipe, error: ProtocolError | None = None) -> None:
-        """Hear that a connection has ended, or that what it brings makes no sense."""
+    def lost(self, connection: Connection | Pipe) -> None:
+        """Hear that a connection has ended."""
         connection.close()
         peer = self._peers[connection.peer]
         if peer.connection is connection:
             peer.connection = None
-        orphans = connection.drop()
-        if connection.left or error is None:
-            if not connection.left:
-                self.peer_died(peer, death(peer, self.names[peer.rank], GONE))
-            for request in orphans:
-                self.bereave(request, peer.rank)
-        else:
-            self._fate.fail(error)
-            for request in orphans:
-                self._fate.bereave(request, error)
+        if not connection.left:
+            self.peer_died(peer, death(peer, self.names[peer.rank], GONE))
+        for request in connection.drop():
+            self.bereave(request, peer.rank)
+
+    def garbled(self, connection: Connection | Pipe, error: ProtocolError) -> None:
+        """Hear that what a connection brings makes no sense: the group fails, and the peer is told why."""
+        peer = self._peers[connection.peer]
+        wrong = ProtocolError(f"{error} from rank {self.names[peer.rank]} on {peer.card.host}")
+        self._fate.fail(wrong)
+        if connection.closed:
+            peer.connection = None
+        for request in connection.drop():
+            self._fate.bereave(request, wrong)
 
     def held_up(self) -> None:
         """Hear that something waits for room, and is to be sent whether or not anybody waits for it."""

@@ -28,7 +28,7 @@ class Peer:
         readable: Whether its memory may be read.
         gone: Set when it has left in good order: nothing can be sent there any more.
         dead: Set when it has died: whatever needs it fails the group.
-        last_words_until: Set when it is known to have died while its connection stands: what it has sent may still come.
+        last_words_until: Until when what it has sent may still come, once it is known to have died.
         cause: The error that it is to be `dead` with then.
         frames: What is to be sent once there is a connection.
         failures: How often a handshake with it has failed.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from rankwise.backends import FutureWork, Timeout, Work, seconds
+from rankwise.basics.future import WorkFuture
 
 __all__ = ["Owner", "Request"]
 
@@ -46,6 +47,8 @@ class Request(FutureWork):
         done: Whether it has ended. Set last.
     """
 
+    only_looks: ClassVar[bool] = True
+
     def __init__(self, engine: Owner, buffer: memoryview, peer: int | None, tag: int, dtype: int = 0) -> None:
         # A `Future` costs more than a small message: it is made when somebody asks for it.
         self.engine, self.buffer, self.peer, self.tag, self.dtype = engine, buffer, peer, tag, dtype
@@ -55,7 +58,7 @@ class Request(FutureWork):
         self.streamed = False
         self.error: BaseException | None = None
         self._source: int | None = None
-        self._promise: Future[Any] | None = None
+        self._promise: WorkFuture | None = None
 
     def end(self, error: BaseException | None = None, source: int | None = None) -> None:
         """End the request; the first ending counts. The caller holds the engine's lock."""
@@ -99,7 +102,7 @@ class Request(FutureWork):
     def get_future(self) -> Future[Any]:
         with self.engine.lock:
             if self._promise is None:
-                self._promise = Future()
+                self._promise = WorkFuture(self, _nothing)
                 if self.done:
                     self.engine.promised(self)
         self.engine.settle()
@@ -110,13 +113,8 @@ class Request(FutureWork):
 
     def settle(self) -> None:
         """Tell the future, if there is one. Nobody holds the engine's lock: callbacks may do anything."""
-        promise = self._promise
-        if promise is None or promise.done():
-            return
-        if self.error is None:
-            promise.set_result(None)
-        else:
-            promise.set_exception(self.error)
+        if self._promise is not None:
+            self._promise.end()
 
     def has_promise(self) -> bool:
         """Tell whether somebody has asked for a future."""
@@ -125,3 +123,7 @@ class Request(FutureWork):
     def cancel(self) -> bool:
         """Withdraw a receive that no message has met yet."""
         return self.engine.withdraw(self)
+
+
+def _nothing() -> None:
+    """Return the result of a message."""

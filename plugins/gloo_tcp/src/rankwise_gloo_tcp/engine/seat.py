@@ -82,6 +82,8 @@ class Seat:
         self.in_background: Callable[[], bool] = lambda: False
         self.holder = self.callers = self.followers = 0
         self.last_drive = 0.0
+        #: Whether the loop is gone: nobody takes the seat any more.
+        self.closed = False
         #: Called by whoever leaves the seat, with the lock held.
         self.on_leaving: Callable[[], object] = lambda: None
         self._loop, self._mover = loop, mover
@@ -142,7 +144,7 @@ class Seat:
     def take_if_free(self) -> bool:
         """Take the seat unless somebody has it; tell whether the caller has it now."""
         with self.lock:
-            if not self._is_free():
+            if self.closed or not self._is_free():
                 return False
             self.sit_down()
         return True

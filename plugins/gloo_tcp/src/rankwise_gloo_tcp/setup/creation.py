@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from rankwise.backends import Context, Deadline
+from rankwise.basics.debug import tell
 from rankwise.errors import DistNetworkError, RendezvousError
 from rankwise.network import interface, secret
 from rankwise.store import PrefixStore
@@ -68,6 +69,7 @@ def create(context: Context) -> GlooCommunicator:
             if all(card.board and card.shares_processes(all_cards[0]) for card in all_cards):
                 joining_board.join(comm, all_cards, group_key, board_listener, deadline)
             comm.use(_ways(comm, places))
+            tell(_chosen(comm, all_cards, places))
         except BaseException:
             engine.close()
             raise
@@ -95,6 +97,28 @@ def _ways(comm: GlooCommunicator, places: list[list[int]]) -> Ways:
         here = next(place for place in places if comm.rank in place)
         return several_hosts.SeveralHosts(comm, places, _on_host(comm.context, here))
     return BetweenHosts(comm)
+
+
+def _chosen(comm: GlooCommunicator, all_cards: list[Card], places: list[list[int]]) -> str:
+    """Say which way this rank's messages and collectives go, and why."""
+    me, peers = all_cards[comm.rank], comm.engine.peers
+    ways = {
+        "shared memory": [pipe.peer for pipe in peers.pipes],
+        "Unix sockets": [peer.rank for peer in peers.all if peer.near and peer.connection is None],
+        f"TCP from {me.address}:{me.port}": [peer.rank for peer in peers.all if not peer.near],
+    }
+    names = comm.context.global_ranks
+    told = [
+        f"{way} to rank{'s' * (len(to) > 1)} {', '.join(str(names[peer]) for peer in to)}"
+        for way, ranks in ways.items()
+        if (to := [rank for rank in ranks if rank != comm.rank])
+    ]
+    kind = "one host" if comm.board is not None else f"{len(places)} places"
+    algorithms = str(comm.selection) or "by the tables"
+    return (
+        f"gloo group {comm.context.name!r}, rank {names[comm.rank]}: {'; '.join(told) or 'nobody else'}; "
+        f"collectives of {kind}, algorithms {algorithms} ({_VARIABLE}={me.transport})"
+    )
 
 
 def _on_host(context: Context, ranks: list[int]) -> GlooCommunicator:

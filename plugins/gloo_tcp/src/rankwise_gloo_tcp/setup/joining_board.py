@@ -9,7 +9,7 @@ import socket
 import numpy as np
 
 from rankwise.backends import Deadline
-from rankwise_gloo_tcp.board import agreement, board
+from rankwise_gloo_tcp.board import agreement, board, compiled
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.communicator import GlooCommunicator
 from rankwise_gloo_tcp.machine import cores, peer_memory
@@ -35,7 +35,7 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
     try:
         if rank == 0:
             handing.hand_out(listener, descriptor, key, size, deadline, comm.context.look)
-        shared = Board(descriptor, rank, size, may_spin, comm.look)
+        shared = compiled.make_board(descriptor, rank, size, may_spin, comm.look)
     finally:
         os.close(descriptor)
     comm.start_board(shared)

@@ -45,8 +45,11 @@ class Office(Protocol):
     def frame(self, connection: Any, header: Header) -> Incoming:
         """Take a frame."""
 
-    def lost(self, connection: Any, error: ProtocolError | None = None) -> None:
-        """Hear that the connection has ended, or that what it brings makes no sense."""
+    def lost(self, connection: Any) -> None:
+        """Hear that the connection has ended."""
+
+    def garbled(self, connection: Any, error: ProtocolError) -> None:
+        """Hear that what a connection brings makes no sense; nothing more is read from it."""
 
     def held_up(self) -> None:
         """Hear that something waits for room, and is to be sent whether or not anybody waits for it."""
@@ -61,7 +64,7 @@ class Connection:
         self.office, self.loop, self.peer, self.sock = office, loop, peer, sock
         self.closed = self.left = False
         self.guarded = guards is not None
-        self._broken = self._writing = False
+        self._broken = self._writing = self._deaf = False
         self._writer = Writer(guards)
         self._reader = Reader(partial(office.frame, self), guards)
         #: How much must have come before this end is woken.
@@ -125,7 +128,7 @@ class Connection:
 
     def receive(self) -> None:
         """Take in what has come."""
-        while not self.closed:
+        while not (self.closed or self._deaf):
             room = self._reader.room()
             try:
                 count = self.sock.recvmsg_into(room)[0] if len(room) > 1 else self.sock.recv_into(room[0])
@@ -142,7 +145,10 @@ class Connection:
             try:
                 self._reader.received(count)
             except ProtocolError as error:
-                self.office.lost(self, error)
+                # The peer is to hear why before the connection ends.
+                self._deaf = True
+                self._watch(writing=self._writing)
+                self.office.garbled(self, error)
                 return
             if is_all:
                 self._doze()
@@ -183,7 +189,7 @@ class Connection:
         if writing:
             self.office.held_up()
         if not self.closed:
-            self.loop.watch(self.sock, READ | WRITE * writing, self._ready)
+            self.loop.watch(self.sock, READ * (not self._deaf) | WRITE * writing, self._ready)
 
     def _ready(self, event: int) -> None:
         if event & WRITE and not self.closed:

@@ -256,7 +256,8 @@ class Pipe:
                         raise ProtocolError(f"a frame of kind {kind} and {length} bytes was not announced")
                     self._take_in(header, at + _HEADER_NBYTES)
         except ProtocolError as error:
-            self.office.lost(self, error)
+            self.close()
+            self.office.garbled(self, error)
 
     def _take_in(self, header: Header, start: int) -> None:
         nbytes = header.payload_nbytes

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from mpi4py import MPI
 
 from rankwise.backends import ReduceOp
-from rankwise.errors import DistError
+from rankwise.errors import DistBackendError, DistError
 from rankwise_mpi.collectives.gate import Gate
 from rankwise_mpi.collectives.marks import WORD_MASK, CallMark
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.library.reductions import KERNELS
 
 __all__ = ["AtGate", "BetweenHosts", "Meeting", "Met"]
+
+#: Odd, so that no two meetings of a group have the same word.
+_STEP = 0x9E3779B97F4A7C15
 
 
 class Met(NamedTuple):
@@ -90,9 +94,12 @@ class AtGate:
 
 
 class BetweenHosts:
-    """Ranks that share no memory meet in a nonblocking reduction, which tells the largest of three words.
+    """Ranks that share no memory meet in a nonblocking reduction of three words.
 
-    They are: whether any rank passes by, the word of the call, and its complement, whose largest tells the least.
+    They are summed: a word of this rank and this meeting alone, one for each rank that passes by, and the words of the
+    calls, which are hashes. If the first sum is not that of all such words, somebody has made another call of MPI,
+    which MPI has taken for this one; what is added up then is whatever lay in the library's memory, such as an own
+    word twice.
 
     Args:
         endpoint: This rank's end of the group.
@@ -100,29 +107,47 @@ class BetweenHosts:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._kernel = KERNELS[ReduceOp.MAX.name, np.dtype(np.uint64)]
+        self._kernel = KERNELS[ReduceOp.SUM.name, np.dtype(np.uint64)]
+        words = [_hash(f"{endpoint.context.name} {rank}") for rank in range(endpoint.size)]
+        self._own, self._all = words[endpoint.rank], sum(words)
         self._asked: Any = None
 
     def meet(self, what: str, mark: CallMark, timeout_s: float, number: int) -> Met:
         """Return once all ranks have come, synchronously or not."""
-        words = self._asked = np.array([0, mark.word, mark.word ^ WORD_MASK], np.uint64)  # kept, if interrupted here
+        endpoint = self._endpoint
+        words = self._asked = self._words(number, 0, mark.word)  # kept, should this rank be interrupted
         request = self._ask(words)
         if not request.Test():
-            self._endpoint.look_on(what, request, words, timeout_s, number)
+            endpoint.look_on(what, request, words, timeout_s, number)
         # Who has given up meanwhile came to the meeting too, and would not come to the call.
-        self._endpoint.heed_notices()
-        passes, most, least = words.tolist()
-        return Met(not passes, bool(passes) or most == least ^ WORD_MASK)
+        endpoint.heed_notices()
+        met, passing, total = words.tolist()
+        if met != (self._all + endpoint.size * number * _STEP) & WORD_MASK:
+            raise endpoint.fail(self._unlike(what))
+        return Met(not passing, bool(passing) or total == (mark.word * endpoint.size) & WORD_MASK)
 
     def pass_by(self, first: int, last: int) -> tuple[list[MPI.Request], Any]:
         """Come to the meetings of these calls without waiting."""
-        answers = np.tile(np.array([1, 0, 0], np.uint64), (last - first + 1, 1))
+        answers = [self._words(number, 1, 0) for number in range(first, last + 1)]
         return [self._ask(answer) for answer in answers], answers
 
     def close(self) -> None:
         """Have nothing to give back."""
 
+    def _words(self, number: int, passes: int, word: int) -> Any:
+        return np.array([(self._own + number * _STEP) & WORD_MASK, passes, word], np.uint64)
+
     def _ask(self, words: Any) -> MPI.Request:
         buffer = words, words.size, self._kernel.datatype
         request: MPI.Request = self._endpoint.mpi.Iallreduce(MPI.IN_PLACE, buffer, self._kernel.op)
         return request
+
+    def _unlike(self, what: str) -> DistBackendError:
+        return DistBackendError(
+            f"{self._endpoint.where(what)}: another rank has made a call of another kind or size; "
+            "RANKWISE_DEBUG=detail names the one that differs"
+        )
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -72,8 +72,7 @@ def _same(got: Any, wanted: Any) -> bool:
     """Tell whether two arrays are the same, signs of zeros included; one NaN is as good as another."""
     if got.dtype.kind == "c":
         return _same(got.real, wanted.real) and _same(got.imag, wanted.imag)
-    equal = got == wanted
-    if got.dtype.kind == "f":
-        equal &= np.signbit(got) == np.signbit(wanted)
-        equal |= np.isnan(got) & np.isnan(wanted)
-    return bool(equal.all())
+    if got.dtype.kind != "f":
+        return bool(got.tobytes() == wanted.tobytes())  # a bool that is neither 0 nor 1 would compare equal
+    equal = (got == wanted) & (np.signbit(got) == np.signbit(wanted))
+    return bool((equal | (np.isnan(got) & np.isnan(wanted))).all())

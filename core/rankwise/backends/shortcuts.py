@@ -1,0 +1,76 @@
+"""The plainest calls: what a communicator may offer besides its methods, for programs to pass by what is between.
+
+Most calls of most programs are alike: synchronous, with the group's time-out, on a plain array of a common dtype, in a
+healthy group. For these a communicator may offer a callable for each operation. The public call hands it the program's
+own arguments, unchecked, before it does anything else; the callable then does all that the public call does, or says
+that it did nothing, and the call goes the general way. Nobody who reads or writes a backend needs to know of them.
+
+A shortcut returns false, and has changed nothing, whenever anything is out of the ordinary: an argument that is not
+exactly what it expects, or that the capability table refuses; a group that has failed; a thread that has an open
+`coalescing` block; another operation that has its turn. Else it notes the call in the trail, by calling `begin` itself
+and not through a helper (the trail counts frames to the program's call), does it within the group's time-out, notes its
+end, and returns true. Errors are those of the general way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rankwise.basics.recording import Trail
+
+__all__ = ["Caller", "Shortcuts"]
+
+
+class Caller(Protocol):
+    """The group whose calls are made, as far as a shortcut must know it."""
+
+    #: What notes the calls.
+    trail: Trail
+    #: The group's time-out, which may change between calls.
+    timeout_s: float
+
+    @property
+    def collected(self) -> Sized:
+        """Tell by its size whether any thread has an open `coalescing` block, which collects works."""
+
+
+def _nothing(*args: Any) -> bool:
+    """Do nothing, and say so."""
+    return False
+
+
+def _nothing_received(*args: Any) -> None:
+    """Do nothing, and say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcuts:
+    """One callable for each operation, called by the public function of that name with its array arguments.
+
+    Attributes:
+        all_reduce: Takes array and reduce op.
+        broadcast: Takes array and the root's group rank.
+        all_gather: Takes the list of output arrays and the input array.
+        all_gather_single: Takes output and input array.
+        reduce_scatter: Takes the output array, the list of input arrays and the reduce op.
+        reduce_scatter_single: Takes output array, input array and reduce op.
+        all_to_all: Takes the lists of output and input arrays.
+        all_to_all_single: Takes output and input array, in equal parts.
+        barrier: Takes nothing.
+        send: Takes array, global rank and tag.
+        recv: Takes array, global rank and tag; returns the sender's global rank, or None for nothing.
+    """
+
+    all_reduce: Callable[[Any, Any], bool] = _nothing
+    broadcast: Callable[[Any, int], bool] = _nothing
+    all_gather: Callable[[Any, Any], bool] = _nothing
+    all_gather_single: Callable[[Any, Any], bool] = _nothing
+    reduce_scatter: Callable[[Any, Any, Any], bool] = _nothing
+    reduce_scatter_single: Callable[[Any, Any, Any], bool] = _nothing
+    all_to_all: Callable[[Any, Any], bool] = _nothing
+    all_to_all_single: Callable[[Any, Any], bool] = _nothing
+    barrier: Callable[[], bool] = _nothing
+    send: Callable[[Any, Any, Any], bool] = _nothing
+    recv: Callable[[Any, Any, Any], int | None] = _nothing_received

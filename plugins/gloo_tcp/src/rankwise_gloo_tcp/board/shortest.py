@@ -1,0 +1,101 @@
+"""The plainest calls at the board, at their shortest: in few frames what takes many on the general way.
+
+They take only what the general way has prepared, and so has checked, once before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from rankwise.backends import Communicator, Deadline, ReduceOp
+from rankwise.backends.shortcuts import Caller, Shortcuts
+from rankwise.collective.issue_order import IssueOrder
+from rankwise_gloo_tcp.board.board import Board
+from rankwise_gloo_tcp.board.call import Call
+from rankwise_gloo_tcp.board.prepared import Prepared
+
+__all__ = ["Meeting", "shortest"]
+
+
+class Meeting(Protocol):
+    """What carries out calls at a board."""
+
+    board: Board
+    prepared: Prepared
+
+    def meet_at_board(self, call: Call, given: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare a call with those of the others, and carry it out."""
+
+
+def shortest(
+    comm: Communicator, ways: Meeting, order: IssueOrder, sequence: Iterator[int], group: Caller
+) -> Shortcuts:
+    """Return what does the plainest calls of a group whose ranks share a board.
+
+    Args:
+        comm: The group's communicator.
+        ways: What carries out its calls.
+        order: Gives the turn.
+        sequence: Numbers the collectives.
+        group: The group.
+    """
+    prepared, meet, collected, trail = ways.prepared, ways.meet_at_board, group.collected, group.trail
+    calls = prepared.calls
+    array_type, op_type, rank, at_barrier = np.ndarray, ReduceOp, comm.rank, prepared.barrier.call
+    enter, begin, end = order.enter, trail.begin, trail.end
+
+    def shortcut(name: str, reduces: bool) -> Callable[[Any, Any], bool]:
+        def call(array: Any, option: Any) -> bool:
+            if type(array) is not array_type or not array.flags.carray:
+                return False
+            if reduces:
+                if type(option) is not op_type or option.factor is not None:
+                    return False
+                found = calls.get((name, option.name, array.dtype, array.shape))
+                given: Any = array, option
+            else:
+                found = calls.get((name, option, array.dtype, array.shape))
+                given = ([array], []) if option == rank else ([], [array])
+            if found is None or collected or comm.failure is not None or not enter():
+                return False
+            try:
+                begin(name, array)
+                number = next(sequence)
+                try:
+                    meet(found, given, number, Deadline(group.timeout_s))
+                except BaseException as error:
+                    comm.broken_off(name, number, error)
+                    raise
+            finally:
+                order.busy = False  # no call, see `IssueOrder`
+                if order.watchers:
+                    order.tell()
+            end()
+            return True
+
+        return call
+
+    def barrier() -> bool:
+        if collected or comm.failure is not None or not enter():
+            return False
+        try:
+            begin("barrier")
+            number = next(sequence)
+            try:
+                meet(at_barrier, None, number, Deadline(group.timeout_s))
+            except BaseException as error:
+                comm.broken_off("barrier", number, error)
+                raise
+        finally:
+            order.busy = False
+            if order.watchers:
+                order.tell()
+        end()
+        return True
+
+    return Shortcuts(
+        all_reduce=shortcut("all_reduce", True), broadcast=shortcut("broadcast", False), barrier=barrier
+    )

@@ -1,0 +1,169 @@
+/* Meeting at the board: turns, records, looking and sleeping. The order of the memory accesses is modelled in
+   tests/plugins/native/protocol_model.py; each comment that names an order says what would break without it. */
+#include "board.h"
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if defined(__x86_64__) || defined(__i386__)
+#define RELAX() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define RELAX() __asm__ volatile("isb" ::: "memory") /* a yield is nothing on most of these processors */
+#else
+#define RELAX() atomic_signal_fence(memory_order_seq_cst)
+#endif
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the kernel looks at the lower half of a word, which must come first"
+#endif
+
+typedef _Atomic uint64_t Word;
+_Static_assert(sizeof(Word) == 8, "words are shared with other languages");
+
+/* Words of the board's first page: whether it is given up, for which turn somebody sleeps, and how far all have come. */
+enum { GIVEN_UP = 0, SLEEPERS = 4, GO = 6 };
+/* How often a wait looks before it lets the interpreter go, and between looks at the clock. */
+enum { BRIEF = 200, CLOCK = 32 };
+enum { MOST_SPIN_NS = BOARD_SPIN_NS, LEAST_SPIN_NS = 15000 };
+
+static Word *word(const Board *board, size_t index)
+{
+    return (Word *)(void *)(board->base + 8 * index);
+}
+
+static Word *turn_of(const Board *board, int peer)
+{
+    return (Word *)(void *)(board->base + board->control + (size_t)peer * board->control_stride);
+}
+
+static Word *record_of(const Board *board, int peer)
+{
+    return (Word *)(void *)(board->base + board->records + (2 * (size_t)peer + (board->turn & 1)) * RECORD_STRIDE);
+}
+
+/* The first rank after this one that has not come; -1 if all have.
+   Acquire: what the others wrote before they came is read only afterwards. */
+static int first_late(const Board *board, int from)
+{
+    for (int k = from; k < board->size; k++) {
+        int peer = (board->rank + k) % board->size;
+        if (atomic_load_explicit(turn_of(board, peer), memory_order_acquire) < board->turn)
+            return k;
+    }
+    return -1;
+}
+
+void board_wake(Board *board)
+{
+    syscall(SYS_futex, word(board, GO), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* Look for those who are late, for as long as it takes to fall asleep and be woken. */
+static bool look(Board *board, int late, bool held)
+{
+    PyThreadState *let_go = NULL;
+    int64_t until = 0;
+    if (!board->may_spin) { /* the one that is waited for may be next in line for this processor */
+        let_go = held ? PyEval_SaveThread() : NULL;
+        for (int n = 0; n < 2 && late >= 0; n++) {
+            sched_yield();
+            late = first_late(board, late);
+        }
+    }
+    for (unsigned n = 1; board->may_spin && (late = first_late(board, late)) >= 0; n++) {
+        RELAX();
+        if (n == BRIEF && held)
+            let_go = PyEval_SaveThread();
+        if (n % CLOCK != 0)
+            continue;
+        int64_t now = monotonic_ns();
+        if (until == 0)
+            until = now + board->spin_ns;
+        else if (now >= until)
+            break;
+    }
+    if (let_go != NULL)
+        PyEval_RestoreThread(let_go);
+    /* Where the ranks are not in step, or others want the processor, looking is in vain, and soon becomes short. */
+    int64_t next = late < 0 ? 2 * board->spin_ns : board->spin_ns / 2;
+    board->spin_ns = next > MOST_SPIN_NS ? MOST_SPIN_NS : next < LEAST_SPIN_NS ? LEAST_SPIN_NS : next;
+    return late < 0;
+}
+
+bool board_arrive(Board *board, bool held)
+{
+    unsigned long long turn = board->turn;
+    /* Release: whoever sees the number sees the record and the data, and need not fear that this rank still reads what
+       it is about to write over. */
+    atomic_store_explicit(turn_of(board, board->rank), turn, memory_order_release);
+    /* A full fence: this rank's number is there before it looks for the others'. So of the last two to come at least one
+       sees that all are there, and of that one and whoever goes to sleep at least one sees the other. */
+    atomic_thread_fence(memory_order_seq_cst);
+    int late = first_late(board, 1);
+    if (late >= 0)
+        return look(board, late, held);
+    if (atomic_load_explicit(word(board, SLEEPERS + (turn & 1)), memory_order_relaxed) == turn) {
+        /* Release: whoever is woken by it has all that this rank has acquired from the others. */
+        atomic_store_explicit(word(board, GO), turn, memory_order_release);
+        board_wake(board);
+    }
+    return true;
+}
+
+bool board_come(Board *board, bool held)
+{
+    board->turn++;
+    return board_arrive(board, held);
+}
+
+bool board_come_with(Board *board, const uint64_t about[RECORD_WORDS], bool held)
+{
+    board->turn++;
+    Word *record = record_of(board, board->rank);
+    for (int field = 0; field < RECORD_WORDS; field++) /* relaxed: the turn number's release covers them */
+        atomic_store_explicit(record + field, about[field], memory_order_relaxed);
+    return board_arrive(board, held);
+}
+
+bool board_alike(Board *board, const uint64_t about[RECORD_WORDS])
+{
+    uint64_t balance = about[SENT] - about[RECEIVED];
+    for (int k = 1; k < board->size; k++) { /* relaxed: the turn numbers have been acquired */
+        const Word *record = record_of(board, (board->rank + k) % board->size);
+        if (atomic_load_explicit(record + SEQUENCE, memory_order_relaxed) != about[SEQUENCE] ||
+            atomic_load_explicit(record + DIGEST, memory_order_relaxed) != about[DIGEST])
+            return false;
+        balance += atomic_load_explicit(record + SENT, memory_order_relaxed) -
+                   atomic_load_explicit(record + RECEIVED, memory_order_relaxed);
+    }
+    return balance == 0 || (about[SENT] == 0 && about[RECEIVED] == 0);
+}
+
+uint64_t board_longest(Board *board)
+{
+    uint64_t longest = 0;
+    for (int peer = 0; peer < board->size; peer++) {
+        uint64_t told = atomic_load_explicit(record_of(board, peer) + LONGEST, memory_order_relaxed);
+        longest = told > longest ? told : longest;
+    }
+    return longest;
+}
+
+bool board_given_up(const Board *board)
+{
+    return atomic_load_explicit(word(board, GIVEN_UP), memory_order_relaxed) != 0;
+}
+
+bool board_doze(Board *board, int64_t longest_ns)
+{
+    uint64_t turn = board->turn, found = atomic_load_explicit(word(board, GO), memory_order_acquire);
+    atomic_store_explicit(word(board, SLEEPERS + (turn & 1)), turn, memory_order_relaxed);
+    /* A full fence, the other half of the one in `board_arrive`: say so before looking whether it is needed. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (found >= turn || first_late(board, 1) < 0)
+        return true;
+    struct timespec time = {longest_ns / 1000000000, longest_ns % 1000000000};
+    syscall(SYS_futex, word(board, GO), FUTEX_WAIT, (uint32_t)found, &time, NULL, 0);
+    return atomic_load_explicit(word(board, GO), memory_order_acquire) >= turn || first_late(board, 1) < 0;
+}

@@ -1,0 +1,61 @@
+/* The board: memory that all ranks of a group on one machine share. The Python class of rankwise_gloo_tcp, whose layout
+   and protocol this is, says what is where; ranks with and without this module meet at the same board. */
+#ifndef RANKWISE_BOARD_H
+#define RANKWISE_BOARD_H
+
+#include "native.h"
+
+enum { MOST_RANKS = 4096, CACHE_LINE = 64, BOARD_SPIN_NS = 100000 };
+/* The words of a record. */
+enum { SEQUENCE, DIGEST, COUNT, SENT, RECEIVED, LONGEST, RECORD_WORDS, RECORD_STRIDE = 64 };
+
+typedef struct {
+    PyObject_HEAD
+    Py_buffer memory;
+    unsigned char *base; /* NULL before the beginning and after the end */
+    int inside;          /* how many calls use the memory this moment */
+    bool closing;
+    int rank, size;
+    size_t control, control_stride, records, data, area_nbytes, most_nbytes;
+    unsigned long long turn, parity;
+    bool may_spin;
+    int64_t spin_ns;
+} Board;
+
+extern PyTypeObject BoardType;
+
+/* Begin and end to use the memory, which stays for as long. False, with an exception set, once it has gone. */
+bool board_enter(Board *board);
+void board_leave(Board *board);
+
+/* One half of an area of rank `peer`; within the memory for every peer below the size. */
+static inline unsigned char *board_area(const Board *board, int peer, unsigned long long parity)
+{
+    return board->base + board->data + (2 * (size_t)peer + (parity & 1)) * board->area_nbytes;
+}
+
+static inline size_t board_slot_nbytes(const Board *board, int slots)
+{
+    size_t nbytes = board->area_nbytes / (size_t)slots & ~(size_t)(CACHE_LINE - 1);
+    return nbytes < board->most_nbytes ? nbytes : board->most_nbytes;
+}
+
+/* Post this rank's turn, and tell whether all others have come after a look of bounded length. The caller holds the
+   interpreter if `held`; it is let go while looking takes long. */
+bool board_arrive(Board *board, bool held);
+/* Sleep until all have come, somebody wakes, a signal comes or the time is up; tell whether all have come. */
+bool board_doze(Board *board, int64_t longest_ns);
+/* Wake all who sleep. */
+void board_wake(Board *board);
+/* The same as arriving, at the next turn. */
+bool board_come(Board *board, bool held);
+/* The same with a record of this rank's call. */
+bool board_come_with(Board *board, const uint64_t about[RECORD_WORDS], bool held);
+/* Whether all have made the same call at this turn; everyone has come. */
+bool board_alike(Board *board, const uint64_t about[RECORD_WORDS]);
+/* The most elements that any rank sends to another, as they tell; believe it with care. */
+uint64_t board_longest(Board *board);
+/* Whether somebody has given the group up. */
+bool board_given_up(const Board *board);
+
+#endif

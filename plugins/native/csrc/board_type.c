@@ -1,0 +1,144 @@
+/* The board as Python sees it: the memory's life, and what the class in Python waits by. */
+#include "board.h"
+#include <structmember.h>
+
+enum { LONGEST_DOZE_NS = 20000000 };
+
+bool board_enter(Board *board)
+{
+    if (board->base == NULL || board->closing) {
+        PyErr_SetString(PyExc_ValueError, "the board has been closed");
+        return false;
+    }
+    board->inside++;
+    return true;
+}
+
+static void let_memory_go(Board *board)
+{
+    if (board->base != NULL && board->inside == 0) {
+        board->base = NULL;
+        PyBuffer_Release(&board->memory);
+    }
+}
+
+void board_leave(Board *board)
+{
+    if (--board->inside == 0 && board->closing)
+        let_memory_go(board);
+}
+
+static bool fits(const Board *board)
+{
+    size_t size = (size_t)board->size, nbytes = (size_t)board->memory.len;
+    /* No sum or product below can overflow once each part is within the memory. */
+    return board->size >= 1 && board->size <= MOST_RANKS && board->rank >= 0 && board->rank < board->size &&
+           board->control >= 64 && board->control <= nbytes && board->control_stride >= 64 && board->control_stride <= 4096 &&
+           board->control + size * board->control_stride <= board->records && board->records <= nbytes &&
+           board->records + 2 * size * RECORD_STRIDE <= board->data && board->data <= nbytes &&
+           board->area_nbytes >= CACHE_LINE && board->area_nbytes <= (nbytes - board->data) / (2 * size) &&
+           board->most_nbytes <= board->area_nbytes &&
+           ((board->control | board->control_stride | board->records | board->data | board->area_nbytes) & 7) == 0;
+}
+
+static PyObject *py_attach(Board *board, PyObject *args)
+{
+    PyObject *memory;
+    int spins;
+    if (board->base != NULL || board->closing) {
+        PyErr_SetString(PyExc_RuntimeError, "a board is attached once");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "Oiinnnnnnp", &memory, &board->rank, &board->size, &board->control, &board->control_stride,
+                          &board->records, &board->data, &board->area_nbytes, &board->most_nbytes, &spins))
+        return NULL;
+    if (PyObject_GetBuffer(memory, &board->memory, PyBUF_WRITABLE) < 0)
+        return NULL;
+    if (!fits(board)) {
+        PyBuffer_Release(&board->memory);
+        PyErr_SetString(PyExc_ValueError, "the memory does not hold such a board");
+        return NULL;
+    }
+    board->base = board->memory.buf;
+    board->may_spin = spins;
+    board->spin_ns = BOARD_SPIN_NS;
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_detach(Board *board, PyObject *Py_UNUSED(unused))
+{
+    board->closing = true;
+    let_memory_go(board);
+    Py_RETURN_NONE;
+}
+
+static void board_free(Board *board)
+{
+    if (board->base != NULL)
+        PyBuffer_Release(&board->memory);
+    Py_TYPE(board)->tp_free((PyObject *)board);
+}
+
+/* ------------------------------------------------------------------ for the class in Python */
+
+static PyObject *py_arrive(Board *board, PyObject *Py_UNUSED(unused))
+{
+    if (!board_enter(board))
+        return NULL;
+    bool all = board_arrive(board, true);
+    board_leave(board);
+    return PyBool_FromLong(all);
+}
+
+static PyObject *py_doze(Board *board, PyObject *seconds)
+{
+    double longest_s = PyFloat_AsDouble(seconds);
+    bool all;
+    if (PyErr_Occurred() || !board_enter(board))
+        return NULL;
+    int64_t longest_ns = longest_s > 1e-9 * LONGEST_DOZE_NS ? LONGEST_DOZE_NS : longest_s > 0 ? (int64_t)(1e9 * longest_s) : 0;
+    Py_BEGIN_ALLOW_THREADS
+    all = board_doze(board, longest_ns);
+    Py_END_ALLOW_THREADS
+    board_leave(board);
+    return PyBool_FromLong(all);
+}
+
+static PyObject *py_wake(Board *board, PyObject *Py_UNUSED(unused))
+{
+    if (!board_enter(board))
+        return NULL;
+    board_wake(board);
+    board_leave(board);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"attach", (PyCFunction)py_attach, METH_VARARGS, "Begin to use the memory."},
+    {"detach", (PyCFunction)py_detach, METH_NOARGS, "Give it back, as soon as no call uses it."},
+    {"arrive", (PyCFunction)py_arrive, METH_NOARGS, "Come to the turn; tell whether all have after a short look."},
+    {"doze", (PyCFunction)py_doze, METH_O, "Sleep for some milliseconds at the most; tell whether all have come."},
+    {"wake", (PyCFunction)py_wake, METH_NOARGS, "Wake all who sleep."},
+    {0},
+};
+
+static PyMemberDef members[] = {
+    {"_turn", T_ULONGLONG, offsetof(Board, turn), 0, NULL},
+    {"_parity", T_ULONGLONG, offsetof(Board, parity), 0, NULL},
+    {0},
+};
+
+PyTypeObject BoardType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "rankwise_native.Turns",
+    .tp_basicsize = sizeof(Board),
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = (destructor)board_free,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_methods = methods,
+    .tp_members = members,
+};
+
+int board_add_types(PyObject *module)
+{
+    return PyModule_AddType(module, &BoardType);
+}

@@ -1,0 +1,302 @@
+/* How data passes through the board. All sizes are this rank's own: nothing that another rank has written is a size. */
+#include "collectives.h"
+#include <string.h>
+
+/* A wait without an end must not keep a signal, or the end of the group, from being noticed for longer. */
+static const int64_t LOOK_NS = 5000000;
+/* What is reduced is written on at once, while it is in the nearest cache. */
+enum { PIECE = 8192, LARGE = 65536 };
+
+/* ------------------------------------------------------------------ waiting */
+
+static void let_go(Call *call)
+{
+    if (call->holds) {
+        call->let_go = PyEval_SaveThread();
+        call->holds = false;
+    }
+}
+
+static void take_back(Call *call)
+{
+    if (!call->holds) {
+        PyEval_RestoreThread(call->let_go);
+        call->holds = true;
+    }
+}
+
+/* Returns with the interpreter, and an exception set, or as it was called. */
+static bool wait_for_the_late(Call *call)
+{
+    bool held = call->holds;
+    take_back(call);
+    PyObject *deadline = PyObject_CallOneArg(call->await, call->deadline == NULL ? Py_None : call->deadline);
+    if (deadline == NULL)
+        return false;
+    Py_XSETREF(call->deadline, deadline);
+    if (!held)
+        let_go(call);
+    return true;
+}
+
+/* Notice, in the midst of large data, what waits would have noticed. */
+static bool look_around(Call *call)
+{
+    int64_t now = monotonic_ns();
+    if (now - call->looked_ns < LOOK_NS && !board_given_up(call->board))
+        return true;
+    call->looked_ns = now;
+    bool held = call->holds;
+    take_back(call);
+    if (PyErr_CheckSignals() < 0)
+        return false;
+    if (!held)
+        let_go(call);
+    return !board_given_up(call->board) || wait_for_the_late(call);
+}
+
+static bool meet(Call *call)
+{
+    return board_come(call->board, call->holds) ? look_around(call) : wait_for_the_late(call);
+}
+
+/* Post what was written and the call's record; DONE if all make the same call. */
+static Ending exchange(Call *call)
+{
+    if (!board_come_with(call->board, call->about, call->holds) && !wait_for_the_late(call))
+        return BROKEN;
+    return board_alike(call->board, call->about) ? DONE : UNLIKE;
+}
+
+static unsigned long long flip(Call *call)
+{
+    return call->written = call->board->parity ^= 1;
+}
+
+Ending meet_only(Call *call)
+{
+    flip(call);
+    return exchange(call);
+}
+
+/* ------------------------------------------------------------------ reductions to all */
+
+Ending one_shot(Call *call, void *array, size_t count, Op op, Kind kind)
+{
+    Board *board = call->board;
+    Kind wide = accumulation_kind(op, kind);
+    Merge merge = merge_of(op, wide);
+    unsigned long long parity = flip(call);
+    if (count * kind_nbytes(wide) > LARGE)
+        let_go(call);
+    widen(board_area(board, board->rank, parity), array, kind, wide, count);
+    Ending ending = exchange(call);
+    if (ending != DONE) {
+        take_back(call);
+        return ending;
+    }
+    unsigned char total[PIECE];
+    size_t item = kind_nbytes(wide), step = PIECE / item, narrow_item = kind_nbytes(kind);
+    for (size_t start = 0; start < count; start += step) {
+        size_t now = count - start < step ? count - start : step;
+        void *into = wide == kind ? (unsigned char *)array + start * item : total;
+        merge(into, board_area(board, 0, parity) + start * item, board_area(board, 1, parity) + start * item, now);
+        for (int peer = 2; peer < board->size; peer++)
+            merge(into, into, board_area(board, peer, parity) + start * item, now);
+        if (op == AVG)
+            average(into, wide, now, board->size);
+        if (wide != kind)
+            narrow((unsigned char *)array + start * narrow_item, into, kind, wide, now);
+    }
+    take_back(call);
+    return DONE;
+}
+
+typedef struct {
+    size_t first, count;
+} Share;
+
+/* The part of the block from `start` on that rank `peer` reduces. */
+static Share share_of(size_t total, size_t start, size_t step, int peer, int size)
+{
+    size_t block = total - start < step ? total - start : step;
+    size_t begin = block * (size_t)peer / (size_t)size, end = block * ((size_t)peer + 1) / (size_t)size;
+    return (Share){start + begin, end - begin};
+}
+
+typedef struct {
+    Call *call;
+    unsigned char *whole;
+    size_t count, step, slot;
+    Op op;
+    Kind kind, wide;
+} TwoShot;
+
+/* Write the contributions to the shares of all others. */
+static void write_shares(TwoShot *t, size_t start)
+{
+    const Board *board = t->call->board;
+    unsigned char *area = board_area(board, board->rank, flip(t->call));
+    for (int k = 1; k < board->size; k++) {
+        int peer = (board->rank + k) % board->size;
+        Share share = share_of(t->count, start, t->step, peer, board->size);
+        const unsigned char *from = t->whole + share.first * kind_nbytes(t->kind);
+        widen(area + t->slot * (size_t)peer, from, t->kind, t->wide, share.count);
+    }
+}
+
+/* Reduce this rank's share, in the array itself, and write it for the others. */
+static void reduce_share(TwoShot *t, size_t start, unsigned long long parity)
+{
+    const Board *board = t->call->board;
+    Merge merge = merge_of(t->op, t->wide);
+    size_t item = kind_nbytes(t->kind), wide_item = kind_nbytes(t->wide), at_once = PIECE / wide_item;
+    size_t mine = t->slot * (size_t)board->rank;
+    unsigned char scratch[PIECE], *results = board_area(board, board->rank, parity) + mine;
+    Share share = share_of(t->count, start, t->step, board->rank, board->size);
+    for (size_t done = 0; done < share.count; done += at_once) {
+        size_t now = share.count - done < at_once ? share.count - done : at_once;
+        unsigned char *own = t->whole + (share.first + done) * item, *into = t->wide == t->kind ? own : scratch;
+        if (into != own)
+            widen(into, own, t->kind, t->wide, now);
+        for (int k = 1; k < board->size; k++)
+            merge(into, into, board_area(board, (board->rank + k) % board->size, parity) + mine + done * wide_item, now);
+        if (t->op == AVG)
+            average(into, t->wide, now, board->size);
+        if (into != own)
+            narrow(own, into, t->kind, t->wide, now);
+        memcpy(results + done * item, own, now * item);
+    }
+}
+
+static void read_results(TwoShot *t, size_t start, unsigned long long parity)
+{
+    const Board *board = t->call->board;
+    size_t item = kind_nbytes(t->kind);
+    for (int k = 1; k < board->size; k++) {
+        int peer = (board->rank + k) % board->size;
+        Share share = share_of(t->count, start, t->step, peer, board->size);
+        memcpy(t->whole + share.first * item, board_area(board, peer, parity) + t->slot * (size_t)peer, share.count * item);
+    }
+}
+
+Ending two_shot(Call *call, void *array, size_t count, Op op, Kind kind)
+{
+    Board *board = call->board;
+    TwoShot t = {call, array, count, 0, board_slot_nbytes(board, board->size), op, kind, accumulation_kind(op, kind)};
+    t.step = t.slot / kind_nbytes(t.wide) * (size_t)board->size;
+    let_go(call);
+    write_shares(&t, 0);
+    Ending ending = exchange(call);
+    for (size_t start = 0; ending == DONE && start < count; start += t.step) {
+        unsigned long long parity = call->written;
+        reduce_share(&t, start, parity);
+        if (start + t.step < count)
+            write_shares(&t, start + t.step);
+        if (!meet(call))
+            ending = BROKEN;
+        else
+            read_results(&t, start, parity);
+    }
+    take_back(call);
+    return ending;
+}
+
+/* ------------------------------------------------------------------ from rank to rank */
+
+static size_t within(Part part, size_t start, size_t room)
+{
+    size_t left = part.count > start ? part.count - start : 0;
+    return left < room ? left : room;
+}
+
+static void write_pieces(Call *call, const Route *route, size_t start, size_t room)
+{
+    const Board *board = call->board;
+    unsigned char *area = board_area(board, board->rank, flip(call));
+    for (int i = 0; i < route->sends; i++) {
+        Part part = route->send[i].part;
+        size_t slot = board_slot_nbytes(board, route->slots) * (size_t)route->send[i].slot;
+        size_t now = within(part, start, room);
+        if (now > 0)
+            memcpy(area + slot, part.bytes + start * route->item, now * route->item);
+    }
+}
+
+static const unsigned char *piece_of(const Call *call, const Route *route, int i, unsigned long long parity)
+{
+    size_t slot = board_slot_nbytes(call->board, route->slots) * (size_t)route->take[i].slot;
+    return board_area(call->board, route->take[i].peer, parity) + slot;
+}
+
+/* What is done with the pieces that have come: from element `start` on, so many of each part at the most. */
+typedef void (*Take)(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more);
+
+static Ending pass(Call *call, const Route *route, Take take, void *more)
+{
+    size_t room = board_slot_nbytes(call->board, route->slots) / route->item, large = LARGE / route->item;
+    for (int i = 0; i < route->sends + route->takes; i++)
+        if ((i < route->sends ? route->send[i].part : route->take[i - route->sends].part).count > large)
+            let_go(call);
+    write_pieces(call, route, 0, room);
+    Ending ending = exchange(call);
+    uint64_t longest = ending != DONE || route->longest != 0 ? route->longest : board_longest(call->board);
+    for (uint64_t start = 0; ending == DONE; start += room) {
+        unsigned long long parity = call->written;
+        bool last = longest <= room || start >= longest - room;
+        if (!last)
+            write_pieces(call, route, start + room, room);
+        take(call, route, start, room, parity, more);
+        if (last)
+            break;
+        if (!meet(call))
+            ending = BROKEN;
+    }
+    take_back(call);
+    return ending;
+}
+
+static void copy(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more)
+{
+    (void)more;
+    for (int i = 0; i < route->takes; i++) {
+        Part part = route->take[i].part;
+        size_t now = within(part, start, room);
+        if (now > 0)
+            memcpy(part.bytes + start * route->item, piece_of(call, route, i, parity), now * route->item);
+    }
+}
+
+Ending move(Call *call, const Route *route)
+{
+    return pass(call, route, copy, NULL);
+}
+
+typedef struct {
+    const unsigned char *own;
+    unsigned char *out;
+    Op op;
+    Kind kind;
+} Combination;
+
+static void merge_in(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more)
+{
+    const Combination *c = more;
+    Merge merge = merge_of(c->op, c->kind);
+    size_t item = route->item, at_once = PIECE / item;
+    size_t all = route->takes == 0 ? 0 : within(route->take[0].part, start, room);
+    for (size_t done = 0; done < all; done += at_once) {
+        size_t now = all - done < at_once ? all - done : at_once, at = (start + done) * item;
+        const unsigned char *left = c->own + at;
+        for (int i = 0; i < route->takes; i++, left = c->out + at)
+            merge(c->out + at, left, piece_of(call, route, i, parity) + done * item, now);
+        if (c->op == AVG)
+            average(c->out + at, c->kind, now, call->board->size);
+    }
+}
+
+Ending combine(Call *call, const Route *route, const void *own, void *out, Op op, Kind kind)
+{
+    Combination combination = {own, out, op, kind};
+    return pass(call, route, merge_in, &combination);
+}

@@ -1,0 +1,46 @@
+/* The collectives at the board: the ways of rankwise_gloo_tcp's OneShot, TwoShot, Move and Combine, step by step, so
+   that ranks with and without this module can take part in one. */
+#ifndef RANKWISE_COLLECTIVES_H
+#define RANKWISE_COLLECTIVES_H
+
+#include "board.h"
+#include "kernels.h"
+
+enum { MOST_PARTS = 16 };
+
+/* One call, with what it needs on its way. */
+typedef struct {
+    Board *board;
+    const uint64_t *about;
+    /* Called with the interpreter when others are late: waits for them, and returns the call's deadline. */
+    PyObject *await, *deadline;
+    bool holds;       /* whether this thread holds the interpreter */
+    PyThreadState *let_go;
+    int64_t looked_ns; /* when signals and failures were looked for last */
+    unsigned long long written; /* the parity of what was written last */
+} Call;
+
+typedef enum { DONE, UNLIKE, BROKEN } Ending; /* UNLIKE: the calls differ. BROKEN: an exception is set. */
+
+typedef struct {
+    unsigned char *bytes;
+    size_t count;
+} Part;
+
+/* Data from and to other ranks, by slots of the board. */
+typedef struct {
+    size_t item;
+    int slots, sends, takes;
+    struct { int slot; Part part; } send[MOST_PARTS];
+    struct { int peer, slot; Part part; } take[MOST_PARTS];
+    uint64_t longest; /* the most elements that any rank sends to another; 0: the records tell */
+} Route;
+
+Ending meet_only(Call *call);
+Ending one_shot(Call *call, void *array, size_t count, Op op, Kind kind);
+Ending two_shot(Call *call, void *array, size_t count, Op op, Kind kind);
+Ending move(Call *call, const Route *route);
+/* Reduce `own` and what is taken, rank by rank, into `out`. */
+Ending combine(Call *call, const Route *route, const void *own, void *out, Op op, Kind kind);
+
+#endif

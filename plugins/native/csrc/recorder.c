@@ -1,0 +1,176 @@
+/* The flight recorder: what it notes, a few dozen nanoseconds a call. How it is read is in recorder_type.c. */
+#include "recorder.h"
+
+static Entry *slot_of(Recorder *recorder, uint64_t serial)
+{
+    return &recorder->ring[serial % recorder->capacity];
+}
+
+static void release(Entry *entry)
+{
+    Entry old = *entry;
+    *entry = (Entry){0};
+    Py_XDECREF(old.op);
+    Py_XDECREF(old.dtype);
+    Py_XDECREF(old.code);
+    Py_XDECREF(old.error);
+    Py_XDECREF(old.trail);
+}
+
+void entry_clear(Entry *entry)
+{
+    release(entry);
+}
+
+void entry_copy(Entry *target, const Entry *source)
+{
+    Entry copy = *source;
+    Py_XINCREF(copy.op);
+    Py_XINCREF(copy.dtype);
+    Py_XINCREF(copy.code);
+    Py_XINCREF(copy.error);
+    copy.trail = NULL; /* it is the trail's own */
+    release(target);
+    *target = copy;
+}
+
+/* The entry of a mark: in the ring, or kept since others have pushed it out. */
+Entry *trail_mark(Trail *trail, int which)
+{
+    uint64_t serial = trail->marks[which];
+    if (serial == 0 || trail->recorder == NULL)
+        return NULL;
+    Entry *entry = slot_of(trail->recorder, serial);
+    return entry->serial == serial ? entry : trail->kept[which].serial == serial ? &trail->kept[which] : NULL;
+}
+
+Entry *recorder_entry(Recorder *recorder, uint64_t serial)
+{
+    Entry *entry = slot_of(recorder, serial);
+    return entry->serial == serial && entry->trail != NULL ? entry : NULL;
+}
+
+static void push_out(Entry *entry)
+{
+    Trail *trail = entry->trail;
+    if (trail == NULL)
+        return;
+    for (int which = 0; which < MARKS; which++)
+        if (trail->marks[which] == entry->serial)
+            entry_copy(&trail->kept[which], entry);
+    release(entry);
+}
+
+static bool inside(const Recorder *recorder, PyCodeObject *code)
+{
+    Py_ssize_t length;
+    const char *file = PyUnicode_AsUTF8AndSize(code->co_filename, &length);
+    if (file == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    return length >= recorder->here_length && memcmp(file, recorder->here, (size_t)recorder->here_length) == 0;
+}
+
+static int instruction_of(PyFrameObject *frame)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    return PyFrame_GetLasti(frame);
+#else
+    return frame->f_lasti * (int)sizeof(_Py_CODEUNIT);
+#endif
+}
+
+/* Find the program's call: the nearest frame outside of the package, `skipped` frames up or more, or the outermost. */
+static void find_site(const Recorder *recorder, Entry *entry, int skipped)
+{
+    PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
+    while (frame != NULL) {
+        PyFrameObject *back = NULL;
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        bool passed = skipped-- > 0 || inside(recorder, code);
+        if (passed)
+            back = PyFrame_GetBack(frame);
+        if (back == NULL) {
+            entry->code = (PyObject *)code;
+            entry->lasti = instruction_of(frame);
+            Py_DECREF(frame);
+            return;
+        }
+        Py_DECREF(code);
+        Py_DECREF(frame);
+        frame = back;
+    }
+}
+
+static Entry *begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped, bool message)
+{
+    Recorder *recorder = trail->recorder;
+    uint64_t serial = ++recorder->serial;
+    Entry *entry = slot_of(recorder, serial);
+    push_out(entry);
+    Entry made = {.serial = serial, .nbytes = nbytes, .message = message, .thread = PyThread_get_thread_ident()};
+    made.number = message ? trail->messages++ : trail->collectives++;
+    made.trail = trail;
+    made.op = op;
+    made.dtype = dtype;
+    Py_INCREF(trail);
+    Py_INCREF(op);
+    Py_XINCREF(dtype);
+    find_site(recorder, &made, skipped);
+    made.began_ns = monotonic_ns();
+    *entry = made;
+    trail->marks[message ? MESSAGE_BEGUN : BEGUN] = serial;
+    return entry;
+}
+
+void trail_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped)
+{
+    begin(trail, op, dtype, nbytes, skipped, false);
+}
+
+uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, long peer, long tag, int skipped)
+{
+    Entry *entry = begin(trail, op, dtype, nbytes, skipped, true);
+    entry->peer = peer;
+    entry->tag = tag;
+    return entry->serial;
+}
+
+/* The entry of the collective that this thread has begun last on this group; NULL if others have pushed it out. */
+Entry *trail_mine(Trail *trail)
+{
+    unsigned long me = PyThread_get_thread_ident();
+    Entry *entry = trail_mark(trail, BEGUN);
+    if (entry != NULL && entry->thread == me)
+        return entry;
+    Recorder *recorder = trail->recorder;
+    for (uint64_t back = 0; back < recorder->capacity && back < recorder->serial; back++) {
+        entry = recorder_entry(recorder, recorder->serial - back);
+        if (entry != NULL && entry->trail == trail && entry->thread == me && !entry->message)
+            return entry;
+    }
+    return NULL;
+}
+
+void trail_end(Trail *trail)
+{
+    Entry *entry = trail_mine(trail);
+    if (entry == NULL)
+        return;
+    entry->ended_ns = monotonic_ns();
+    trail->marks[ENDED] = entry->serial;
+    if (recorder_entry(trail->recorder, entry->serial) == NULL)
+        entry_copy(&trail->kept[ENDED], entry);
+}
+
+void trail_end_message(Trail *trail, uint64_t serial, long source)
+{
+    Entry *entry = recorder_entry(trail->recorder, serial);
+    if (entry == NULL)
+        return;
+    entry->ended_ns = monotonic_ns();
+    if (source >= 0)
+        entry->peer = source;
+    trail->marks[MESSAGE_ENDED] = serial;
+}

@@ -1,0 +1,61 @@
+/* The flight recorder: a ring of structs. See rankwise.basics.recording, which says what it must do. */
+#ifndef RANKWISE_RECORDER_H
+#define RANKWISE_RECORDER_H
+
+#include "native.h"
+
+typedef struct Recorder Recorder;
+typedef struct Trail Trail;
+
+typedef struct {
+    Trail *trail;      /* owned; NULL where nothing was noted */
+    PyObject *op;      /* owned, a str */
+    PyObject *dtype;   /* owned, or NULL */
+    PyObject *code;    /* owned, or NULL */
+    PyObject *error;   /* owned, a str, or NULL */
+    uint64_t serial;   /* counts all entries of the recorder, from 1 */
+    uint64_t number;
+    int64_t nbytes, began_ns, ended_ns;
+    unsigned long thread;
+    long peer, tag;    /* of a message; the peer is -1 for anyone */
+    int lasti;
+    bool message;
+} Entry;
+
+enum { BEGUN, ENDED, MESSAGE_BEGUN, MESSAGE_ENDED, MARKS };
+
+struct Trail {
+    PyObject_HEAD
+    Recorder *recorder;
+    PyObject *name, *description, *ranks, *failure;
+    int64_t failed_ns;
+    uint64_t collectives, messages;
+    uint64_t marks[MARKS]; /* serials; 0 for none */
+    Entry kept[MARKS];     /* those that others have pushed out of the ring */
+    Trail *next, *previous;
+    PyObject *weakrefs;
+};
+
+struct Recorder {
+    PyObject_HEAD
+    PyObject *make_entry, *on_failure;
+    char *here; /* the folder of the package, whose frames are not the program's */
+    Py_ssize_t here_length;
+    uint64_t capacity, serial;
+    Entry *ring;
+    Trail *first;
+    PyObject *weakrefs;
+};
+
+extern PyTypeObject TrailType;
+
+/* Note that a collective begins, `skipped` frames below the program's call. */
+void trail_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped);
+/* Note that a message begins, and return its serial. */
+uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, long peer, long tag, int skipped);
+/* Note that the collective which this thread has begun last has ended well. */
+void trail_end(Trail *trail);
+/* Note that a message of this thread has ended well; the source is -1 where it is known already. */
+void trail_end_message(Trail *trail, uint64_t serial, long source);
+
+#endif

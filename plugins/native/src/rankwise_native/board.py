@@ -1,0 +1,51 @@
+"""The board of rankwise_gloo_tcp, compiled: it meets by the processor's own fences, without the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rankwise.backends import Deadline
+from rankwise_gloo_tcp.board.board import Board
+from rankwise_native._native import Turns
+
+__all__ = ["NativeBoard"]
+
+
+class NativeBoard(Turns, Board):
+    """One rank's view of its group's board. Turn and parity are kept by `Turns`, for whoever uses the board next."""
+
+    def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
+        Board.__init__(self, descriptor, rank, size, may_spin, look)
+        most_nbytes = min(self.most_nbytes, self.area_nbytes)
+        self.attach(self._bytes, rank, size, *self.layout, self.area_nbytes, most_nbytes, may_spin)
+
+    def exchange(self, sequence: int, about: tuple[int, int, int, int, int], deadline: Deadline) -> bool:
+        """Tell which call this rank makes, and return whether all make the same."""
+        self._told = [None, None]  # compiled calls have written there too
+        return super().exchange(sequence, about, deadline)
+
+    def await_all(self, deadline: Deadline) -> None:
+        """Return once all have come to this turn.
+
+        Raises:
+            TimeoutError: Some have not.
+        """
+        self._sleep(self._turn, deadline)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.detach()
+        super().close()
+
+    def _arrive(self, turn: int, deadline: Deadline) -> None:
+        if not self.arrive():
+            self._sleep(turn, deadline)
+
+    def _sleep(self, turn: int, deadline: Deadline) -> None:
+        while not self.doze(deadline.remaining()):
+            self._look()
+            if deadline.expired():
+                raise TimeoutError
+
+    def _wake(self) -> None:
+        self.wake()

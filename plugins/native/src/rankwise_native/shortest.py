@@ -1,0 +1,78 @@
+"""The plainest calls of a group whose ranks share a board, compiled; and what they leave to Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rankwise.backends import Communicator, Deadline, ReduceOp, mismatch
+from rankwise.backends.shortcuts import Caller, Shortcuts
+from rankwise.basics.reduce_op import REDUCE_OPS
+from rankwise.collective.issue_order import IssueOrder
+from rankwise_gloo_tcp.board import agreement
+from rankwise_gloo_tcp.board.call import Barrier, Call
+from rankwise_gloo_tcp.board.moving import Combine, Move
+from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
+from rankwise_gloo_tcp.board.shortest import Meeting
+from rankwise_native._native import Calls, Trail
+from rankwise_native.board import NativeBoard
+
+__all__ = ["shortest"]
+
+#: How C calls them; what is not here is left to Python.
+_WAYS = {Barrier: 1, OneShot: 2, TwoShot: 3, Move: 4, Combine: 5}
+#: In the order of the C side; `PREMUL_SUM` has a factor, and is none of them.
+_OPS = tuple(getattr(ReduceOp, name) for name in REDUCE_OPS if name != "PREMUL_SUM")
+
+
+def shortest(
+    comm: Communicator, meeting: Meeting, order: IssueOrder, sequence: Iterator[int], group: Caller
+) -> Shortcuts:
+    """Return what does the plainest calls; the arguments are those of `rankwise_gloo_tcp.board.shortest`."""
+    board, prepared, trail = meeting.board, meeting.prepared, group.trail
+    if not isinstance(board, NativeBoard) or not isinstance(trail, Trail):
+        return Shortcuts()
+
+    def wait(deadline: Deadline | None) -> Deadline:
+        """Wait for those who are late, and return the call's deadline."""
+        deadline = deadline or Deadline(group.timeout_s)
+        try:
+            board.await_all(deadline)
+        except TimeoutError as error:
+            raise agreement.late(board, comm.context.global_ranks, deadline) from error
+        return deadline
+
+    def broken(call: Call, number: int, error: BaseException | None) -> None:
+        """Raise what all ranks raise after a call that has failed, or was not the same on all of them."""
+        error = error or mismatch(comm, call.fingerprint, number, Deadline(group.timeout_s))
+        comm.broken_off(call.fingerprint.op, number, error)
+        raise error
+
+    def learn(name: str, array: Any, option: int, numbers: tuple[int, ...]) -> tuple[Any, ...] | None:
+        """Return the plan of a call if the general way has prepared it, and so has checked it."""
+        call = prepared.barrier.call if name == "barrier" else prepared.calls.get(_key(name, array, option, numbers))
+        if call is None:
+            return None
+        return (call, _WAYS.get(type(call), 0), *call.about(comm.rank))
+
+    ways = order, order.held, order._waiting, sequence
+    calls = Calls(board, trail, comm, *ways, group.collected, _OPS, wait, broken, learn)
+    names = "all_reduce broadcast all_gather all_gather_single reduce_scatter reduce_scatter_single all_to_all"
+    found = {name: getattr(calls, name) for name in (*names.split(), "all_to_all_single", "barrier")}
+    return Shortcuts(**found)
+
+
+def _key(name: str, array: np.ndarray[Any, Any], option: int, numbers: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return the key under which `Prepared` keeps a call."""
+    if name == "all_reduce":
+        return name, _OPS[option].name, array.dtype, numbers
+    if name == "broadcast":
+        return name, option, array.dtype, numbers
+    if name == "reduce_scatter":
+        return name, _OPS[option].name, array.dtype, numbers
+    if name == "all_to_all":
+        size = len(numbers) // 2
+        return name, array.dtype, numbers[:size], numbers[size:]
+    return name, array.dtype, numbers

@@ -1,0 +1,181 @@
+"""What other processes write into the shared memory can spoil results, never this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
+pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
+
+from rankwise import ReduceOp
+from rankwise.basics import native
+from rankwise.basics.recording import Trail, make_recorder
+from rankwise.collective.issue_order import IssueOrder
+from rankwise.errors import CollectiveMismatchError
+from rankwise_gloo_tcp.board import board as boards
+from rankwise_gloo_tcp.board.prepared import Prepared
+from rankwise_native._native import Calls, Turns
+from rankwise_native.board import NativeBoard
+from rankwise_native.shortest import _OPS, _WAYS, _key
+
+pytestmark = pytest.mark.skipif(native.module() is None, reason=f"turned off by {native.VARIABLE}")
+
+ROUNDS = 4000 if os.environ.get("RANKWISE_STRESS") == "1" else 400
+RANK, SIZE = 1, 3
+
+
+class Late(Exception):
+    """Others have not come, or so it seems."""
+
+
+@pytest.fixture
+def board() -> Iterator[NativeBoard]:
+    """The board of three ranks, of which only this one is there."""
+    descriptor = boards.create(SIZE, True)
+    made = NativeBoard(descriptor, RANK, SIZE, True, lambda: None)
+    os.close(descriptor)
+    yield made
+    made.close()
+
+
+def calls_at(board: NativeBoard, trail: Trail, rng: np.random.Generator) -> Calls:
+    """Return the compiled calls, with a Python side that gives up or believes at random."""
+    prepared = Prepared(board)
+
+    def wait(deadline: Any) -> Any:
+        if rng.random() < 0.5:
+            raise Late
+        return "a deadline"
+
+    def broken(call: Any, number: int, error: BaseException | None) -> None:
+        raise error or CollectiveMismatchError("they differ", (0,))
+
+    def learn(name: str, array: Any, option: int, numbers: tuple[int, ...]) -> Any:
+        call = prepared.barrier.call if name == "barrier" else prepared.calls.get(_key(name, array, option, numbers))
+        return None if call is None else (call, _WAYS[type(call)], *call.about(RANK))
+
+    order, comm = IssueOrder("hostile"), SimpleNamespace(failure=None)
+    made = Calls(board, trail, comm, order, order._lock.locked, order._waiting, count(), {}, _OPS, wait, broken, learn)
+    made_for[id(made)] = prepared
+    return made
+
+
+#: What the general way would have prepared.
+made_for: dict[int, Prepared] = {}
+
+
+def arguments(prepared: Prepared, name: str, elements: int) -> tuple[Any, ...]:
+    """Prepare a call, and return arguments of it."""
+    array = np.ones(elements, np.float32)
+    parts = [np.ones(elements, np.float32) for _ in range(SIZE)]
+    outs = [np.ones(elements, np.float32) for _ in range(SIZE)]
+    if name == "all_reduce":
+        prepared.all_reduce(array, ReduceOp.SUM)
+        return array, ReduceOp.SUM
+    if name == "broadcast":
+        prepared.broadcast(array, 0)
+        return array, 0
+    if name == "all_gather":
+        prepared.all_gather(parts, array)
+        return parts, array
+    if name == "reduce_scatter":
+        prepared.reduce_scatter(array, parts, ReduceOp.SUM)
+        return array, parts, ReduceOp.SUM
+    if name == "all_to_all":
+        prepared.all_to_all(outs, parts)
+        return outs, parts
+    return ()
+
+
+def scribble(board: NativeBoard, rng: np.random.Generator, number: int, about: tuple[int, ...]) -> None:
+    """Write nonsense over all that others may write, and often let it look as if they had come, and made this call."""
+    words, memory = board._words, np.frombuffer(board._bytes, np.uint8)
+    where = rng.integers(0, len(memory), 64)
+    memory[where] = rng.integers(0, 256, 64)
+    for index in board._others:
+        words[index] = [0, board._turn + 1, 1 << 63, (1 << 64) - 1][rng.integers(4)]
+    for at in board._table[(board._turn + 1) & 1]:
+        for field in range(6):
+            words[at + field] = [0, 1, 1 << 20, 1 << 63, (1 << 64) - 1][rng.integers(5)]
+        if rng.random() < 0.8:
+            sent, received = (about[3], about[2]) if at == board._places[(board._turn + 1) & 1][0] else (0, 0)
+            for field, word in enumerate((number, about[0], 7, sent, received, int(rng.integers(1 << 21)))):
+                words[at + field] = word
+
+
+NAMES = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+
+
+@pytest.mark.parametrize("elements", [1, 3000, 700_000])
+@pytest.mark.parametrize("name", NAMES)
+def test_nonsense_in_shared_memory_harms_nobody(board: NativeBoard, name: str, elements: int) -> None:
+    rng = np.random.default_rng(elements + NAMES.index(name))
+    calls = calls_at(board, make_recorder().trail("default", "default", (0, 1, 2)), rng)
+    prepared = made_for.pop(id(calls))
+    given = arguments(prepared, name, elements)
+    about = [prepared.barrier.call, *prepared.calls.values()][-1].about(RANK)
+    ends: dict[str, int] = {}
+    made = 0
+    for _ in range(ROUNDS if elements < 100_000 else 20):
+        scribble(board, rng, made, about)
+        try:
+            # Nobody has said that there would be an end to it, where the records tell how much is to come.
+            end = "longest" if name == "all_to_all" and _long(board) else str(getattr(calls, name)(*given))
+        except (Late, CollectiveMismatchError) as error:
+            end = type(error).__name__
+        made += end != "longest"
+        ends[end] = ends.get(end, 0) + 1
+    assert "False" not in ends
+    assert {"True", "Late"} <= set(ends) or elements > 100_000, ends
+
+
+def _long(board: NativeBoard) -> bool:
+    """Tell whether a record promises more than a test can wait for."""
+    return any(board._words[at + 5] > 1 << 22 for at in board._table[(board._turn + 1) & 1])
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        (3, 3, 4096, 128, 8192, 12288, 4096, 4096),  # a rank beyond the size
+        (0, 0, 4096, 128, 8192, 12288, 4096, 4096),
+        (0, 5000, 4096, 128, 8192, 12288, 4096, 4096),
+        (0, 2, -8, 128, 8192, 12288, 4096, 4096),
+        (0, 2, 4096, 128, 8192, 12288, 1 << 62, 4096),
+        (0, 2, 4096, 128, 8192, (1 << 62) + 8, 4096, 4096),
+        (0, 2, 4096, 128, 4096, 12288, 4096, 4096),  # the records over the control blocks
+        (0, 2, 4096, 128, 8192, 12288, 4096, 8192),  # slots larger than areas
+        (0, 2, 4097, 128, 8192, 12288, 4096, 4096),  # words that lie across others
+    ],
+)
+def test_a_layout_that_the_memory_does_not_hold_is_refused(layout: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="does not hold"):
+        Turns().attach(memoryview(bytearray(1 << 16)), *layout, True)
+
+
+def test_a_closed_board_is_not_touched() -> None:
+    turns = Turns()
+    turns.attach(memoryview(bytearray(1 << 16)), 0, 2, 4096, 128, 8192, 12288, 4096, 4096, True)
+    turns.detach()
+    for use in (turns.arrive, turns.wake, lambda: turns.doze(0.001)):
+        with pytest.raises(ValueError, match="closed"):
+            use()
+
+
+@pytest.mark.parametrize("nonsense", [None, 1, "x", [], (), np.float32(1), object(), np.ones((4, 4))[:, 1]])
+def test_odd_arguments_are_left_to_the_general_way(board: NativeBoard, nonsense: Any) -> None:
+    calls = calls_at(board, make_recorder().trail("default", "default", (0, 1, 2)), np.random.default_rng(0))
+    array = np.ones(3)
+    for name, n in (("all_reduce", 2), ("broadcast", 2), ("all_gather", 2), ("reduce_scatter", 3), ("all_to_all", 2)):
+        call = getattr(calls, name)
+        assert call(*[nonsense] * n) is False
+        assert call(*[nonsense] * (n - 1), array) is False
+        assert call(array, *[nonsense] * (n - 1)) is False
+        assert call() is False
