@@ -171,13 +171,15 @@ class Mail:
         payload: memoryview | None = None,
         request: Parcel | None = None,
         prefix: bytes = b"",
-    ) -> None:
+    ) -> bool:
         """Send a frame; a request whose peer is gone ends."""
         peer = self._peers[to]
         if peer.gone is None and peer.dead is None:
             self._peers.dispatch(to, header, payload, request, prefix)
-        elif request is not None:
+            return True
+        if request is not None:
             self.bereave(request, to)
+        return False
 
     def reply(self, to: int, header: Header) -> bool:
         """Send a frame about something that has come from a peer; false if the peer is gone."""

@@ -37,6 +37,8 @@ class Inbox:
         self.adopting = 0
         #: Whether nobody will receive here any more.
         self.closing = False
+        #: Whether the group has been given up: what comes now goes nowhere.
+        self._given_up = False
 
     # ------------------------------------------------------------------ what the program asks
 
@@ -65,6 +67,8 @@ class Inbox:
 
     def message(self, source: int, header: Header) -> Incoming:
         """Take a message that comes with its payload."""
+        if self._given_up:
+            return Incoming(None, nothing)
         receive = self.matching.arrive(source, header.tag)
         if receive is not None:
             return self._take_in(source, header, receive)
@@ -75,6 +79,8 @@ class Inbox:
 
     def offer(self, source: int, header: Header) -> None:
         """Take an announcement."""
+        if self._given_up:
+            return
         arrival: Arrival[Parcel] = Arrival(source, header)
         receive = self.matching.arrive(source, header.tag)
         if receive is None:
@@ -83,7 +89,13 @@ class Inbox:
             self._accept_offer(arrival, receive)
 
     def payload(self, source: int, header: Header) -> Incoming:
-        """Take the bytes of an offered message."""
+        """Take the bytes of an offered message.
+
+        Raises:
+            ProtocolError: It was not asked for.
+        """
+        if self._given_up:
+            return Incoming(None, nothing)
         waiting = self._awaited.pop((source, header.ident), None)
         if isinstance(waiting, Arrival):
             if header.length == waiting.header.length:
@@ -146,13 +158,14 @@ class Inbox:
         ]
 
     def clear(self) -> list[Parcel]:
-        """Forget all receives, and the sends to oneself that have met none; return those that have not ended."""
+        """Give the group up: forget all receives and messages, and return the requests that have not ended."""
         receives, arrivals = self.matching.clear()
         requests = [*receives, *(arrival.local for arrival in arrivals if arrival.local is not None)]
         requests += [waiting for waiting in self._awaited.values() if not isinstance(waiting, Arrival)]
         requests += [arrival.claimed for arrival in self._claims.values() if arrival.claimed is not None]
         self._awaited.clear()
         self._claims.clear()
+        self.adopting, self._given_up = 0, True
         return requests
 
     # ------------------------------------------------------------------ meetings

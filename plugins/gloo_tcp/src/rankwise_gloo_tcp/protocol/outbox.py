@@ -32,6 +32,8 @@ class Outbox:
         self._idents = count(1)
         #: The sends whose end the receiver has to tell.
         self._offered: dict[tuple[int, int], Parcel] = {}
+        #: Whether the group has been given up: peers that do not know it yet may still ask for messages.
+        self._given_up = False
 
     def send(self, request: Parcel, to: int, prefix: bytes = b"") -> None:
         """Begin to send a message, with something in front of it where it belongs to a collective."""
@@ -63,6 +65,8 @@ class Outbox:
         Raises:
             ProtocolError: It was not offered.
         """
+        if self._given_up:
+            return
         request = self._offered.get((source, header.ident))
         if request is None or len(request.buffer) != header.length:
             raise ProtocolError("a message was asked for that was not offered")
@@ -105,9 +109,10 @@ class Outbox:
             self._offered.pop(key).end(gone)
 
     def clear(self) -> list[Parcel]:
-        """Forget everything, and return the sends that have not ended."""
+        """Give the group up: forget everything, and return the sends that have not ended."""
         requests = self.outstanding()
         self._offered.clear()
+        self._given_up = True
         return requests
 
     # ------------------------------------------------------------------ offers
@@ -123,7 +128,10 @@ class Outbox:
         address = self._carrier.address(to, request)
         self._offered[to, ident] = request
         flags = READABLE if address else 0
-        self._carrier.emit(to, Header(Kind.OFFER, flags, request.tag, nbytes, ident, request.dtype, address))
+        offer = Header(Kind.OFFER, flags, request.tag, nbytes, ident, request.dtype, address)
+        if not self._carrier.emit(to, offer):  # the peer's farewell was among what has come
+            del self._offered[to, ident]
+            self._carrier.bereave(request, to)
 
     def _introduce(self, to: int, mark: int) -> None:
         name = self._dtypes.introduction(to, mark)

@@ -55,10 +55,10 @@ class Carrier(Protocol):
         payload: memoryview | None = None,
         request: Parcel | None = None,
         prefix: bytes = b"",
-    ) -> None:
+    ) -> bool:
         """Send a frame, behind those before it; end the request when its last byte has left.
 
-        The prefix goes before the payload, as part of it.
+        The prefix goes before the payload, as part of it. Where the peer is gone, end the request, and return false.
         """
 
     def reply(self, to: int, header: Header) -> bool:

@@ -1,0 +1,251 @@
+"""Every rank goes the same way, and has room for exactly what the others send, on both sides of every threshold.
+
+No process runs here. For each rank the way is chosen from its own arguments, and what it would send and receive is
+written down; then the notes of all ranks are compared.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
+
+from rankwise.backends import COMPLETED, Deadline, Fingerprint, ReduceOp, accumulation_dtype, as_bytes
+from rankwise.collective.algorithms.table import CHOICES, MIXED, NETWORK, Choice
+from rankwise_gloo_tcp.collectives import several_hosts
+from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
+from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES
+from rankwise_gloo_tcp.collectives.plans import Plan
+from rankwise_gloo_tcp.collectives.selection import Selection
+
+SIZES = (2, 3, 4, 5, 8, 9, 16, 17)
+#: How hosts can divide ranks: evenly or not, in any order, the first rank alone.
+HOSTS = ([[0, 1], [2, 3]], [[0, 3], [1, 2]], [[0, 1], [2]], [[0], [1, 2, 3, 4]], [[0, 4, 8], [1, 5, 6], [2, 3, 7]])
+F16, BF16, F8 = np.dtype("f2"), np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
+REDUCTIONS = [
+    *((np.dtype("f4"), name) for name in ("SUM", "AVG", "PREMUL_SUM")),
+    *((dtype, name) for dtype in (F16, BF16, F8) for name in ("SUM", "AVG", "PREMUL_SUM")),
+    (np.dtype("f8"), "PREMUL_SUM"),
+    (np.dtype("i8"), "MAX"),
+    (np.dtype(">i4"), "SUM"),
+]
+PLAIN = [np.dtype("u1"), np.dtype(">f8"), np.dtype([("a", "u1"), ("b", "<i4")]), np.dtype("M8[s]")]
+ROOTED, REDUCING = {"broadcast", "reduce", "gather", "scatter"}, {"all_reduce", "reduce", "reduce_scatter"}
+DEADLINE = Deadline(10.0)
+
+
+@dataclass
+class Notes:
+    """What one rank would do: its way, its messages by peer and tag, and its calls on its own host."""
+
+    way: list[str] = field(default_factory=list)
+    sent: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    room: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    local: list[tuple[Any, ...]] = field(default_factory=list)
+    body: Any = None
+
+
+class Ended(SimpleNamespace):
+    done, error, nbytes = True, None, 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return True
+
+
+class Quiet:
+    """An engine whose messages are only written down."""
+
+    def __init__(self, rank: int, size: int, notes: Notes) -> None:
+        self.rank, self.size, self.names, self.notes = rank, size, tuple(range(size)), notes
+
+    def send_bytes(self, data: memoryview, to: int, tag: int, *_: object) -> Ended:
+        self.notes.sent[to, tag].append(len(data))
+        return Ended()
+
+    def receive_bytes(self, room: memoryview, source: int, tag: int, *_: object) -> Ended:
+        self.notes.room[source, tag].append(len(room))
+        return Ended()
+
+    def send(self, array: Any, to: int, tag: int) -> Ended:
+        return self.send_bytes(as_bytes(array), to, tag)
+
+    def receive(self, array: Any, source: int, tag: int) -> Ended:
+        return self.receive_bytes(as_bytes(array), source, tag)
+
+
+class Comm:
+    """A communicator that runs nothing, and writes down what it was to run."""
+
+    def __init__(self, rank: int, size: int, notes: Notes) -> None:
+        self.rank, self.size, self.notes = rank, size, notes
+        self.selection, self.engine = Selection({}), Quiet(rank, size, notes)
+        self.context = SimpleNamespace(global_ranks=tuple(range(size)))
+        self._order = SimpleNamespace(serves_here=None)
+        self.fail = None
+        self.isend, self.irecv = self.engine.send, self.engine.receive
+
+    def _collective(self, call: Fingerprint, body: Any, timeout_s: float, async_op: bool) -> Any:
+        self.notes.body = body
+        self.notes.way += [call.op, type(body).__name__, getattr(getattr(body, "func", None), "__name__", "")]
+        self.notes.way += [getattr(a, "__name__", "") for a in getattr(body, "args", ())]
+        return COMPLETED
+
+
+class OnHost:
+    """The group of one host, whose calls are only written down: all that must be the same on its ranks."""
+
+    def __init__(self, place: int, size: int, notes: Notes) -> None:
+        self.size, self._place, self._notes, self.on_failure = size, place, notes, None
+        self.engine = SimpleNamespace(seat=SimpleNamespace(in_background=None))
+
+    def broadcast(self, array: Any, root: int, *_: object) -> None:
+        self._notes.local.append(("broadcast", array.nbytes, root))
+
+    def reduce(self, array: Any, op: ReduceOp, root: int, *_: object) -> None:
+        self._notes.local.append(("reduce", array.nbytes, root))
+
+    def all_gather(self, parts: list[Any], array: Any, *_: object) -> None:
+        assert array.nbytes == parts[self._place].nbytes
+        self._notes.local.append(("all_gather", [part.nbytes for part in parts]))
+
+    def reduce_scatter(self, array: Any, parts: list[Any], *_: object) -> None:
+        assert array.nbytes == parts[self._place].nbytes
+        self._notes.local.append(("reduce_scatter", [part.nbytes for part in parts]))
+
+
+@pytest.fixture(autouse=True)
+def no_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make accumulators that take no memory, and leave them alone."""
+
+    def accumulator(op: ReduceOp, array: Any) -> Any:
+        return np.empty(array.size, accumulation_dtype(op.name, array.dtype))
+
+    monkeypatch.setattr(ReduceOp, "accumulator", accumulator)
+    for name in ("combine", "finish", "average"):
+        monkeypatch.setattr(ReduceOp, name, lambda *_: None)
+
+
+Table = Mapping[str, Sequence[Choice]]
+
+
+def edges(op: str, table: Table) -> list[int]:
+    """Return the sizes at which something changes for an operation."""
+    lines = [*CHOICES[op], *table[op]]
+    found = {line.max_nbytes for line in lines if line.max_nbytes is not None}
+    return sorted(found | {0, INLINE_NBYTES if table is NETWORK else several_hosts._ALONG_NBYTES})
+
+
+def counts(op: str, dtype: np.dtype[Any], reduction: str, table: Table) -> Iterator[int]:
+    """Return numbers of elements whose bytes, or the bytes of what is summed, are on either side of each edge."""
+    sizes = {dtype.itemsize}
+    if op in REDUCING:
+        sizes.add(accumulation_dtype(reduction, dtype).itemsize)
+    found = {edge // itemsize + more for edge in edges(op, table) for itemsize in sizes for more in (0, 1)}
+    thorough = (dtype, reduction) in [(F16, "PREMUL_SUM"), (np.dtype("f4"), "SUM"), (np.dtype("u1"), "SUM")]
+    return (count for count in sorted(found) if count * max(sizes) < 600_000 or thorough)
+
+
+def call(ways: Any, op: str, count: int, dtype: np.dtype[Any], reduction: str, root: int) -> None:
+    """Make one rank's call on arrays of `count` elements, or of parts of that many, which are not alike in size."""
+    rank, size = ways.rank, ways.size
+    parts = [np.zeros(count * (i + 1) // size - count * i // size, dtype) for i in range(size)]
+    array, own = np.zeros(count if op in ("broadcast", "all_reduce", "reduce") else 0, dtype), parts[rank]
+    how = ReduceOp.PREMUL_SUM(0.5 + rank) if reduction == "PREMUL_SUM" else getattr(ReduceOp, reduction)
+    at_root = parts if rank == root else None
+    rest: dict[str, tuple[Any, ...]] = {
+        "broadcast": (array, root),
+        "all_reduce": (array, how),
+        "reduce": (array, how, root),
+        "all_gather": (parts, own.copy()),
+        "gather": (at_root, own.copy(), root),
+        "scatter": (own.copy(), at_root, root),
+        "reduce_scatter": (own.copy(), parts, how),
+        "all_to_all": ([part[: min(part.size, own.size)].copy() for part in parts], _to_all(parts, own)),
+    }
+    getattr(ways, op)(*rest[op], 10.0)
+
+
+def _to_all(parts: list[Any], own: Any) -> list[Any]:
+    return [part[: min(part.size, own.size)] for part in parts]
+
+
+def run(all_notes: list[Notes], all_ways: list[Any], count: int) -> None:
+    """Run what the ranks were about to run; what goes with the opening is handed over here."""
+    size = len(all_notes)
+    if isinstance(all_notes[0].body, Plan):
+        offers = [notes.body.offer(ways) for notes, ways in zip(all_notes, all_ways, strict=True)]
+        assert max(len(view) for offer in offers for view in offer) <= INLINE_NBYTES
+        for rank, (notes, ways) in enumerate(zip(all_notes, all_ways, strict=True)):
+            contents = [memoryview(bytes(len(offers[peer][rank]))) for peer in range(size)]
+            notes.body.take(ways, contents, DEADLINE)
+        return
+    shares = [count * (i + 1) // size - count * i // size for i in range(size)]
+    for notes in all_notes:
+        if isinstance(notes.body, several_hosts._Small):
+            assert notes.body.mine.nbytes == all_notes[0].body.mine.nbytes <= several_hosts._ALONG_NBYTES
+        else:
+            notes.body(DEADLINE, shares)
+
+
+def compare(all_notes: list[Notes]) -> None:
+    """Check that all have gone the same way, and that each message meets room for it."""
+    assert all(notes.way == all_notes[0].way for notes in all_notes)
+    streamed = any("reduce" in name or name == "exchange" for name in all_notes[0].way[2:])
+    coming = {(peer, rank, tag): room for rank, n in enumerate(all_notes) for (peer, tag), room in n.room.items()}
+    going = {(rank, peer, tag): sent for rank, n in enumerate(all_notes) for (peer, tag), sent in n.sent.items()}
+    assert coming.keys() == going.keys()
+    for pair, sent in going.items():
+        room = coming[pair]
+        assert len(sent) == len(room)
+        # A stream's last segment comes into memory for any of them.
+        assert all(have == need or (streamed and have > need) for have, need in zip(room, sent, strict=True))
+
+
+CASES = [(op, dtype, name) for op in sorted(REDUCING) for dtype, name in REDUCTIONS] + [
+    (op, dtype, "SUM") for op in ("broadcast", "all_gather", "gather", "scatter", "all_to_all") for dtype in PLAIN
+]
+
+
+@pytest.mark.parametrize(("op", "dtype", "reduction"), CASES)
+def test_ranks_of_one_host_each_choose_alike(op: str, dtype: np.dtype[Any], reduction: str) -> None:
+    for size in SIZES:
+        for count in counts(op, dtype, reduction, NETWORK):
+            for root in {0, size - 1} if op in ROOTED else {0}:
+                all_notes = [Notes() for _ in range(size)]
+                comms: list[Any] = [Comm(rank, size, notes) for rank, notes in enumerate(all_notes)]
+                all_ways = [BetweenHosts(comm) for comm in comms]
+                for ways in all_ways:
+                    call(ways, op, count, dtype, reduction, root)
+                run(all_notes, all_ways, count)
+                compare(all_notes)
+
+
+@pytest.mark.parametrize("hosts", HOSTS, ids=str)
+@pytest.mark.parametrize(("op", "dtype", "reduction"), CASES)
+def test_ranks_of_several_hosts_choose_alike(
+    op: str, dtype: np.dtype[Any], reduction: str, hosts: list[list[int]]
+) -> None:
+    size = sum(map(len, hosts))
+    host_of = {rank: host for host in hosts for rank in host}
+    for count in counts(op, dtype, reduction, MIXED):
+        root = count % size
+        all_notes = [Notes() for _ in range(size)]
+        comms: list[Any] = [Comm(rank, size, notes) for rank, notes in enumerate(all_notes)]
+        local: list[Any] = [
+            OnHost(host_of[rank].index(rank), len(host_of[rank]), notes) for rank, notes in enumerate(all_notes)
+        ]
+        all_ways = [several_hosts.SeveralHosts(comm, hosts, local[comm.rank]) for comm in comms]
+        for ways in all_ways:
+            call(ways, op, count, dtype, reduction, root)
+        run(all_notes, all_ways, count)
+        compare(all_notes)
+        for host in hosts:
+            assert all(all_notes[rank].local == all_notes[host[0]].local for rank in host)
