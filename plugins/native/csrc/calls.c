@@ -322,7 +322,7 @@ static Ending go(Call *call, Way way, Given *given)
     case MEET: return meet_only(call);
     case ONE_SHOT: return one_shot(call, array, count, given->op, given->kind);
     case TWO_SHOT: return two_shot(call, array, count, given->op, given->kind);
-    case MOVE: return move(call, &given->route);
+    case MOVE: return move(call, &given->route, given->keep_to, given->keep_from);
     default: return combine(call, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
     }
 }
@@ -381,8 +381,6 @@ static bool make(Calls *calls, Plan *plan, Given *given)
     board_leave(calls->board);
     if (ending != DONE)
         explain(calls, plan, about[SEQUENCE], ending);
-    else if (plan->way != COMBINE && given->keep_to.count > 0 && given->keep_to.bytes != given->keep_from.bytes)
-        memcpy(given->keep_to.bytes, given->keep_from.bytes, given->keep_to.count * given->route.item);
     Py_DECREF(prepared);
     Py_XDECREF(call.deadline);
     if (ending == DONE)
