@@ -33,8 +33,9 @@ from mpi4py import MPI
 import rankwise as dist
 from rankwise import ReduceOp
 from rankwise.basics.deadline import Deadline
-from rankwise_mpi.gate import open_gate
-from rankwise_mpi.waiting import FIRST_LOOKS
+from rankwise_mpi.collectives.gate import open_gate
+from rankwise_mpi.collectives.marks import BARRIER
+from rankwise_mpi.process.waiting import FIRST_LOOKS
 
 SIZES = (8, 256 << 10, 1 << 20, 4 << 20)
 #: How many calls one sample is the mean of.
@@ -123,7 +124,7 @@ def least_all_reduce(comm: MPI.Intracomm, array: Any) -> Call:
     come, test, number = gate.come, gate.test, count(1).__next__
 
     def call() -> None:
-        if not come(number()):
+        if not come(number(), BARRIER):
             while not test():
                 pass
         comm.Allreduce(MPI.IN_PLACE, array)

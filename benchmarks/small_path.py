@@ -18,6 +18,7 @@ from rankwise.backends.contract import Context
 from rankwise.basics.deadline import Deadline
 from rankwise.groups.world import current
 from rankwise_gloo_tcp.board import board
+from rankwise_gloo_tcp.collectives.one_host import OneHost
 
 CALLS, ROUNDS = 60, 300
 
@@ -47,8 +48,10 @@ def main() -> None:
     comm.size, comm.context = 2, Context("default", 0, 2, (0, 1), 30.0)
     group.ranks, group.rank_of = (0, 1), {0: 0, 1: 1}
     descriptor = board.create(2, True)
-    comm.start_board(Alone(descriptor, 0, 2, True, comm.look), [os.getpid()] * 2)  # type: ignore[attr-defined]
-    shared, prepared = comm.board, comm.prepared  # type: ignore[attr-defined]
+    comm.start_board(Alone(descriptor, 0, 2, True, comm.look))  # type: ignore[attr-defined]
+    ways = OneHost(comm, comm.board)  # type: ignore[arg-type, attr-defined]
+    comm.use(ways)  # type: ignore[attr-defined]
+    shared, prepared = ways.board, ways.prepared
     group.shortcuts = comm.shortcuts(group)
     array, deadline, op = np.zeros(2, np.float32), Deadline(30.0), dist.ReduceOp.SUM
     errand = prepared.all_reduce(array, op)
@@ -67,7 +70,7 @@ def main() -> None:
     parts = {
         "write": least(lambda: call.offer(shared, errand.given)),
         "post and compare": least(lambda: shared.exchange(1, call.about(0), deadline)) - forged,
-        "add": least(lambda: call.take(shared, comm.meet, deadline, errand.given)),  # type: ignore[attr-defined]
+        "add": least(lambda: call.take(shared, ways.meet, deadline, errand.given)),
     }
     # A meeting without a comparison posts too.
     compared = least(lambda: shared.exchange(1, call.about(0), deadline)) - least(lambda: shared.meet(deadline))

@@ -76,13 +76,16 @@ class QueueEmptyError(DistStoreError):
 
 
 class DistTimeoutError(DistError, TimeoutError):
-    """A deadline passed; the message says who was being waited for.
+    """A deadline passed; the message says who was being waited for, and has the words "timed out" in it.
 
     Attributes:
         waited_for: Their global ranks, as far as they are known.
     """
 
     waited_for: tuple[int, ...] = ()
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message if "timed out" in message else f"timed out: {message}".rstrip(": "))
 
 
 class RendezvousError(DistError):

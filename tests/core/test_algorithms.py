@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from rankwise.collective.algorithms import all_gather, gather, reduce_scatter, scatter
 from rankwise.collective.algorithms.proof import ProofError, prove
 from rankwise.collective.algorithms.steps import Recv, Send
 from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, choose, costs, rooted
@@ -58,8 +59,8 @@ PARTS = {
 #: keep their order, the whole is right if its parts are. All roots of all sizes would be p cubed steps, a minute for
 #: these two alone: so beyond 16 ranks the parts are proved for every root, and the whole for a few.
 COMPOSED = {
-    ("broadcast", "scatter_ring"): (("scatter", "binomial"), ("all_gather", "ring")),
-    ("reduce", "scatter_gather"): (("reduce_scatter", "direct"), ("gather", "binomial")),
+    ("broadcast", "scatter_ring"): (scatter.binomial, all_gather.open_ring),
+    ("reduce", "scatter_gather"): (lambda rank, size, root: reduce_scatter.direct(rank, size), gather.binomial),
 }
 
 
@@ -80,8 +81,18 @@ def test_is_proved_for_every_size_and_root(op, name):
 def test_is_composed_of_what_is_proved(op, name):
     for size in (2, 3, 31, 32):
         for rank, root in itertools.product(range(size), repeat=2):
-            parts = [ALGORITHMS[o][n](rank, size, *rooted(o, root)) for o, n in COMPOSED[op, name]]
+            parts = [part(rank, size, root) for part in COMPOSED[op, name]]
             assert list(ALGORITHMS[op][name](rank, size, root)) == list(itertools.chain(*parts))
+
+
+@pytest.mark.parametrize("size", [2, 3, 31, 32])
+def test_an_open_ring_is_a_ring_without_the_link_to_the_rank_that_has_all(size):
+    for rank, begin in itertools.product(range(size), repeat=2):
+        whole = [
+            tuple(step for step in steps if (rank if isinstance(step, Recv) else step.to) != begin)
+            for steps in all_gather.ring(rank, size)
+        ]
+        assert list(all_gather.open_ring(rank, size, begin)) == whole
 
 
 @pytest.mark.parametrize(("op", "name"), CASES)
@@ -162,6 +173,16 @@ def overwriting(rank, size):
     yield Send(1 - rank, range(2)), Recv(1 - rank, range(2))
 
 
+def echoing(rank, size, root):
+    """A broadcast in which the root gets its own data back."""
+    if rank == root:
+        yield (Send(1 - root, range(2)),)
+        yield (Recv(1 - root, range(2)),)
+    else:
+        yield (Recv(root, range(2)),)
+        yield (Send(root, range(2)),)
+
+
 @pytest.mark.parametrize(
     ("op", "wrong", "complaint"),
     [
@@ -170,6 +191,7 @@ def overwriting(rank, size):
         ("all_reduce", stuck, "stands still"),
         ("broadcast", lambda rank, size, root: chatty(rank, size), "nobody receives"),
         ("all_reduce", overwriting, "in one round"),
+        ("broadcast", echoing, "rank 0 receives block 0 into an input"),
     ],
 )
 def test_the_proof_finds_what_is_wrong(op, wrong, complaint):

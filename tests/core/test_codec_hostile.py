@@ -10,7 +10,9 @@ import os
 import pathlib
 import pickle
 import struct
+import subprocess
 import sys
+import time
 import tracemalloc
 import uuid
 import zoneinfo
@@ -346,3 +348,136 @@ def test_the_source_of_the_codec_uses_no_pickle_and_no_eval():
     for path in pathlib.Path(rankwise.codec.__file__).parent.glob("*.py"):
         words = path.read_text(encoding="utf-8")
         assert not any(word in words for word in ("import pickle", "eval(", "exec(", "np.load", "allow_pickle"))
+
+
+# ---------------------------------------------------------------------- time zones import nothing
+
+
+@pytest.mark.parametrize("key", ["trap", "America/trap", "trap/inner", "Etc/__init__", "__init__", "zones"])
+def test_a_zones_name_imports_no_module(key: str, tmp_path: pathlib.Path) -> None:
+    """With a tzdata that has more in its folders than zones, as anything may be installed there."""
+    zoneinfo_folder = tmp_path / "tzdata" / "zoneinfo"
+    for folder in ("", "America", "Etc", "trap"):
+        (zoneinfo_folder / folder).mkdir(parents=True, exist_ok=True)
+        loud = "import builtins; builtins.trapped = True\n" if folder == "trap" else ""
+        (zoneinfo_folder / folder / "__init__.py").write_text(loud)
+    (tmp_path / "tzdata" / "__init__.py").touch()
+    (tmp_path / "tzdata" / "zones").write_text("America/New_York\nEtc/UTC\n")
+    for name in ("trap.py", "America/trap.py", "trap/inner.py"):
+        (zoneinfo_folder / name).write_text("import builtins; builtins.trapped = True\n")
+    code = f"""
+import builtins, sys, zoneinfo
+sys.path.insert(0, {str(tmp_path)!r})
+zoneinfo.reset_tzpath([])
+from rankwise.codec import decode
+from rankwise.errors import CodecError
+before = set(sys.modules)
+try:
+    decode({MAGIC + small("z", key)!r})
+except CodecError as error:
+    assert "that this process knows" in str(error), error
+else:
+    raise AssertionError("it has decoded")
+assert not hasattr(builtins, "trapped")
+new = {{name for name in set(sys.modules) - before if name.startswith("tzdata.")}}
+assert not new, new
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_zone_of_the_package_tzdata_travels_where_the_system_has_none() -> None:
+    code = """
+import zoneinfo
+zoneinfo.reset_tzpath([])
+from rankwise.codec import decode, encode
+for name in ("Europe/Berlin", "UTC", "America/Argentina/Ushuaia"):
+    assert decode(encode(zoneinfo.ZoneInfo(name))) is zoneinfo.ZoneInfo(name)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+
+
+# ---------------------------------------------------------------------- structures in structures
+
+
+def nested(levels: int, wrap: Callable[[Any], Any]) -> np.dtype[Any]:
+    dtype = np.dtype("f4")
+    for _ in range(levels):
+        dtype = np.dtype(wrap(dtype))
+    return dtype
+
+
+WRAPPERS: dict[str, Callable[[Any], Any]] = {
+    "structures": lambda dtype: [("a", dtype)],
+    "subarrays in structures": lambda dtype: [("a", dtype, (1,))],
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+@pytest.mark.parametrize("levels", [1, 8, 20, 63, 100, 400, 700])
+def test_structures_in_structures_travel_or_are_refused_in_words(levels: int, wrap: Callable[[Any], Any]) -> None:
+    dtype = nested(levels, wrap)
+    for obj in (np.zeros(2, dtype), dtype, np.zeros(1, dtype)[0], [{"x": np.zeros(1, dtype)}]):
+        if levels <= 8:
+            assert encode(decode(encode(obj))) == encode(obj)
+            continue
+        with pytest.raises(TypeError, match=r"nested deeper than 16 levels does not travel") as caught:
+            encode(obj)
+        assert len(str(caught.value)) < 500
+
+
+# ---------------------------------------------------------------------- keys that collide
+
+MODULUS = sys.hash_info.modulus
+
+
+def tuples_of_one_hash(count: int) -> list[tuple[int, ...]]:
+    """Return tuples of equal hashes: -1 and -2 have the same."""
+    return [tuple(-1 - (number >> bit & 1) for bit in range(14)) for number in range(count)]
+
+
+COLLIDING: dict[str, Callable[[int], list[Any]]] = {
+    "wide ints": lambda count: [8 * MODULUS * (number + 1) for number in range(count)],
+    "negative wide ints": lambda count: [-8 * MODULUS * (number + 1) for number in range(count)],
+    "fractions": lambda count: [fractions.Fraction(8 * MODULUS * (number + 1), 1) for number in range(count)],
+    "decimals": lambda count: [decimal.Decimal(8 * MODULUS * (number + 1)) for number in range(count)],
+    "complex numbers": lambda count: [complex(-1000003.0 * number, number) for number in range(count)],
+    "tuples": tuples_of_one_hash,
+    "tuples of wide ints": lambda count: [(8 * MODULUS * (number + 1),) for number in range(count)],
+    "UUIDs": lambda count: [uuid.UUID(int=8 * MODULUS * (number + 1)) for number in range(count)],
+}
+
+
+@pytest.mark.parametrize("make", COLLIDING.values(), ids=COLLIDING)
+@pytest.mark.parametrize("kind", ["dict", "set", "frozenset", "many dicts"])
+def test_colliding_keys_are_refused_before_they_take_long(make: Callable[[int], list[Any]], kind: str) -> None:
+    keys = make(4000)
+    assert len(set(map(hash, keys[:100]))) == 1, "they do not collide"
+    if kind == "dict":
+        data = head(Tag.DICT, len(keys)) + b"".join(value(key) + b"N" for key in keys)
+    elif kind == "many dicts":
+        parts = [keys[begin : begin + 1000] for begin in range(0, 4000, 1000)]
+        dicts = [head(Tag.DICT, 1000) + b"".join(value(key) + b"N" for key in part) for part in parts]
+        data = head(Tag.LIST, 4) + b"".join(dicts)
+    else:
+        data = head(Tag.SET if kind == "set" else Tag.FROZENSET, len(keys)) + b"".join(map(value, keys))
+    begin = time.process_time()
+    with pytest.raises(CodecError, match="equal hashes"):
+        decode(MAGIC + data)
+    assert time.process_time() - begin < 5
+
+
+@pytest.mark.parametrize("make", COLLIDING.values(), ids=COLLIDING)
+def test_what_is_refused_on_arrival_is_refused_at_the_start(make: Callable[[int], list[Any]]) -> None:
+    some, many = make(500), make(1600)
+    assert decode(encode(dict.fromkeys(some))) == dict.fromkeys(some)
+    assert decode(encode(set(some))) == set(some)
+    for obj in (dict.fromkeys(many), set(many), frozenset(many), [dict.fromkeys(many)]):
+        with pytest.raises(ValueError, match=r"hashes are equal; send lists of pairs"):
+            encode(obj)
+
+
+def test_keys_that_do_not_collide_may_be_many() -> None:
+    keys = [*range(200_000), *(str(number) for number in range(50_000)), *((n, str(n)) for n in range(50_000))]
+    assert decode(encode(dict.fromkeys(keys))) == dict.fromkeys(keys)

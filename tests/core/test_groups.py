@@ -478,3 +478,36 @@ def test_a_forked_child_gets_an_error_and_may_begin_anew():
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert total() == 1.0
+
+
+def test_a_rank_whose_call_alone_was_refused_may_make_it_again():
+    def program():
+        array = np.ones(3)
+        array.flags.writeable = dist.get_rank() != 1
+        if dist.get_rank() == 1:
+            with pytest.raises(ValueError, match="read-only"):
+                dist.all_reduce(array)
+            array = array.copy()
+        dist.all_reduce(array)
+        dist.broadcast(array, 1)  # in step again
+        return array[0]
+
+    with local_world(3) as ranks:
+        assert ranks.run(program) == [3.0] * 3
+
+
+def test_a_rank_that_passes_over_a_refused_call_is_told_where_the_calls_differ():
+    def program():
+        if dist.get_rank() == 1:
+            with pytest.raises(ValueError, match="rank"):
+                dist.broadcast(np.ones(3), src=7)
+        else:
+            with pytest.raises(dist.CollectiveMismatchError):
+                dist.broadcast(np.ones(3), src=0)
+            return True
+        with pytest.raises(dist.CollectiveMismatchError):
+            dist.all_reduce(np.ones(3))
+        return True
+
+    with local_world(3) as ranks:
+        assert all(ranks.run(program))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -143,6 +144,22 @@ def test_the_same_node_twice_is_refused(cluster: Cluster) -> None:
     ends = cluster.finish(one, other, first)
     assert sorted(code for code, _, _ in ends) == [2, 110, 110], ends
     assert "is node 1 already" in ends[0][2] + ends[1][2]
+
+
+def test_node_0_twice_is_refused_by_name(cluster: Cluster) -> None:
+    (cluster.folder / "none.py").write_text("")
+    ends = cluster.finish(*(cluster.start(0, "--join-timeout", "4", "none.py") for _ in range(2)))
+    assert sorted(code for code, _, _ in ends) == [2, 110], ends
+    refused = next(err for code, _, err in ends if code == 2)
+    assert re.search(r"another launcher, on \S+, is node 0 already; check --node-rank", refused)
+
+
+def test_a_strangers_port_is_not_taken_for_another_node_0(cluster: Cluster) -> None:
+    (cluster.folder / "none.py").write_text("")
+    with socket.create_server(("127.0.0.1", cluster.port + 1)):
+        [(code, _, err)] = cluster.finish(cluster.start(0, "none.py"))
+    assert code == 98
+    assert "the port is in use by another program" in err
 
 
 def test_several_nodes_need_a_secret(cluster: Cluster) -> None:

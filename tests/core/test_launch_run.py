@@ -118,7 +118,7 @@ def test_a_thread_count_that_is_set_is_left_alone(launcher: Launcher) -> None:
 def test_the_ranks_share_a_secret_that_nobody_can_see(launcher: Launcher) -> None:
     script = launcher.script(
         "import hashlib, os, pathlib\n"
-        "from rankwise import secret\n"
+        "from rankwise.network import secret\n"
         "known = secret.load()\n"
         "seen = pathlib.Path('/proc/self/environ').read_bytes() + pathlib.Path('/proc/self/cmdline').read_bytes()\n"
         "seen += pathlib.Path(f'/proc/{os.getppid()}/cmdline').read_bytes()\n"

@@ -96,7 +96,7 @@ def test_a_file_that_is_not_there_or_none_is_refused(tmp_path: Path, monkeypatch
 def test_a_descriptor_in_memory_is_read_by_any_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     descriptor = secret.hand_down(VALUE)
     environment = os.environ | {"RANKWISE_SECRET_FD": str(descriptor)}
-    code = "from rankwise import secret; value = secret.load(); assert value is secret.load(); print(value.hex())"
+    code = "from rankwise.network import secret as s; value = s.load(); assert value is s.load(); print(value.hex())"
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment, pass_fds=[descriptor], capture_output=True, timeout=20

@@ -96,14 +96,15 @@ def test_a_file_that_one_of_its_users_still_has_is_joined(path: Path) -> None:
 
 
 def test_an_empty_file_can_be_made_beforehand(path: Path) -> None:
-    path.touch()
+    path.touch(0o600)
     with FileStore(path) as store:
         store.set("key", "v")
         assert store.get("key") == b"v"
 
 
-@pytest.mark.parametrize("content", [b"my thesis", b"x" * 10_000, b"rankwise store 2" + bytes(24)])
+@pytest.mark.parametrize("content", [b"my thesis", b"x" * 10_000, b"rankwise store 3" + bytes(24)])
 def test_a_file_of_another_kind_is_refused_and_kept(path: Path, content: bytes) -> None:
+    path.touch(0o600)
     path.write_bytes(content)
     with pytest.raises(DistStoreError, match=r"not the file of a store"):
         FileStore(path)
@@ -235,6 +236,7 @@ def test_stores_leave_no_descriptor_behind(path: Path) -> None:
     for _ in range(50):
         with FileStore(path) as store, store.clone() as twin:
             twin.set("key", "v")
+    path.touch(0o600)
     path.write_bytes(b"no store")
     for _ in range(5):
         with pytest.raises(DistStoreError):

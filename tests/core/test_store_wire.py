@@ -65,8 +65,9 @@ def test_a_server_survives_every_request(store: TCPStore, data: bytes) -> None:
         dealer.linger = 0
         dealer.rcvtimeo = 20_000
         dealer.connect(f"tcp://127.0.0.1:{store.port}")
-        dealer.send(data)
-        dealer.send(wire.encode_request(-1, "num_keys", None, []))
+        for request in (data, wire.encode_request(-1, "num_keys", None, [])):
+            for piece in wire.to_pieces(request):
+                dealer.send(piece)
         while (reply := wire.decode_reply(dealer.recv())).number != -1:
             pass
         assert reply.status == wire.OK

@@ -9,12 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic, time
 
 import pytest
 
 from rankwise.groups.handshake import process_space, started_at
 from rankwise.store import HashStore
-from rankwise.watch.heartbeat import Beat, Beats, setting
+from rankwise.watch.heartbeat import Beat, Beats, own_clock, setting
 from rankwise.watch.liveness import Processes
 from rankwise.watch.report import absentees, describe_absentees, sentence
 
@@ -112,10 +113,30 @@ def test_a_malformed_sign_of_life_counts_as_none() -> None:
     assert Beats(store, 0).read([1, 2, 3]) == {}
 
 
-def test_silence_between_hosts_is_counted_by_ones_own_clock() -> None:
-    beats, beat = Beats(HashStore(), 0), Beat(1, 0.0, False, {})  # its clock is decades behind
-    assert beats.silent_s(1, beat, same_clock=False) < PATIENCE_S
-    assert beats.silent_s(1, beat, same_clock=True) > 1e6
+@pytest.mark.parametrize("clock", ["another machine's", ""])
+def test_silence_between_clocks_is_counted_from_when_it_was_seen(clock: str) -> None:
+    beats, beat = Beats(HashStore(), 0), Beat(1, clock, -1e9, NOW, False, {})  # its clock is decades behind
+    assert beats.silent_s(1, beat) < PATIENCE_S
+    assert beats.silent_s(1, beat) > 0.0
+
+
+def test_silence_on_one_machine_is_known_at_the_first_look() -> None:
+    beats, beat = Beats(HashStore(), 0), Beat(1, own_clock(), monotonic() - 100.0, NOW, False, {})
+    assert 100.0 <= beats.silent_s(1, beat) < 100.0 + PATIENCE_S
+    assert 100.0 <= beat.age_s() < 100.0 + PATIENCE_S
+
+
+@pytest.mark.parametrize("step_s", [30.0, -30.0, 1e6])
+def test_the_clock_of_the_day_may_jump(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
+    """As it does when it is set by the network, by hand, or after a machine was suspended."""
+    store = HashStore()
+    Beats(store, 1).give({})
+    today = time()
+    monkeypatch.setattr("rankwise.watch.heartbeat.time", lambda: today + step_s)
+    mine = Beats(store, 0)
+    (beat,) = mine.read([1]).values()
+    assert mine.silent_s(1, beat) < PATIENCE_S
+    assert beat.age_s() < PATIENCE_S
 
 
 @pytest.mark.parametrize(("text", "expected"), [("0.5", 0.5), ("0", float("inf")), ("", 7.0)])
@@ -147,7 +168,7 @@ def beat(finished: int, pending: dict[str, object] | None = None, age_s: float =
         "message_finished": None,
         "pending": [] if pending is None else [pending],
     }
-    return Beat(1, NOW - age_s, left, {"dp": told})
+    return Beat(1, "", 0.0, NOW - age_s, left, {"dp": told})
 
 
 def test_the_one_that_has_not_come_is_found() -> None:
@@ -183,7 +204,7 @@ def test_a_rank_that_has_told_nothing_is_where_the_trail_ends() -> None:
         (beat(16, left=True), None, "last finished broadcast #16 at train.py:41 and has destroyed its groups"),
         (None, None, "has given no sign of life so far"),
         (None, "killed", "is gone: killed"),
-        (Beat(1, NOW + 60, False, {}), None, "has called nothing on group 'dp' and is alive (0.0 s ago)"),
+        (Beat(1, "", 0.0, NOW + 60, False, {}), None, "has called nothing on group 'dp' and is alive (0.0 s ago)"),
     ],
 )
 def test_a_report_says_what_a_rank_did_last_and_whether_it_lives(

@@ -151,11 +151,14 @@ def test_the_failure_of_a_group_is_kept_in_words() -> None:
     assert first["groups"]["default"]["failure"].startswith("DistTimeoutError: all_reduce #0")
 
 
-def asynchronous() -> tuple[list[str], bool]:
+def asynchronous(looked: threading.Event) -> tuple[list[str], bool]:
     array = np.ones(1 << 10)
+    if dist.get_rank() == 1:
+        assert looked.wait(TIMEOUT_S)
     work = dist.all_reduce(array, async_op=True)
     assert work is not None
     states = [told()["entries"][0]["state"]]
+    looked.set()
     work.wait()
     states.append(told()["entries"][0]["state"])
     kept = weakref.ref(array)
@@ -168,7 +171,8 @@ def asynchronous() -> tuple[list[str], bool]:
 
 def test_an_asynchronous_call_ends_when_it_is_waited_for_and_its_arrays_are_not_kept() -> None:
     with local_world(2) as ranks:
-        assert ranks.run(asynchronous) == [(["issued", "done"], True)] * 2
+        (before, after), forgotten = ranks.run(asynchronous, threading.Event())[0]
+    assert (before, after, forgotten) == ("issued", "done", True)
 
 
 def out_of_order() -> tuple[int | None, int | None]:

@@ -124,14 +124,14 @@ def test_who_was_not_asked_hears_of_it_by_looking() -> None:
     Log(store, 0, lambda verdict: None).settle(Verdict("dp", DistTimeoutError("late")), "dp", EVERYONE)
     log.catch_up()
     log.catch_up()
-    assert [str(verdict.error) for verdict in heard] == ["late"]
+    assert [str(verdict.error) for verdict in heard] == ["timed out: late"]
 
 
 def test_a_malformed_verdict_ends_nothing() -> None:
     store, heard = HashStore(), list[Verdict]()
     store.set("verdict/0", b"\xff{")
     error = Log(store, 1, heard.append).settle(Verdict("dp", DistTimeoutError("late")), "dp", EVERYONE)
-    assert str(error) == "late"
+    assert str(error) == "timed out: late"
     assert not heard[0].covers("dp", EVERYONE)
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import concurrent.futures
+import pickle
+import random
 import threading
 import time
 
@@ -225,7 +227,7 @@ def test_an_operation_that_never_gets_its_turn_ends_at_its_time_out(order, issue
     order.later(lambda: gate.wait(10))
     began = time.monotonic()
     issued = order.now if issue == "now" else lambda *args: order.later(*args).wait()
-    with pytest.raises(dist.DistTimeoutError, match=r"operation: not done within .*: operations before"):
+    with pytest.raises(dist.DistTimeoutError, match=r"operation: timed out: not done within .*: operations before"):
         issued(lambda: None, 0.1)
     assert 0.1 <= time.monotonic() - began < 1
     assert len(order.given_up) == 1
@@ -235,7 +237,7 @@ def test_an_operation_that_never_gets_its_turn_ends_at_its_time_out(order, issue
 def test_a_wait_that_is_too_short_says_what_goes_on(order):
     gate = threading.Event()
     work = order.later(lambda: gate.wait(10))
-    with pytest.raises(dist.DistTimeoutError, match=r"an operation: not done after .* s; it goes on"):
+    with pytest.raises(dist.DistTimeoutError, match=r"an operation: timed out: not done after .* s; it goes on"):
         work.wait(0.05)
     assert not work.is_completed()
     gate.set()
@@ -314,3 +316,64 @@ def test_a_lost_peer_fails_its_own_receives_and_an_abort_all():
     box.fail(GroupAbortedError("all"))
     for work in (from_two, from_any, box.receive(buffer, 2, 0)):
         assert isinstance(work.exception(), GroupAbortedError)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_mailbox_matches_as_a_list_that_is_searched_from_the_front_does(seed):
+    choose = random.Random(seed)
+    box, begun, met = Mailbox(), [], {}
+    messages, receives = [], []  # the model: (number, source, tag)
+    for number in range(600):
+        src, tag = choose.randrange(3), choose.randrange(3)
+        action = choose.choice(("receive", "receive from anyone", "deliver", "deliver", "withdraw"))
+        if action == "deliver":
+            box.deliver(src, tag, number.to_bytes(4, "little"))
+            fits = next((r for r in receives if r[1] in (None, src) and r[2] == tag), None)
+            if fits is None:
+                messages.append((number, src, tag))
+            else:
+                receives.remove(fits)
+                met[fits[0]] = number
+        elif action == "withdraw":
+            if receives:
+                gone = receives.pop(choose.randrange(len(receives)))
+                assert begun[gone[0]][0].cancel()
+        else:
+            wanted = src if action == "receive" else None
+            buffer = np.zeros(1, np.uint32)
+            begun.append((box.receive(buffer, wanted, tag), buffer))
+            fits = next((m for m in messages if wanted in (None, m[1]) and m[2] == tag), None)
+            if fits is None:
+                receives.append((len(begun) - 1, wanted, tag))
+            else:
+                messages.remove(fits)
+                met[len(begun) - 1] = fits[0]
+    for index, (work, buffer) in enumerate(begun):
+        assert work.is_success() == (index in met)
+        assert not work.is_success() or buffer[0] == met[index]
+
+
+@pytest.mark.parametrize("src", [0, None], ids=["from one", "from anyone"])
+def test_what_a_match_costs_does_not_grow_with_what_waits(src):
+    box, count, buffer = Mailbox(), 30_000, np.zeros(1, np.uint8)
+    begin = time.process_time()
+    works = [box.receive(buffer, src, tag) for tag in range(count)]
+    for tag in reversed(range(count)):
+        box.deliver(0, tag, b"x")
+    for tag in range(count):
+        box.deliver(0, tag, b"x")
+    works += [box.receive(buffer, src, tag) for tag in reversed(range(count))]
+    withdrawn = [box.receive(buffer, src, 0) for _ in range(count)]
+    assert all(work.cancel() for work in reversed(withdrawn))
+    assert all(work.is_success() for work in works)
+    assert time.process_time() - begin < 15  # half a second; looking through a list took minutes
+
+
+@pytest.mark.parametrize("text", ["get('x') on a store: waited 5 s for it", "", "x: timed out: not done within 1 s"])
+def test_every_time_out_has_the_words_in_its_text(text):
+    error = dist.DistTimeoutError(text) if text else dist.DistTimeoutError()
+    assert str(error).count("timed out") == 1
+    assert text in str(error)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.args) == (dist.DistTimeoutError, str(error), (str(error),))
+    assert isinstance(copy, TimeoutError)

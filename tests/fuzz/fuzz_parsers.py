@@ -23,7 +23,7 @@ with atheris.instrument_imports(include=["rankwise", "rankwise_gloo_tcp"]):
     from rankwise.meeting.rendezvous import rendezvous
     from rankwise.store.wire import decode_reply, decode_request
     from rankwise_gloo_tcp.protocol import frames, handshake
-    from rankwise_gloo_tcp.setup.cards import read_card
+    from rankwise_gloo_tcp.protocol.card import read_card
 
 KEY = bytes(range(32))
 HELLO = handshake.Hello(1, 0, 2, bytes(16))

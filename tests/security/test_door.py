@@ -20,9 +20,9 @@ import pytest
 pytest.importorskip("rankwise_gloo_tcp")
 
 from rankwise_gloo_tcp.engine.engine import Engine
-from rankwise_gloo_tcp.engine.links import Setting
+from rankwise_gloo_tcp.engine.setting import Setting
 from rankwise_gloo_tcp.protocol import frames, handshake
-from rankwise_gloo_tcp.setup.cards import Card
+from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.transport import knocking
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
@@ -239,14 +239,14 @@ TRIED = [
 @pytest.mark.parametrize("attempt", TRIED)
 def test_nobody_gets_in_and_the_rank_that_belongs_there_does(house: House, attempt: Callable[[House], None]) -> None:
     attempt(house)
-    assert house.until(lambda: not house.rank0._guests)
+    assert house.until(lambda: not house.rank0.peers.doorway.guests)
     assert all(peer.connection is None for peer in house.rank0.peers)
     assert house.failures == []
     house.come_as_rank_1()
 
 
 def test_a_visitor_who_is_slow_is_shown_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankwise_gloo_tcp.engine.links.GUEST_PATIENCE_S", 0.3)
+    monkeypatch.setattr("rankwise_gloo_tcp.engine.doorway.GUEST_PATIENCE_S", 0.3)
     began = monotonic()
     with house.call() as silent, house.call() as slow:
         slow.sendall(b"R")
@@ -266,11 +266,11 @@ def test_visitors_who_say_nothing_are_few_and_take_little(house: House) -> None:
             visitor = stack.enter_context(house.call())
             if number % 2:
                 visitor.sendall(HELLO.pack(b"RKW1", 1, 0, 3, bytes(16)))
-            assert len(house.rank0._guests) <= knocking.MAX_GUESTS
+            assert len(house.rank0.peers.doorway.guests) <= knocking.MAX_GUESTS
         house.come_as_rank_1()
-        assert len(house.rank0._guests) <= knocking.MAX_GUESTS
+        assert len(house.rank0.peers.doorway.guests) <= knocking.MAX_GUESTS
         # Nothing is kept of what they might say but one record of the handshake.
-        assert all(len(guest._got) <= handshake.HELLO_NBYTES for guest in list(house.rank0._guests))
+        assert all(len(guest._got) <= handshake.HELLO_NBYTES for guest in list(house.rank0.peers.doorway.guests))
 
 
 def test_a_second_rank_1_does_not_take_the_place_of_the_first(house: House) -> None:

@@ -18,9 +18,9 @@ pytest.importorskip("rankwise_gloo_tcp")
 
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.engine.engine import Engine
-from rankwise_gloo_tcp.engine.links import Setting
+from rankwise_gloo_tcp.engine.setting import Setting
 from rankwise_gloo_tcp.protocol import frames, handshake
-from rankwise_gloo_tcp.setup.cards import Card
+from rankwise_gloo_tcp.protocol.card import Card
 
 KEY = b"k" * 32
 PATIENCE_S = 10.0

@@ -143,6 +143,10 @@ class BackendConfig:
         """Return the backend's name for each kind of device."""
         return dict(self.device_backend_map)
 
+    def listed(self) -> str:
+        """Return which backend serves what, for messages."""
+        return ", ".join(f"{name} for {device}" for device, name in self.device_backend_map.items())
+
     def backends(self) -> list[str]:
         """Return the names in use, each once."""
         return list(dict.fromkeys(self.device_backend_map.values()))

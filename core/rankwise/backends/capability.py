@@ -47,6 +47,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "tags": "messages between two ranks are told apart by tag",
         "any_source": "`recv(src=None)` takes from whoever sends first",
         "short_messages": "a message may be shorter than the buffer it is received into; a longer one is an error",
+        "message_dtypes": "a message received into another dtype is an error that names both; uint8 takes any",
         "uneven": "parts may differ in size",
         "sparse": "`all_reduce` sums sparse arrays of scipy",
         "timeout": "each call may have its own time-out, and ends at it",
@@ -278,7 +279,12 @@ def _known(op: str) -> str:
 def _dtype_name(dtype: Any) -> str | None:
     if dtype is None or (isinstance(dtype, str) and dtype in EVERY_DTYPE):
         return dtype
-    return dtype_name(np.dtype(dtype))
+    try:
+        return dtype_name(np.dtype(dtype))
+    except TypeError as error:
+        raise TypeError(
+            f"{dtype!r} is no dtype; pass what NumPy takes for one, or one of {', '.join(DTYPES)}"
+        ) from error
 
 
 def _plain(cell: Cell, reducing: bool, typed: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -119,7 +119,10 @@ class BackendSpec:
             context's store and must end by the context's time-out.
         availability: Tells whether it can run here.
         runtime: Tells rank and size where the backend's own runtime knows them; None where a rendezvous is needed.
+            It gets the seconds within which all processes must have begun that runtime.
         launch: The command line that starts `{size}` processes under that runtime, for the conformance kit.
+        variants: Ways in which it can do its work, such as its transports, by name, each with the variables of the
+            environment that choose it; `{rank}` in a value stands for the rank. The conformance kit proves each.
     """
 
     name: str
@@ -127,8 +130,9 @@ class BackendSpec:
     capabilities: Capabilities
     create: Callable[[Context], Communicator]
     availability: Callable[[], Availability] = _always
-    runtime: Callable[[], Runtime] | None = None
+    runtime: Callable[[float], Runtime] | None = None
     launch: tuple[str, ...] = field(default=())
+    variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class Watch(Protocol):
@@ -222,7 +226,7 @@ class Communicator(ABC):
             who = "anyone" if peer is None else f"rank {names[peer]}"
             where = f"{verb} {who} on group {self.context.name!r}, rank {names[self.rank]}"
             if isinstance(error, DistTimeoutError):
-                text = f"{where}: not done within {timeout_s:g} s, waiting for {who}"
+                text = f"{where}: timed out: not done within {timeout_s:g} s, waiting for {who}"
                 late: DistError = self.timed_out(text, () if peer is None else (names[peer],))
                 if not work.cancel():
                     late = self.fail(late)
@@ -309,9 +313,7 @@ class Communicator(ABC):
             async_op,
         )
 
-    def all_to_all(
-        self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False
-    ) -> Work:
+    def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
         """Copy rank i's `ins[j]` into rank j's `outs[i]`."""
         return self._collective(
             Fingerprint.of("all_to_all", ins[self.rank], sent=ins, received=outs),
@@ -325,6 +327,31 @@ class Communicator(ABC):
         return self._collective(Fingerprint("barrier"), lambda deadline, counts: None, timeout_s, async_op)
 
     # ------------------------------------------------------------------ for the core
+
+    def peer_died(self, rank: int, error: DistError) -> bool:
+        """Hear that the process of a member has ended, and say whether this communicator acts on that by itself.
+
+        What a rank has completed before its end must complete on the others too. A backend that knows which ranks its
+        operations wait for overrides this and returns true. It ends with `error` those that need something of the dead
+        rank, but not before it has taken in what that rank has sent; later ones that need that rank fail with `error`
+        at once; operations among the others go on. It must not wait for the end of a connection for long: another
+        process may hold that open.
+
+        If it returns false, as it does by default, the whole group is given up, at once or, where a collective is
+        running, some 50 ms later, in which that may end.
+
+        Never blocks. Called on a thread of the core, for each member once; that a member is silent or cannot be
+        reached is told by `give_up` instead.
+
+        Args:
+            rank: The dead member's group rank.
+            error: What operations that need it are to raise: a `PeerDiedError`, the same on all ranks.
+        """
+        return False
+
+    def is_busy(self) -> bool:
+        """Tell whether a collective is running."""
+        return self._order.busy
 
     def shortcuts(self, group: Caller) -> Shortcuts:
         """Return what does the plainest calls of the group in one go, where there is such; asked for once."""
@@ -355,6 +382,23 @@ class Communicator(ABC):
             self.abort(error)
             if self.on_failure is not None:
                 self.on_failure(error)
+
+    def give_up_and_tell(self, error: DistError) -> None:
+        """Make this communicator unusable at once, and have whoever watches over the job tell the others."""
+        if self.watch is not None:
+            self.watch.announce(self.context, error)
+        self.give_up(error)
+
+    def process_ends(self, error: DistError) -> None:
+        """Hear that the process is about to end although nobody has destroyed the group; `close` follows.
+
+        What this rank has completed must complete on the others too. A backend that only has to bring on its way what
+        it has sent overrides this, and lets `close` do so for a second at the most; by default the group is given up.
+
+        Args:
+            error: What operations that are pending are to raise, here and on the others.
+        """
+        self.give_up_and_tell(error)
 
     def shutdown(self) -> None:
         """Stop the thread that runs asynchronous collectives, then close."""

@@ -6,34 +6,78 @@ A backend whose transport hands over whole messages gives each to `deliver` and 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any, Generic, TypeVar
 
-from rankwise.backends.misfits import too_long
+import numpy as np
+
+from rankwise.backends.apart import ApartWork
+from rankwise.backends.misfits import too_long, wrong_dtype
 from rankwise.basics.arrays import Array, as_bytes
-from rankwise.basics.work import FutureWork, Work
+from rankwise.basics.dtypes import RAW, dtype_mark, dtype_text, known_dtype
+from rankwise.basics.work import Work
 from rankwise.errors import DistError
 
 __all__ = ["Mailbox"]
 
 Payload = bytes | bytearray | memoryview
+#: A message's dtype, or what came of it by `dtype_mark`.
+Dtype = np.dtype[Any] | int
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Item = TypeVar("_Item")
 
 
-class _Message(NamedTuple):
+@dataclass(eq=False)
+class _Message:
+    number: int
     src: int
     tag: int
     payload: Payload
     on_end: Callable[[DistError | None], object]
+    dtype: Dtype | None
 
 
-class _Receive(FutureWork):
-    def __init__(self, box: Mailbox, buffer: memoryview, src: int | None, tag: int) -> None:
+class _Receive(ApartWork):
+    def __init__(self, box: Mailbox, array: Array, src: int | None, tag: int) -> None:
         super().__init__()
-        self.box, self.buffer, self.src, self.tag = box, buffer, src, tag
+        self.box, self.buffer, self.src, self.tag = box, as_bytes(array), src, tag
+        self.dtype = array.dtype
+        self.number = -1
 
     def cancel(self) -> bool:
         """Withdraw the receive if no message has met it."""
         return self.box.withdraw(self)
+
+
+class _Lines(Generic[_Key, _Item]):
+    """Items that stand in line under a key, in the order of their numbers; each step costs the same for any number."""
+
+    def __init__(self) -> None:
+        # Not plain dicts: the first item of one from which many have been taken is found slowly.
+        self._lines: dict[_Key, OrderedDict[int, _Item]] = {}
+
+    def add(self, key: _Key, number: int, item: _Item) -> None:
+        self._lines.setdefault(key, OrderedDict())[number] = item
+
+    def first(self, key: _Key) -> _Item | None:
+        line = self._lines.get(key)
+        return None if line is None else next(iter(line.values()))
+
+    def remove(self, key: _Key, number: int) -> bool:
+        line = self._lines.get(key)
+        if line is None or line.pop(number, None) is None:
+            return False
+        if not line:
+            del self._lines[key]
+        return True
+
+    def __iter__(self) -> Iterator[tuple[_Key, _Item]]:
+        return ((key, item) for key, line in self._lines.items() for item in line.values())
 
 
 class Mailbox:
@@ -48,29 +92,41 @@ class Mailbox:
     def __init__(self, names: Sequence[int] = ()) -> None:
         self._names = names
         self._lock = threading.Lock()
-        self._messages: list[_Message] = []
-        self._receives: list[_Receive] = []
+        self._numbers = count()
+        #: Each message stands in two lines: that of its source and tag, and, for receives from anyone, that of its tag.
+        self._messages_from: _Lines[tuple[int, int], _Message] = _Lines()
+        self._messages: _Lines[int, _Message] = _Lines()
+        self._receives: _Lines[tuple[int | None, int], _Receive] = _Lines()
         self._failure: DistError | None = None
         self._lost: dict[int, DistError] = {}
+        #: Failures that are still to be carried out, and whose.
+        self._failing: deque[tuple[DistError, int | None]] = deque()
 
     def receive(self, array: Array, src: int | None, tag: int) -> Work:
         """Begin to receive into `array` from `src`, or from anyone if None."""
-        receive = _Receive(self, as_bytes(array), src, tag)
+        receive = _Receive(self, array, src, tag)
         with self._lock:
             failure = self._failure or (None if src is None else self._lost.get(src))
-            message = next((m for m in self._messages if _fits(m, receive)), None)
+            message = self._messages.first(tag) if src is None else self._messages_from.first((src, tag))
             if message is not None:
-                self._messages.remove(message)
+                self._take(message)
             elif failure is None:
-                self._receives.append(receive)
+                receive.number = next(self._numbers)
+                self._receives.add((src, tag), receive.number, receive)
         if message is not None:
             self._meet(message, receive)
         elif failure is not None:
             receive.fail(failure)
+        self._carry_out_failures()
         return receive
 
     def deliver(
-        self, src: int, tag: int, payload: Payload, on_end: Callable[[DistError | None], object] = bool
+        self,
+        src: int,
+        tag: int,
+        payload: Payload,
+        on_end: Callable[[DistError | None], object] = bool,
+        dtype: Dtype | None = None,
     ) -> None:
         """Give a message that has come from `src` to the receive that waits for it, or keep it until one does.
 
@@ -78,53 +134,92 @@ class Mailbox:
             src: The sender's group rank.
             tag: The tag.
             payload: The bytes; they must not change before `on_end`.
-            on_end: Called when the message has been received, with the error if it did not fit.
+            on_end: Called when the message has been received, with the error if it was too long.
+            dtype: Its dtype, or the mark of that where only marks travel; None where the transport cannot tell.
         """
-        message = _Message(src, tag, payload, on_end)
         with self._lock:
-            receive = next((r for r in self._receives if _fits(message, r)), None)
+            message = _Message(next(self._numbers), src, tag, payload, on_end, dtype)
+            waiting = self._receives.first((src, tag)), self._receives.first((None, tag))
+            receive = min((r for r in waiting if r is not None), key=lambda r: r.number, default=None)
             failure = self._failure
             if receive is not None:
-                self._receives.remove(receive)
+                self._receives.remove((receive.src, tag), receive.number)
             elif failure is None:
-                self._messages.append(message)
+                self._messages_from.add((src, tag), message.number, message)
+                self._messages.add(tag, message.number, message)
         if receive is not None:
             self._meet(message, receive)
         elif failure is not None:
             on_end(failure)  # lest the sender waits for a receive that will never be begun
+        self._carry_out_failures()
 
     def withdraw(self, receive: Work) -> bool:
         """Forget a receive that no message has met; tell whether there was one."""
+        if not isinstance(receive, _Receive) or receive.box is not self:
+            return False
         with self._lock:
-            waiting = receive in self._receives
-            if waiting:
-                self._receives.remove(receive)  # type: ignore[arg-type]
-        return waiting
+            removed = self._receives.remove((receive.src, receive.tag), receive.number)
+        self._carry_out_failures()
+        return removed
 
     def fail(self, error: DistError, src: int | None = None) -> None:
         """Fail the receives that wait for `src`, and those that will; for None all of them, from whomever.
 
-        Messages of a lost source that have come before can still be received.
+        Messages of a lost source that have come before can still be received. Never blocks: a signal handler may call
+        this while the code that it has interrupted holds the lock, and then that code carries it out.
         """
+        self._failing.append((error, src))
+        self._carry_out_failures()
+
+    def keep(self, src: int) -> None:
+        """Copy what has come from `src` and was not received yet: its sender takes the memory back."""
         with self._lock:
-            hit = [r for r in self._receives if src is None or r.src == src]
-            self._receives = [r for r in self._receives if r not in hit]
-            if src is None:
-                self._failure = self._failure or error
-                dropped, self._messages = self._messages, []
-            else:
-                self._lost.setdefault(src, error)
-                dropped = []
+            for (source, _), message in self._messages_from:
+                if source == src:
+                    message.payload = bytes(message.payload)
+        self._carry_out_failures()
+
+    def _carry_out_failures(self) -> None:
+        """Do what `fail` was asked for, unless somebody holds the lock, who then does it afterwards."""
+        while self._failing and self._lock.acquire(blocking=False):
+            ends: list[Callable[[], object]] = []
+            try:
+                if self._failing:  # no other thread was faster
+                    ends = self._take_failed(*self._failing.popleft())
+            finally:
+                self._lock.release()
+            for end in ends:
+                end()
+
+    def _take_failed(self, error: DistError, src: int | None) -> list[Callable[[], object]]:
+        """Take out what a failure hits, and return what ends it."""
+        hit = [r for (source, _), r in self._receives if src is None or source == src]
+        hit.sort(key=lambda receive: receive.number)
         for receive in hit:
-            receive.fail(error)
-        for message in dropped:
-            message.on_end(error)
+            self._receives.remove((receive.src, receive.tag), receive.number)
+        dropped: list[_Message] = []
+        if src is not None:
+            self._lost.setdefault(src, error)
+        else:
+            self._failure = self._failure or error
+            dropped = sorted((message for _, message in self._messages), key=lambda message: message.number)
+            self._messages, self._messages_from = _Lines(), _Lines()
+        return [*(partial(r.fail, error) for r in hit), *(partial(m.on_end, error) for m in dropped)]
+
+    def _take(self, message: _Message) -> None:
+        self._messages_from.remove((message.src, message.tag), message.number)
+        self._messages.remove(message.tag, message.number)
 
     def _meet(self, message: _Message, receive: _Receive) -> None:
         have, room = len(message.payload), len(receive.buffer)
+        sender = self._names[message.src] if self._names else message.src
+        if not _same_dtype(message.dtype, receive.dtype):
+            # The message is gone, and its sender has done nothing wrong that it could know of.
+            receive.fail(wrong_dtype(_text(message.dtype), sender, message.tag, dtype_text(receive.dtype)))
+            message.on_end(None)
+            return
         if have > room:
-            name = self._names[message.src] if self._names else message.src
-            error = too_long(have, name, message.tag, room)
+            error = too_long(have, sender, message.tag, room)
             receive.fail(error)
             message.on_end(error)
             return
@@ -133,5 +228,15 @@ class Mailbox:
         message.on_end(None)
 
 
-def _fits(message: _Message, receive: _Receive) -> bool:
-    return message.tag == receive.tag and receive.src in (None, message.src)
+def _same_dtype(have: Dtype | None, wanted: np.dtype[Any]) -> bool:
+    """Tell whether a message may be received into a dtype; whoever asks for bytes gets those of anything."""
+    if have is None or have is wanted:
+        return True
+    mark = dtype_mark(wanted)
+    return mark == RAW or mark == (have if isinstance(have, int) else dtype_mark(have))
+
+
+def _text(dtype: Dtype | None) -> str:
+    if isinstance(dtype, int):
+        return known_dtype(dtype) or f"another dtype (mark {dtype:#x})"
+    return "unknown" if dtype is None else dtype_text(dtype)

@@ -6,7 +6,6 @@ metadata of the installed distributions.
 
 from __future__ import annotations
 
-import difflib
 import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -61,6 +60,7 @@ class Registry:
             BackendNotFoundError: There is none.
             PluginError: Its plugin is broken, clashes with another, or is written for another API version.
         """
+        name = str(name)  # a `Backend` is spelled otherwise in messages
         with self._lock:
             spec = self._in_process.get(name) or self._loaded.get(name)
             if spec is None:
@@ -87,6 +87,7 @@ class Registry:
 
     def availability(self, name: str) -> Availability:
         """Tell whether `name` can run here, and if not why; never raises."""
+        name = str(name)
         problem = self.problem(name)
         if problem is not None:
             return Availability(False, str(problem), _remedy(name))
@@ -121,6 +122,8 @@ class Registry:
 
     def _not_found(self, name: str) -> str:
         names = self.names()
+        import difflib  # only now: few programs misspell a backend
+
         near = difflib.get_close_matches(name, [*names, *KNOWN], n=1)
         parts = [f"no backend {str(name)!r} is installed (installed: {', '.join(names) or 'none'})"]
         if name not in KNOWN and near:

@@ -12,7 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["DTYPES", "Array", "as_array", "as_bytes", "device_of", "dtype_name", "is_sparse"]
+from rankwise.basics.words import with_article
+
+__all__ = ["DTYPES", "Array", "as_array", "as_bytes", "as_copy", "device_of", "dtype_name", "is_sparse", "raw"]
 
 #: A `numpy.ndarray` or a `cupy.ndarray`; CuPy has no types to import where it is not installed.
 Array: TypeAlias = Any
@@ -46,9 +48,9 @@ def as_array(value: Any) -> Array:
     try:
         array = _shared(value)
     except (TypeError, ValueError, BufferError, RuntimeError) as error:
-        raise TypeError(f"cannot share the memory of a {_type_name(value)}: {error}") from error
+        raise TypeError(f"cannot share the memory of {with_article(_type_name(value))}: {error}") from error
     if array is None:
-        raise TypeError(f"a {_type_name(value)} is not an array and does not share its memory")
+        raise TypeError(f"{with_article(_type_name(value))} is not an array and does not share its memory")
     return array
 
 
@@ -60,7 +62,24 @@ def device_of(array: Array) -> str:
 def as_bytes(array: Array) -> memoryview:
     """Return the memory of a C-contiguous NumPy array as a flat view of bytes, whatever its dtype."""
     # memoryview.cast knows neither datetime64 nor bfloat16; a view as uint8 knows all plain memory.
-    return memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(bytearray())
+    return memoryview(array.reshape(-1).view(np.uint8)) if array.nbytes else memoryview(bytearray())
+
+
+def as_copy(array: Array) -> Array:
+    """Return a C-contiguous copy of an array, with all its bytes: NumPy's own leave out what lies between fields."""
+    if array.dtype.names is None:
+        return array.copy(order="C")
+    return array.view(np.dtype((np.void, array.dtype.itemsize))).copy(order="C").view(array.dtype)
+
+
+def raw(array: Array) -> Array:
+    """Return the memory of a C-contiguous array as a flat array of bytes, of which NumPy changes none on the way.
+
+    Whatever looks at values may change them: `numpy.concatenate` makes byte orders native, and assignments between
+    structures leave out what lies between their fields.
+    """
+    flat = array.reshape(-1)
+    return flat.view(np.uint8) if array.dtype.itemsize else np.empty_like(flat, np.uint8, shape=(0,))
 
 
 def is_sparse(value: Any) -> bool:

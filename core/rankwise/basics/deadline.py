@@ -45,6 +45,10 @@ class Deadline:
         """Return the seconds that are left, never less than zero."""
         return max(0.0, self._at - monotonic())
 
+    def overdue_s(self) -> float:
+        """Return by how much the moment has passed; less than zero before."""
+        return monotonic() - self._at
+
     def expired(self) -> bool:
         """Tell whether the moment has passed."""
         return monotonic() >= self._at

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from enum import IntEnum
 
-__all__ = ["DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env"]
+__all__ = ["DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env", "tell"]
 
 
 class DebugLevel(IntEnum):
@@ -35,6 +36,14 @@ def set_debug_level_from_env() -> None:
     global _level
     _level = None
     _from_env()
+
+
+def tell(text: str) -> None:
+    """Say on standard error what has been chosen and why, with the level `info` or above."""
+    if get_debug_level() >= DebugLevel.INFO and sys.stderr is not None:
+        # In one piece, as other ranks and threads write there too.
+        sys.stderr.write(f"rankwise: {text}\n")
+        sys.stderr.flush()
 
 
 def _from_env() -> DebugLevel:

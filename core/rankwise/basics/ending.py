@@ -1,20 +1,23 @@
 """`Ending`: what happens once. Some thread tells it; others wait for it, or are called then.
 
-A `Future` or a `Condition` would do, were it not for the exceptions that signal handlers raise in the main thread, as
-Control-C does in a notebook. One that comes while a `Condition` is being entered leaves it locked for good, and whoever
-is to tell the end stands still. A lock in a `with` statement of its own knows no such moment, and each waiter has
-another lock to wait for.
+A `Future` or a `Condition` would do, were it not for signal handlers. An exception that one raises in the main thread,
+as Control-C does in a notebook, leaves a `Condition` that is being entered locked for good. And one that tells the end
+itself, by aborting the group, would wait for a lock that the code holds which it has interrupted. So nothing here is
+locked: what must happen once is one step of the interpreter, and each waiter has a lock of its own to wait for.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = ["Ending"]
+
+_T = TypeVar("_T")
 
 _LOG = logging.getLogger("rankwise")
 #: How seldom a waiter looks by itself: the thread that is to wake it may be interrupted before it does.
@@ -30,28 +33,29 @@ class Ending:
         error: What went wrong, or None.
     """
 
-    __slots__ = ("_bells", "_calls", "_lock", "error", "told", "value")
+    __slots__ = ("_bells", "_calls", "_untold", "error", "told", "value")
 
     def __init__(self) -> None:
         self.told = False
         self.value: Any = None
         self.error: BaseException | None = None
-        self._lock = threading.Lock()
+        self._untold = [True]
         self._bells: list[threading.Lock] = []
-        self._calls: list[Callable[[], object]] = []
+        #: Each in a list of its own, out of which it is taken by whoever calls it.
+        self._calls: list[list[Callable[[], object]]] = []
 
     def tell(self, value: Any = None, error: BaseException | None = None) -> bool:
         """Tell the end; only the first telling counts, and returns true."""
-        with self._lock:
-            if self.told:
-                return False
-            self.value, self.error = value, error
-            self.told = True
-        for bell in self._bells:
+        try:
+            del self._untold[0]  # by whoever is first; no handler runs between this and the next lines
+        except IndexError:
+            return False
+        self.value, self.error = value, error
+        self.told = True
+        for bell in _taken(self._bells):
             bell.release()
-        calls, self._calls = self._calls, []  # they may hold whoever holds this
-        for call in calls:
-            _guarded(call)
+        for calls in _taken(self._calls):
+            _call(calls)
         return True
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -60,35 +64,39 @@ class Ending:
             return True
         bell = threading.Lock()
         bell.acquire()
-        with self._lock:
-            if self.told:
-                return True
-            self._bells.append(bell)
+        self._bells.append(bell)
         until = None if timeout_s is None else monotonic() + timeout_s
         left_s = _LOOK_S
         while not self.told:
             if until is not None and (left_s := until - monotonic()) <= 0:
-                self._take_back(bell)
+                with suppress(ValueError):  # it is being rung
+                    self._bells.remove(bell)
                 return self.told
             bell.acquire(timeout=min(left_s, _LOOK_S))
         return True
 
     def then(self, call: Callable[[], object]) -> None:
         """Have something called at the end; at once if it is over."""
-        with self._lock:
-            if not self.told:
-                self._calls.append(call)
-                return
-        _guarded(call)
-
-    def _take_back(self, bell: threading.Lock) -> None:
-        with self._lock:
-            if not self.told:
-                self._bells.remove(bell)
+        calls = [call]
+        if not self.told:
+            self._calls.append(calls)
+        if self.told:  # perhaps only now, when nobody may look at what was added any more
+            _call(calls)
 
 
-def _guarded(call: Callable[[], object]) -> None:
+def _taken(items: list[_T]) -> Iterator[_T]:
+    """Take items out of a list, the first first, until there is none."""
+    while items:
+        try:
+            item = items.pop(0)
+        except IndexError:
+            return  # another thread was faster
+        yield item
+
+
+def _call(calls: list[Callable[[], object]]) -> None:
     try:
-        call()
+        for call in _taken(calls):
+            call()
     except Exception:
         _LOG.exception("a callback of a finished operation failed")

@@ -103,11 +103,19 @@ class ReduceOp:
 
     def accumulator(self, array: Any) -> Any:
         """Return a new flat copy of `array` to reduce into, in the dtype that the reduction is done in."""
-        wide = accumulation_dtype(self.name, array.dtype)
-        copy = array.reshape(-1).astype(wide, copy=True)
+        copy = array.reshape(-1).astype(accumulation_dtype(self.name, array.dtype), copy=True)
         if self.factor is not None:
-            np.multiply(copy, self.factor, out=copy, casting="same_kind")
+            _quiet.run(np.multiply, copy, self.scale(array.dtype), out=copy)
         return copy
+
+    def scale(self, dtype: np.dtype[Any]) -> Any:
+        """Return the factor as a number of the dtype in which arrays of `dtype` are reduced.
+
+        Raises:
+            TypeError: It is no number, or a complex one for an array of reals.
+            OverflowError: It is an integer that no float can hold.
+        """
+        return _quiet.run(accumulation_dtype(self.name, dtype).type, self.factor)
 
     def combine(self, accumulator: Any, incoming: Any, left: bool = False) -> None:
         """Reduce `incoming` into `accumulator`, in place; it is the right operand unless `left` is true."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextvars import copy_context
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from rankwise.basics import unasked
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.ending import Ending
+from rankwise.basics.future import WorkFuture
 from rankwise.errors import DistTimeoutError
 
-__all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work"]
+__all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work", "WorkFuture"]
 
 
 @runtime_checkable
@@ -46,7 +48,7 @@ class Work(Protocol):
         """Return what the operation filled, as soon as it has ended."""
 
     def get_future(self) -> Future[Any]:
-        """Return a future of `result()`."""
+        """Return a future of `result()`, best a `WorkFuture`: whoever waits for it waits as `wait` does."""
 
     def source_rank(self) -> int:
         """Return who sent the message of a completed receive."""
@@ -64,15 +66,19 @@ class Work(Protocol):
         """Wait in asyncio, without blocking the event loop."""
 
 
-def _future() -> Future[Any]:
-    """Return a future that cannot be cancelled: what has been issued goes on."""
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-    return future
-
-
 class FutureWork:
-    """A work that some thread ends by calling `succeed` or `fail`: the base for threaded backends."""
+    """A work that some thread ends by calling `succeed` or `fail`: the base for threaded backends.
+
+    Attributes:
+        only_looks: Whether any thread may call `is_completed` and `exception` at any time, as they do nothing but look.
+            The watch does so with works that nobody waits for. A subclass whose `is_completed` is its own says so anew.
+    """
+
+    only_looks: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        if "is_completed" in vars(cls) and "only_looks" not in vars(cls):
+            cls.only_looks = False
 
     def __init__(self) -> None:
         self._ending = Ending()
@@ -92,7 +98,7 @@ class FutureWork:
         """Block until the work has ended; see `Work.wait`."""
         timeout_s = None if timeout is None else seconds(timeout)
         if not self._ending.wait(timeout_s):
-            raise DistTimeoutError(f"not done after {timeout_s:g} s")
+            raise DistTimeoutError(f"timed out: not done after {timeout_s:g} s")
         self._check()
         return True
 
@@ -115,15 +121,9 @@ class FutureWork:
 
     def get_future(self) -> Future[Any]:
         """Return a future of `result()`."""
-        ending, future = self._ending, _future()
-
-        def end() -> None:
-            if ending.error is None:
-                future.set_result(ending.value)
-            else:
-                future.set_exception(ending.error)
-
-        ending.then(end)
+        ending = self._ending
+        future = WorkFuture(self, lambda: ending.value)
+        ending.then(future.end)
         return future
 
     def source_rank(self) -> int:
@@ -158,6 +158,8 @@ class FutureWork:
 class CompletedWork(FutureWork):
     """A work that ended well before it was returned; it costs nothing to make and nothing to wait for."""
 
+    only_looks = True
+
     def __init__(self, source: int | None = None) -> None:
         self._source = source
 
@@ -183,8 +185,8 @@ class CompletedWork(FutureWork):
 
     def get_future(self) -> Future[Any]:
         """Return a future that is done."""
-        future = _future()
-        future.set_result(None)
+        future = WorkFuture(self, lambda: None)
+        future.end()
         return future
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
@@ -210,6 +212,8 @@ class BoundWork:
         self._noted = noted  # tells the flight recorder, as soon as the caller looks
         self._result = result  # also keeps the buffers alive until nobody can be using them
         self._global_ranks = global_ranks
+        if noted is not None and getattr(inner, "only_looks", False):
+            unasked.watch(inner, noted)
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Block until the operation has ended; see `Work.wait`."""
@@ -232,6 +236,7 @@ class BoundWork:
 
     def exception(self) -> BaseException | None:
         """Return the error of an operation that has failed, or None."""
+        self.is_completed()
         return self._inner.exception()
 
     def result(self) -> Any:
@@ -241,17 +246,8 @@ class BoundWork:
 
     def get_future(self) -> Future[Any]:
         """Return a future of `result()`."""
-        future = _future()
-
-        def end(work: Work) -> None:
-            error = work.exception()
-            self.is_completed()
-            if error is None:
-                future.set_result(self._result)
-            else:
-                future.set_exception(error)
-
-        self._inner.add_done_callback(end)
+        future = WorkFuture(self, lambda: self._result)
+        self._inner.add_done_callback(lambda _: future.end())
         return future
 
     def source_rank(self) -> int:
@@ -265,7 +261,12 @@ class BoundWork:
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         """Call `callback(work)` once the operation has ended, in the context of this call."""
         run = copy_context().run
-        self._inner.add_done_callback(lambda _: run(callback, self))
+
+        def ended(_: Work) -> None:
+            self.is_completed()
+            run(callback, self)
+
+        self._inner.add_done_callback(ended)
 
     def cancel(self) -> bool:
         """Withdraw a receive that no message has met yet."""

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.basics.arrays import Array, as_array, is_sparse
+from rankwise.basics.arrays import Array, as_array, as_copy, is_sparse
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tags import MAX_TAG
+from rankwise.calls.overlap import span, touch
 from rankwise.errors import UnsupportedOperationError
 from rankwise.groups.process_group import ProcessGroup
 
@@ -40,17 +41,18 @@ def output_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
     array = value if type(value) is np.ndarray else _shared(group, op, name, value)
     if array.flags.c_contiguous and getattr(array.flags, "writeable", True):
         return array
-    wrong = "read-only" if array.flags.c_contiguous else "not C-contiguous"
-    raise ValueError(
-        f"{_where(group, op, name)} is {wrong}, but is written to; pass a writable array from numpy.ascontiguousarray"
-    )
+    if array.flags.c_contiguous:
+        wrong, remedy = "read-only", "pass a copy, `copy = numpy.array(it)`, and take the result from that"
+    else:
+        wrong, remedy = "not C-contiguous", "pass a copy, `copy = it.copy()`, and put its result back, `it[...] = copy`"
+    raise ValueError(f"{_where(group, op, name)} is {wrong}, but is written to; {remedy}")
 
 
 def input_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
     """Return `value` as a C-contiguous array that is only read; one that is not contiguous is copied."""
     array = value if type(value) is np.ndarray else _shared(group, op, name, value)
     # ascontiguousarray would make a 0-d array 1-d, but a 0-d array is always contiguous.
-    return array if array.flags.c_contiguous else array.copy(order="C")
+    return array if array.flags.c_contiguous else as_copy(array)
 
 
 def sparse_elements(group: ProcessGroup, op: str, name: str, value: Any, reduction: Any) -> Array:
@@ -89,11 +91,11 @@ def apart(group: ProcessGroup, op: str, name: str, written: Sequence[Array], rea
         read: Arrays that are read while that happens.
     """
     if len(written) + len(read) <= _FEW:
-        if any(_touch(a, b) for i, a in enumerate(written) for b in [*written[i + 1 :], *read]):
+        if any(touch(a, b) for i, a in enumerate(written) for b in [*written[i + 1 :], *read]):
             raise ValueError(f"{_where(group, op, name)} shares memory with another array of the call")
         return
-    spans = [(*_span(array), True) for array in written if array.size]
-    spans += [(*_span(array), False) for array in read if array.size]
+    spans = [(*span(array), True) for array in written if array.size]
+    spans += [(*span(array), False) for array in read if array.size]
     spans.sort()
     for (_, end, writes), (begin, _, also_writes) in pairwise(spans):
         if begin < end and (writes or also_writes):
@@ -171,12 +173,18 @@ def reduce_op(group: ProcessGroup, op: str, value: Any, array: Array) -> ReduceO
     """Return `value` if it is a reduce op that can be done on `array`, factor and all."""
     if not isinstance(value, ReduceOp):
         raise TypeError(f"{_where(group, op, 'op')} must be a ReduceOp such as ReduceOp.SUM, not {value!r:.100}")
-    if value.factor is None:
+    if value.factor is None and value.name != "PREMUL_SUM":
         return value
-    if not isinstance(value.factor, (int, float, complex, np.number)):
-        raise TypeError(f"{_where(group, op, 'op')}: the factor must be a number, not {value.factor!r:.100}")
-    if isinstance(value.factor, (complex, np.complexfloating)) and array.dtype.kind != "c":
+    factor = value.factor
+    if not isinstance(factor, (int, float, complex, np.number)) or isinstance(factor, np.timedelta64):
+        raise TypeError(f"{_where(group, op, 'op')}: the factor must be a number, not {factor!r:.100}")
+    if isinstance(factor, (complex, np.complexfloating)) and array.dtype.kind != "c":
         raise TypeError(f"{_where(group, op, 'op')}: a complex factor cannot scale an array of {array.dtype}")
+    if value.defined_for(array.dtype):  # else the capability table refuses it, and says what can be done
+        try:
+            value.scale(array.dtype)
+        except OverflowError as error:
+            raise ValueError(f"{_where(group, op, 'op')}: the factor is too large for {array.dtype}") from error
     return value
 
 
@@ -199,18 +207,6 @@ def _shared(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
         return as_array(value)
     except TypeError as error:
         raise TypeError(f"{_where(group, op, name)}: {error}") from error
-
-
-def _touch(a: Array, b: Array) -> bool:
-    if type(a) is np.ndarray and type(b) is np.ndarray:
-        return np.may_share_memory(a, b)  # of C-contiguous arrays it knows exactly
-    (begin, end), (other_begin, other_end) = _span(a), _span(b)
-    return max(begin, other_begin) < min(end, other_end)
-
-
-def _span(array: Array) -> tuple[int, int]:
-    begin = array.__array_interface__["data"][0] if type(array) is np.ndarray else array.data.ptr
-    return begin, begin + array.nbytes
 
 
 def _kind(array: Array) -> str:

@@ -8,8 +8,9 @@ from threading import get_ident
 from typing import Any
 
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.basics.work import FutureWork, Work
+from rankwise.basics.work import Work
 from rankwise.calls.collectives import all_gather, all_reduce
+from rankwise.calls.combined import CombinedWork
 from rankwise.errors import DistError
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.world import resolve
@@ -112,25 +113,4 @@ def _ended(block: Coalesced, result: list[Any], async_op: bool) -> Work | None:
     if not async_op:
         block.wait()
         return None
-    return _joined(block.works, result)
-
-
-def _joined(works: list[Work], result: list[Any]) -> Work:
-    """Return one work that ends when all have, badly if one has."""
-    whole = FutureWork()
-    pending = len(works)
-    if not works:
-        whole.succeed(result)
-
-    def one_ended(work: Work) -> None:
-        nonlocal pending
-        pending -= 1
-        error = work.exception()
-        if error is not None:
-            whole.fail(error)
-        elif pending == 0:
-            whole.succeed(result)
-
-    for work in works:
-        work.add_done_callback(one_ended)
-    return whole
+    return CombinedWork(block.works, result)

@@ -23,6 +23,7 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls import check
 from rankwise.calls.calling import finish, require_uneven, terms
+from rankwise.calls.overlap import aside, parts_aside
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
@@ -135,6 +136,7 @@ def all_gather(
     check.same_kind(pg, "all_gather", array, "tensor", parts, "tensor_list")
     check.same_size(pg, "all_gather", array, "tensor", parts[pg.rank()], "this rank's own entry of tensor_list")
     check.apart(pg, "all_gather", "tensor_list", parts)
+    array = aside(array, parts, parts[pg.rank()])
     require_uneven(pg, "all_gather", parts)
     lane = pg.lane(array, "all_gather")
     work = lane.all_gather(parts, array, *terms(pg, array, "all_gather", async_op, timeout))
@@ -159,6 +161,7 @@ def all_gather_single(
     output = check.output_array(pg, "all_gather_single", "output_tensor", output_tensor)
     check.same_kind(pg, "all_gather_single", array, "input_tensor", [output], "output_tensor")
     parts = check.equal_parts(pg, "all_gather_single", "output_tensor", output, array, "input_tensor")
+    array = aside(array, (output,), parts[pg.rank()])
     lane = pg.lane(array, "all_gather")
     work = lane.all_gather(parts, array, *terms(pg, array, "all_gather", async_op, timeout))
     return finish(pg, work, output_tensor, async_op)
@@ -185,6 +188,7 @@ def gather(
         check.same_kind(pg, "gather", array, "tensor", parts, "gather_list")
         check.same_size(pg, "gather", array, "tensor", parts[root], "this rank's own entry of gather_list")
         check.apart(pg, "gather", "gather_list", parts)
+        array = aside(array, parts, parts[root])
     require_uneven(pg, "gather", parts)
     lane = pg.lane(array, "gather")
     work = lane.gather(parts, array, root, *terms(pg, array, "gather", async_op, timeout))
@@ -211,7 +215,7 @@ def scatter(
     if parts is not None:
         check.same_kind(pg, "scatter", array, "tensor", parts, "scatter_list")
         check.same_size(pg, "scatter", array, "tensor", parts[root], "this rank's own entry of scatter_list")
-        check.apart(pg, "scatter", "tensor", [array], [part for i, part in enumerate(parts) if i != root])
+        parts = parts_aside(parts, array)
     require_uneven(pg, "scatter", parts)
     lane = pg.lane(array, "scatter")
     work = lane.scatter(array, parts, root, *terms(pg, array, "scatter", async_op, timeout))
@@ -237,6 +241,7 @@ def reduce_scatter(
     parts = check.array_list(pg, "reduce_scatter", "input_list", input_list, writable=False)
     check.same_kind(pg, "reduce_scatter", array, "output", parts, "input_list")
     check.same_size(pg, "reduce_scatter", array, "output", parts[pg.rank()], "this rank's own entry of input_list")
+    parts = parts_aside(parts, array)
     require_uneven(pg, "reduce_scatter", parts)
     lane = pg.lane(array, "reduce_scatter", check.reduce_op(pg, "reduce_scatter", op, array))
     work = lane.reduce_scatter(array, parts, op, *terms(pg, array, "reduce_scatter", async_op, timeout))
@@ -262,6 +267,7 @@ def reduce_scatter_single(
     whole = check.input_array(pg, "reduce_scatter_single", "input", input)
     check.same_kind(pg, "reduce_scatter_single", array, "output", [whole], "input")
     parts = check.equal_parts(pg, "reduce_scatter_single", "input", whole, array, "output")
+    parts = parts_aside(parts, array)
     lane = pg.lane(array, "reduce_scatter", check.reduce_op(pg, "reduce_scatter_single", op, array))
     work = lane.reduce_scatter(array, parts, op, *terms(pg, array, "reduce_scatter", async_op, timeout))
     return finish(pg, work, output, async_op)

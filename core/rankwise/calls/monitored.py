@@ -43,8 +43,8 @@ def monitored_barrier(
     pg.monitored += 1
     store = _place(pg.store, pg.monitored)
     # Whoever hosts the store must not leave before all have heard.
-    world, before = current(), [entry for entry in current().stay_for if entry[1] != _TOLD]
-    world.stay_for = [*before, (store, _TOLD, pg.size())]
+    world, before = current(), [entry for entry in current().stay_for if not entry[1].endswith(_TOLD)]
+    world.stay_for = [*before, (pg.store, f"{store.prefix}/{_TOLD}", pg.size())]
     store.set(f"rank/{pg.rank()}", b"")
     if store.add("come", 1) == pg.size():
         _sweep(_place(pg.store, pg.monitored - 1), pg.size())  # nobody can be there any more

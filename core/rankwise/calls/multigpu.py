@@ -16,9 +16,10 @@ import numpy as np
 from rankwise.backends.contract import Communicator
 from rankwise.basics.arrays import Array, as_array
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.basics.work import FutureWork, Work
+from rankwise.basics.work import Work
 from rankwise.calls import check
 from rankwise.calls.calling import finish, terms
+from rankwise.calls.combined import CombinedWork
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
@@ -346,21 +347,10 @@ def _copy(out: Array, array: Array) -> None:
 
 def _then(work: Work, after: Callable[[], None], *filled: Array) -> Work:
     """Return a work that ends when `work` has and `after` has run, on the devices of what that fills too."""
-    whole = FutureWork()
 
-    def ended(first: Work) -> None:
-        error = first.exception()
-        if error is None:
-            try:
-                after()
-                for array in filled:  # this thread's stream is not the caller's
-                    _synchronize(array)
-            except Exception as failure:  # it belongs to whoever waits
-                error = failure
-        if error is None:
-            whole.succeed()
-        else:
-            whole.fail(error)
+    def finish() -> None:
+        after()
+        for array in filled:  # this thread's stream is not the caller's
+            _synchronize(array)
 
-    work.add_done_callback(ended)
-    return whole
+    return CombinedWork([work], after=finish)

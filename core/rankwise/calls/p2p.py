@@ -140,7 +140,7 @@ class _Message(BoundWork):
             if self._inner.is_completed():
                 return self._inner.wait()
             who = f", waiting for rank {self._peers[0]}" if self._peers else ""
-            text = f"{self._what}: not done within {timeout_s:g} s{who}"
+            text = f"{self._what}: timed out: not done within {timeout_s:g} s{who}"
             late: DistError = self._lane.timed_out(text, self._peers)
             if timeout is None and not self._inner.cancel():
                 late = self._lane.fail(late)

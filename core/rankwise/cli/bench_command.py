@@ -65,8 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
     ops, sizes = _ops(options.ops), _sizes(options.sizes)
-    if min(options.n, options.iterations) < 1 or options.warmup < 0:
+    if min(options.n, options.iterations) < 1:
         raise CommandError("at least 1 rank and 1 iteration are needed", 2)
+    if options.warmup < 0:
+        raise CommandError(f"--warmup cannot be {options.warmup}; 0 leaves it out", 2)
     if "send_recv" in ops and options.n < 2:
         raise CommandError("send_recv needs 2 ranks", 2)
     if options.plot is not None:
@@ -167,6 +169,8 @@ def _sizes(text: str) -> list[int]:
         size, end, by = parse_nbytes(first), parse_nbytes(last), int(factor)
         if size < 1 or by < 2:
             raise ValueError("a range begins at 1 or more, with a factor of 2 or more")
+        if size > end:
+            raise ValueError(f"{first} is more than {last}; a range goes up")
     except ValueError as error:
         raise CommandError(f"--sizes {text}: {error}", 2) from error
     sizes = []

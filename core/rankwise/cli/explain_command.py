@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+from typing import NamedTuple
 
 from rankwise.cli.commands import CommandError
 from rankwise.cli.text import columns, format_nbytes, format_seconds, parse_nbytes
@@ -55,6 +57,9 @@ def run(options: argparse.Namespace) -> int:
     op, size, nbytes = options.op, options.ranks, _nbytes(options.bytes)
     if op not in CHOICES:
         raise CommandError(f"there is no collective {op!r}; there are {', '.join(CHOICES)}", 2)
+    if size < 1:
+        raise CommandError("at least 1 rank is needed", 2)
+    network = _network(options)
     if not 1 <= options.hosts <= size:
         raise CommandError(f"{size} rank(s) cannot be on {options.hosts} host(s)", 2)
     table = CHOICES if options.hosts == 1 else NETWORK if options.hosts == size else MIXED
@@ -68,21 +73,35 @@ def run(options: argparse.Namespace) -> int:
     if size > _MOST_RANKS:
         print(f"Not simulated: more than {_MOST_RANKS} ranks take too long here.")
     else:
-        _simulate(options, op, size, nbytes, chosen)
+        _simulate(network, op, size, nbytes, chosen)
     return 0
 
 
-def _simulate(options: argparse.Namespace, op: str, size: int, nbytes: int, chosen: str) -> None:
+class _Network(NamedTuple):
+    alpha_us: float
+    gbit_per_s: float
+    combine_gb_per_s: float
+
+
+def _network(options: argparse.Namespace) -> _Network:
     local = options.hosts == 1
-    alpha_s = (options.alpha_us if options.alpha_us is not None else 5.0 if local else 30.0) * 1e-6
+    alpha_us = options.alpha_us if options.alpha_us is not None else 5.0 if local else 30.0
     gbit = options.gbit_per_s if options.gbit_per_s is not None else 40.0 if local else 10.0
-    if alpha_s < 0 or gbit <= 0 or options.combine_gb_per_s <= 0:
-        raise CommandError("latency and bandwidths must be positive", 2)
+    if not 0 <= alpha_us < math.inf:
+        raise CommandError(f"--alpha-us must be a number of 0 or more, not {alpha_us:g}", 2)
+    for name, value in (("--gbit-per-s", gbit), ("--combine-gb-per-s", options.combine_gb_per_s)):
+        if not 0 < value < math.inf:
+            raise CommandError(f"{name} must be a number above 0, not {value:g}", 2)
+    return _Network(alpha_us, gbit, options.combine_gb_per_s)
+
+
+def _simulate(network: _Network, op: str, size: int, nbytes: int, chosen: str) -> None:
+    alpha_s, gbit = network.alpha_us * 1e-6, network.gbit_per_s
     parts = [nbytes // size + (rank < nbytes % size) for rank in range(size)]
     rows = [["algorithm", "rounds", "bytes sent by a rank, at most", "simulated"]]
     for name, function in ALGORITHMS[op].items():
         each = costs(op, name, size, parts)
-        time_s = simulate(op, function, parts, alpha_s, 8e-9 / gbit, 1e-9 / options.combine_gb_per_s)
+        time_s = simulate(op, function, parts, alpha_s, 8e-9 / gbit, 1e-9 / network.combine_gb_per_s)
         most = format_nbytes(max(cost.nbytes for cost in each))
         mark = "-> " if name == chosen else "   "
         rows.append([mark + name, str(max(cost.rounds for cost in each)), most, format_seconds(time_s)])

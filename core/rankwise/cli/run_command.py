@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-from typing import NoReturn
 
 from rankwise.cli.commands import CommandError
 from rankwise.launch.config import LaunchConfig
@@ -42,12 +40,13 @@ def run(options: argparse.Namespace) -> int:
 
         started = launcher_of(pick_backend(options.backend), config.nproc_per_node)
         if started:
-            _become(started, config)
+            return _run_by(started, config)
     return launch(config)
 
 
-def _become(launcher: list[str], config: LaunchConfig) -> NoReturn:
-    """Put the launcher of a backend's runtime in this process's place: signals and exit code are its own then."""
+def _run_by(launcher: list[str], config: LaunchConfig) -> int:
+    """Have the launcher of a backend's runtime start the ranks, and return the exit code."""
+    from rankwise.cli.foreign_launcher import run_launcher
     from rankwise.cli.launching import environment
 
     plain = LaunchConfig(config.command)
@@ -57,4 +56,4 @@ def _become(launcher: list[str], config: LaunchConfig) -> NoReturn:
         raise CommandError(f"{names}: not with this --backend, whose ranks {launcher[0]} starts; use its options", 2)
     check_command(config)
     ours = {name: value for name, value in environment().items() if name not in _OURS}
-    os.execve(launcher[0], [*launcher, *command_line(config, 0)], ours)
+    return run_launcher([*launcher, *command_line(config, 0)], ours)

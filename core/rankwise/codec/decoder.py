@@ -12,6 +12,7 @@ import numpy as np
 
 from rankwise.basics.arrays import as_bytes
 from rankwise.codec.classes import find
+from rankwise.codec.collisions import Collisions
 from rankwise.codec.dtypes import dtype_from_spec
 from rankwise.codec.layout import MAGIC, MAX_DEPTH, MAX_INT_BYTES, MAX_ITEMS, NUMBER_RUNS, Tag, layout_of
 from rankwise.codec.values import value_type_by_code
@@ -47,7 +48,7 @@ def decode(data: bytes | bytearray | memoryview) -> Any:
 class _Decoder:
     """A place in the bytes, and how deep and how many items it went so far."""
 
-    __slots__ = ("data", "depth", "end", "items", "pos")
+    __slots__ = ("collisions", "data", "depth", "end", "items", "pos")
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
@@ -55,6 +56,7 @@ class _Decoder:
         self.pos = 0
         self.depth = 0
         self.items = 0
+        self.collisions = Collisions()
 
     def whole(self) -> Any:
         """Read the one object that the bytes should be."""
@@ -109,6 +111,11 @@ class _Decoder:
         if self.items > MAX_ITEMS:
             raise CodecError(f"the encoded object holds more than {MAX_ITEMS} items")
 
+    def note(self, key: Any, seen: dict[int, int]) -> None:
+        """Count a key of a dict or set, of which those with equal hashes take time."""
+        if not self.collisions.note(key, seen):
+            raise CodecError("too many keys of dicts or members of sets have equal hashes")
+
 
 def _read_int(decoder: _Decoder) -> int:
     (value,) = _INT(decoder.data, decoder.pos)
@@ -162,6 +169,9 @@ def _read_tuple(decoder: _Decoder) -> tuple[Any, ...]:
 
 def _read_set(decoder: _Decoder, kind: type[set[Any]] | type[frozenset[Any]]) -> set[Any] | frozenset[Any]:
     members = _read_list(decoder)
+    seen: dict[int, int] = {}
+    for member in members:
+        decoder.note(member, seen)
     value = kind(members)
     if len(value) != len(members):
         raise CodecError("a set holds the same member twice")
@@ -173,8 +183,11 @@ def _read_dict(decoder: _Decoder) -> dict[Any, Any]:
     decoder.open(2 * count)
     value = decoder.value
     items: dict[Any, Any] = {}
+    seen: dict[int, int] = {}
     for _ in range(count):
         key = value()
+        if type(key) is not str:
+            decoder.note(key, seen)
         items[key] = value()
     if len(items) != count:
         raise CodecError("a dict holds the same key twice")

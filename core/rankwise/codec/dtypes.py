@@ -17,20 +17,24 @@ __all__ = ["dtype_from_spec", "dtype_spec"]
 
 _SIMPLE = re.compile(r"[<>|]?(?:[biufc][0-9]{1,2}|[SUV][0-9]{1,10}|[mM]8(?:\[(?:[1-9][0-9]{0,8})?[A-Za-z]{1,2}\])?)")
 _ML_PREFIX = "ml_dtypes."
+#: The description of a structure is three levels of tuples deep, of which an object has `MAX_DEPTH`.
+_MAX_DEPTH = 16
 
 
-def dtype_spec(dtype: np.dtype[Any]) -> str | tuple[Any, ...]:
-    """Return a dtype as a plain value.
+def dtype_spec(dtype: np.dtype[Any], depth: int = 0) -> str | tuple[Any, ...]:
+    """Return a dtype as a plain value; `depth` is that of the structures around it.
 
     Raises:
-        TypeError: It holds Python objects, or belongs to a library that is not known here.
+        TypeError: It holds Python objects, is nested too deep, or belongs to a library that is not known here.
     """
+    if depth > _MAX_DEPTH:
+        raise TypeError(f"a structure that is nested deeper than {_MAX_DEPTH} levels does not travel")
     if dtype.hasobject:
         raise TypeError("an array of Python objects is not plain memory; send a list, or choose another dtype")
     if dtype.names is not None and dtype.type is np.void:
-        return ("struct", dtype.itemsize, dtype.isalignedstruct, tuple(_field(dtype, n) for n in dtype.names))
+        return ("struct", dtype.itemsize, dtype.isalignedstruct, tuple(_field(dtype, n, depth) for n in dtype.names))
     if dtype.subdtype is not None:
-        return ("array", dtype_spec(dtype.subdtype[0]), dtype.shape)
+        return ("array", dtype_spec(dtype.subdtype[0], depth + 1), dtype.shape)
     if dtype.isbuiltin == 2 and dtype.isnative and dtype.type.__module__ == "ml_dtypes":
         return _ML_PREFIX + dtype.type.__name__
     text = str(dtype.str)
@@ -76,10 +80,10 @@ def _ml_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(scalar)
 
 
-def _field(dtype: np.dtype[Any], name: str) -> tuple[str, str | None, int, Any]:
+def _field(dtype: np.dtype[Any], name: str, depth: int) -> tuple[str, str | None, int, Any]:
     assert dtype.fields is not None
     kind, offset, *title = dtype.fields[name]
-    return (name, title[0] if title else None, offset, dtype_spec(kind))
+    return (name, title[0] if title else None, offset, dtype_spec(kind, depth + 1))
 
 
 def _struct(mark: Any, itemsize: Any, aligned: Any, fields: Any) -> np.dtype[Any]:

@@ -10,7 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rankwise.basics.arrays import as_bytes
+from rankwise.basics.words import with_article
 from rankwise.codec.classes import Registered, register
+from rankwise.codec.collisions import Collisions
 from rankwise.codec.dtypes import dtype_spec
 from rankwise.codec.layout import (
     MAGIC,
@@ -51,12 +53,13 @@ def encode(obj: Any) -> bytes:
 class _Encoder:
     """The parts of one encoded object so far; big buffers are not copied until all parts are joined."""
 
-    __slots__ = ("depth", "items", "parts")
+    __slots__ = ("collisions", "depth", "items", "parts")
 
     def __init__(self) -> None:
         self.parts: list[bytes | bytearray | memoryview] = [MAGIC]
         self.depth = 0
         self.items = 0
+        self.collisions = Collisions()
 
     def put(self, obj: Any) -> None:
         """Append one value."""
@@ -77,6 +80,11 @@ class _Encoder:
         self.items += items
         if self.items > MAX_ITEMS:
             raise Refused(ValueError, f"brings the number of items over {MAX_ITEMS}; send arrays")
+
+    def note(self, key: Any, seen: dict[int, int]) -> None:
+        """Count a key of a dict or set, of which those with equal hashes take the receiver's time."""
+        if not self.collisions.note(key, seen):
+            raise Refused(ValueError, "is one key or member too many whose hashes are equal; send lists of pairs")
 
 
 _Writer: TypeAlias = Callable[[_Encoder, Any], None]
@@ -163,8 +171,10 @@ def _write_numbers(encoder: _Encoder, value: list[Any] | tuple[Any, ...]) -> boo
 def _write_set(encoder: _Encoder, value: set[Any] | frozenset[Any]) -> None:
     encoder.open(len(value))
     encoder.parts.append(_HEAD(Tag.SET if type(value) is set else Tag.FROZENSET, len(value)))
+    seen: dict[int, int] = {}
     try:
         for item in value:
+            encoder.note(item, seen)
             encoder.put(item)
     except Refused as refused:
         refused.places.append("<member>")
@@ -175,10 +185,12 @@ def _write_set(encoder: _Encoder, value: set[Any] | frozenset[Any]) -> None:
 def _write_dict(encoder: _Encoder, value: dict[Any, Any]) -> None:
     encoder.open(2 * len(value))
     encoder.parts.append(_HEAD(Tag.DICT, len(value)))
-    put = encoder.put
+    put, seen = encoder.put, dict[int, int]()
     key = None
     try:
         for key, item in value.items():
+            if type(key) is not str:
+                encoder.note(key, seen)
             put(key)
             put(item)
     except Refused as refused:
@@ -210,7 +222,8 @@ def _write_dataclass(encoder: _Encoder, value: Any) -> None:
             refused.places.append(f".{name}")
             raise
         except AttributeError:
-            raise Refused(TypeError, f"is a {type(value).__qualname__} without a value for its {name!r}") from None
+            kind = with_article(type(value).__qualname__)
+            raise Refused(TypeError, f"is {kind} without a value for its {name!r}") from None
     encoder.depth -= 1
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rankwise.basics.words import with_article
+
 __all__ = ["Refused", "cannot_travel"]
 
 _SHOWN = 8
@@ -34,7 +36,7 @@ def cannot_travel(obj: Any) -> Refused:
     """Return the refusal of a value because of its type."""
     kind = type(obj)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return Refused(TypeError, f"is a {name}, which does not travel{_advice(obj, kind)}")
+    return Refused(TypeError, f"is {with_article(name)}, which does not travel{_advice(obj, kind)}")
 
 
 def _advice(obj: Any, kind: type) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import datetime
 import importlib
+import os
 import re
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,9 +111,30 @@ def _zone_key(zone: Any) -> str:
 
 def _zone(kind: Any, key: str) -> Any:
     # The name becomes a path in the time zone data, so nothing that could lead out of there.
-    if not _ZONE_KEY.fullmatch(key):
-        raise ValueError("not the name of a time zone")
+    if not _ZONE_KEY.fullmatch(key) or not (_is_in_system(key) or key in _zones_of_tzdata()):
+        raise ValueError(f"not the name of a time zone that this process knows: {key[:40]!r}")
     return kind(key)
+
+
+def _is_in_system(key: str) -> bool:
+    import zoneinfo
+
+    return any(os.path.isfile(os.path.join(folder, key)) for folder in zoneinfo.TZPATH)
+
+
+@lru_cache(maxsize=1)
+def _zones_of_tzdata() -> frozenset[str]:
+    """Return the zones of the package tzdata, where it is installed.
+
+    `ZoneInfo` imports the module that a name it does not find in the system begins with; of any other it must not hear.
+    """
+    try:
+        import importlib.resources  # only now: it takes longer than the rest of this package
+
+        text = importlib.resources.files("tzdata").joinpath("zones").read_text(encoding="ascii")
+    except (ImportError, OSError, ValueError):
+        return frozenset()
+    return frozenset(text.split())
 
 
 def _scalar_parts(scalar: np.generic) -> tuple[Any, bytes]:

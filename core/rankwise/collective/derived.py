@@ -2,6 +2,9 @@
 
 Each function states what it costs. p is the number of ranks, N the bytes of the array, or of all parts together.
 Scratch memory is bounded by what the function says; parts that are neighbours in memory travel as one message.
+
+What only copies sees bytes and no dtypes, so that no value can change on the way. What reduces works on accumulators.
+Nothing is ever received into an input.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rankwise.basics.arrays import Array
+from rankwise.basics.arrays import Array, raw
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.reduce_op import ReduceOp, accumulation_dtype
 from rankwise.basics.tags import COLLECTIVE_TAG
@@ -40,7 +43,7 @@ def broadcast(comm: PointToPoint, array: Array, root: int, deadline: Deadline) -
     Rounds: at most ceil(log2 p); with a ring of p-1 behind for large N. Scratch: none.
     """
     rounds = algorithm("broadcast", array.nbytes, comm.size)(comm.rank, comm.size, root)
-    blocks = _cut(array, comm.size)
+    blocks = _cut(raw(array), comm.size)
     Executor(comm, blocks, blocks, deadline).run(rounds)
 
 
@@ -81,10 +84,9 @@ def all_gather(
 
     Rounds: ceil(log2 p) for small N, 1 for few ranks, else p-1. Scratch: N, where parts are scattered in memory.
     """
-    blocks = [part.reshape(-1) for part in parts]
-    _assign(parts[comm.rank], array)
-    nbytes = sum(part.nbytes for part in parts)
-    rounds = algorithm("all_gather", nbytes, comm.size)(comm.rank, comm.size)
+    blocks = [raw(part) for part in parts]
+    _assign(blocks[comm.rank], raw(array))
+    rounds = algorithm("all_gather", sum(block.nbytes for block in blocks), comm.size)(comm.rank, comm.size)
     Executor(comm, blocks, blocks, deadline, tag=tag).run(rounds)
 
 
@@ -102,8 +104,8 @@ def gather(
     """
     rounds = list(algorithm("gather", sum(counts) * array.itemsize, comm.size)(comm.rank, comm.size, root))
     if parts is not None:
-        blocks = [part.reshape(-1) for part in parts]
-        _assign(parts[comm.rank], array)
+        blocks = [raw(part) for part in parts]
+        _assign(blocks[comm.rank], raw(array))
     else:
         blocks = _passing_through(rounds, array, comm.rank, counts)
     Executor(comm, blocks, blocks, deadline).run(iter(rounds))
@@ -123,8 +125,8 @@ def scatter(
     """
     rounds = list(algorithm("scatter", sum(counts) * array.itemsize, comm.size)(comm.rank, comm.size, root))
     if parts is not None:
-        blocks = [part.reshape(-1) for part in parts]
-        _assign(array, parts[comm.rank])
+        blocks = [raw(part) for part in parts]
+        _assign(raw(array), blocks[comm.rank])
     else:
         blocks = _passing_through(rounds, array, comm.rank, counts)
     Executor(comm, blocks, blocks, deadline).run(iter(rounds))
@@ -136,9 +138,10 @@ def reduce_scatter(comm: PointToPoint, array: Array, parts: Sequence[Array], op:
     Rounds: 1 for few ranks or small N, else p-1. Scratch: in one round p times the own part, else N and one part more,
     wider where the op accumulates in a wider dtype; N is at most 8 MiB, beyond which parts go in pieces.
     """
-    nbytes = sum(part.nbytes for part in parts)
     flat, flats = array.reshape(-1), [part.reshape(-1) for part in parts]
-    step = max(1, _PIECE_NBYTES // (accumulation_dtype(op.name, array.dtype).itemsize * comm.size))
+    wide = accumulation_dtype(op.name, array.dtype).itemsize
+    nbytes = sum(part.size for part in flats) * (array.itemsize if op.factor is None else wide)
+    step = max(1, _PIECE_NBYTES // (wide * comm.size))
     for begin in range(0, max(part.size for part in flats), step):
         pieces = [part[begin : begin + step] for part in flats]
         rounds = list(algorithm("reduce_scatter", nbytes, comm.size)(comm.rank, comm.size))
@@ -151,7 +154,7 @@ def _reduce_scatter(
     if len(rounds) <= 1 and op.factor is None:
         # Nothing that was combined is sent on: the others' parts can go as they are, and only the own accumulates.
         source = parts
-        target = [op.accumulator(part) if rank == comm.rank else part for rank, part in enumerate(parts)]
+        target = [op.accumulator(part) if rank == comm.rank else part[:0] for rank, part in enumerate(parts)]
     else:
         source = target = [op.accumulator(part) for part in parts]
     Executor(comm, source, target, deadline, op).run(iter(rounds))
@@ -163,8 +166,8 @@ def all_to_all(comm: PointToPoint, outs: Sequence[Array], ins: Sequence[Array], 
 
     Rounds: 1 for few ranks, else p-1. Scratch: none.
     """
-    _assign(outs[comm.rank], ins[comm.rank])
-    sources, targets = [a.reshape(-1) for a in ins], [a.reshape(-1) for a in outs]
+    sources, targets = [raw(array) for array in ins], [raw(array) for array in outs]
+    _assign(targets[comm.rank], sources[comm.rank])
     # Only the number of ranks may choose: each rank knows the sizes of its own parts alone.
     rounds = algorithm("all_to_all", 0, comm.size)(comm.rank, comm.size)
     Executor(comm, sources, targets, deadline).run(rounds)
@@ -186,21 +189,20 @@ def _pieces(array: Array, op: ReduceOp) -> Iterator[Array]:
     return (flat[begin : begin + count] for begin in range(0, flat.size, count))
 
 
-def _cut(array: Array, size: int) -> list[Array]:
-    """Cut an array into `size` blocks that differ by at most one element."""
-    flat = array.reshape(-1)
+def _cut(flat: Array, size: int) -> list[Array]:
+    """Cut a flat array into `size` blocks that differ by at most one element."""
     return [flat[flat.size * i // size : flat.size * (i + 1) // size] for i in range(size)]
 
 
 def _assign(target: Array, source: Array) -> None:
-    if target is not source:
-        target[...] = source.reshape(target.shape)
+    target[...] = source
 
 
 def _passing_through(rounds: Sequence[Round], array: Array, rank: int, counts: Sequence[int]) -> list[Array]:
-    """Return a rank's own part among buffers for the parts of others that it hands on."""
+    """Return the bytes of a rank's own part among buffers for the parts of others that it hands on."""
     handled = {block for steps in rounds for step in steps for block in step.blocks}
+    own = raw(array)
     return [
-        array.reshape(-1) if block == rank else np.empty_like(array, shape=(count if block in handled else 0,))
+        own if block == rank else np.empty_like(own, shape=(count * array.itemsize if block in handled else 0,))
         for block, count in enumerate(counts)
     ]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rankwise.basics.arrays import Array
+from rankwise.basics.arrays import Array, raw
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tags import COLLECTIVE_TAG
@@ -67,7 +67,7 @@ class Executor:
         """Receive straight into place if that is possible, else into scratch, which is returned."""
         blocks = [self.target[b] for b in step.blocks]
         whole = None if step.combine else _joined(blocks)
-        if whole is not None:
+        if whole is not None and getattr(whole.flags, "writeable", True):
             return step, None, self._receive(whole, step.source)
         scratch = _EMPTY
         if blocks:
@@ -85,7 +85,7 @@ class Executor:
         blocks = [self.source[b] for b in step.blocks]
         whole = _joined(blocks) if blocks else _EMPTY
         if whole is None:
-            whole = np.concatenate(blocks)
+            whole = np.concatenate([raw(block) for block in blocks]).view(blocks[0].dtype)
         if whole.size == 0 and self.source:
             return None
         return self.comm.isend(whole, step.to, self.tag)
@@ -115,7 +115,7 @@ class Executor:
                 late = {peer, *(other for other, w in works if w is not None and not w.is_completed())}
                 names = sorted(_named(self.comm, other) for other in late)
                 who = f"{doing} rank{'s' if len(late) > 1 else ''} {', '.join(map(str, names))}"
-                failure = DistTimeoutError(f"not done within {self.deadline.timeout_s:g} s, {who}")
+                failure = DistTimeoutError(f"timed out: not done within {self.deadline.timeout_s:g} s, {who}")
                 failure.waited_for = tuple(names)
                 raise failure from error
 
@@ -140,14 +140,12 @@ def _joined(blocks: Sequence[Array]) -> Array | None:
     if len(filled) <= 1:
         return filled[0] if filled else (blocks[0] if blocks else None)
     base = filled[0].base
-    if base is None or type(base) is not np.ndarray or not base.flags.c_contiguous or base.dtype != filled[0].dtype:
+    if base is None or type(base) is not np.ndarray or not base.flags.c_contiguous or not base.nbytes:
         return None
     address = begin = filled[0].ctypes.data
     for block in filled:
         if block.base is not base or block.ctypes.data != address:
             return None
         address += block.nbytes
-    offset, odd = divmod(begin - base.ctypes.data, base.itemsize)
-    if odd:
-        return None  # views of bytes in between
-    return base.reshape(-1)[offset : offset + sum(block.size for block in filled)]
+    offset = begin - base.ctypes.data
+    return raw(base)[offset : offset + address - begin].view(filled[0].dtype)

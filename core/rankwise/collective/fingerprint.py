@@ -8,13 +8,13 @@ their calls in words, and all raise the same `CollectiveMismatchError` naming th
 from __future__ import annotations
 
 import json
+import os
 import struct
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -235,7 +235,7 @@ def _call_site() -> str:
     frame = sys._getframe()
     while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith(_OURS):
         frame = frame.f_back
-    name = Path(frame.f_code.co_filename).name
+    name = os.path.basename(frame.f_code.co_filename)
     return "" if name == "threading.py" else f"{plain_text(name[-100:])}:{frame.f_lineno}"
 
 

@@ -44,8 +44,8 @@ class _QueuedWork(FutureWork):
             if self.is_completed():
                 return super().wait()
             late = DistTimeoutError(
-                f"{self._title}: not done within {self._deadline.timeout_s:g} s: operations before it in the group "
-                "take longer"
+                f"{self._title}: timed out: not done within {self._deadline.timeout_s:g} s: "
+                "operations before it in the group take longer"
             )
             self.fail(self._give_up(late) or late)
             return super().wait()
@@ -75,8 +75,9 @@ class IssueOrder:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        # Entered by the lock itself: an interrupt within `with condition` may leave it locked for good.
-        self._lock = threading.Lock()
+        # Entered by the lock itself: an interrupt within `with condition` may leave it locked for good. And more than
+        # once: a signal handler may abort the group while the code that it has interrupted holds the lock.
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         #: How many threads wait for a change. To tell nobody costs as much as half a small collective.
         self.watchers = 0
@@ -131,7 +132,9 @@ class IssueOrder:
         with self._watching():
             while self._waiting or self.busy:
                 if not self._wait(deadline.remaining()) and deadline.expired():
-                    raise DistTimeoutError(f"{len(self._waiting)} operations still wait after {timeout_s:g} s")
+                    raise DistTimeoutError(
+                        f"timed out: {len(self._waiting)} operations still wait after {timeout_s:g} s"
+                    )
 
     def abort(self, error: BaseException) -> None:
         """Fail what has not begun; whoever runs is ended by its backend."""

@@ -13,16 +13,30 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from uuid import uuid4
 
 from rankwise.basics.deadline import Deadline
-from rankwise.errors import DistError, DistTimeoutError, RendezvousError
+from rankwise.errors import DistError, DistTimeoutError, PeerDiedError, RendezvousError
 from rankwise.store import Store
 
-__all__ = ["meet", "process_space", "started_at", "to_be_told", "wait_for"]
+__all__ = [
+    "MEETING",
+    "death_verdict",
+    "died",
+    "has_reached",
+    "leave",
+    "meet",
+    "process_space",
+    "started_at",
+    "to_be_told",
+    "wait_for",
+]
+
+#: Where in a group's store its ranks meet.
+MEETING = "meet"
 
 _FINE = "ok"
 _LATE = "did not come within"
+_DIED = "died: "
 
 
 def meet(
@@ -48,10 +62,12 @@ def meet(
     Raises:
         RendezvousError: Two processes claim one rank, or two configurations differ; the same text on all ranks.
         DistTimeoutError: Some have not come; they are named, on all ranks that have.
+        PeerDiedError: One has died meanwhile.
 
     Whoever hosts the store must not leave after an error before `to_be_told` have heard of it, by the counter "told".
     """
-    card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "call": uuid4().hex, "config": dict(config)}
+    card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "config": dict(config)}
+    card["call"] = os.urandom(16).hex()
     card |= {"space": process_space(), "started": started_at(os.getpid()), "count": len(ranks)}
     mine = json.dumps(card, sort_keys=True)
     first = json.loads(store.compare_set("config", "", mine))
@@ -68,7 +84,20 @@ def meet(
         raise RendezvousError(problem)  # the others are complete without this rank, which is one too many
     if verdict != _FINE:
         store.add("told", 1)
-        raise (DistTimeoutError if _LATE in verdict else RendezvousError)(verdict)
+        raise died(verdict) or (DistTimeoutError if _LATE in verdict else RendezvousError)(verdict)
+
+
+def death_verdict(error: PeerDiedError, during: str) -> str:
+    """Return the verdict that has all who wait for it raise that a rank has died."""
+    return _DIED + json.dumps([error.rank, error.host, f"{error.cause}, during {during}" if during else error.cause])
+
+
+def died(verdict: str) -> PeerDiedError | None:
+    """Return the error of a verdict that `death_verdict` has made, None for any other."""
+    if not verdict.startswith(_DIED):
+        return None
+    rank, host, cause = json.loads(verdict[len(_DIED) :])
+    return PeerDiedError(int(rank), str(host), str(cause))
 
 
 def to_be_told(store: Store, ranks: Sequence[int], error: DistError) -> int:
@@ -82,15 +111,23 @@ def to_be_told(store: Store, ranks: Sequence[int], error: DistError) -> int:
     return int(store.peek("fewest") or len(ranks))
 
 
-def wait_for(store: Store, counter: str, count: int, deadline: Deadline) -> bool:
-    """Wait until a counter has reached `count`; tell whether it has by the deadline."""
+def wait_for(store: Store, counter: str, count: int, deadline: Deadline) -> None:
+    """Wait until a counter in a group's store has reached `count`, or all members have left the group."""
     pause_s = 0.001
-    while store.add(counter, 0) < count:
-        if deadline.expired():
-            return False
+    while not (has_reached(store, counter, count) or deadline.expired()):
         time.sleep(min(pause_s, deadline.remaining()))
         pause_s = min(2 * pause_s, 0.05)
-    return True
+
+
+def has_reached(store: Store, counter: str, count: int) -> bool:
+    """Tell whether a counter in a group's store has reached `count`, or all members have left the group."""
+    return int(store.peek(counter) or b"0") >= count or store.peek(f"{MEETING}/config") is None
+
+
+def leave(store: Store, size: int) -> None:
+    """Count this rank among those that have left a group; the last of `size` takes its keys out of the store."""
+    if store.add("left", 1) >= size:
+        store.delete_prefix("")
 
 
 def process_space() -> str:
@@ -127,8 +164,18 @@ def _verdict(
             raise
         few = ", ".join(map(str, missing[:32])) + (" ..." if len(missing) > 32 else "")
         text = f"{what}: rank{'s' * (len(missing) > 1)} {few} of {len(ranks)} {_LATE} {deadline.timeout_s:g} s"
-        text = text if tell_more is None else tell_more(text, missing)
+        text = _with_refused(text if tell_more is None else tell_more(text, missing), store)
         return store.compare_set("verdict", "", text).decode()
+
+
+def _with_refused(text: str, store: Store) -> str:
+    refused = store.num_refused()
+    if not refused:
+        return text
+    return (
+        f"{text}; the store has refused {refused} connection{'s' * (refused > 1)} of processes that have another job "
+        "secret or none: RANKWISE_SECRET_FILE must name the same secret for all"
+    )
 
 
 def _differences(what: str, theirs: dict[str, Any], mine: dict[str, Any]) -> str | None:

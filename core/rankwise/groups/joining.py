@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import secrets
 import time
 import warnings
 from typing import NamedTuple
@@ -38,7 +38,7 @@ def join(
     deadline: Deadline,
 ) -> Place:
     """Find the meeting place from the arguments of `init_process_group`; a store made here is owned by `world`."""
-    runtime = _runtime(config, rank, world_size)
+    runtime = _runtime(config, rank, world_size, deadline)
     if runtime is not None:
         rank, world_size = runtime.rank, runtime.size
         if store is None and init_method is None:
@@ -47,18 +47,19 @@ def join(
             return Place(runtime.store, rank, world_size)
     if store is not None:
         _check_given(rank, world_size)
+        world.lent_store = True
         return Place(PrefixStore(f"life-{_life(world, store)}", store), rank, world_size)
     if world_size == 1 and rank in (0, -1) and init_method is None and "MASTER_ADDR" not in os.environ:
         return Place(HashStore(), 0, 1)
     return _meet_at(world, init_method or "env://", rank, world_size, deadline)
 
 
-def _runtime(config: BackendConfig, rank: int, world_size: int) -> Runtime | None:
+def _runtime(config: BackendConfig, rank: int, world_size: int, deadline: Deadline) -> Runtime | None:
     for name in config.backends():
         ask = registry.get(name).runtime
         if ask is None:
             continue
-        runtime = ask()
+        runtime = ask(deadline.timeout_s)
         if rank not in (-1, runtime.rank) or world_size not in (-1, runtime.size):
             warnings.warn(
                 f"{name} says that this is rank {runtime.rank} of {runtime.size}; the arguments rank={rank} and "
@@ -91,11 +92,16 @@ def _meet_at(world: World, address: str, rank: int, world_size: int, deadline: D
                 world.owned_store, world.joined = store, (address, life)
                 return Place(PrefixStore("world", store), here, size)
             store.close()
-        except (DistNetworkError, DistStoreError):
-            if address not in world.left or deadline.expired():
+        except (DistNetworkError, DistStoreError) as error:
+            if address not in world.left or deadline.expired() or _is_refused_by_system(error):
                 raise
         time.sleep(min(pause_s, deadline.remaining()))
         pause_s = min(2 * pause_s, 0.1)
+
+
+def _is_refused_by_system(error: Exception) -> bool:
+    """Tell whether to try again is of no use; a port that is in use may be that of the life that is ending."""
+    return getattr(error.__cause__, "errno", None) not in (None, errno.EADDRINUSE)
 
 
 def _life(world: World, store: Store) -> str:
@@ -103,9 +109,9 @@ def _life(world: World, store: Store) -> str:
 
     Whoever comes back first ends the life that it has left. Those that were late for that one hear its verdict still.
     """
-    mark = store.compare_set("life", "", secrets.token_hex(8))
+    mark = store.compare_set("life", "", os.urandom(8).hex())
     if mark in world.left_marks:
-        store.compare_set("life", mark, secrets.token_hex(8))
+        store.compare_set("life", mark, os.urandom(8).hex())
         mark = store.get("life")
     world.left_marks.add(mark)
     return mark.decode()
@@ -113,7 +119,7 @@ def _life(world: World, store: Store) -> str:
 
 def _mark(store: Store) -> bytes:
     try:
-        return store.compare_set("life", "", secrets.token_hex(8))
+        return store.compare_set("life", "", os.urandom(8).hex())
     except BaseException:
         store.close()
         raise

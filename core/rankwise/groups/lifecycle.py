@@ -4,40 +4,33 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 from rankwise.backends.backend import BackendConfig
-from rankwise.backends.contract import API_VERSION, Communicator, Context
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.version import __version__
+from rankwise.basics.debug import tell
 from rankwise.errors import (
     BackendUnavailableError,
-    DistBackendError,
     DistError,
-    DistNetworkError,
-    DistStoreError,
-    DistTimeoutError,
-    RendezvousError,
 )
-from rankwise.groups.handshake import meet, to_be_told, wait_for
+from rankwise.groups.handshake import leave, wait_for
 from rankwise.groups.joining import join
+from rankwise.groups.making import Plan, make_group
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.world import World, current
+from rankwise.network import secret
 from rankwise.store import FileStore, PrefixStore, Store
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
-    "Plan",
     "available",
-    "come_together",
     "destroy_process_group",
     "init_process_group",
     "is_initialized",
-    "make_group",
 ]
 
 #: Long, as in torch: a dead peer is noticed at once, and a slow one is no error.
@@ -45,24 +38,8 @@ DEFAULT_TIMEOUT_S = 1800.0
 
 #: How long whoever keeps the store stays for others that are still making a group with it, or have yet to hear why not.
 _STAY_S = 3.0
-_MADE = "ok"
-
-
-@dataclass
-class Plan:
-    """A group to be made: what `make_group` needs beside the world."""
-
-    name: str
-    ranks: tuple[int, ...]
-    global_rank: int
-    config: BackendConfig
-    timeout_s: float
-    store: Store | None
-    description: str = ""
-    options: Any = None
-    device_index: int | None = None
-    #: All who must come before the group is made; its members, if empty.
-    participants: tuple[int, ...] = ()
+#: How long a rank that leaves a group may take to take its keys out of the store.
+_SWEEP_S = 5.0
 
 
 def is_initialized() -> bool:
@@ -116,6 +93,10 @@ def init_process_group(
     index = _device_index(device_id)
     try:
         place = join(world, config, init_method, world_size, rank, store, deadline)
+        tell(
+            f"rank {place.rank} of {place.size} (pid {os.getpid()}) meets the others at {_where(place.store)}, "
+            f"{_guard()}; backends: {config.listed()}"
+        )
         world.store, everyone = place.store, tuple(range(place.size))
         world.watcher = _watch().begin(world, place.rank, place.size)
         plan = Plan("default", everyone, place.rank, config, timeout_s, place.store, group_name, pg_options, index)
@@ -125,6 +106,16 @@ def init_process_group(
         raise
     _watch().start(world)
     _close_at_exit()
+
+
+def _where(store: Store | None) -> str:
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return "no store" if store is None else repr(store)
+
+
+def _guard() -> str:
+    return "without a job secret" if secret.load() is None else "with a job secret"
 
 
 def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
@@ -152,131 +143,7 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
     else:
         del world.groups[group.name]
         group.close(group.timeout_s)
-
-
-def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
-    """Meet the others, make the communicators, and enter the group in the world."""
-    come_together(world, plan, deadline)
-    made: dict[str, Communicator] = {}
-    try:
-        with _watched(world, plan.store and PrefixStore("made", plan.store), plan.ranks) as look:
-            for name in plan.config.backends():
-                made[name] = registry.get(name).create(_context(world, plan, name, look))
-            _settle(world, plan, None, deadline)
-    except BaseException as error:
-        for communicator in made.values():
-            with contextlib.suppress(Exception):  # the error that led here says more
-                communicator.shutdown()
-        _settle(world, plan, error, deadline)
-        raise
-    for communicator in made.values():
-        communicator.watch = world.watcher
-    serving = {device: made[name] for device, name in plan.config.device_backend_map.items()}
-    group = ProcessGroup(
-        plan.name,
-        plan.ranks,
-        plan.global_rank,
-        plan.config,
-        serving,
-        plan.timeout_s,
-        plan.store,
-        world.recorder.trail(plan.name, plan.description or plan.name, plan.ranks),
-        plan.description,
-    )
-    world.groups[plan.name] = group
-    return group
-
-
-def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
-    """Return once all who take part in making a group, members or not, have come and agree about it."""
-    participants = plan.participants or plan.ranks
-    if plan.store is None or len(participants) == 1:
-        return
-    place = PrefixStore("meet", plan.store)
-    what = "init_process_group" if plan.name == "default" else f"making group {plan.name!r}"
-    try:
-        with _watched(world, place, participants, f"{what}: "):
-            meet(place, plan.global_rank, participants, _terms(plan), what, deadline, _tell_more(world))
-    except (DistNetworkError, DistStoreError) as error:
-        if plan.name == "default":
-            if plan.global_rank == 0 or not hasattr(world.owned_store, "is_master"):
-                raise
-            raise type(error)(f"{what}: rank 0, which served the store, is gone: {error}") from error
-        raise DistStoreError(
-            f"{what}: the store of the job is gone, perhaps with the rank that hosted it: {error}"
-        ) from error
-    except (RendezvousError, DistTimeoutError) as error:
-        with contextlib.suppress(DistError):
-            world.stay_for.append((place, "told", to_be_told(place, participants, error)))
-        raise
-
-
-def _settle(world: World, plan: Plan, error: BaseException | None, deadline: Deadline) -> None:
-    """Wait until all members have made their communicators, or tell them that this one could not.
-
-    Raises:
-        DistBackendError: Another member could not; its reason is in the message.
-        DistTimeoutError: Some have not come so far in time.
-    """
-    if plan.store is None or len(plan.ranks) == 1:
-        return
-    store = PrefixStore("made", plan.store)
-    if error is not None:
-        with contextlib.suppress(DistError):
-            store.compare_set("verdict", "", f"rank {plan.global_rank}: {type(error).__name__}: {error}")
-        return
-    if store.add("count", 1) == len(plan.ranks):
-        store.compare_set("verdict", "", _MADE)
-    verdict = store.get("verdict", timeout=deadline.remaining()).decode()
-    world.stay_for.append((store, "told", len(plan.ranks)))
-    store.add("told", 1)
-    if verdict != _MADE:
-        raise DistBackendError(f"group {plan.name!r} cannot be made: {verdict}")
-
-
-def _terms(plan: Plan) -> dict[str, Any]:
-    """Return what all members must agree on."""
-    ranks = {"world_size": len(plan.ranks)} if plan.name == "default" else {"ranks": list(plan.ranks)}
-    return {
-        **ranks,
-        "backend": repr(plan.config),
-        "rankwise version": ".".join(__version__.split(".")[:2]),
-        "API version": API_VERSION,
-    }
-
-
-def _tell_more(world: World) -> Callable[[str, list[int]], str] | None:
-    """Return what adds to a text about missing ranks what they have last done on the default group."""
-    if world.watcher is None or world.default is None:
-        return None
-    watcher, name = world.watcher, world.default.name
-    return lambda text, missing: watcher.whereabouts(text, missing, name)
-
-
-@contextlib.contextmanager
-def _watched(world: World, place: Store | None, ranks: tuple[int, ...], what: str = "") -> Iterator[Callable[[], None]]:
-    """While ranks wait for each other, write as their verdict that one has died; give what raises if that is so."""
-    if place is None or world.watcher is None:
-        yield lambda: None
-    else:
-        with world.watcher.meeting(place, ranks, what) as look:
-            yield look
-
-
-def _context(world: World, plan: Plan, name: str, look: Callable[[], None]) -> Context:
-    return Context(
-        name=plan.name,
-        rank=plan.ranks.index(plan.global_rank),
-        size=len(plan.ranks),
-        global_ranks=plan.ranks,
-        timeout_s=plan.timeout_s,
-        devices=tuple(device for device, backend in plan.config.device_backend_map.items() if backend == name),
-        device_index=plan.device_index,
-        store=None if plan.store is None else PrefixStore(name, plan.store),
-        options=plan.options,
-        parent=None if world.default is None else world.default.communicator_of(name),
-        look=look,
-    )
+        _forget(group.store, group.size())
 
 
 def available(config: BackendConfig) -> BackendConfig:
@@ -318,11 +185,20 @@ def _release(world: World) -> None:
     """Close the store that `init_process_group` has opened, and forget everything."""
     if world.watcher is not None:
         world.watcher.stop()
+    if world.lent_store and world.default is not None:
+        _forget(world.store, world.default.size())
     if world.owned_store is not None:
         if _is_needed_by_others(world):
             _stay(world.stay_for)
         world.owned_store.close()
     world.reset()
+
+
+def _forget(store: Store | None, size: int) -> None:
+    """Take the keys of a group that this rank has left out of its store, if it is the last to leave."""
+    if store is not None:
+        with contextlib.suppress(DistError):  # whoever hosts the store is gone, and the keys with it
+            leave(store.view(_SWEEP_S), size)
 
 
 def _is_needed_by_others(world: World) -> bool:
@@ -357,6 +233,6 @@ def _exit() -> None:
     world.stay_for.clear()
     _watch().stop(world, "the process ended")
     for group in world.groups.values():
-        group.abort("by the end of the process")
+        group.process_ends()
     with contextlib.suppress(DistError):
         _leave(world)

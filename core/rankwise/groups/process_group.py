@@ -109,9 +109,13 @@ class ProcessGroup:
         """
         error = GroupAbortedError(f"group {self.group_desc!r} was aborted on rank {self.global_rank} {reason}")
         for communicator in self.communicators():
-            if communicator.watch is not None:
-                communicator.watch.announce(communicator.context, error)
-            communicator.give_up(error)
+            communicator.give_up_and_tell(error)
+
+    def process_ends(self) -> None:
+        """Hear that the process ends without having destroyed this group."""
+        where = f"group {self.group_desc!r} was aborted on rank {self.global_rank} by the end of the process"
+        for communicator in self.communicators():
+            communicator.process_ends(GroupAbortedError(where))
 
     def lane(self, array: Array, op: str, reduce_op: ReduceOp | None = None) -> Communicator:
         """Return the communicator for a call, or raise if the capability table refuses it.

@@ -7,8 +7,9 @@ from typing import Any
 
 from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.errors import ForkedProcessError
-from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, Plan, available, come_together, make_group
+from rankwise.errors import ForkedProcessError, PeerDiedError
+from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available
+from rankwise.groups.making import MADE_TOLD, Plan, come_together, make_group, stay_for
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.ranks import members
 from rankwise.groups.world import World, current, resolve
@@ -191,6 +192,8 @@ def shrink_group(
 ) -> ProcessGroup:
     """Make a group of the survivors of another; the excluded ranks do not call.
 
+    Whoever else dies before the group is made is left out too.
+
     Args:
         ranks_to_exclude: Global ranks that are gone, or to be left out.
         group: The group to shrink; None is the default group.
@@ -213,13 +216,24 @@ def shrink_group(
         parent.require_feature("shrink", device, "shrink_group")
     if shrink_flags & SHRINK_ABORT:
         parent.abort("by shrink_group")
-    listed = tuple(rank for rank in parent.ranks if rank not in gone)
-    name = _local_name(world, listed)
-    return make_group(
-        world,
-        _plan(world, parent, name, listed, parent.config, parent.timeout_s, None, pg_options),
-        Deadline(parent.timeout_s),
-    )
+    return _survivors(world, parent, set(gone), pg_options, Deadline(parent.timeout_s))
+
+
+def _survivors(world: World, parent: ProcessGroup, gone: set[int], options: Any, deadline: Deadline) -> ProcessGroup:
+    """Make a group of all but those that are gone, and of those that die meanwhile.
+
+    An attempt that a death ends, ends on all who take part in it, so that all come to the same list in the end, also if
+    not all know of all deaths at the beginning.
+    """
+    while True:
+        listed = tuple(rank for rank in parent.ranks if rank not in gone)
+        plan = _plan(world, parent, _local_name(world, listed), listed, parent.config, parent.timeout_s, None, options)
+        try:
+            return make_group(world, plan, deadline)
+        except PeerDiedError as error:
+            if error.rank not in listed:
+                raise
+            gone.add(error.rank)
 
 
 def abort_process_group(group: ProcessGroup | None = None) -> None:
@@ -270,7 +284,7 @@ def _local_name(world: World, ranks: tuple[int, ...]) -> str:
 def _note(world: World, name: str, size: int) -> None:
     """Remember a group of others, so that the store they meet in is kept open for them."""
     if world.store is not None:
-        world.stay_for.append((PrefixStore("made", PrefixStore(name, world.store)), "told", size))
+        stay_for(world, PrefixStore(name, world.store), MADE_TOLD, size)
 
 
 def _disjoint(op: str, lists: list[tuple[int, ...]]) -> None:

@@ -31,12 +31,14 @@ class World:
     store: Store | None = None
     #: What to close with the default group: a store that `init_process_group` made.
     owned_store: Store | None = None
+    #: Whether the program has given the store, which then outlives the groups.
+    lent_store: bool = False
     #: How many groups were ever made in this life; all ranks count alike.
     groups_made: int = 0
     #: For each set of ranks, how many groups were made by its members alone.
     local_groups_made: dict[tuple[int, ...], int] = field(default_factory=dict)
-    #: Counters and what they must reach before the host of the store may leave: all members have made a group, or all
-    #: have heard why not.
+    #: Groups' stores, counters in them, and what these must reach before the host of the store may leave: all members
+    #: have made a group, or all have heard why not.
     stay_for: list[tuple[Store, str, int]] = field(default_factory=list)
     #: For each rendezvous address, the life that this process has left there, lest it joins it again.
     left: dict[str, bytes] = field(default_factory=dict)

@@ -127,9 +127,7 @@ class Attempt:
     def _rank_log_dir(self, local_rank: int) -> Path | None:
         if self._log_dir is None:
             return None
-        folder = self._log_dir / f"attempt_{self._layout.attempt}" / str(local_rank)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return self._log_dir / f"attempt_{self._layout.attempt}" / str(local_rank)
 
     def _watch_end(self, worker: Worker) -> None:
         try:

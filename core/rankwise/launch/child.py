@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -35,6 +37,8 @@ def main(
     os.environ.update(environment)
     if job_secret is not None:
         os.environ["RANKWISE_SECRET_FD"] = str(secret.hand_down(job_secret))
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # there is no standard error to write to
+        faulthandler.enable()  # a process that a signal such as SIGSEGV ends says where it was
     try:
         fn(index, *args)
     except KeyboardInterrupt:

@@ -75,6 +75,12 @@ class LaunchConfig:
             if broken:
                 raise LaunchError(ExitCode.USAGE, sentence)
 
+    @property
+    def master_port_of_nodes(self) -> int:
+        """Where the launchers of several nodes meet: next to where the ranks do."""
+        assert self.master_port is not None
+        return self.master_port + 1
+
     def _mistakes(self) -> list[tuple[bool, str]]:
         port, several = self.master_port, self.nnodes > 1
         return [

@@ -40,6 +40,8 @@ def rank_environment(config: LaunchConfig, layout: Layout, local_rank: int, secr
     environment.update(_place(config, layout, local_rank))
     # Lines appear when they are printed, and those of a rank that is killed are not lost.
     environment.setdefault("PYTHONUNBUFFERED", "1")
+    # A rank that a signal such as SIGSEGV ends says where it was.
+    environment.setdefault("PYTHONFAULTHANDLER", "1")
     if config.nproc_per_node > 1:
         # As torchrun does: ranks that each take all cores slow each other down.
         environment.setdefault("OMP_NUM_THREADS", "1")

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 _WIDTH = 80
-_TRACEBACK = re.compile(r"^(?:\[rank\s*\d+\]:\s?)?Traceback \(most recent call last\):")
+_TRACEBACK = re.compile(r"^(?:\[rank\s*\d+\]:\s?)?(?:Traceback \(most recent call last\):|Fatal Python error: )")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 #: Errors by which a rank tells that another one has failed.
 _CONSEQUENCE = re.compile(r"^(?:\[rank\s*\d+\]:\s?)?(?:[\w.]+\.)?(?:PeerDiedError|GroupAbortedError)\b")
@@ -58,7 +58,10 @@ def exit_code(failed: Worker, workers: Sequence[Worker]) -> int:
 
 
 def excerpt(lines: Sequence[str]) -> list[str]:
-    """Return the last traceback in the lines, with those that it is chained to; or else the last lines."""
+    """Return the last traceback in the lines, with those that it is chained to; or else the last lines.
+
+    The stacks that Python writes when a signal such as SIGSEGV ends it are one too.
+    """
     starts = [i for i, line in enumerate(lines) if _TRACEBACK.match(line)]
     if not starts:
         return list(lines[-_LINES_WITHOUT_TRACEBACK:])

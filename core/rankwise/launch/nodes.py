@@ -23,6 +23,8 @@ __all__ = ["Nodes", "Verdict", "Verdicts"]
 
 #: How long the launcher that serves the store waits for the others to have read the last verdict.
 _FAREWELL_S = 3.0
+#: How long to look who has the port.
+_WHO_S = 3.0
 #: A job may take any time; a wait in the store may not.
 _LOOK_S = 60.0
 
@@ -42,14 +44,13 @@ class Nodes:
     """This launcher's connection to those of the other nodes."""
 
     def __init__(self, config: LaunchConfig) -> None:
-        assert config.master_port is not None
         self._config = config
         self._joined = config.nnodes
-        self._place = f"{config.master_addr}:{config.master_port + 1}"
+        self._place = f"{config.master_addr}:{config.master_port_of_nodes}"
         try:
             self.store = TCPStore(
                 config.master_addr,
-                config.master_port + 1,
+                config.master_port_of_nodes,
                 is_master=config.node_rank == 0,
                 timeout=config.join_timeout_s,
             )
@@ -60,8 +61,18 @@ class Nodes:
                 f"running there, with the same job secret, and is the port open?",
             ) from error
         except (DistError, OSError, ValueError) as error:
+            if config.node_rank == 0 and (owner := self._other_node_0()):
+                raise LaunchError(ExitCode.USAGE, _two_launchers(owner, 0)) from error
             code = ExitCode.PORT_IN_USE if config.node_rank == 0 else ExitCode.NODE_MISSING
             raise LaunchError(code, f"the launchers cannot meet at {self._place}: {error}") from error
+
+    def _other_node_0(self) -> str:
+        """Return the host of the launcher that is node 0 already, "" if what has the port is something else."""
+        try:
+            with TCPStore(self._config.master_addr, self._config.master_port_of_nodes, timeout=_WHO_S) as store:
+                return str(json.loads(store.get(self._keys(0)[0]))["host"])
+        except (DistError, OSError, ValueError, LookupError, TypeError):
+            return ""
 
     def __enter__(self) -> Nodes:
         return self
@@ -91,8 +102,7 @@ class Nodes:
             text = f"the launcher of node 0 is gone from {self._place}: {error}"
             raise LaunchError(ExitCode.NODE_LOST, text) from error
         if owner:
-            text = f"another launcher, on {owner}, is node {self._config.node_rank} already; check --node-rank"
-            raise LaunchError(ExitCode.USAGE, text)
+            raise LaunchError(ExitCode.USAGE, _two_launchers(owner, self._config.node_rank))
         if missing:
             raise LaunchError(ExitCode.NODE_MISSING, missing)
         return [int(node["nproc"]) for node in nodes]
@@ -132,6 +142,10 @@ class Nodes:
             f"{nodes} not joined at {self._place} within {self._config.join_timeout_s:g} s; start `rankwise run "
             f"--nnodes {self._config.nnodes} --node-rank {lacking[0]} ...` there"
         )
+
+
+def _two_launchers(host: str, node_rank: int) -> str:
+    return f"another launcher, on {host}, is node {node_rank} already; check --node-rank"
 
 
 class Verdicts:

@@ -84,8 +84,8 @@ def add_options(parser: argparse.ArgumentParser, older: bool = False) -> None:
         "--log-dir",
         type=Path,
         metavar="DIR",
-        help="write DIR/RUN_ID/attempt_A/LOCAL_RANK/stdout.log and stderr.log; with neither of the next two, both "
-        "streams go there and to the console",
+        help="write DIR/RUN_ID/attempt_A/LOCAL_RANK/stdout.log and stderr.log (DIR/RUN_ID/node_N/... with several "
+        "nodes; RUN_ID.2 if RUN_ID is there); with neither of the next two, both streams go there and to the console",
     )
     output.add_argument(
         "-t",

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
+from collections.abc import Iterator
 from typing import IO, BinaryIO
 
+from rankwise.basics.system_errors import cause
 from rankwise.launch.config import STDOUT
+from rankwise.launch.log_file import LogFile
 
 __all__ = ["Console", "LineStream", "use_colour"]
 
 #: A line without an end is cut here, so that it cannot fill the memory.
-_LONGEST_LINE_NBYTES = 1 << 20
-_KEPT_LINES = 400
+_LONGEST_LINE_NBYTES = 256 << 10
+#: What a report of a failure can need: so many lines, of so many bytes each and together.
+_KEPT_LINES, _KEPT_LINE_NBYTES, _KEPT_NBYTES = 400, 16 << 10, 256 << 10
 _COLOURS = (36, 33, 35, 32, 34, 31, 96, 93, 95, 92, 94, 91)
 
 
@@ -33,58 +37,111 @@ class Console:
     def rank_line(self, rank: int, stream: int, line: bytes) -> None:
         """Show one line of a rank, which ends with a newline."""
         is_stdout = stream == STDOUT
-        sink = self._sinks[is_stdout]
-        binary: BinaryIO | None = getattr(sink, "buffer", None)
         prefix = self._prefix(rank, self._coloured[is_stdout])
-        if binary is None:
-            sink.write(prefix + line.decode("utf-8", "replace"))
-        else:
-            binary.write(prefix.encode() + line)
-        sink.flush()
+        self._write(is_stdout, prefix.encode() + line)
 
     def say(self, text: str) -> None:
         """Show a message of the launcher itself, on stderr."""
-        self._sinks[False].write(text.rstrip("\n") + "\n")
-        self._sinks[False].flush()
+        self._write(False, text.rstrip("\n").encode(errors="replace") + b"\n")
+
+    def _write(self, is_stdout: bool, data: bytes) -> None:
+        """Write to a sink, or, where that is a file on a full disk, go on without it."""
+        sink = self._sinks[is_stdout]
+        binary: BinaryIO | None = getattr(sink, "buffer", None)
+        try:
+            if binary is None:
+                sink.write(data.decode("utf-8", "replace"))
+            else:
+                binary.write(data)
+            sink.flush()
+        except BrokenPipeError:  # whoever reads the output is gone: that ends the job
+            raise
+        except OSError as error:
+            _give_up(sink)
+            if is_stdout:
+                self.say(f"rankwise: cannot write to standard output: {cause(error)}; the ranks go on without it")
 
     def _prefix(self, rank: int, coloured: bool) -> str:
         text = f"[{rank:>{self._width}}]:"
         return f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{text}\x1b[0m " if coloured else text + " "
 
 
-class LineStream:
-    """One stream of one rank: takes bytes as they come, and passes whole lines on."""
+def _give_up(sink: IO[str]) -> None:
+    """Let what is written to a sink from now on, and what its buffer holds, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sink.fileno())
+    os.close(nowhere)
 
-    def __init__(self, rank: int, stream: int, console: Console | None, log: BinaryIO | None) -> None:
+
+class Tail:
+    """The last lines of a stream, not more of them than a report of a failure needs."""
+
+    def __init__(self) -> None:
+        self._lines: deque[bytes] = deque()
+        self._nbytes = 0
+
+    def append(self, line: bytes) -> None:
+        """Add a line; of a very long one only the beginning."""
+        line = line[:_KEPT_LINE_NBYTES]
+        self._lines.append(line)
+        self._nbytes += len(line)
+        while self._nbytes > _KEPT_NBYTES or len(self._lines) > _KEPT_LINES:
+            self._nbytes -= len(self._lines.popleft())
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._lines)
+
+
+class LineStream:
+    """One stream of one rank: takes bytes as they come, and passes whole lines on.
+
+    Args:
+        rank: The rank.
+        stream: Which of its streams.
+        console: Where its lines are shown, or would be if there were no log.
+        shown: Whether they are shown while the log takes them.
+        log: The file that takes all of it too.
+    """
+
+    def __init__(self, rank: int, stream: int, console: Console, shown: bool, log: LogFile | None) -> None:
         self._rank, self._stream = rank, stream
-        self._console, self._log = console, log
-        self._begun = b""
+        self._console, self._shown, self._log = console, shown, log
+        #: The pieces of a line that has no end so far.
+        self._begun: list[bytes] = []
+        self._begun_nbytes = 0
         #: The last lines, for the report of a failure.
-        self.tail: deque[bytes] = deque(maxlen=_KEPT_LINES)
+        self.tail = Tail()
 
     def feed(self, data: bytes) -> None:
         """Take some bytes; what follows the last newline waits for its end."""
         if self._log is not None:
             self._log.write(data)
-            self._log.flush()
-        *lines, self._begun = (self._begun + data).split(b"\n")
-        for line in lines:
-            self._pass_on(line)
-        if len(self._begun) >= _LONGEST_LINE_NBYTES:
+        first, *others = data.split(b"\n")
+        self._begin(first)
+        for line in others:
             self._end_line()
+            self._begin(line)
 
     def close(self) -> None:
         """Pass on a last line without a newline, and close the log file."""
-        if self._begun:
+        if self._begun_nbytes:
             self._end_line()
         if self._log is not None:
             self._log.close()
 
-    def _end_line(self) -> None:
-        line, self._begun = self._begun, b""
-        self._pass_on(line)
+    def _begin(self, data: bytes) -> None:
+        while self._begun_nbytes + len(data) >= _LONGEST_LINE_NBYTES:
+            room = _LONGEST_LINE_NBYTES - self._begun_nbytes
+            self._begun.append(data[:room])
+            self._end_line()
+            data = data[room:]
+        if data:
+            self._begun.append(data)
+            self._begun_nbytes += len(data)
 
-    def _pass_on(self, line: bytes) -> None:
+    def _end_line(self) -> None:
+        line = b"".join(self._begun)
+        self._begun, self._begun_nbytes = [], 0
         self.tail.append(line)
-        if self._console is not None:
+        if self._shown or (self._log is not None and not self._log.works):
             self._console.rank_line(self._rank, self._stream, line + b"\n")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import itertools
 import os
 import shutil
 import sys
@@ -165,8 +167,16 @@ def _log_dir(config: LaunchConfig, run_id: str) -> Path | None:
     try:
         if config.log_dir is None:
             return Path(tempfile.mkdtemp(prefix=f"rankwise-{run_id}-"))
-        folder = config.log_dir.absolute() / run_id
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return _new_folder(config.log_dir.absolute() / run_id, f"node_{config.node_rank}" * (config.nnodes > 1))
     except OSError as error:
         raise LaunchError(ExitCode.USAGE, f"cannot write logs: {error}") from error
+
+
+def _new_folder(run: Path, node: str) -> Path:
+    """Make a folder that no other run or node writes to: of the run's name, with a number if that is taken."""
+    for number in itertools.count(1):
+        folder = run.with_name(run.name if number == 1 else f"{run.name}.{number}") / node
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise AssertionError

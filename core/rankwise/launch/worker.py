@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rankwise.launch.config import STDERR, STDOUT, LaunchConfig
 from rankwise.launch.exit_codes import ExitCode, LaunchError
+from rankwise.launch.log_file import LogFile
 from rankwise.launch.output import Console, LineStream
 
 __all__ = ["Worker", "command_line"]
@@ -89,12 +90,8 @@ class Worker:
             os.set_blocking(pipe.fileno(), False)
             teed, redirected = (bool(s.of(self.local_rank) & bit) for s in (config.tee, config.redirects))
             path = self.log_path(name) if teed or redirected else None
-            stream = LineStream(
-                self.rank,
-                bit,
-                console if teed or not redirected else None,
-                path.open("wb") if path is not None else None,
-            )
+            log = None if path is None else LogFile(path, console.say)
+            stream = LineStream(self.rank, bit, console, teed or not redirected, log)
             self.streams[pipe.fileno()] = stream
             if bit == STDERR:
                 self.stderr = stream

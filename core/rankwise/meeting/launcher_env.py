@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["Place", "expand_nodes", "from_environment", "local_rank"]
+__all__ = ["Place", "expand_nodes", "from_environment", "job_name", "local_rank"]
 
 _SLURM_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 #: Who tells the rank by which variable, and the number of ranks by which ones. The first that tells a rank counts.
@@ -175,7 +175,7 @@ def _address(env: Mapping[str, str], size: int) -> str:
 
 
 def _port(env: Mapping[str, str], size: int) -> int:
-    job = _job(env)
+    job = job_name(env)
     if job:
         return _FIRST_PORT + zlib.crc32(os.fsencode(job)) % _PORTS
     if size == 1:
@@ -186,7 +186,9 @@ def _port(env: Mapping[str, str], size: int) -> int:
     )
 
 
-def _job(env: Mapping[str, str]) -> str:
+def job_name(env: Mapping[str, str] | None = None) -> str:
+    """Return a name that all ranks of this job have and no other job's, "" if no launcher tells one."""
+    env = os.environ if env is None else env
     for names in _JOBS:
         if env.get(names[0]):
             return ".".join(env.get(name, "") for name in names)

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistError, DistNetworkError, DistTimeoutError
-from rankwise.meeting.launcher_env import from_environment
+from rankwise.meeting.launcher_env import from_environment, job_name
 from rankwise.store import FileStore, Store, TCPStore
 
 __all__ = ["register_rendezvous_handler", "rendezvous"]
@@ -86,9 +86,8 @@ def _env(url: str, timeout: Timeout) -> Iterator[Meeting]:
     try:
         store = _meet(place.master_addr, place.master_port, place.rank, seconds(timeout))
     except (DistNetworkError, DistTimeoutError) as error:
-        if not place.origin:
-            raise
-        raise type(error)(f"{error} ({place.origin})") from error
+        origin = place.origin or f"MASTER_ADDR={place.master_addr}, MASTER_PORT={place.master_port}"
+        raise type(error)(f"{error} ({origin})") from error.__cause__
     yield store, place.rank, place.world_size
 
 
@@ -111,7 +110,7 @@ def _file(url: str, timeout: Timeout) -> Iterator[Meeting]:
     if parts.netloc not in ("", "localhost") or not parts.path.strip("/"):
         _refuse(url, "it must read like file:///path, with three slashes")
     rank, world_size = _place(url, parts)
-    yield FileStore(parts.path, world_size, timeout), rank, world_size
+    yield FileStore(parts.path, world_size, timeout, job=job_name()), rank, world_size
 
 
 for _scheme, _handler in (("env", _env), ("tcp", _tcp), ("file", _file)):

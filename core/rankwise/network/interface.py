@@ -9,6 +9,8 @@ import socket
 import struct
 import threading
 
+from rankwise.basics.debug import tell
+from rankwise.basics.system_errors import cause
 from rankwise.errors import DistNetworkError, DistTimeoutError
 
 __all__ = ["DNS_TIMEOUT_S", "interface_of", "is_loopback", "local_address", "numeric", "resolve"]
@@ -48,12 +50,18 @@ def local_address(toward: str, timeout_s: float = DNS_TIMEOUT_S) -> str:
     for variable in _VARIABLES:
         names = os.environ.get(variable)
         if names:
-            return _of_interface(variable, names, addresses)
+            chosen = _of_interface(variable, names, addresses)
+            tell(f"this process listens at {chosen}, as {variable}={names} says")
+            return chosen
     for address in addresses:
         found = _route(address)
         if found is not None:
+            tell(f"this process listens at {found}, from which packets to {toward} leave")
             return found
-    raise DistNetworkError(f"no route leads from this machine to {toward} ({', '.join(addresses)})")
+    raise DistNetworkError(
+        f"no route leads from this machine to {toward} ({', '.join(addresses)}), where the ranks are to meet; give an "
+        f"address that all hosts can reach (MASTER_ADDR), or name this host's interface with {_VARIABLES[0]}"
+    )
 
 
 def resolve(host: str, timeout_s: float = DNS_TIMEOUT_S) -> list[str]:
@@ -82,7 +90,7 @@ def resolve(host: str, timeout_s: float = DNS_TIMEOUT_S) -> list[str]:
     thread.start()
     thread.join(timeout_s)
     if problem:
-        raise DistNetworkError(f"the host name {host!r} is unknown here: {problem[0].strerror or problem[0]}")
+        raise DistNetworkError(f"the host name {host!r} cannot be looked up here: {cause(problem[0])}")
     if not found:
         raise DistTimeoutError(f"the look-up of host name {host!r} has taken longer than {timeout_s:g} s")
     return list(dict.fromkeys(found))

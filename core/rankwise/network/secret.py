@@ -18,6 +18,7 @@ __all__ = [
     "Secret",
     "derive",
     "digest",
+    "given_or_loaded",
     "hand_down",
     "load",
     "new",
@@ -102,6 +103,19 @@ def load() -> Secret | None:
         else:
             return None
     return _loaded[key]
+
+
+def given_or_loaded(secret: bytes | None, who: str) -> Secret | None:
+    """Return a secret that was given as an argument, or else what `load` returns.
+
+    Raises:
+        ValueError: It is none; `who` was to use it.
+    """
+    if secret is None:
+        return load()
+    if len(secret) != SECRET_NBYTES:
+        raise ValueError(f"{who}: a job secret has {SECRET_NBYTES} bytes, not {len(secret)}")
+    return Secret(secret)
 
 
 def derive(secret: bytes, purpose: str, length: int = 32) -> bytes:

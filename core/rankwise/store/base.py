@@ -164,6 +164,10 @@ class Store(ABC):
         """Count the keys that were set and not deleted; the store's own do not count."""
         return self._run(operations.num_keys, self._timeout_s)
 
+    def num_refused(self) -> int:
+        """Count the attempts to use the store that were refused, as their job secret is another; 0 if nobody knows."""
+        return self._run(operations.num_refused, self._timeout_s)
+
     def list_keys(self) -> list[str]:
         """Return the keys that were set and not deleted, in order."""
         keys, complete = list[str](), False
@@ -171,6 +175,10 @@ class Store(ABC):
             page, complete = self._run(operations.list_keys, self._timeout_s, keys[-1] if keys else "")
             keys += page
         return keys
+
+    def delete_prefix(self, prefix: str) -> int:
+        """Remove all keys, queues and barriers whose names begin so; return how many keys these were."""
+        return self._run(operations.delete_prefix, self._timeout_s, to_key(prefix))
 
     # ------------------------------------------------------------------ queues and barriers
 
@@ -234,6 +242,12 @@ class Store(ABC):
     def clone(self: _Self) -> _Self:
         """Return another store with the same content and a time-out of its own."""
         return copy.copy(self)
+
+    def view(self: _Self, timeout: Timeout) -> _Self:
+        """Return the same store with another time-out; it ends with this one."""
+        twin = copy.copy(self)
+        twin.set_timeout(timeout)
+        return twin
 
     def close(self) -> None:
         """Give back what the store holds; calling again does nothing. Other operations fail from now on."""

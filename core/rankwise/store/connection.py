@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import struct
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
 from rankwise.store import operations, wire
+from rankwise.store.accepting import MONITOR_EVENT
 from rankwise.store.base import in_words
 from rankwise.store.guard import Keys
 from rankwise.store.listening import keep_alive
@@ -22,7 +22,6 @@ __all__ = ["Attempt", "Connection", "connect"]
 
 #: Waiting for the socket alone is quicker than for it and its monitor; that one is looked at from then on.
 _QUICK_MS = 20
-_MONITOR_EVENT = struct.Struct("<HI")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.1
 #: How long one attempt may take where there is nothing else to try, and where there are more addresses.
@@ -81,6 +80,7 @@ class Connection:
         self._monitor: Any = None
         self._socket = socket = context.socket(zmq.DEALER)
         socket.linger = 0
+        socket.sndhwm = 0  # a request is bounded, and its pieces are sent at once
         socket.maxmsgsize = wire.MAX_FRAME_NBYTES
         # What answers after a break may be another server, so there is no second attempt: not for days. To forbid it
         # (-1), or to set `immediate`, would drop a reply that has come just before the server's end.
@@ -133,21 +133,31 @@ class Connection:
         if len(data) > wire.MAX_MESSAGE_NBYTES:
             raise ValueError(f"{name.rstrip('_')}: {len(data)} bytes of arguments are too much for one call")
         try:
-            self._socket.send_multipart(wire.to_frames(data), zmq.NOBLOCK)
+            for piece in wire.to_pieces(data):
+                self._socket.send(piece, zmq.NOBLOCK)
         except zmq.Again:
             raise self._gone() from None
 
     def _answer(self, name: str, deadline: Deadline) -> wire.Reply:
         """Return the reply to the latest request; those to earlier ones, which were given up, are passed over."""
         self.spent = name in _TAKING
-        reply = wire.decode_reply(self._receive(name, deadline))
-        while 0 < reply.number < self._number:
-            reply = wire.decode_reply(self._receive(name, deadline))
+        reply = self._next_reply(name, deadline)
+        while 0 < reply.number < self._number or reply.number == wire.PROBE:
+            reply = self._next_reply(name, deadline)
         self.spent = False
         if reply.status == wire.PROTOCOL_ERROR:
             raise ProtocolError(f"{self._store}: the server does not understand the request: {reply.value}")
         if reply.number != self._number or (reply.status == wire.OK and not wire.is_result(name, reply.value)):
             raise ProtocolError(f"{self._store}: what has come is no reply to {name.rstrip('_')}")
+        return reply
+
+    def _next_reply(self, name: str, deadline: Deadline) -> wire.Reply:
+        import zmq
+
+        reply = wire.decode_reply(self._receive(name, deadline))
+        if reply.receipt:
+            with contextlib.suppress(zmq.Again):  # the server has gone, which whoever asks next will notice
+                self._socket.send(wire.to_receipt(reply), zmq.NOBLOCK)
         return reply
 
     def establish(self, guarded: bool, deadline: Deadline) -> bytes:
@@ -217,7 +227,7 @@ class Connection:
         return DistNetworkError(f"{self._store}: the server is gone; its process has ended, or has closed the store")
 
     def _next_event(self) -> tuple[int, int]:
-        event, value = _MONITOR_EVENT.unpack(self._monitor.recv_multipart()[0])
+        event, value = MONITOR_EVENT.unpack(self._monitor.recv_multipart()[0])
         return event, value
 
 

@@ -10,12 +10,16 @@ from collections.abc import Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Timeout
+from rankwise.basics.system_errors import cause
 from rankwise.errors import DistStoreError, DistTimeoutError
+from rankwise.network.secret import given_or_loaded
 from rankwise.store import operations
 from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, Store
 from rankwise.store.journal import Journal
 from rankwise.store.limits import to_amount
 from rankwise.store.memory import Table
+from rankwise.store.place import whole_path
+from rankwise.store.records import Seal
 
 __all__ = ["FileStore"]
 
@@ -29,26 +33,39 @@ class FileStore(Store):
     A file that no living process uses is left from an earlier run: its content is not seen. The last to close the store
     removes the file.
 
+    It must be a file, in a folder, that nobody but this user can write, read, or replace. With a job secret only those
+    who know it can write what the others take for a value; whoever can read the file reads the values all the same.
+
     Args:
         file_name: The file; it is made if there is none.
         world_size: How many processes may use it at a time, so that a second job with the same file is refused; -1 for
             any number.
         timeout: How long to wait for its lock, and, from then on, for keys: a `timedelta` or seconds.
+        secret: The job secret, if it is not the one of the environment.
+        job: A name that this job has and another does not, where there is no secret to tell them apart.
 
     Raises:
-        DistStoreError: It cannot be opened, is something else than a store, or is in use by `world_size` others.
+        DistStoreError: It cannot be opened, is open to others, is something else than a store, is that of another job,
+            or is in use by `world_size` others.
     """
 
     def __init__(
-        self, file_name: str | os.PathLike[str], world_size: int = -1, timeout: Timeout = DEFAULT_TIMEOUT_S
+        self,
+        file_name: str | os.PathLike[str],
+        world_size: int = -1,
+        timeout: Timeout = DEFAULT_TIMEOUT_S,
+        *,
+        secret: bytes | None = None,
+        job: str = "",
     ) -> None:
         self.set_timeout(timeout)
-        self._path = os.path.abspath(os.fsdecode(file_name))
+        self._path = whole_path(file_name)
+        self._seal = Seal(self._path, given_or_loaded(secret, "FileStore"), job)
         self._enter(max(0, to_amount(world_size)))
 
     @property
     def path(self) -> str:
-        """The file, as an absolute path."""
+        """The file, as an absolute path without symbolic links."""
         return self._path
 
     def peek(self, key: str) -> bytes | None:
@@ -63,7 +80,7 @@ class FileStore(Store):
     def clone(self) -> FileStore:
         self._check_open(operations.check)
         twin = FileStore.__new__(FileStore)
-        twin._path, twin._timeout_s = self._path, self._timeout_s
+        twin._path, twin._seal, twin._timeout_s = self._path, self._seal, self._timeout_s
         twin._enter(seats=0)
         return twin
 
@@ -79,7 +96,7 @@ class FileStore(Store):
     def _enter(self, seats: int) -> None:
         """Become a user of the file."""
         self._pid, self._lock, self._table = os.getpid(), threading.Lock(), Table()
-        self._journal = Journal(self._path, seats, self._timeout_s)
+        self._journal = Journal(self._path, self._seal, seats, self._timeout_s)
         self._finalizer = weakref.finalize(self, _leave, self._lock, self._journal, self._pid)
 
     def _run(self, operation: Operation[_P, _R], limit_s: float, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -119,7 +136,7 @@ def _exclusively(lock: threading.Lock, journal: Journal, table: Table, limit_s: 
     except DistTimeoutError:  # it is an OSError too
         raise
     except OSError as error:
-        raise DistStoreError(f"FileStore: cannot use {journal.path}: {error.strerror}") from error
+        raise DistStoreError(f"FileStore: cannot use {journal.path}: {cause(error)}") from error
     finally:
         if journal.leaving:
             journal.leave(GRACE_S)

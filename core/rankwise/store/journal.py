@@ -3,7 +3,7 @@
 A header of fixed size says where the valid records begin and end. A change is written behind the end first, and
 becomes valid with the one small write that moves the end in the header: what a process leaves behind that is killed in
 between is never read, and overwritten by the next. When most of the journal is outdated, the live values are written
-once more and the rest is cut off, by the same rule.
+once more and the rest is cut off, by the same rule. The header and each record have a tag, see `store.records`.
 
 Locks, which the kernel drops when their holder dies, sit on the first bytes. One is held for the time of an operation.
 One is shared by all users as long as they live, so that a file that nobody else holds is known to be left from an
@@ -15,19 +15,18 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import stat
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.system_errors import cause
 from rankwise.errors import DistStoreError, DistTimeoutError
+from rankwise.store.place import open_private
+from rankwise.store.records import HEADER_NBYTES, MAGIC, Header, Seal
 
 __all__ = ["Journal"]
 
-_HEADER = struct.Struct("<16sQQQ")  # magic, generation, begin, end
-_MAGIC = b"rankwise store 1"
-_RECORD = struct.Struct("<Ii")  # length of the key, length of the value or -1 for a deletion
 #: struct flock of the kernel: type, whence, start, length, pid.
 _FLOCK = struct.Struct("hhqqi0q")
 
@@ -35,26 +34,30 @@ _FLOCK = struct.Struct("hhqqi0q")
 _OPERATION_BYTE, _PRESENCE_BYTE, _FIRST_SEAT_BYTE = 0, 1, 2
 
 _COMPACT_FROM_NBYTES = 256 << 10
+#: What a record takes beside its key and value.
+_RECORD_NBYTES = 24
 
 
 class Journal:
     """One user's hold on a journal. Not for several threads at once."""
 
-    def __init__(self, path: str, seats: int, timeout_s: float) -> None:
+    def __init__(self, path: str, seal: Seal, seats: int, timeout_s: float) -> None:
         """Open a journal, or begin one if there is none or nobody uses it any more.
 
         Args:
-            path: The file.
+            path: The file, as `whole_path` has it.
+            seal: What writes and checks its records.
             seats: How many users there may be at a time; 0 to take no seat.
             timeout_s: How long to wait for its lock.
 
         Raises:
-            DistStoreError: The file cannot be opened, is something else than a journal, or has no seat left.
+            DistStoreError: The file cannot be opened, is open to others, is something else than a journal or that of
+                another job, or has no seat left.
             DistTimeoutError: Its lock was held all the time.
         """
-        self.path = path
-        #: What has been read: up to where, and of which generation.
-        self._seen, self._generation = 0, -1
+        self.path, self._seal = path, seal
+        #: The header up to which all has been read; None if it has to be read anew.
+        self._seen: Header | None = None
         #: At which length it is worth while to see whether most of it is outdated.
         self._look_at = _COMPACT_FROM_NBYTES
         self._descriptor = -1
@@ -70,7 +73,7 @@ class Journal:
             self.abandon()
             # A time-out of ours is an OSError too.
             if isinstance(error, OSError) and not isinstance(error, DistTimeoutError):
-                raise DistStoreError(f"FileStore: cannot use {path}: {error.strerror}") from error
+                raise DistStoreError(f"FileStore: cannot use {path}: {cause(error)}") from error
             raise
 
     # ------------------------------------------------------------------ one operation
@@ -102,30 +105,31 @@ class Journal:
         """
         if not self._is_current():
             raise DistStoreError(f"FileStore: {self.path} has been removed or replaced while it was in use")
-        generation, begin, end = self._header()
-        if generation != self._generation:
+        header, seen, self._seen = self._header(), self._seen, None
+        if seen is None or header.generation != seen.generation:
             values.clear()
-            self._generation, self._seen = generation, begin
-        if self._seen < end:
-            for key, value in _records(self._read(self._seen, end - self._seen)):
+            seen = header._replace(end=header.begin)
+        if header.end > seen.end:
+            data = self._read(seen.end, header.end - seen.end)
+            for key, value in self._seal.unpack(data, header, seen.end):
                 if value is None:
                     values.pop(key, None)
                 else:
                     values[key] = value
-            self._seen = end
+        self._seen = header
 
     def write(self, changes: Mapping[str, bytes | None], values: Mapping[str, bytes]) -> None:
         """Write down changes, None for a deletion, that `values` has already; under the lock, after `read_into`."""
-        generation, begin, end = self._header()
+        header = self._header()
         # If it cannot be written, `values` is wrong and has to be read anew.
-        self._generation = -1
-        end = self._append(changes, end)
-        self._set_header(generation, begin, end)
-        self._generation, self._seen = generation, end
-        if end - begin > self._look_at:
-            live_nbytes = sum(_RECORD.size + len(key.encode()) + len(value) for key, value in values.items())
-            if 4 * live_nbytes < end - begin:
-                self._compact(values, generation, end)
+        self._seen = None
+        header = self._append(changes, header)
+        self._set_header(header)
+        self._seen = header
+        if header.end - header.begin > self._look_at:
+            live_nbytes = sum(_RECORD_NBYTES + len(key.encode()) + len(value) for key, value in values.items())
+            if 4 * live_nbytes < header.end - header.begin:
+                self._compact(values, header)
             self._look_at = max(_COMPACT_FROM_NBYTES, 4 * live_nbytes)
 
     # ------------------------------------------------------------------ the end
@@ -159,9 +163,7 @@ class Journal:
     def _open(self, deadline: Deadline) -> None:
         """Open and lock the file that the path names, even if it is removed meanwhile."""
         while True:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
-            if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-                raise DistStoreError(f"FileStore: {self.path} is not a regular file")
+            self._descriptor = open_private(self.path)
             self.lock(deadline.remaining())
             if self._is_current():
                 return
@@ -171,11 +173,13 @@ class Journal:
         """Become one of the users of the locked file."""
         alone = self._try_lock(fcntl.F_WRLCK, _PRESENCE_BYTE)
         nbytes = os.fstat(self._descriptor).st_size
-        if nbytes and os.pread(self._descriptor, len(_MAGIC), 0) != _MAGIC:
+        if nbytes and os.pread(self._descriptor, len(MAGIC), 0) != MAGIC:
             raise DistStoreError(f"FileStore: {self.path} is not the file of a store; take another path")
         if alone:
             os.ftruncate(self._descriptor, 0)
-            self._set_header(time.time_ns(), _HEADER.size, _HEADER.size)
+            self._set_header(Header.of_new_file())
+        else:
+            self._header()  # is it ours?
         # Never refused: whoever would hold the byte alone holds the operation's lock, which is ours now.
         self._try_lock(fcntl.F_RDLCK, _PRESENCE_BYTE)
 
@@ -188,7 +192,7 @@ class Journal:
 
     def _is_current(self) -> bool:
         try:
-            named = os.stat(self.path)
+            named = os.lstat(self.path)
         except FileNotFoundError:
             return False
         mine = os.fstat(self._descriptor)
@@ -196,29 +200,30 @@ class Journal:
 
     # ------------------------------------------------------------------ bytes and locks
 
-    def _append(self, changes: Mapping[str, bytes | None], end: int) -> int:
-        data = b"".join(_record(key, value) for key, value in changes.items())
-        self._write(end, data)
-        return end + len(data)
+    def _append(self, changes: Mapping[str, bytes | None], header: Header) -> Header:
+        """Write records behind the end, and return the header that makes them valid."""
+        data = self._seal.pack(changes, header, header.end)
+        self._write(header.end, data)
+        return header._replace(end=header.end + len(data))
 
-    def _compact(self, values: Mapping[str, bytes], generation: int, end: int) -> None:
+    def _compact(self, values: Mapping[str, bytes], header: Header) -> None:
         # First behind everything, then, once that is valid, to the front, where nothing is valid any more.
-        copy_end = self._append(values, end)
-        self._set_header(generation + 1, end, copy_end)
-        front_end = self._append(values, _HEADER.size)
-        self._set_header(generation + 2, _HEADER.size, front_end)
-        os.ftruncate(self._descriptor, front_end)
-        self._generation, self._seen = generation + 2, front_end
+        for begin in (header.end, HEADER_NBYTES):
+            header = self._append(values, header._replace(generation=header.generation + 1, begin=begin, end=begin))
+            self._set_header(header)
+        os.ftruncate(self._descriptor, header.end)
+        self._seen = header
 
-    def _header(self) -> tuple[int, int, int]:
-        data = self._read(0, _HEADER.size)
-        magic, generation, begin, end = _HEADER.unpack(data)
-        if magic != _MAGIC or not _HEADER.size <= begin <= end <= os.fstat(self._descriptor).st_size:
-            raise DistStoreError(f"FileStore: somebody else has written to {self.path}")
-        return generation, begin, end
+    def _header(self) -> Header:
+        header = self._seal.unpack_header(self._read(0, HEADER_NBYTES))
+        if not HEADER_NBYTES <= header.begin <= header.end <= os.fstat(self._descriptor).st_size:
+            raise DistStoreError(f"FileStore: {self.path} has been cut short")
+        if self._seen is not None and not _follows(header, self._seen):
+            raise DistStoreError(f"FileStore: somebody else has put an earlier content back into {self.path}")
+        return header
 
-    def _set_header(self, generation: int, begin: int, end: int) -> None:
-        self._write(0, _HEADER.pack(_MAGIC, generation, begin, end))
+    def _set_header(self, header: Header) -> None:
+        self._write(0, self._seal.pack_header(header))
 
     def _read(self, offset: int, nbytes: int) -> bytes:
         data = os.pread(self._descriptor, nbytes, offset)
@@ -247,19 +252,6 @@ class Journal:
         return True
 
 
-def _record(key: str, value: bytes | None) -> bytes:
-    name = key.encode()
-    if value is None:
-        return _RECORD.pack(len(name), -1) + name
-    return _RECORD.pack(len(name), len(value)) + name + value
-
-
-def _records(data: bytes) -> Iterator[tuple[str, bytes | None]]:
-    offset = 0
-    while offset < len(data):
-        key_nbytes, value_nbytes = _RECORD.unpack_from(data, offset)
-        offset += _RECORD.size
-        key = data[offset : offset + key_nbytes].decode()
-        offset += key_nbytes
-        yield key, None if value_nbytes < 0 else data[offset : offset + value_nbytes]
-        offset += max(0, value_nbytes)
+def _follows(header: Header, seen: Header) -> bool:
+    """Tell whether a header can have come after another one."""
+    return header.mark == seen.mark and (header.generation, header.end) >= (seen.generation, seen.end)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 from collections.abc import Sequence
 from typing import Any
 
+from rankwise.basics.system_errors import cause
 from rankwise.errors import DistNetworkError
 
 __all__ = ["Listener", "keep_alive", "url"]
@@ -37,6 +37,8 @@ class Listener:
         #: The address and the port at which it listens, and its descriptor, whoever owns it.
         self.address, self.port = address, int(self._socket.getsockname()[1])
         self.descriptor = self._socket.fileno()
+        #: What is served, for messages.
+        self.name = f"the store at {host}:{self.port}"
 
     def hand_over(self, server: Any) -> None:
         """Let a ZeroMQ socket accept what comes in; the descriptor is ZeroMQ's from now on."""
@@ -94,4 +96,4 @@ def _explain(error: OSError) -> str:
         return "that is no address of this machine; rank 0 must run on the host that the address names"
     if error.errno == errno.EACCES:
         return "this user may not use that port; choose one above 1023"
-    return error.strerror or os.strerror(error.errno or 0)
+    return cause(error)

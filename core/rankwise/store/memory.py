@@ -25,6 +25,8 @@ class Table:
         self.values: dict[str, bytes] = {}
         #: The keys that have changed since whoever looks here has emptied it.
         self.changed: set[str] = set()
+        #: How many who wanted to use the table were refused for their job secret.
+        self.refused = 0
 
     def peek(self, key: str) -> bytes | None:
         """Return the value stored now; None if there is none."""

@@ -27,6 +27,7 @@ __all__ = [
     "check",
     "compare_set",
     "delete_key",
+    "delete_prefix",
     "get",
     "GIVE_UP",
     "LACKING",
@@ -35,6 +36,7 @@ __all__ = [
     "multi_get",
     "multi_set",
     "num_keys",
+    "num_refused",
     "peek",
     "Primitives",
     "queue_len",
@@ -71,6 +73,11 @@ def swap(store: Primitives, key: str, expected: bytes | None, desired: bytes | N
 def scan(store: Primitives) -> Sequence[str]:
     """Return all keys."""
     return store.scan()
+
+
+def num_refused(store: Primitives) -> int:
+    """Count those who wanted to use the store and were refused for their job secret."""
+    return getattr(store, "refused", 0)
 
 
 # ---------------------------------------------------------------------- single keys
@@ -145,6 +152,16 @@ def list_keys(store: Primitives, after: str) -> tuple[list[str], bool]:
     return keys, True
 
 
+def delete_prefix(store: Primitives, prefix: str) -> int:
+    """Remove all that a name with this beginning stands for; return how many of the user's keys these were."""
+    count = 0
+    for key in store.scan():
+        reserved = key.startswith(RESERVED)
+        if (key.partition("/")[2] if reserved else key).startswith(prefix):
+            count += delete_key(store, key) and not reserved
+    return count
+
+
 # ---------------------------------------------------------------------- those that wait
 
 
@@ -156,24 +173,45 @@ def get(store: Primitives, key: str) -> bytes | Missing:
 
 def wait(store: Primitives, keys: Sequence[str]) -> bool | Missing:
     """Return once all the keys are there."""
-    for key in keys:
-        if store.peek(key) is None:
-            return Missing(key)
-    return True
+    return wait_from(store, keys, 0)
+
+
+def wait_from(store: Primitives, keys: Sequence[str], begin: int) -> bool | Missing:
+    """Return once all the keys are there; those before `begin` were when last looked at.
+
+    Going on where it stood, a wait for many keys looks at each of them twice or so, not again for each that comes.
+    """
+    index = _first_missing(store, keys, begin)
+    if index == len(keys) and begin:
+        index = _first_missing(store, keys, 0)
+    return True if index == len(keys) else Missing(keys[index], wait_from, (keys, index))
 
 
 def multi_get(store: Primitives, keys: Sequence[str]) -> list[bytes] | Missing:
     """Return the values of the first keys, as many as fit in a page, once all the keys are there."""
+    return multi_get_from(store, keys, 0)
+
+
+def multi_get_from(store: Primitives, keys: Sequence[str], begin: int) -> list[bytes] | Missing:
+    """Return the values once all the keys are there; those before `begin` were when last looked at."""
+    missing = wait_from(store, keys, begin)
+    if isinstance(missing, Missing):
+        return missing._replace(operation=multi_get_from)
     values: list[bytes] = []
     room = PAGE_NBYTES
-    for key in keys:
+    for index, key in enumerate(keys):
         value = store.peek(key)
-        if value is None:
-            return Missing(key)
+        if value is None:  # another kind of store may have changed since
+            return Missing(key, multi_get_from, (keys, index))
         room -= len(value) + 8
-        if room >= 0 or not values:
-            values.append(value)
+        if room < 0 and values:
+            break
+        values.append(value)
     return values
+
+
+def _first_missing(store: Primitives, keys: Sequence[str], begin: int) -> int:
+    return next((index for index in range(begin, len(keys)) if store.peek(keys[index]) is None), len(keys))
 
 
 def wait_for_workers(store: Primitives, key: str, count: int) -> int | Missing:
@@ -194,8 +232,8 @@ def _lacking_keys(store: Primitives, keys: Sequence[str]) -> str:
 #: For each operation that waits, what it is waiting for.
 LACKING: dict[Callable[..., Any], Callable[..., str]] = {
     get: lambda store, key: _lacking_keys(store, [key]),
-    wait: _lacking_keys,
-    multi_get: _lacking_keys,
+    wait_from: lambda store, keys, begin: _lacking_keys(store, keys),
+    multi_get_from: lambda store, keys, begin: _lacking_keys(store, keys),
     queue_pop: lambda store, queue: f"an item in queue {queue!r}",
     barrier_wait: barrier_lacks,
     wait_for_workers: lambda store, key, count: f"clients: {int(store.peek(key) or b'0')} of {count} have joined",
@@ -207,4 +245,4 @@ GIVE_UP: dict[Callable[..., Any], Callable[..., Any]] = {barrier_wait: barrier_l
 
 def title(operation: Callable[..., Any]) -> str:
     """Return the name of the method of `Store` that carries out an operation."""
-    return operation.__name__.rstrip("_")
+    return operation.__name__.removesuffix("_from").rstrip("_")

@@ -9,13 +9,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from rankwise.basics.deadline import Deadline
-from rankwise.errors import DistNetworkError, DistStoreError, DistTimeoutError
+from rankwise.basics.system_errors import cause
+from rankwise.errors import DistError, DistNetworkError, DistStoreError, DistTimeoutError
+from rankwise.network.descriptors import need
 from rankwise.store.connection import Attempt, Connection, connect
 from rankwise.store.guard import Keys
 from rankwise.store.listening import Listener, url
 from rankwise.store.server import StoreServer
 
 __all__ = ["Pool"]
+
+#: What ZeroMQ opens at most: for a context with a server or a first connection, and for each further connection. If it
+#: cannot, it ends the whole process, or gives no reason.
+_CONTEXT_DESCRIPTORS, _CONNECTION_DESCRIPTORS = 16, 8
 
 
 class Pool:
@@ -35,6 +41,8 @@ class Pool:
     def __init__(
         self, store: str, addresses: Sequence[str], port: int, keys: Keys | None, listener: Listener | None = None
     ) -> None:
+        # Loaded now, as there may be no free descriptor for that later.
+        import msgpack  # noqa: F401
         import zmq
 
         self._store, self._keys, self._pid = store, keys, os.getpid()
@@ -44,14 +52,16 @@ class Pool:
         self._begun: list[Attempt] = []
         self._closed = False
         self._identity: bytes | None = None
-        self._context: Any = zmq.Context()
         self._server: StoreServer | None = None
-        if listener is not None:
-            try:
-                self._server = StoreServer(self._context, listener, keys)
-            except BaseException:
-                self._context.destroy(0)
-                raise
+        with self._explained():
+            need(_CONTEXT_DESCRIPTORS)
+            self._context: Any = zmq.Context()
+            if listener is not None:
+                try:
+                    self._server = StoreServer(self._context, listener, keys)
+                except BaseException:
+                    self._context.destroy(0)
+                    raise
 
     @contextmanager
     def connection(self, deadline: Deadline) -> Iterator[Connection]:
@@ -62,9 +72,7 @@ class Pool:
             DistTimeoutError: There was none by the deadline.
             DistStoreError: The store was closed meanwhile.
         """
-        import zmq
-
-        try:
+        with self._explained():
             connection = self._take(deadline)
             try:
                 yield connection
@@ -75,10 +83,20 @@ class Pool:
                 connection.close()
                 raise
             self._give_back(connection)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Have what ZeroMQ and the system refuse raised as an error of ours that says why."""
+        import zmq
+
+        try:
+            yield
         except zmq.ContextTerminated as error:
             raise self._is_closed() from error
-        except zmq.ZMQError as error:
-            raise DistNetworkError(f"{self._store}: {error.strerror}") from error
+        except (DistError, TimeoutError):  # a time-out of ours is an OSError too
+            raise
+        except (zmq.ZMQError, OSError) as error:
+            raise DistNetworkError(f"{self._store}: {cause(error)}") from error
 
     def close(self) -> None:
         """Close the connections, stop the server, and give back all threads and descriptors; again does nothing."""
@@ -111,6 +129,7 @@ class Pool:
             if self._idle:
                 return self._idle.pop()
             begun = [self._begun.pop()] if self._begun else []
+        need(_CONNECTION_DESCRIPTORS)
         if self._server is not None:
             return Connection(self._context, self._store)
         try:

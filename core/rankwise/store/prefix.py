@@ -88,9 +88,15 @@ class PrefixStore(Store):
     def num_keys(self) -> int:
         return len(self.list_keys())
 
+    def num_refused(self) -> int:
+        return self._open.num_refused()
+
     def list_keys(self) -> list[str]:
         begin = f"{self._prefix}/"
         return [key[len(begin) :] for key in self._open.list_keys() if key.startswith(begin)]
+
+    def delete_prefix(self, prefix: str) -> int:
+        return self._open.delete_prefix(self._outer(prefix))
 
     def queue_push(self, key: str, value: Value) -> None:
         self._open.queue_push(self._outer(key), value)
@@ -110,6 +116,9 @@ class PrefixStore(Store):
 
     def set_timeout(self, timeout: Timeout) -> None:
         self._store.set_timeout(timeout)
+
+    def view(self, timeout: Timeout) -> PrefixStore:
+        return PrefixStore(self._prefix, self._store.view(timeout))
 
     def clone(self) -> PrefixStore:
         twin = PrefixStore(self._prefix, self._store.clone())

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import os
 import secrets
 import threading
 import weakref
-from collections import Counter
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
 from rankwise.errors import DistStoreError, ProtocolError
 from rankwise.store import operations, wire
+from rankwise.store.accepting import Accepting
+from rankwise.store.assembly import Assembly
 from rankwise.store.guard import Keys
-from rankwise.store.limits import MAX_KEYS
 from rankwise.store.listening import Listener
-from rankwise.store.memory import Table
 from rankwise.store.operations import Missing
+from rankwise.store.table import BoundedTable
+from rankwise.store.unread import MAX_OF_ONE_NBYTES, Unread, is_large, nbytes_of
+from rankwise.store.waiting import Waiter, Waiting
 
 __all__ = ["PRIVATE_URL", "StoreServer"]
 
@@ -26,12 +28,15 @@ __all__ = ["PRIVATE_URL", "StoreServer"]
 PRIVATE_URL = "inproc://store"
 _ZAP_URL = "inproc://zeromq.zap.01"
 
-#: A client has one request at a time on each connection.
-_MAX_WAITING_PER_CONNECTION = 8
-_MAX_WAITING = 64 << 10
-_MAX_TOTAL_NBYTES = 1 << 30
 #: Requests that are taken before a look at the clock.
 _BATCH = 256
+
+#: What replies wait for that must not be sent before others have been read. It is no key: those are text without this.
+_ROOM = "\0\0room for the reply"
+#: How long those wait that ask for an answer at once.
+_ROOM_PATIENCE_S = 60.0
+#: How often to look whether those who have something to read are there at all.
+_PROBE_S = 0.5
 
 #: How long the last replies may take to leave: who has been answered must hear it, even if the store closes then.
 _LINGER_MS = 500
@@ -40,44 +45,6 @@ _HANDSHAKE_MS = 5000
 _QUEUED_MESSAGES = 64
 
 _servers: weakref.WeakSet[StoreServer] = weakref.WeakSet()
-
-
-class _BoundedTable(Table):
-    """A table that refuses to grow without end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        #: Tells this table from that of a server that takes its place.
-        self.identity = secrets.token_bytes(16)
-        self._nbytes = 0
-
-    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
-        if self.peek(key) == expected:
-            if expected is None and desired is not None and len(self.values) >= MAX_KEYS:
-                raise DistStoreError(f"the store is full: it has {MAX_KEYS} keys")
-            nbytes = self._nbytes + len(desired or b"") - len(expected or b"")
-            if nbytes > max(self._nbytes, _MAX_TOTAL_NBYTES):
-                raise DistStoreError(f"the store is full: its values take {self._nbytes} bytes")
-            self._nbytes = nbytes
-        return super().swap(key, expected, desired)
-
-
-class _Waiter:
-    """A request that is not answered yet."""
-
-    def __init__(self, client: bytes, request: wire.Request) -> None:
-        self.client = client
-        self.number = request.number
-        self.patient = request.wait_s is not None
-        #: What to do when the key has changed.
-        self.operation, self.args = request.operation, tuple(request.args)
-        self.until = monotonic() + (request.wait_s or 0.0)
-        #: Whether it is among those that wait for a key; whether its time is watched.
-        self.waiting = self.timed = False
-        self.key = ""
-
-    def __lt__(self, other: _Waiter) -> bool:
-        return self.until < other.until
 
 
 class StoreServer:
@@ -93,28 +60,20 @@ class StoreServer:
         self._context, self._keys = context, keys
         self._stop_word = secrets.token_bytes(16)
         self._stopping = False
-        self._table = _BoundedTable()
-        #: The requests that wait for each key, in the order they came.
-        self._waiting: dict[str, dict[_Waiter, None]] = {}
-        self._waiting_of: Counter[bytes] = Counter()
-        self._active = 0
-        self._timers: list[_Waiter] = []
+        self._table = BoundedTable()
+        self._assembly, self._waiting, self._unread = Assembly(), Waiting(), Unread()
+        self._probe_at = 0.0
         self._open(listener)
-        self._descriptor = listener.descriptor
         _servers.add(self)
         self.thread = threading.Thread(target=self._serve, name="rankwise store", daemon=True)
         self.thread.start()
 
     def stop(self) -> None:
         """Answer what has come, then end. Not for the server's own thread."""
-        import zmq
-
         _servers.discard(self)
-        with self._context.socket(zmq.DEALER) as knock:
-            knock.linger = 0
-            knock.connect(PRIVATE_URL)
-            knock.send(self._stop_word)
-            self.thread.join()
+        self._knock.send(self._stop_word)
+        self.thread.join()
+        self._knock.close(0)
 
     def drop_in_child(self) -> None:
         """Close a forked child's copy of the listening socket, lest it keeps the port when the server has ended."""
@@ -139,28 +98,45 @@ class StoreServer:
         socket.handshake_ivl = _HANDSHAKE_MS
         socket.router_mandatory = True  # a reply that reaches nobody is an error, not lost
         socket.bind(PRIVATE_URL)
+        # Made now, as there may be no descriptor for it when the end has come.
+        self._knock = self._context.socket(zmq.DEALER)
+        self._knock.linger = 0
+        self._knock.connect(PRIVATE_URL)
         if self._keys is not None:
             self._keys.guard_server(socket)
-        listener.hand_over(socket)
+        self._descriptor = listener.descriptor
+        self._accepting = Accepting(socket, listener.descriptor, listener.name)
+        try:
+            listener.hand_over(socket)
+        except BaseException:
+            self._accepting.close()
+            raise
 
     def _serve(self) -> None:
         import zmq
 
+        callbacks: dict[Any, Callable[[], None]] = {
+            self._socket: self._take_requests,
+            self._accepting.monitor: self._count_refused,
+        }
+        if self._porter is not None:
+            callbacks[self._porter] = self._admit
         poller = zmq.Poller()
-        for socket in (self._socket, self._porter):
-            if socket is not None:
-                poller.register(socket, zmq.POLLIN)
+        for socket in callbacks:
+            poller.register(socket, zmq.POLLIN)
         try:
             while not self._stopping:
-                ready = dict(poller.poll(self._patience_ms()))
-                if self._porter in ready:
-                    self._admit()
-                self._take_requests()
-                self._expire()
+                for socket, _ in poller.poll(self._patience_ms()):
+                    callbacks[socket]()
+                self._look_at_the_clock()
         finally:
+            self._accepting.close()
             self._socket.close()
             if self._porter is not None:
                 self._porter.close()
+
+    def _count_refused(self) -> None:
+        self._table.refused += self._accepting.look()
 
     def _admit(self) -> None:
         """Tell ZeroMQ whether a client may come in (its authentication protocol, RFC 27)."""
@@ -168,6 +144,8 @@ class StoreServer:
         known = mechanism == b"CURVE" and secrets.compare_digest(key, self._client_key)
         verdict = (b"200", b"OK") if known else (b"400", b"unknown key")
         self._porter.send_multipart([version, number, *verdict, b"", b""])
+
+    # ------------------------------------------------------------------ requests
 
     def _take_requests(self) -> None:
         import zmq
@@ -180,119 +158,143 @@ class StoreServer:
             if frames == [self._stop_word]:
                 self._stopping = True
             else:
-                self._handle(client, frames)
+                self._take(client, frames)
 
-    def _reply(self, client: bytes, number: int, status: int, value: Any) -> bool:
-        """Send a reply; tell whether there is somebody to get it."""
-        import zmq
-
+    def _take(self, client: bytes, frames: list[bytes]) -> None:
+        """Take what a client has sent: a piece of a request, or the receipt of a reply."""
         try:
-            frames = wire.to_frames(wire.encode_reply(number, status, value))
-            self._socket.send_multipart([client, *frames], zmq.NOBLOCK)
-        except zmq.ZMQError:
-            return False
-        return True
-
-    # ------------------------------------------------------------------ requests
-
-    def _handle(self, client: bytes, frames: list[bytes]) -> None:
-        try:
-            request = wire.decode_request(wire.from_frames(frames))
+            if len(frames) != 1:
+                raise ProtocolError("a request comes in messages of one frame each")
+            kind, data = frames[0][:1], frames[0][1:]
+            if kind == wire.Piece.RECEIPT:
+                if self._unread.confirm(client, data):
+                    self._make_room()
+                return
+            if kind not in (wire.Piece.LAST, wire.Piece.MORE):
+                raise ProtocolError("what has come is no piece of a request")
+            whole = self._assembly.add(client, data, kind == wire.Piece.MORE)
+            if whole is None:
+                return
+            waiter = Waiter(client, wire.decode_request(whole), len(whole))
         except ProtocolError as error:
-            self._reply(client, 0, wire.PROTOCOL_ERROR, str(error))
+            self._send(client, 0, wire.PROTOCOL_ERROR, str(error))
             return
-        self._attempt(_Waiter(client, request))
+        self._attempt(waiter)
         self._wake()
 
-    def _attempt(self, waiter: _Waiter) -> None:
+    def _attempt(self, waiter: Waiter) -> None:
         """Carry out a request; if it cannot be yet, let it wait or tell so."""
-        client, number = waiter.client, waiter.number
         try:
             result = waiter.operation(self._table, *waiter.args)
         except DistStoreError as error:
-            self._reply(client, number, wire.STORE_ERROR, str(error))
+            self._answer(waiter, wire.STORE_ERROR, str(error))
             return
         except Exception as error:
             # A guest has written nonsense to where the store keeps its own values; that must not end the server.
-            self._reply(client, number, wire.STORE_ERROR, f"{waiter.operation.__name__} failed: {error}")
+            self._answer(waiter, wire.STORE_ERROR, f"{waiter.operation.__name__} failed: {error}")
             return
         if not isinstance(result, Missing):
-            if not self._reply(client, number, wire.OK, result) and waiter.operation is operations.queue_pop:
+            if not self._deliver(waiter, result) and waiter.operation is operations.queue_pop:
                 operations.queue_return(self._table, waiter.args[0], result)
             return
         if result.operation is not None:
             waiter.operation, waiter.args = result.operation, result.args
         if not waiter.patient:
-            self._reply(client, number, wire.MISSING, result.key)
+            self._answer(waiter, wire.MISSING, result.key)
         elif waiter.until <= monotonic():
             self._refuse(waiter)
         else:
             self._put_off(waiter, result.key)
 
-    def _put_off(self, waiter: _Waiter, key: str) -> None:
-        """Let a request wait for a key to change, or for its time to pass."""
-        if self._waiting_of[waiter.client] >= _MAX_WAITING_PER_CONNECTION or self._active >= _MAX_WAITING:
-            text = "too many requests are waiting"
-            self._reply(waiter.client, waiter.number, wire.STORE_ERROR, text)
-            return
-        self._count(waiter, 1)
-        self._waiting.setdefault(key, {})[waiter] = None
-        waiter.key = key
-        if not waiter.timed:
-            waiter.timed = True
-            heapq.heappush(self._timers, waiter)
-
-    def _count(self, waiter: _Waiter, change: int) -> None:
-        waiter.waiting = change > 0
-        self._active += change
-        self._waiting_of[waiter.client] += change
-        if not self._waiting_of[waiter.client]:
-            del self._waiting_of[waiter.client]
+    def _put_off(self, waiter: Waiter, key: str) -> None:
+        if not self._waiting.add(waiter, key):
+            self._answer(waiter, wire.STORE_ERROR, "too many requests are waiting")
 
     def _wake(self) -> None:
         """Look again at the requests that wait for a key that has changed."""
         while self._table.changed:
             changed, self._table.changed = self._table.changed, set()
             for key in changed:
-                for waiter in self._waiting.pop(key, ()):
-                    self._count(waiter, -1)
+                for waiter in self._waiting.take(key):
                     self._attempt(waiter)
+
+    # ------------------------------------------------------------------ replies
+
+    def _deliver(self, waiter: Waiter, result: Any) -> bool:
+        """Send a result, at once or when there is room for it; tell whether there is somebody to get it."""
+        receipt = b""
+        if is_large(result):
+            nbytes = nbytes_of(result)
+            if not self._unread.fits_client(waiter.client, nbytes):
+                text = f"this client has not read replies of {MAX_OF_ONE_NBYTES} bytes"
+                self._answer(waiter, wire.STORE_ERROR, text)
+                return False
+            if not self._unread.fits_all(nbytes):
+                self._await_room(waiter)
+                return False
+            receipt = self._unread.add(waiter.client, nbytes)
+        return self._send(waiter.client, waiter.number, wire.OK, result, receipt)
+
+    def _await_room(self, waiter: Waiter) -> None:
+        if not waiter.patient and waiter.key != _ROOM:
+            waiter.until = monotonic() + _ROOM_PATIENCE_S
+        self._put_off(waiter, _ROOM)
+
+    def _make_room(self) -> None:
+        """Look again at the replies that wait until others have been read."""
+        for waiter in self._waiting.take(_ROOM):
+            self._attempt(waiter)
+        self._wake()
+
+    def _answer(self, waiter: Waiter, status: int, value: Any) -> None:
+        self._send(waiter.client, waiter.number, status, value)
+
+    def _send(self, client: bytes, number: int, status: int, value: Any, receipt: bytes = b"") -> bool:
+        """Send a message to a client; tell whether it is there, and has read enough of what was sent before."""
+        import zmq
+
+        try:
+            frames = wire.to_frames(wire.encode_reply(number, status, value, receipt))
+            self._socket.send_multipart([client, *frames], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            self._unread.confirm(client, receipt)
+            if error.errno == zmq.EHOSTUNREACH:
+                self._unread.forget(client)
+            return False
+        return True
 
     # ------------------------------------------------------------------ time
 
     def _patience_ms(self) -> int | None:
-        """Return how long to sleep until the next request's time is up; None for ever."""
-        if len(self._timers) > 2 * self._active + _BATCH:
-            self._timers = [waiter for waiter in self._timers if waiter.waiting]
-            heapq.heapify(self._timers)
-        while self._timers and not self._timers[0].waiting:
-            heapq.heappop(self._timers)
-        if not self._timers:
-            return None
-        return math.ceil(1000 * min(max(0.0, self._timers[0].until - monotonic()), 3600.0))
+        patience_s = self._waiting.patience_s()
+        if self._waiting.has(_ROOM):
+            patience_s = _PROBE_S if patience_s is None else min(patience_s, _PROBE_S)
+        return None if patience_s is None else math.ceil(1000 * min(patience_s, 3600.0))
 
-    def _expire(self) -> None:
-        """Answer the requests whose time is up."""
-        now = monotonic()
-        while self._timers and self._timers[0].until <= now:
-            waiter = heapq.heappop(self._timers)
-            if waiter.waiting:
-                self._waiting[waiter.key].pop(waiter)
-                if not self._waiting[waiter.key]:
-                    del self._waiting[waiter.key]
-                self._count(waiter, -1)
-                self._refuse(waiter)
+    def _look_at_the_clock(self) -> None:
+        """Answer the requests whose time is up, and see that those who do not read are there."""
+        for waiter in self._waiting.take_late():
+            self._refuse(waiter)
+        if self._waiting.has(_ROOM) and monotonic() >= self._probe_at:
+            self._probe_at = monotonic() + _PROBE_S
+            for client in self._unread.clients():
+                self._send(client, wire.PROBE, wire.OK, None)
+            self._make_room()
         self._wake()
 
-    def _refuse(self, waiter: _Waiter) -> None:
+    def _refuse(self, waiter: Waiter) -> None:
         """Tell a client that it has waited in vain."""
+        if waiter.key == _ROOM:
+            text = "there is no room for the reply, as other clients do not read theirs"
+            self._answer(waiter, wire.STORE_ERROR, text)
+            return
         lacking = operations.LACKING[waiter.operation](self._table, *waiter.args)
         leave = operations.GIVE_UP.get(waiter.operation)
         last = None if leave is None else leave(self._table, *waiter.args)
         if last is None or isinstance(last, Missing):
-            self._reply(waiter.client, waiter.number, wire.LATE, lacking)
+            self._answer(waiter, wire.LATE, lacking)
         else:
-            self._reply(waiter.client, waiter.number, wire.OK, last)
+            self._answer(waiter, wire.OK, last)
 
 
 def _after_fork() -> None:

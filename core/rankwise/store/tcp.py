@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout
 from rankwise.errors import DistStoreError, DistTimeoutError, ForkedProcessError
+from rankwise.network.secret import given_or_loaded
 from rankwise.store import operations, wire
 from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, Store, late
 from rankwise.store.limits import RESERVED
 from rankwise.store.operations import Missing
 
 if TYPE_CHECKING:
-    from rankwise.network.secret import Secret
     from rankwise.store.pool import Pool
 
 __all__ = ["TCPStore"]
@@ -67,7 +67,7 @@ class TCPStore(Store):
         self._host, self._port = _check_address(host_name, port, is_master)
         self._is_master = is_master
         self._pid = os.getpid()
-        self._secret = _known(secret)
+        self._secret = given_or_loaded(secret, "TCPStore")
         self._pool = self._open(deadline)
         self._finalizer = weakref.finalize(self, self._pool.close)
         try:
@@ -169,10 +169,10 @@ class TCPStore(Store):
         with self._pool.connection(deadline) as connection:
             if wait_s is not None:
                 wait_s = min(wait_s, deadline.remaining())
-            _, status, value = connection.request(operation.__name__, wait_s, args, deadline)
-        if status == wire.STORE_ERROR:
-            raise DistStoreError(value)
-        return status, value
+            reply = connection.request(operation.__name__, wait_s, args, deadline)
+        if reply.status == wire.STORE_ERROR:
+            raise DistStoreError(reply.value)
+        return reply.status, reply.value
 
     def _check_open(self, operation: Callable[..., Any]) -> None:
         if self._pid != os.getpid():
@@ -181,16 +181,6 @@ class TCPStore(Store):
                 "store; open it anew here"
             )
         super()._check_open(operation)
-
-
-def _known(secret: bytes | None) -> Secret | None:
-    from rankwise.network import secret as job_secret
-
-    if secret is None:
-        return job_secret.load()
-    if len(secret) != job_secret.SECRET_NBYTES:
-        raise ValueError(f"TCPStore: a job secret has {job_secret.SECRET_NBYTES} bytes, not {len(secret)}")
-    return job_secret.Secret(secret)
 
 
 def _check_address(host: str, port: int, is_master: bool) -> tuple[str, int]:

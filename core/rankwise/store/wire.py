@@ -1,7 +1,10 @@
 """The messages between a `TCPStore` and its server: what they look like, and the check of all that comes in.
 
-A request is `[number, operation, how long to wait, arguments]`, a reply `[number, status, value]`, both in msgpack with
-bounds on everything. Only what has passed the check below reaches the table.
+A request is `[number, operation, how long to wait, arguments]`, a reply `[number, status, value, receipt]`, both in
+msgpack with bounds on everything. Only what has passed the check below reaches the table.
+
+A request travels in pieces, each a message whose first byte says whether more follow. A reply is one message of as many
+frames as it takes; the receipt of a large one is sent back once it has been read.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ __all__ = [
     "MAX_MESSAGE_NBYTES",
     "MISSING",
     "OK",
+    "PROBE",
     "PROTOCOL_ERROR",
     "STORE_ERROR",
     "VERSION",
+    "Piece",
     "Reply",
     "Request",
     "decode_reply",
@@ -34,19 +39,31 @@ __all__ = [
     "hello",
     "is_result",
     "to_frames",
+    "to_pieces",
+    "to_receipt",
 ]
 
 MAGIC = "rankwise store"
-VERSION = 1
+VERSION = 2
 
 #: `compare_set` carries two values.
 MAX_MESSAGE_NBYTES = 2 * MAX_VALUE_NBYTES + (64 << 10)
-#: Messages travel in frames of this size, for ZeroMQ buffers a frame even for those who have yet to prove themselves.
+#: How large a piece or a frame is, for ZeroMQ buffers one even for those who have yet to prove themselves.
 FRAME_NBYTES = 64 << 10
 #: What ZeroMQ takes: a frame, and what encryption adds to it.
 MAX_FRAME_NBYTES = FRAME_NBYTES + 256
 _MAX_WAIT_S = 1e10
 _MAX_TEXT = 1500
+
+#: The number of a message that is no reply: whether it arrives tells the server whether the client is still there.
+PROBE = -(1 << 63)
+
+
+class Piece:
+    """The first byte of what a client sends."""
+
+    LAST, MORE, RECEIPT = b"\0", b"\1", b"\2"
+
 
 #: Statuses of replies. The value is the result; the key to wait for; what was waited for; or the text of an error.
 OK, MISSING, LATE, STORE_ERROR, PROTOCOL_ERROR = range(5)
@@ -68,6 +85,8 @@ class Reply(NamedTuple):
     number: int
     status: int
     value: Any
+    #: What to send back when it has been read; empty if nothing is to be.
+    receipt: bytes = b""
 
 
 def hello(table: Any, version: int) -> list[Any]:
@@ -80,15 +99,27 @@ def encode_request(number: int, name: str, wait_s: float | None, args: Sequence[
     return _pack([number, name, wait_s, list(args)])
 
 
-def encode_reply(number: int, status: int, value: Any) -> bytes:
+def encode_reply(number: int, status: int, value: Any, receipt: bytes = b"") -> bytes:
     """Encode a reply; a text that is too long is cut."""
     if isinstance(value, str) and status != MISSING:
         value = value[:_MAX_TEXT]
-    return _pack([number, status, value])
+    return _pack([number, status, value, receipt])
+
+
+def to_pieces(data: bytes) -> Sequence[bytes]:
+    """Cut an encoded request into the messages that bring it."""
+    begins = range(0, max(1, len(data)), FRAME_NBYTES)
+    kinds = [Piece.MORE] * (len(begins) - 1) + [Piece.LAST]
+    return [kind + data[begin : begin + FRAME_NBYTES] for kind, begin in zip(kinds, begins, strict=True)]
+
+
+def to_receipt(reply: Reply) -> bytes:
+    """Return the message that tells the server that a reply has been read."""
+    return Piece.RECEIPT + reply.receipt
 
 
 def to_frames(data: bytes) -> Sequence[bytes | memoryview]:
-    """Cut an encoded message into frames."""
+    """Cut an encoded reply into frames."""
     if len(data) <= FRAME_NBYTES:
         return (data,)
     view = memoryview(data)
@@ -96,7 +127,7 @@ def to_frames(data: bytes) -> Sequence[bytes | memoryview]:
 
 
 def from_frames(frames: Sequence[bytes]) -> bytes:
-    """Put an encoded message together.
+    """Put an encoded reply together.
 
     Raises:
         ProtocolError: It is too large.
@@ -132,10 +163,12 @@ def decode_reply(data: bytes) -> Reply:
     Raises:
         ProtocolError: It is not one.
     """
-    number, status, value = _unpack(data, 3, "reply")
+    number, status, value, receipt = _unpack(data, 4, "reply")
     if type(status) is not int or not OK <= status <= PROTOCOL_ERROR or (status != OK and not isinstance(value, str)):
         raise ProtocolError("the status is none of a reply")
-    return Reply(number, status, value)
+    if not isinstance(receipt, bytes):
+        raise ProtocolError("the receipt is none of a reply")
+    return Reply(number, status, value, receipt)
 
 
 def is_result(name: str, value: Any) -> bool:
@@ -235,9 +268,11 @@ _SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
         (_op.append, (_key, _value), _nothing),
         (_op.compare_set, (_key, _value, _value), _value),
         (_op.delete_key, (_key,), _boolean),
+        (_op.delete_prefix, (_key,), _number),
         (_op.check, (_keys,), _boolean),
         (_op.multi_set, (_keys, _values), _nothing),
         (_op.num_keys, (), _number),
+        (_op.num_refused, (), _number),
         (_op.list_keys, (_key,), _page),
         (_op.queue_push, (_key, _value), _nothing),
         (_op.queue_len, (_key,), _number),

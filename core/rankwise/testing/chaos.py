@@ -26,7 +26,7 @@ from rankwise.testing.local import IN_THREADS
 __all__ = ["Chaos", "ChaosCommunicator", "RankKilledError", "chaos_spec", "register_chaos"]
 
 _DERIVED = ("async", "uneven", "timeout", "mismatch")
-_INHERITED = ("tags", "any_source", "short_messages", "abort", "shrink")
+_INHERITED = ("tags", "any_source", "short_messages", "message_dtypes", "abort", "shrink")
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class ChaosCommunicator(Communicator):
 def _corrupted(array: Array, roll: random.Random) -> Array:
     raw = array.reshape(-1).view(np.uint8).copy()
     raw[roll.randrange(raw.size)] ^= 1 << roll.randrange(8)
-    return raw
+    return raw.view(array.dtype)
 
 
 def _declared(table: Capabilities, device: str) -> Device:

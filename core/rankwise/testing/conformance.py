@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import importlib.util
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 __all__ = ["conformance"]
 
 _SUITE = "rankwise.testing.suite"
+#: How long pytest may take to end its workers.
+_GRACE_S = 10.0
+_PR_SET_PDEATHSIG = 1
 
 
 def conformance(name: str, device: str = "cpu", extra_args: Sequence[str] = ()) -> int:
@@ -19,7 +27,7 @@ def conformance(name: str, device: str = "cpu", extra_args: Sequence[str] = ()) 
     Args:
         name: The backend.
         device: The kind of device to prove it on.
-        extra_args: Further arguments for pytest, those of the suite included (`--report FILE`, `--launch COMMAND`).
+        extra_args: Further arguments for pytest, those of the suite included (`--report FILE`, `--variant NAME`).
 
     Raises:
         ModuleNotFoundError: pytest is not installed.
@@ -29,4 +37,25 @@ def conformance(name: str, device: str = "cpu", extra_args: Sequence[str] = ()) 
     # The suite's own settings, whatever project this is called in.
     settings = Path(__file__).with_name("suite") / "pytest.ini"
     command = [sys.executable, "-m", "pytest", "-c", str(settings), "-p", f"{_SUITE}.plugin", "--pyargs", _SUITE]
-    return subprocess.run([*command, "--backend", name, "--device", device, *extra_args], check=False).returncode
+    return _run([*command, "--backend", name, "--device", device, *extra_args])
+
+
+def _run(command: Sequence[str]) -> int:
+    """Run pytest, which ends its workers as after Ctrl-C when this process is ended, in whatever way."""
+    process = subprocess.Popen(command, preexec_fn=partial(_follow, ctypes.CDLL(None), os.getpid()))
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_S)
+            process.kill()
+            process.wait()
+
+
+def _follow(libc: ctypes.CDLL, parent: int) -> None:
+    """Have the kernel interrupt this process when its parent is gone."""
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable
 from uuid import uuid4
 
+from rankwise.backends.apart import ApartWork
 from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, derived, native
 from rankwise.backends.contract import API_VERSION, BackendSpec, Communicator, Context
 from rankwise.backends.mailbox import Mailbox
 from rankwise.backends.registry import registry
 from rankwise.basics.arrays import Array, as_bytes
 from rankwise.basics.work import FutureWork, Work
-from rankwise.errors import DistError
+from rankwise.errors import DistError, PeerDiedError
 
 __all__ = ["CAPABILITIES", "IN_THREADS", "LocalCommunicator", "register_local"]
 
@@ -25,7 +26,7 @@ CAPABILITIES = Capabilities(
         "cpu": Device(
             ops={**native("send", "recv"), **derived(*COLLECTIVES)},
             features={
-                **native("tags", "any_source", "short_messages", "abort"),
+                **native("tags", "any_source", "short_messages", "message_dtypes", "abort"),
                 **derived("async", "uneven", "timeout", "mismatch", "shrink"),
             },
         )
@@ -46,8 +47,8 @@ class LocalCommunicator(Communicator):
 
     def isend(self, array: Array, dst: int, tag: int) -> Work:
         """Offer the array's memory itself; the receiver copies it."""
-        work = FutureWork()
-        self._boxes[dst].deliver(self.rank, tag, as_bytes(array), _ending(work))
+        work = ApartWork()
+        self._boxes[dst].deliver(self.rank, tag, as_bytes(array), _ending(work), array.dtype)
         return work
 
     def irecv(self, array: Array, src: int | None, tag: int) -> Work:
@@ -55,7 +56,11 @@ class LocalCommunicator(Communicator):
         return self._boxes[self.rank].receive(array, src, tag)
 
     def close(self) -> None:
-        """Leave; there is nothing to give back."""
+        """Leave; what was sent stays for receives that come later, and no receive goes on waiting for more."""
+        gone = PeerDiedError(self.context.global_ranks[self.rank], "this process", "it has destroyed the group")
+        for box in self._boxes:
+            box.keep(self.rank)
+            box.fail(gone, src=self.rank)
 
     def abort(self, error: DistError) -> None:
         """Fail what is pending in everyone's mailbox."""

@@ -25,14 +25,18 @@ _GRACE_S = 5.0
 
 
 class LocalWorld:
-    """Some ranks that stand ready to run functions, as often as asked."""
+    """Some ranks that stand ready to run functions, as often as asked.
+
+    Attributes:
+        run_s: How long each run may take.
+    """
 
     def __init__(self, size: int, backend: str, timeout_s: float, run_s: float | None = None) -> None:
         if size < 1:
             raise ValueError(f"a world needs at least one rank, not {size}")
         self.size = size
         self._backend, self._timeout_s = backend, timeout_s
-        self._run_s = timeout_s if run_s is None else run_s
+        self.run_s = timeout_s if run_s is None else run_s
         self._worlds: list[World] = []
 
     def run(self, function: Callable[..., T], *args: Any) -> list[T]:
@@ -74,7 +78,7 @@ class LocalWorld:
 
     def _run(self, function: Callable[..., T], args: tuple[Any, ...]) -> list[T]:
         __tracebackhide__ = True
-        results: list[T] = _Ranks(self._worlds).run(function, args, self._run_s)
+        results: list[T] = _Ranks(self._worlds).run(function, args, self.run_s)
         return results
 
 

@@ -33,6 +33,8 @@ class Background:
     def __init__(self, first_s: float, every_s: float) -> None:
         self._first_s, self._every_s = first_s, every_s
         self._jobs: deque[Callable[[], object]] = deque()
+        #: Jobs of the thread's own, and when it is to do them.
+        self._later: list[tuple[float, Callable[[], object]]] = []
         self._stopping = False
         self._pid = os.getpid()
         self._wake_read, self._wake_write = os.pipe()
@@ -100,10 +102,14 @@ class Background:
         """Do something once when a descriptor can be read."""
         self._selector.register(descriptor, selectors.EVENT_READ, job)
 
+    def after(self, delay_s: float, job: Callable[[], object]) -> None:
+        """Do something a while later, unless the end comes first."""
+        self._later.append((monotonic() + delay_s, job))
+
     def _run(self) -> None:
         round_at = monotonic() + min(self._first_s, self._every_s)
         while not self._stopping:
-            self._rest(round_at - monotonic())
+            self._rest(min([round_at, *(at for at, _ in self._later)]) - monotonic())
             self._work_off()
             late_s = monotonic() - round_at
             if late_s >= 0 and not self._stopping:
@@ -124,6 +130,11 @@ class Background:
                 _guarded(key.data)
 
     def _work_off(self) -> None:
+        now = monotonic()
+        due = [job for at, job in self._later if at <= now]
+        self._later = [(at, job) for at, job in self._later if at > now]
+        for job in due:
+            _guarded(job)
         while self._jobs:
             _guarded(self._jobs.popleft())
 
@@ -132,6 +143,7 @@ class Background:
             os.write(self._wake_write, b"w")
 
     def _give_back(self) -> None:
+        self._later.clear()  # which may call this object: the two would stay until the garbage collector comes
         self._selector.close()
         os.close(self._wake_read)
         write, self._wake_write = self._wake_write, -1

@@ -1,4 +1,8 @@
-"""What each rank tells of itself every second: that it lives, and how far it has come."""
+"""What each rank tells of itself every second: that it lives, and how far it has come.
+
+Nobody is judged by the clock of the day, which jumps when it is set and when a machine wakes up. Ranks that have one
+monotonic clock, as those of one machine, compare times by that; any other counts from when it saw a sign of life first.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from time import monotonic, time
 from typing import Any, NamedTuple
 
 from rankwise.errors import DistTimeoutError
 from rankwise.store import Store
 
-__all__ = ["Beat", "Beats", "setting"]
+__all__ = ["Beat", "Beats", "own_clock", "setting"]
 
 
 def setting(name: str, default: float) -> float:
@@ -34,19 +39,27 @@ class Beat(NamedTuple):
 
     Attributes:
         number: Counts up.
-        at: When, by the wall clock of its host.
+        clock: Which monotonic clock `at` is by, as `own_clock` tells; "" if that is not known.
+        at: When, by that clock.
+        day_at: When, by the clock of the day, for words alone.
         left: It has destroyed its groups.
         progress: How far it has come on each group, as `rankwise.watch.recorder` tells.
     """
 
     number: int
+    clock: str
     at: float
+    day_at: float
     left: bool
     progress: dict[str, Any]
 
     def age_s(self) -> float:
-        """Return how long ago it was; between hosts this is as true as their clocks."""
-        return max(0.0, time() - self.at)
+        """Return how long ago it was; between hosts this is as true as their clocks, and serves for words alone."""
+        return max(0.0, monotonic() - self.at if self.is_by_own_clock() else time() - self.day_at)
+
+    def is_by_own_clock(self) -> bool:
+        """Tell whether its time can be compared with this process's."""
+        return bool(self.clock) and self.clock == own_clock()
 
 
 class Beats:
@@ -61,7 +74,7 @@ class Beats:
     def give(self, progress: dict[str, Any], left: bool = False) -> None:
         """Give a sign of life."""
         self._number += 1
-        self._store.set(_key(self._rank), json.dumps([self._number, time(), left, progress]))
+        self._store.set(_key(self._rank), json.dumps([self._number, own_clock(), monotonic(), time(), left, progress]))
 
     def read(self, ranks: Sequence[int]) -> dict[int, Beat]:
         """Return the last sign of life of some ranks; those that have given none are missing."""
@@ -75,17 +88,34 @@ class Beats:
                 beats[rank] = Beat(*json.loads(raw))
         return beats
 
-    def silent_s(self, rank: int, beat: Beat, same_clock: bool) -> float:
+    def silent_s(self, rank: int, beat: Beat) -> float:
         """Return for how long a rank has given no sign of life."""
         number, since = self._seen.get(rank, (0, 0.0))
         if number != beat.number:
             since = monotonic()
             self._seen[rank] = beat.number, since
-        return beat.age_s() if same_clock else monotonic() - since
+        return monotonic() - (beat.at if beat.is_by_own_clock() else since)
 
     def forgive(self) -> None:
         """Begin anew to count everyone's silence."""
         self._seen.clear()
+
+
+def own_clock() -> str:
+    """Return what tells this process's monotonic clock from others: the machine's start, and its time namespace."""
+    return _clock_of(os.getpid())
+
+
+@lru_cache(maxsize=2)
+def _clock_of(pid: int) -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+    except OSError:
+        return ""
+    with suppress(OSError):  # kernels before 5.6 have one for all
+        boot += os.readlink(f"/proc/{pid}/ns/time")
+    return boot
 
 
 def _key(rank: int) -> str:

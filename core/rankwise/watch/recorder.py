@@ -8,6 +8,7 @@ from time import monotonic_ns
 from types import CodeType
 from typing import Any, TypedDict
 
+from rankwise.basics import unasked
 from rankwise.basics.recording import Entry, FlightRecorder
 from rankwise.watch.stacks import Place, stacks
 
@@ -58,6 +59,7 @@ class Progress(TypedDict):
 
 def progress(recorder: FlightRecorder) -> dict[str, Progress]:
     """Return how far this rank has come on each of its groups. Any thread may ask, at any time."""
+    unasked.look()
     now, noted = monotonic_ns(), recorder.entries()
     waiting: dict[str, list[Step]] = {}
     for entry, condition in zip(noted, states(noted), strict=True):
@@ -106,8 +108,14 @@ def state(entry: Entry, inside: bool) -> str:
     if entry.trail.failure:
         return "failed"
     if entry.thread == 0:
-        return "issued"
+        return "done" if _overtaken(entry) else "issued"
     return "running" if inside else "failed"
+
+
+def _overtaken(entry: Entry) -> bool:
+    """Tell whether a later collective of the group has ended, as they do in their order: nobody has asked this one."""
+    ended = entry.trail.marks()[1]
+    return entry.detail is None and ended is not None and ended.number > entry.number
 
 
 def site(entry: Entry) -> tuple[str, int, str]:

@@ -44,10 +44,17 @@ def unpack(content: Any) -> DistError:
 
 
 class Verdict(NamedTuple):
-    """What has ended a group, or, with an empty name, all groups of a rank that has died."""
+    """What has ended a group, or, with an empty name, all groups of a rank that has died.
+
+    Attributes:
+        group: The group's name, or nothing.
+        error: Why.
+        is_certain: A process has ended, and its rank is not merely silent: what it had done by then still counts.
+    """
 
     group: str
     error: DistError
+    is_certain: bool = False
 
     def covers(self, group: str, ranks: tuple[int, ...]) -> bool:
         """Tell whether it ends a group."""
@@ -75,7 +82,7 @@ class Log:
         Raises:
             DistError: The store cannot be asked.
         """
-        text = json.dumps([mine.group, pack(mine.error, self._rank)]).encode()
+        text = json.dumps([mine.group, pack(mine.error, self._rank), mine.is_certain]).encode()
         while True:
             found = self._store.compare_set(self._key(), "", text)
             verdict = mine if found == text else self._read(found)
@@ -97,8 +104,8 @@ class Log:
 
     def _read(self, found: bytes) -> Verdict:
         try:
-            group, content = json.loads(found)
-            return Verdict(str(group), unpack(content))
+            group, content, is_certain = json.loads(found)
+            return Verdict(str(group), unpack(content), bool(is_certain))
         except (ValueError, TypeError, ProtocolError):
             return Verdict("", ProtocolError("a verdict in the store is malformed"))
 

@@ -6,7 +6,6 @@ that stands still cannot keep an operation beyond its deadline.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,7 +23,7 @@ from rankwise.watch.report import absentees, describe_absentees, sentence
 from rankwise.watch.verdict import Log, Verdict
 
 if TYPE_CHECKING:
-    from rankwise.backends.contract import Context
+    from rankwise.backends.contract import Communicator, Context
     from rankwise.groups.world import World
 
 __all__ = ["Watcher"]
@@ -35,6 +34,8 @@ _ASK_S = 0.03
 _ASK_FAILED_S = 0.5
 #: A connection ends a little before its process does.
 _END_S = 0.1
+#: How long a collective may still take that was running when a member died: by then that may have done its part.
+_LAST_WORDS_S = 0.05
 #: What one request to the store may take.
 _STORE_S = 1.0
 #: How long the host of the store stays after a verdict, so that all can read it.
@@ -67,7 +68,7 @@ class Watcher(Background):
         #: Who serves the store that `init_process_group` has made; of others' stores nobody knows.
         self._host = 0 if hasattr(world.owned_store, "is_master") else None
         self._answered_at = monotonic()
-        bounded = _bounded(store, min(_STORE_S, self._limit_s / 2))
+        bounded = store.view(min(_STORE_S, self._limit_s / 2))
         self._cards = PrefixStore("meet", bounded)
         place = PrefixStore("watch", bounded)
         self._log = Log(place, self._rank, self._heard)
@@ -97,7 +98,8 @@ class Watcher(Background):
 
     def explain(self, context: Context, error: DistTimeoutError, waited_for: tuple[int, ...]) -> DistTimeoutError:
         """Return a time-out's error with what is known of the ranks that it is due to."""
-        return self.ask(lambda: self._explain(context, error, waited_for), _ASK_S) or error
+        told = self.ask(lambda: self._explain(context, str(error), waited_for), _ASK_S)
+        return error if told is None else DistTimeoutError(told)
 
     def whereabouts(self, text: str, missing: Sequence[int], group: str) -> str:
         """Add to a text about missing ranks what they have last done on a group."""
@@ -111,7 +113,7 @@ class Watcher(Background):
         Args:
             place: Where they wait for a key "verdict".
             ranks: All who must come.
-            what: What the verdict begins with.
+            what: What they come for, for the verdict.
         """
         meeting = Meeting(place, ranks, what)
         self.do(lambda: self._attend(meeting))
@@ -150,7 +152,7 @@ class Watcher(Background):
         if isinstance(error, PeerDiedError):
             cause = self._end_of(error.rank, _END_S)
             if cause is not None and self._has_died(error.rank, cause):
-                verdict = Verdict("", PeerDiedError(error.rank, error.host, cause))
+                verdict = Verdict("", PeerDiedError(error.rank, error.host, cause), is_certain=True)
                 if error.rank == self._host:
                     self._heard(verdict)
                     return verdict.error
@@ -160,16 +162,31 @@ class Watcher(Background):
             return verdict.error
 
     def _heard(self, verdict: Verdict) -> None:
-        """End all groups that a verdict is about."""
+        """End all groups that a verdict is about, or of those of a dead rank what needs it."""
         self._judged_at = monotonic()
         for group in list(self._world.groups.values()):
             if verdict.covers(group.name, group.ranks):
                 for communicator in group.communicators():
-                    communicator.give_up(verdict.error)
+                    self._end(communicator, verdict)
         if isinstance(verdict.error, PeerDiedError) and not verdict.group:
             self._dead.append(verdict.error)
             for meeting in self._meetings:
                 meeting.break_up(verdict.error)
+
+    def _end(self, communicator: Communicator, verdict: Verdict) -> None:
+        if verdict.is_certain and isinstance(verdict.error, PeerDiedError):
+            rank = communicator.context.global_ranks.index(verdict.error.rank)
+            if communicator.peer_died(rank, verdict.error):
+                return
+            if communicator.is_busy():
+                self.after(_LAST_WORDS_S, partial(self._give_up, communicator, verdict.error))
+                return
+        communicator.give_up(verdict.error)
+
+    def _give_up(self, communicator: Communicator, error: DistError) -> None:
+        """Give up a group of a dead rank, if it is still there."""
+        if any(communicator in group.communicators() for group in list(self._world.groups.values())):
+            communicator.give_up(error)
 
     def _ended(self, peer: int) -> None:
         """Hear that a process on this machine has ended."""
@@ -177,7 +194,7 @@ class Watcher(Background):
         concerned = any(peer in group.rank_of for group in list(self._world.groups.values())) or self._meetings
         if not concerned or not self._has_died(peer, cause):
             return
-        verdict = Verdict("", PeerDiedError(peer, self._processes.hosts[peer], cause))
+        verdict = Verdict("", PeerDiedError(peer, self._processes.hosts[peer], cause), is_certain=True)
         if peer == self._host:
             self._heard(verdict)
             return
@@ -203,6 +220,11 @@ class Watcher(Background):
             self._doubt_host(progress)
             return
         self._answered_at = monotonic()
+        for meeting in self._meetings:
+            if monotonic() - meeting.began_at > min(self._every_s, self._limit_s):
+                silent = self._silent_among(set(meeting.ranks) - {self._rank})
+                if silent is not None:
+                    meeting.break_up(silent)
         for name, awaited in self._awaited(progress).items():
             self._look_for_silent(name, awaited)
             for step in progress[name]["pending"]:
@@ -249,8 +271,11 @@ class Watcher(Background):
             return
         if monotonic() - max(self._answered_at, self._silence_counts_from) < self._limit_s:
             return
+        hung = self._hung(self._host, self._processes)
         if any(self._host in peers for peers in self._awaited(progress).values()):
-            self._heard(Verdict("", self._hung(self._host, self._processes)))
+            self._heard(Verdict("", hung))
+        for meeting in self._meetings:
+            meeting.leave(hung)
 
     def _hung(self, peer: int, processes: Processes) -> PeerDiedError:
         end = processes.end_of(peer)
@@ -277,25 +302,28 @@ class Watcher(Background):
 
     def _look_for_silent(self, name: str, awaited: set[int]) -> None:
         """Give up the groups of a rank that is waited for on one of them, and has stood still for too long."""
+        silent = self._silent_among(awaited)
+        if silent is not None:
+            self._log.settle(Verdict("", silent), name, self._world.groups[name].ranks)
+
+    def _silent_among(self, awaited: set[int]) -> PeerDiedError | None:
+        """Return the error of a rank that has given no sign of life for too long, if there is one."""
         if monotonic() - self._silence_counts_from < self._limit_s:
-            return
-        processes = self._known()
+            return None
         for peer, beat in self._beats.read(sorted(awaited)).items():
-            silent_s = self._beats.silent_s(peer, beat, peer in processes.here)
-            if beat.left or silent_s < self._limit_s:
-                continue
-            self._log.settle(Verdict("", self._hung(peer, processes)), name, self._world.groups[name].ranks)
-            return
+            if not beat.left and self._beats.silent_s(peer, beat) >= self._limit_s:
+                return self._hung(peer, self._known())
+        return None
 
     # ------------------------------------------------------------------ words
 
-    def _explain(self, context: Context, error: DistTimeoutError, waited_for: Iterable[int]) -> DistTimeoutError:
+    def _explain(self, context: Context, text: str, waited_for: Iterable[int]) -> str:
         me, members = self._rank, context.global_ranks
         waited = sorted(set(waited_for)) or [rank for rank in members if rank != me]
         beats = self._beats.read(members)
         missing = [rank for rank in absentees(waited, members, beats, context.name) if rank != me] or waited
         words = self._words(missing, context.name, beats)
-        return DistTimeoutError(describe_absentees(str(error), missing, waited, words))
+        return describe_absentees(text, missing, waited, words)
 
     def _words(self, ranks: Sequence[int], group: str, beats: Mapping[int, Beat]) -> dict[int, str]:
         processes = self._known()
@@ -317,7 +345,7 @@ class Watcher(Background):
         group = self._world.groups[name]
         peers = () if step["peer"] is None else (step["peer"],)
         text = f"{describe(step)} on group {name!r}, rank {self._rank}: not done for {step['age_s']:.0f} s"
-        told = self._explain(group.communicators()[0].context, DistTimeoutError(text), peers)
+        told = self._explain(group.communicators()[0].context, text, peers)
         logging.getLogger("rankwise").warning("%s", told)
 
 
@@ -326,12 +354,3 @@ def _silence_s(store: Store) -> float:
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return float(getattr(store, "silence_s", 5.0))
-
-
-def _bounded(store: Store, limit_s: float) -> Store:
-    """Return another view of a store, whose requests do not wait for long."""
-    if isinstance(store, PrefixStore):
-        return PrefixStore(store.prefix, _bounded(store.underlying_store, limit_s))
-    view = copy.copy(store)
-    view.set_timeout(limit_s)
-    return view

@@ -83,7 +83,7 @@ def a_few(large: int, timeout_s: float) -> str:
 def addresses() -> list[str]:
     """Return where this rank listens for other hosts."""
     _begin()
-    listeners = current().default.communicators()[0].engine._listeners
+    listeners = current().default.communicators()[0].engine.peers.doorway.listeners
     found = [str(sock.getsockname()[0]) for sock in listeners if sock.family != socket.AF_UNIX]
     dist.barrier()
     dist.destroy_process_group()
@@ -128,7 +128,7 @@ def shape() -> tuple[list[int], bool]:
     """Return the ranks with whom this one shares memory, and whether it does."""
     _begin()
     comm = current().default.communicators()[0]
-    found = list(comm.local.context.global_ranks), comm.local.board is not None
+    found = list(comm.ways.local.context.global_ranks), comm.ways.local.board is not None
     dist.barrier()
     dist.destroy_process_group()
     return found

@@ -399,7 +399,7 @@ def _engine() -> Any:
 
 
 def _call_in(engine: Any, count: int) -> int:
-    where = engine._listeners[-1].getsockname()
+    where = engine.peers.doorway.listeners[-1].getsockname()
     family = socket.AF_UNIX if isinstance(where, bytes) else socket.AF_INET
     hello = struct.Struct("<4sIII16s")
     first_words = [
@@ -440,7 +440,7 @@ def with_a_secret() -> bool:
     dist.all_reduce(total)
     assert total[0] == size
     dist.barrier()
-    guarded = any(peer.connection and peer.connection.guards for peer in _engine().peers)
+    guarded = any(peer.connection and peer.connection.guarded for peer in _engine().peers.all)
     end()
     return bool(guarded)
 

@@ -11,7 +11,8 @@ import pytest
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm", "auto"])
-def test_the_capability_table_is_the_truth(transport: str, compiled: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["test_cell", "not test_cell"])
+def test_the_capability_table_is_the_truth(part: str, transport: str, compiled: str, tmp_path: Path) -> None:
     if transport == "tcp" and compiled == "off":
         pytest.skip("sockets know nothing of the compiled parts, and the recorder is tested both ways elsewhere")
     spec = find_spec("rankwise.testing.suite")
@@ -20,6 +21,6 @@ def test_the_capability_table_is_the_truth(transport: str, compiled: str, tmp_pa
     suite = Path(spec.origin).parent
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(suite / "pytest.ini"), str(suite)]
     options = ["-p", "rankwise.testing.suite.plugin", "--backend", "gloo"]
-    variables = ["--env", f"RANKWISE_GLOO_TRANSPORT={transport}", "--env", f"RANKWISE_NATIVE={compiled}"]
+    variables = ["--env", f"RANKWISE_GLOO_TRANSPORT={transport}", "--env", f"RANKWISE_NATIVE={compiled}", "-k", part]
     run = subprocess.run([*command, *options, *variables], cwd=tmp_path, capture_output=True, text=True, timeout=110)
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]

@@ -43,9 +43,9 @@ def test_a_death_while_a_group_is_made_is_named_to_those_who_wait(ranks: RankPoo
     first, second, dead = ranks.run(programs.death_while_meeting, doomed=[2])
     assert dead is None
     for kind, text, took_s in (first, second):
-        assert kind == "RendezvousError"
+        assert kind == "PeerDiedError"
         assert re.fullmatch(
-            r"making group 'group-1': rank 2 on \S+ is gone: its process was killed by SIGKILL", text
+            r"rank 2 on \S+ is gone: its process was killed by SIGKILL, during making group .group-1.", text
         ), text
         assert took_s < SOON_S
 

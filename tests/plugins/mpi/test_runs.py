@@ -83,6 +83,41 @@ def test_a_rank_that_leaves_with_a_status_ends_the_job(mpiexec):
     assert "by the end of the process" in done.stderr
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_unequal_calls_are_told_to_all_and_the_group_goes_on(fine, size):
+    fine(size, "unequal.py")
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_between_hosts_nobody_waits_past_the_time_out_for_an_unequal_call(fine, size):
+    fine(size, "unequal.py", "apart", timeout_s=110)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_every_reduction_is_numpys_at_the_ends_of_its_range(fine, size):
+    fine(size, "kernels.py", timeout_s=110)
+
+
+@pytest.mark.parametrize("level", ["single", "funneled", "serialized", "multiple"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_random_programs_end_at_every_thread_level(fine, size, level):
+    fine(size, "random_calls.py", "0", "25", timeout_s=110, RANKWISE_MPI_THREADS=level)
+
+
+def test_a_receive_from_anyone_waits_for_no_older_one(fine):
+    fine(3, "claims.py")
+
+
+def test_a_rank_that_never_begins_ends_the_others_with_the_reason(mpiexec):
+    done = mpiexec(2, "never.py", timeout_s=40)
+    assert done.returncode != 0
+    assert "MPI_Init_thread has not returned within the time-out of 2 s: not all of the 2 processes" in done.stderr
+
+
+def test_detail_compares_dtypes_of_messages(fine):
+    fine(3, "dtypes.py", RANKWISE_DEBUG="detail")
+
+
 def test_detail_names_the_odd_rank_on_every_rank(fine):
     fine(3, "mismatch.py", RANKWISE_DEBUG="detail")
 

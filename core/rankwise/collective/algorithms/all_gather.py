@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rankwise.collective.algorithms.steps import Recv, Rounds, Send, one
 
-__all__ = ["bruck", "direct", "ring"]
+__all__ = ["bruck", "direct", "open_ring", "ring"]
 
 
-def ring(rank: int, size: int) -> Rounds:
+def ring(rank: int, size: int) -> Iterator[tuple[Send, Recv]]:
     """Pass every block once around a ring.
 
     Rounds: p-1. Bytes sent: N less the right neighbour's block.
@@ -15,6 +17,20 @@ def ring(rank: int, size: int) -> Rounds:
     right, left = (rank + 1) % size, (rank - 1) % size
     for k in range(size - 1):
         yield Send(right, one(rank - k, size)), Recv(left, one(rank - k - 1, size))
+
+
+def open_ring(rank: int, size: int, begin: int) -> Rounds:
+    """Pass every block around a ring that ends before `begin`: that rank has all blocks, and may not write to them.
+
+    Rounds: p-1. Bytes sent: as on a ring, but none to `begin`.
+    """
+    for send, receive in ring(rank, size):
+        if rank == begin:
+            yield (send,)
+        elif (rank + 1) % size == begin:
+            yield (receive,)
+        else:
+            yield send, receive
 
 
 def direct(rank: int, size: int) -> Rounds:

@@ -35,9 +35,10 @@ def binomial(rank: int, size: int, root: int) -> Rounds:
 
 
 def scatter_ring(rank: int, size: int, root: int) -> Rounds:
-    """Scatter the blocks along a tree, then gather them around a ring (van de Geijn).
+    """Scatter the blocks along a tree, then pass them around a ring (van de Geijn), which ends before the root.
 
-    Rounds: at most ceil(log2 p) + p-1. Bytes sent: about 2N by the root, N by others. Best for large N.
+    Rounds: at most ceil(log2 p) + p-1. Bytes sent: about 2N by the root, N by others, but nothing by the rank before
+    the root, which has all blocks already. Best for large N.
     """
     yield from scatter.binomial(rank, size, root)
-    yield from all_gather.ring(rank, size)
+    yield from all_gather.open_ring(rank, size, root)

@@ -1,7 +1,8 @@
 """Proof by symbolic execution: all ranks run an algorithm on blocks that remember whose data is in them.
 
 A block holds a set of contributions, written as an integer with a bit for each. Data that is combined twice, lost,
-sent before it is there, or never received is found, and so is an algorithm that stands still.
+sent before it is there, or never received is found, and so is an algorithm that stands still or that receives into what
+the caller only gives.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ def prove(op: str, algorithm: Callable[..., Rounds], size: int, root: int = 0) -
     """Run an algorithm on `size` ranks and compare every block that its operation defines.
 
     Raises:
-        ProofError: It stands still, loses or doubles data, or leaves a wrong result.
+        ProofError: It stands still, loses or doubles data, receives into an input, or leaves a wrong result.
     """
     what = f"{op} on {size} ranks, root {root}"
     source = _before(op, size, root)
     # Two buffers where the operation has two; everywhere else what arrives is what is sent on.
     target = [[_NOTHING] * size for _ in range(size)] if op in ("all_to_all", "barrier") else source
-    _Run(what, [algorithm(rank, size, *rooted(op, root)) for rank in range(size)], source, target).to_the_end()
+    programs = [algorithm(rank, size, *rooted(op, root)) for rank in range(size)]
+    _Run(what, programs, source, target, _inputs(op, size, root)).to_the_end()
     for rank, block, wanted in _after(op, size, root):
         if target[rank][block] != wanted:
             raise ProofError(f"{what}: block {block} of rank {rank} holds {target[rank][block]:b}, not {wanted:b}")
@@ -50,6 +52,15 @@ def _before(op: str, size: int, root: int) -> State:
     if op == "all_to_all":
         return [[1 << (rank * size + block) for block in range(size)] for rank in range(size)]
     return [[1 << rank] * size for rank in range(size)]
+
+
+def _inputs(op: str, size: int, root: int) -> set[tuple[int, int]]:
+    """Return (rank, block) for every block whose memory the caller only gives, and which may be read-only."""
+    if op in ("all_gather", "gather"):
+        return {(rank, rank) for rank in range(size)}
+    if op in ("broadcast", "scatter"):
+        return {(root, block) for block in range(size)}
+    return set()  # reductions work on copies, and `all_to_all` has a second buffer
 
 
 def _after(op: str, size: int, root: int) -> Iterator[tuple[int, int, int]]:
@@ -68,8 +79,10 @@ def _after(op: str, size: int, root: int) -> Iterator[tuple[int, int, int]]:
 class _Run:
     """One run of all ranks; messages between two ranks arrive in the order they were sent."""
 
-    def __init__(self, what: str, programs: Sequence[Rounds], source: State, target: State) -> None:
-        self.what, self.programs, self.source, self.target = what, programs, source, target
+    def __init__(
+        self, what: str, programs: Sequence[Rounds], source: State, target: State, inputs: set[tuple[int, int]]
+    ) -> None:
+        self.what, self.programs, self.source, self.target, self.inputs = what, programs, source, target, inputs
         self.wires: dict[tuple[int, int], deque[tuple[Blocks, list[int]]]] = defaultdict(deque)
         self.heard = [1 << rank for rank in range(len(programs))]
 
@@ -136,6 +149,8 @@ class _Run:
 
     def _put(self, rank: int, block: int, value: int, step: Recv) -> None:
         row = self.target[rank]
+        if (rank, block) in self.inputs:
+            raise ProofError(f"{self.what}: rank {rank} receives block {block} into an input")
         if value == _NOTHING:
             raise ProofError(f"{self.what}: rank {step.source} sends block {block} before it has it")
         if step.combine and row[block] & value:

@@ -18,6 +18,7 @@ __all__ = [
     "last_device",
     "on_device",
     "own_stream",
+    "pattern",
     "same",
     "sample",
     "to_host",
@@ -128,6 +129,18 @@ def sample(name: str, count: int, rank: int, salt: int = 0) -> Any:
     if name in ("float16", "float32", "float64") and count > 3:
         array[1:4] = np.nan, -0.0, np.inf  # what moves must not be touched
     return array
+
+
+def pattern(nbytes: int, salt: int = 0) -> Any:
+    """Return so many bytes on the host, which differ by `salt` and by position; quick, and not to be written to."""
+    return _repeated(max(1 << 20, 1 << nbytes.bit_length()))[salt % 251 :][:nbytes]
+
+
+@cache
+def _repeated(nbytes: int) -> Any:
+    bytes_ = np.tile(np.arange(251, dtype=np.uint8), nbytes // 251 + 2)
+    bytes_.flags.writeable = False
+    return bytes_
 
 
 def same(array: Array, want: Any) -> None:

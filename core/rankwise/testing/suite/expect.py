@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +17,7 @@ from rankwise.basics.work import Work
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.testing.suite.arrays import device, on_device, same
 
-__all__ = ["begun", "error_of", "has_no_store", "numbers", "settled", "still_usable", "until"]
+__all__ = ["begun", "error_of", "has_no_store", "numbers", "settled", "still_usable", "together", "until"]
 
 E = TypeVar("E", bound=BaseException)
 
@@ -65,6 +68,30 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> 
         if deadline.expired():
             raise AssertionError(f"{what} did not come true within {timeout_s:g} s")
         time.sleep(0.001)
+
+
+def together(calls: Sequence[Callable[[], object]], timeout_s: float = 30.0) -> None:
+    """Make calls at the same time, each on a thread of its own, and raise at once what one of them raises."""
+    ends: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def run(call: Callable[[], object]) -> None:
+        try:
+            call()
+            ends.put(None)
+        except BaseException as error:  # it is raised again below
+            ends.put(error)
+
+    for call in calls:
+        threading.Thread(target=copy_context().run, args=(run, call), daemon=True).start()
+    deadline = Deadline(timeout_s)
+    for number in range(len(calls)):
+        try:
+            error = ends.get(timeout=deadline.remaining())
+        except Empty:
+            standing = len(calls) - number
+            raise AssertionError(f"{standing} of {len(calls)} threads did not return within {timeout_s:g} s") from None
+        if error is not None:
+            raise error
 
 
 def has_no_store() -> bool:

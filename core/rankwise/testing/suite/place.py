@@ -12,7 +12,7 @@ from rankwise.backends.registry import registry
 from rankwise.errors import DistError
 from rankwise.groups.world import World, use
 from rankwise.meeting.launcher_env import from_environment
-from rankwise.store import Store
+from rankwise.store import FileStore, PrefixStore, Store
 from rankwise.testing.messages import FunctionName
 from rankwise.testing.suite.arrays import use_device
 from rankwise.testing.worker import before_exit, watch_world
@@ -49,6 +49,14 @@ class Meeting:
         else:
             place["init_method"] = self.where
         dist.init_process_group(self.backend, timeout=self.timeout_s, **place)
+
+    def aside(self) -> Store | None:
+        """Return a store that outlives the group, by which its ranks can tell each other how far they are."""
+        if self.where is None:
+            return None
+        if isinstance(self.where, Store):
+            return PrefixStore("aside", self.where)
+        return FileStore(self.where.removeprefix("file://") + "-aside", self.size)
 
 
 def register_from(module: str | None) -> None:

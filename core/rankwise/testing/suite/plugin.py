@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,12 @@ from rankwise.backends.capability import FEATURES
 from rankwise.backends.contract import BackendSpec
 from rankwise.backends.registry import registry
 from rankwise.errors import BackendNotFoundError, PluginError
+from rankwise.testing.suite.arrays import why_not
+from rankwise.testing.suite.coverage import Coverage
 from rankwise.testing.suite.measuring import REDUCING, CellName, Measurements
 from rankwise.testing.suite.place import register_from
 from rankwise.testing.suite.report import write_report
-from rankwise.testing.suite.worlds import Ranks, ThreadRanks, make_ranks
+from rankwise.testing.suite.worlds import RUN_S, Ranks, ThreadRanks, make_ranks
 
 __all__ = ["Kit", "needs"]
 
@@ -28,8 +31,8 @@ needs = pytest.mark.needs
 class Kit:
     """The backend under test, the ranks to try it on, and what was found out."""
 
-    def __init__(self, spec: BackendSpec, ranks: Ranks) -> None:
-        self.spec, self.ranks = spec, ranks
+    def __init__(self, spec: BackendSpec, ranks: Ranks, variant: str) -> None:
+        self.spec, self.ranks, self.variant = spec, ranks, variant
         self.device = ranks.device
         self.run, self.run_alone, self.run_outside = ranks.run, ranks.run_alone, ranks.run_outside
         self.run_doomed = ranks.run_doomed
@@ -54,6 +57,24 @@ class Kit:
         reason = self.spec.capabilities.cell(name, self.device).reason
         return f"backend {self.spec.name!r} declares no {name} on {self.device}" + (f": {reason}" if reason else "")
 
+    def coverage(self) -> Coverage:
+        """Return what was covered so far."""
+        return Coverage.of(self.measurements, self.measured, self.features, self.variant)
+
+    def require(self, dtype: str, *ops: str, reduce: str | None = None) -> None:
+        """Skip the test unless the table offers operations on a dtype, of which arrays can be made here."""
+        if reason := why_not(dtype, self.device):
+            pytest.skip(reason)
+        for op in ops:
+            if not self.measurements.declares(op, reduce if op in REDUCING else None, dtype):
+                what = f"{op}({reduce})" if op in REDUCING else op
+                pytest.skip(f"backend {self.spec.name!r} declares no {what} of {dtype} on {self.device}")
+
+    def on_host_only(self, why: str) -> None:
+        """Skip the test on any other device."""
+        if self.device != "cpu":
+            pytest.skip(why)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the suite's options."""
@@ -63,6 +84,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--launch", default="", metavar="COMMAND", help="how ranks are started: processes, threads, or a command"
     )
+    group.addoption("--patience", type=float, default=RUN_S, metavar="S", help=f"how long a test may take ({RUN_S:g})")
+    group.addoption("--variant", default="", metavar="NAME", help="one of the ways that the backend declares (none)")
     group.addoption("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks")
     group.addoption("--plugin-module", metavar="MODULE", help="a module whose backend is to be registered first")
     group.addoption("--report", type=Path, metavar="FILE", help="write the declared and the measured table, as JSON")
@@ -76,8 +99,10 @@ def pytest_configure(config: pytest.Config) -> None:
     module, device = config.getoption("--plugin-module"), config.getoption("--device")
     register_from(module)
     spec = _spec(config.getoption("--backend"), device)
-    launch = shlex.split(config.getoption("--launch"))
-    config.stash[_KIT] = Kit(spec, make_ranks(spec, device, launch, env, module))
+    variant = config.getoption("--variant")
+    env = {**_variables(spec, variant), **env}
+    launch, patience_s = shlex.split(config.getoption("--launch")), config.getoption("--patience")
+    config.stash[_KIT] = Kit(spec, make_ranks(spec, device, launch, env, module, patience_s), variant)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -90,7 +115,8 @@ def pytest_report_header(config: pytest.Config) -> str:
     """Say what is being proved."""
     kit = config.stash[_KIT]
     where = "threads" if kit.in_threads else "processes"
-    return f"rankwise {rankwise.__version__}: backend {kit.spec.name!r} on {kit.device}, ranks are {where}"
+    how = f", variant {kit.variant!r}" if kit.variant else ""
+    return f"rankwise {rankwise.__version__}: backend {kit.spec.name!r} on {kit.device}{how}, ranks are {where}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -109,7 +135,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the report."""
     path, kit = session.config.getoption("--report"), session.config.stash[_KIT]
     if path is not None:
-        write_report(path, kit.measurements, kit.measured, kit.features)
+        write_report(path, kit.measurements, kit.measured, kit.features, kit.coverage())
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say what was covered, and what was declared and not run."""
+    kit = config.stash[_KIT]
+    if kit.ranks.sizes:
+        terminalreporter.section("covered")
+        for line in kit.coverage().lines():
+            terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")
@@ -129,6 +164,14 @@ def _ranks_can_start(kit: Kit) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _ends_by_its_timeouts(kit: Kit) -> None:
+    """End a run that would go on for hours."""
+    if kit.ranks.stood_still >= _ENOUGH:
+        what = f"backend {kit.spec.name!r}: {_ENOUGH} tests stood still whatever their time-outs were; giving up"
+        pytest.exit(what, returncode=pytest.ExitCode.TESTS_FAILED)
+
+
+@pytest.fixture(autouse=True)
 def _has_what_it_needs(request: pytest.FixtureRequest, kit: Kit) -> None:
     for name in _needed(request.node):
         if reason := kit.lacks(name):
@@ -136,6 +179,16 @@ def _has_what_it_needs(request: pytest.FixtureRequest, kit: Kit) -> None:
 
 
 _KIT = pytest.StashKey[Kit]()
+#: After so many tests that stood still the others are not tried.
+_ENOUGH = 5
+
+
+def _variables(spec: BackendSpec, variant: str) -> Mapping[str, str]:
+    """Return the variables that choose a variant, or end the run if there is no such."""
+    if variant and variant not in spec.variants:
+        there = ", ".join(spec.variants) or "none"
+        raise pytest.UsageError(f"{spec.name!r} declares no variant {variant!r} (it declares {there})")
+    return spec.variants[variant] if variant else {}
 
 
 def _needed(item: pytest.Item) -> list[str]:
@@ -152,6 +205,9 @@ def _spec(name: str | None, device: str) -> BackendSpec:
         raise pytest.UsageError(str(error)) from error
     if device not in spec.capabilities.devices:
         raise pytest.UsageError(f"{name!r} serves {', '.join(spec.capabilities.devices)}, not {device!r}")
+    if device != "cpu" and device not in spec.capabilities.usable_devices():
+        why = next((cell.reason for cell in spec.capabilities.devices[device].ops.values() if cell.reason), "")
+        raise pytest.UsageError(f"{name!r} has no {device} here" + (f": {why}" if why else ""))
     answer = registry.availability(name)
     if not answer:
         raise pytest.UsageError(f"{name!r} cannot run here: {answer.reason}; {answer.remedy}".rstrip("; "))

@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from rankwise.backends.capability import FEATURES, OPS, Capabilities, Cell, Device, Support
 from rankwise.basics.version import __version__
+from rankwise.testing.suite.coverage import Coverage
 from rankwise.testing.suite.measuring import REDUCING, CellName, Measurements
 
 __all__ = ["write_report"]
 
 
 def write_report(
-    path: Path, measurements: Measurements, measured: Sequence[CellName], features: Mapping[str, bool]
+    path: Path,
+    measurements: Measurements,
+    measured: Sequence[CellName],
+    features: Mapping[str, bool],
+    coverage: Coverage,
 ) -> None:
     """Write what the table declares, what the ranks have shown, and where the two differ.
 
@@ -26,9 +31,14 @@ def write_report(
         measurements: What was measured.
         measured: The cells that were measured.
         features: For each feature that was tried, whether it works.
+        coverage: What that comes to.
     """
     device, declared = measurements.device, measurements.spec.capabilities
-    shown = _measured_table(measurements, measured, features)
+    not_measured = sorted(set(FEATURES) - set(features)) + sorted(set(OPS) - {op for op, _, _ in measured})
+    shown = _measured_table(measurements, measured, features).to_dict()
+    for cells in shown[device].values():
+        for name in not_measured:
+            cells.pop(name, None)
     report = {
         "rankwise": __version__,
         "python": platform.python_version(),
@@ -36,9 +46,10 @@ def write_report(
         "backend": declared.backend,
         "device": device,
         "declared": {device: declared.to_dict()[device]},
-        "measured": shown.to_dict(),
+        "measured": shown,
         "differences": _differences(measurements, measured, features),
-        "not_measured": sorted(set(FEATURES) - set(features)) + sorted(set(OPS) - {op for op, _, _ in measured}),
+        "not_measured": not_measured,
+        "covered": asdict(coverage),
     }
     path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 

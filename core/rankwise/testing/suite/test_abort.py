@@ -46,17 +46,18 @@ def blocked_in_collective() -> None:
 def test_a_blocked_receive_is_ended_from_another_thread(kit: Kit) -> None:
     if kit.device != "cpu":
         pytest.skip("on a GPU recv() orders the stream and does not block the host")
-    kit.run_alone(2, blocked_in_receive)
+    kit.run_alone(2, blocked_in_receive, not kit.lacks("timeout"))
 
 
-def blocked_in_receive() -> None:
+def blocked_in_receive(may_be_timed: bool) -> None:
     rank, group = dist.get_rank(), dist.group.WORLD
     assert group is not None
     pending = begun(dist.irecv(numbers(0), 1 - rank))
     if rank == 0:
         threading.Timer(0.1, group.abort).start()
     begin = time.monotonic()
-    error_of(DistError, dist.recv, numbers(0), 1 - rank)
+    error = error_of(DistError, dist.recv, numbers(0), 1 - rank, **({"timeout": _SOON_S} if may_be_timed else {}))
+    assert not isinstance(error, DistTimeoutError), f"nobody has told rank {rank} of the abort: {error}"
     error_of(DistError, pending.wait)
     took = time.monotonic() - begin
     assert took < _SOON_S, f"it took {took:.1f} s"

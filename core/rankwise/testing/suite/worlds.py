@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from itertools import count
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import rankwise as dist
 from rankwise.backends.contract import BackendSpec
 from rankwise.backends.registry import registry
+from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistError
 from rankwise.store import HashStore
 from rankwise.testing.harness import RankPool
@@ -22,19 +23,45 @@ from rankwise.testing.messages import FunctionName
 from rankwise.testing.suite.arrays import use_device
 from rankwise.testing.suite.place import TIMEOUT_S, Meeting, Place, in_world, outside
 
-__all__ = ["MAX_SIZE", "ProcessRanks", "Ranks", "ThreadRanks", "make_ranks"]
+__all__ = ["LARGE_SIZES", "MAX_SIZE", "RUN_S", "ProcessRanks", "Ranks", "ThreadRanks", "make_ranks"]
 
-#: The largest world of the suite.
+#: The largest world of most tests.
 MAX_SIZE = 4
+#: Sizes of the worlds in which algorithms are chosen by the number of ranks: odd ones, on either side of eight.
+LARGE_SIZES = (5, 7, 9)
 
-_RUN_S = 120.0
+#: How long what a test runs may take.
+RUN_S = 60.0
+#: What it may take once something has stood still.
+_SHORT_RUN_S = TIMEOUT_S + 5.0
 
 
 class Ranks(ABC):
     """Runs functions on worlds of several sizes."""
 
-    def __init__(self, backend: str, device: str, module: str | None) -> None:
+    def __init__(self, backend: str, device: str, module: str | None, patience_s: float) -> None:
         self.backend, self.device, self.module = backend, device, module
+        self._patience_s = patience_s
+        #: How many runs had to be given up, as their ranks did not return whatever their time-outs were.
+        self.stood_still = 0
+        #: The sizes of the worlds in which something has run to its end.
+        self.sizes: set[int] = set()
+
+    @property
+    def run_s(self) -> float:
+        """How long a run may take; less once one has stood still, as the backend does not keep to its time-outs."""
+        return min(self._patience_s, _SHORT_RUN_S) if self.stood_still else self._patience_s
+
+    @contextmanager
+    def noted(self, size: int) -> Iterator[None]:
+        """Note the size of a world in which something runs to its end, or else whether that took all of its time."""
+        deadline = Deadline(self.run_s)
+        try:
+            yield
+            self.sizes.add(size)
+        except BaseException:
+            self.stood_still += deadline.expired()
+            raise
 
     @abstractmethod
     def run(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
@@ -69,19 +96,19 @@ class Ranks(ABC):
 class ThreadRanks(Ranks):
     """Ranks that are threads of this process."""
 
-    def __init__(self, backend: str, device: str, module: str | None) -> None:
-        super().__init__(backend, device, module)
+    def __init__(self, backend: str, device: str, module: str | None, patience_s: float) -> None:
+        super().__init__(backend, device, module, patience_s)
         self._worlds: dict[int, LocalWorld] = {}
 
     def run(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
         __tracebackhide__ = True
         if size not in self._worlds:
-            self._worlds[size] = LocalWorld(size, self.full_name, TIMEOUT_S, _RUN_S)
+            self._worlds[size] = LocalWorld(size, self.full_name, TIMEOUT_S)
         return self._run(self._worlds[size], function, args)
 
     def run_alone(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
         __tracebackhide__ = True
-        world = LocalWorld(size, self.full_name, TIMEOUT_S, _RUN_S)
+        world = LocalWorld(size, self.full_name, TIMEOUT_S)
         try:
             return self._run(world, function, args)
         finally:
@@ -115,16 +142,24 @@ class ThreadRanks(Ranks):
             use_device(self.device)  # in a context of its own, which the threads inherit
             return world.run(function, *args)
 
-        return copy_context().run(program)
+        world.run_s = self.run_s
+        with self.noted(world.size):
+            return copy_context().run(program)
 
 
 class ProcessRanks(Ranks):
     """Ranks that are processes, started once for all tests."""
 
     def __init__(
-        self, backend: str, device: str, module: str | None, launch: Sequence[str], env: Mapping[str, str]
+        self,
+        backend: str,
+        device: str,
+        module: str | None,
+        patience_s: float,
+        launch: Sequence[str],
+        env: Mapping[str, str],
     ) -> None:
-        super().__init__(backend, device, module)
+        super().__init__(backend, device, module, patience_s)
         self._launch, self._env = tuple(launch), dict(env)
         self._has_runtime = registry.get(backend).runtime is not None
         self._pools: dict[int, RankPool] = {}
@@ -166,24 +201,30 @@ class ProcessRanks(Ranks):
     ) -> list[Any]:
         __tracebackhide__ = True
         # A world of a runtime is as large as the runtime has made it; others can take some of the processes.
-        number = size if self._has_runtime or self._launch else MAX_SIZE
+        number = size if self._has_runtime or self._launch else MAX_SIZE if size <= MAX_SIZE else LARGE_SIZES[-1]
         if number not in self._pools:
             self._pools[number] = RankPool(number, launch=self._launch, env=self._env)
         where = None if self._has_runtime else f"file://{self._directory.name}/{life}"
         meeting = Meeting(self.full_name, size, where)
         place = Place(self.module, self.device, meeting, life, (life, *self._life.values()))
         try:
-            return self._pools[number].run(runner, place, *args, timeout=_RUN_S, size=size, doomed=doomed)
+            with self.noted(size):
+                return self._pools[number].run(runner, place, *args, timeout=self.run_s, size=size, doomed=doomed)
         except BaseException:
             self.renew()
             raise
 
 
 def make_ranks(
-    spec: BackendSpec, device: str, launch: Sequence[str], env: Mapping[str, str], module: str | None
+    spec: BackendSpec,
+    device: str,
+    launch: Sequence[str],
+    env: Mapping[str, str],
+    module: str | None,
+    patience_s: float = RUN_S,
 ) -> Ranks:
     """Return where the ranks of a backend live."""
     launch = tuple(launch) or spec.launch
     if launch == IN_THREADS:
-        return ThreadRanks(spec.name, device, module)
-    return ProcessRanks(spec.name, device, module, () if launch == ("processes",) else launch, env)
+        return ThreadRanks(spec.name, device, module, patience_s)
+    return ProcessRanks(spec.name, device, module, patience_s, () if launch == ("processes",) else launch, env)

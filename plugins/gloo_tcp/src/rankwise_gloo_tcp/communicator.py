@@ -1,58 +1,64 @@
-"""The communicator: point-to-point calls straight from the engine; collectives at the board where all ranks are on one
-machine, and by the core's algorithms over messages elsewhere."""
+"""The communicator: point-to-point calls straight from the engine, collectives by the ways that suit the group."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-
-from rankwise.backends import Array, Communicator, Context, Deadline, Fingerprint, ReduceOp, Work, mismatch
+from rankwise.backends import COLLECTIVES, Array, Communicator, Context, Work
 from rankwise.backends.shortcuts import Caller, Shortcuts
-from rankwise.basics.arrays import is_sparse
-from rankwise.errors import (
-    DistError,
-    PeerDiedError,
-)
-from rankwise_gloo_tcp.board import agreement
+from rankwise.errors import DistError, PeerDiedError
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.board.call import Call, Errand, Messages
-from rankwise_gloo_tcp.board.compiled import make_shortcuts
-from rankwise_gloo_tcp.board.prepared import Prepared
-from rankwise_gloo_tcp.collectives import sparse, staging
-from rankwise_gloo_tcp.collectives.between_hosts import NetworkCommunicator
+from rankwise_gloo_tcp.collectives.selection import Selection
+from rankwise_gloo_tcp.collectives.ways import Ways
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.protocol.frames import notice, read_notice
 
 __all__ = ["GlooCommunicator"]
 
+#: How long the end of a process may be held up by what it has sent.
+_HASTE_S = 1.0
 
-class GlooCommunicator(NetworkCommunicator):
-    """One live group."""
+
+class GlooCommunicator(Communicator):
+    """One live group.
+
+    Attributes:
+        engine: What carries its messages.
+        board: The memory that all its ranks share, if they are on one host.
+        ways: What runs its collectives.
+        selection: Which algorithms it was told to use.
+    """
 
     engine: Engine
+    ways: Ways
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, selection: Selection | None = None) -> None:
         super().__init__(context)
         self.board: Board | None = None
-        self.can_read = False
-        self.pids: list[int] = []
-        #: The calls at the board, where there is one.
-        self.prepared: Prepared | None = None
+        self.selection = selection or Selection({})
 
     def start(self, engine: Engine) -> None:
         """Begin to use an engine, which this communicator closes."""
         self.engine = engine
-        engine.in_background = self._order.serves_here
+        engine.seat.in_background = self._order.serves_here
 
-    def start_board(self, board: Board, pids: list[int]) -> None:
+    def start_board(self, board: Board) -> None:
         """Begin to use a board, which this communicator closes."""
-        context = self.context
-        self.board, self.pids, self.prepared = board, pids, Prepared(board)
-        self.engine.on_abort = lambda error: board.give_up(notice(error, context.global_ranks[self.rank]))
+        me = self.context.global_ranks[self.rank]
+        self.board = board
+        self.engine.on_abort = lambda error: board.give_up(notice(error, me))
 
-    # ------------------------------------------------------------------ the contract
+    def use(self, ways: Ways) -> None:
+        """Run collectives in these ways from now on."""
+        self.ways = ways
+        # Bound once: a small collective must not pay for the look-up of its way.
+        for name in COLLECTIVES:
+            setattr(self, name, getattr(ways, name))
+        self._carry_out = ways.carry_out  # type: ignore[method-assign]
+
+    def shortcuts(self, group: Caller) -> Shortcuts:
+        """Return what does the plainest calls in one go, where the ways of this group know how."""
+        return self.ways.shortcuts(self._order, self._sequence, group)
+
+    # ------------------------------------------------------------------ messages
 
     def isend(self, array: Array, dst: int, tag: int) -> Work:
         """Begin to send."""
@@ -76,115 +82,7 @@ class GlooCommunicator(NetworkCommunicator):
         self._finish(request, "recv from", src, timeout_s)
         return request.source_rank()
 
-    def close(self) -> None:
-        """Say good-bye to the peers, and give everything back."""
-        if self.board is not None and self.failure is None:
-            self.board.leave()
-        try:
-            self.engine.close()
-        finally:
-            board, self.board, self.prepared, self._opening = self.board, None, None, None
-            self.engine.on_abort = None
-            if board is not None:
-                board.close()
-
-    def abort(self, error: DistError) -> None:
-        """End what is pending here, and tell the peers why."""
-        self.engine.abort(error)
-
-    # ------------------------------------------------------------------ collectives on one machine
-
-    def broadcast(self, array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
-        """Copy the root's array into everyone's."""
-        if type(array) is not np.ndarray:
-            return self._collective(*staging.broadcast(self, array, root), timeout_s, async_op)
-        errand = None if self.prepared is None else self.prepared.broadcast(array, root)
-        if errand is None:
-            return self._elsewhere.broadcast(array, root, timeout_s, async_op)
-        return self._collective(errand.call.fingerprint, errand, timeout_s, async_op)
-
-    def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
-        """Reduce the arrays of all ranks, element by element, into everyone's array."""
-        if type(array) is not np.ndarray:
-            how = sparse.all_reduce(self, array) if is_sparse(array) else staging.all_reduce(self, array, op)
-            return self._collective(*how, timeout_s, async_op)
-        errand = None if self.prepared is None else self.prepared.all_reduce(array, op)
-        if errand is None:
-            return self._elsewhere.all_reduce(array, op, timeout_s, async_op)
-        return self._collective(errand.call.fingerprint, errand, timeout_s, async_op)
-
-    def reduce(self, array: Array, op: ReduceOp, root: int, timeout_s: float, async_op: bool = False) -> Work:
-        """Reduce into the root's array; those of the others keep their content."""
-        errand = None if self.prepared is None else self.prepared.reduce(array, op, root)
-        if errand is None:
-            return self._elsewhere.reduce(array, op, root, timeout_s, async_op)
-        return self._collective(errand.call.fingerprint, errand, timeout_s, async_op)
-
-    def all_gather(self, parts: Sequence[Array], array: Array, timeout_s: float, async_op: bool = False) -> Work:
-        """Copy rank i's array into everyone's `parts[i]`."""
-        errand = None if self.prepared is None else self.prepared.all_gather(parts, array)
-        if errand is None:
-            return self._elsewhere.all_gather(parts, array, timeout_s, async_op)
-        return self._collective(errand.call.fingerprint, errand.keeping(parts[self.rank], array), timeout_s, async_op)
-
-    def gather(
-        self, parts: Sequence[Array] | None, array: Array, root: int, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Copy rank i's array into `parts[i]` of the root."""
-        errand = None if self.prepared is None else self.prepared.gather(parts, array, root)
-        if errand is None:
-            return self._elsewhere.gather(parts, array, root, timeout_s, async_op)
-        if parts is not None:
-            errand = errand.keeping(parts[root], array)
-        return self._collective(errand.call.fingerprint, errand, timeout_s, async_op)
-
-    def scatter(
-        self, array: Array, parts: Sequence[Array] | None, root: int, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Copy `parts[i]` of the root into rank i's array."""
-        errand = None if self.prepared is None else self.prepared.scatter(array, parts, root)
-        if errand is None:
-            return self._elsewhere.scatter(array, parts, root, timeout_s, async_op)
-        if parts is not None:
-            errand = errand.keeping(array, parts[root])
-        return self._collective(errand.call.fingerprint, errand, timeout_s, async_op)
-
-    def reduce_scatter(
-        self, array: Array, parts: Sequence[Array], op: ReduceOp, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Reduce everyone's `parts[i]` into rank i's array."""
-        errand = None if self.prepared is None else self.prepared.reduce_scatter(array, parts, op)
-        if errand is None:
-            return self._elsewhere.reduce_scatter(array, parts, op, timeout_s, async_op)
-        return self._collective(errand.call.fingerprint, errand, timeout_s, async_op)
-
-    def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
-        """Copy rank i's `ins[j]` into rank j's `outs[i]`."""
-        errand = None if self.prepared is None else self.prepared.all_to_all(outs, ins)
-        if errand is None:
-            return self._elsewhere.all_to_all(outs, ins, timeout_s, async_op)
-        errand = errand.keeping(outs[self.rank], ins[self.rank])
-        return self._collective(errand.call.fingerprint, errand, timeout_s, async_op)
-
-    def barrier(self, timeout_s: float, async_op: bool = False) -> Work:
-        """Return once every rank has called."""
-        if self.prepared is None:
-            return super().barrier(timeout_s, async_op)
-        errand = self.prepared.barrier
-        return self._collective(errand.call.fingerprint, errand, timeout_s, async_op)
-
-    @property
-    def _elsewhere(self) -> Communicator:
-        """What runs the collectives that do not go by the board: the core's, once the board has compared the calls."""
-        found: Any = super() if self.prepared is None else super(NetworkCommunicator, self)
-        return found  # type: ignore[no-any-return]  # no type says that `super()` has the methods of a class
-
-    # ------------------------------------------------------------------ at the board
-
-    def meet(self, deadline: Deadline) -> None:
-        """Wait for everyone."""
-        assert self.board is not None
-        agreement.timely(self.board, self.context.global_ranks, deadline)
+    # ------------------------------------------------------------------ while others are waited for
 
     def look(self) -> None:
         """Take in news while waiting at the board.
@@ -199,41 +97,59 @@ class GlooCommunicator(NetworkCommunicator):
             if said is not None:
                 self.fail(read_notice(said[1]))
             for peer in board.late():
-                if board.has_left(peer):
-                    host = self.engine.peers[peer].card.host
-                    name = self.context.global_ranks[peer]
-                    self.fail(PeerDiedError(name, host, "it has destroyed the group"))
+                self._look_for(peer, board)
         if self.failure is not None:
             raise self.failure
 
-    def shortcuts(self, group: Caller) -> Shortcuts:
-        """Return what does the plainest calls at the board."""
-        if self.prepared is None:
-            return Shortcuts()
-        return make_shortcuts(self, self.prepared, self._order, self._sequence, group)
+    def _look_for(self, peer: int, board: Board) -> None:
+        """Fail if a rank that is waited for cannot come any more."""
+        known = self.engine.peers[peer]
+        if known.dead is not None:
+            self.fail(known.dead)
+        elif board.has_left(peer):
+            name = self.context.global_ranks[peer]
+            self.fail(PeerDiedError(name, known.card.host, "it has destroyed the group"))
 
-    # ------------------------------------------------------------------ running
+    def peer_died(self, rank: int, error: DistError) -> bool:
+        """Fail what needs a rank whose process has ended, now or later; the rest goes on."""
+        self.engine.peer_died(rank, error)
+        return True
 
-    def _carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:
-        board = self.board
-        if board is None:
-            super()._carry_out(fingerprint, body, sequence, deadline)
-            return
-        errand = body if isinstance(body, Errand) else Errand(Messages(fingerprint, body), None)
-        self.meet_at_board(errand.call, errand.given, sequence, deadline)
-        for target, source in errand.kept:
-            if target is not source:
-                target[...] = source.reshape(target.shape)
+    # ------------------------------------------------------------------ the end
 
-    def meet_at_board(self, call: Call, given: Any, sequence: int, deadline: Deadline) -> None:
-        """Carry out a call there."""
-        board = self.board
-        assert board is not None
-        call.offer(board, given)
+    def process_ends(self, error: DistError) -> None:
+        """Hear that the process ends: deliver what was sent, in haste; give up only if something is pending."""
+        if self.is_busy() or self.engine.duty.pending:
+            super().process_ends(error)
+        else:
+            self.engine.timeout_s = _HASTE_S
+
+    def close(self) -> None:
+        """Deliver what was sent, say good-bye to the peers, and give everything back."""
         try:
-            alike = board.exchange(sequence, call.about(self.rank), deadline)
-        except TimeoutError as error:
-            raise agreement.late(board, self.context.global_ranks, deadline) from error
-        if not alike:
-            raise mismatch(self, call.fingerprint, sequence, deadline)
-        call.take(board, self.meet, deadline, given)
+            if "ways" in self.__dict__:  # else it was never finished
+                self.ways.close()
+        finally:
+            self._close_engine()
+
+    def _close_engine(self) -> None:
+        if self.board is not None and self.failure is None:
+            self.board.leave()
+        try:
+            self.engine.close()
+        finally:
+            board, self.board, self.engine.on_abort = self.board, None, None
+            self._let_go_of_ways()
+            if board is not None:
+                board.close()
+
+    def _let_go_of_ways(self) -> None:
+        """Take back what `use` has bound: it holds this, and memory that is given back."""
+        for name in (*COLLECTIVES, "_carry_out", "ways"):
+            self.__dict__.pop(name, None)
+
+    def abort(self, error: DistError) -> None:
+        """End what is pending here, and tell the peers why."""
+        self.engine.abort(error)
+        if "ways" in self.__dict__:
+            self.ways.give_up(error)

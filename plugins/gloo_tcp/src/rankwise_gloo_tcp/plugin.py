@@ -24,7 +24,8 @@ __all__ = ["rankwise_backend"]
 _CPU = Device(
     native(*POINT_TO_POINT, *COLLECTIVES),
     native(
-        "async", "tags", "any_source", "short_messages", "uneven", "sparse", "timeout", "abort", "shrink", "mismatch"
+        *("async", "tags", "any_source", "short_messages", "message_dtypes", "uneven", "sparse"),
+        *("timeout", "abort", "shrink", "mismatch"),
     ),
 )
 
@@ -63,4 +64,5 @@ def rankwise_backend() -> BackendSpec:
         api_version=1,
         capabilities=Capabilities("gloo", {"cpu": _CPU, "cuda": _CUDA}),
         create=_create,
+        variants={name: {"RANKWISE_GLOO_TRANSPORT": name} for name in ("tcp", "shm", "auto")},
     )

@@ -1,21 +1,46 @@
-"""The communicator of `RANKWISE_DEBUG=detail`: ranks compare their calls before any of them reaches MPI.
+"""The communicator of `RANKWISE_DEBUG=detail`: ranks compare all calls before these reach MPI, and all messages.
 
-The comparison is the core's, over the side communicator of the core's tags. Without detail the plain communicator is
-made, which has no trace of this.
+The comparison of calls is the core's, over the side communicator of the core's tags; it takes asynchronous calls too,
+and hosts that share no memory. Messages tell their dtype. Without detail the plain communicator is made, which has no
+trace of this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rankwise.backends import Array, Fingerprint, ReduceOp, Work
+from rankwise.backends import Array, Communicator, Context, Fingerprint, ReduceOp, Work
+from rankwise_mpi.collectives.gate import Gate
 from rankwise_mpi.communicator import MpiCommunicator
+from rankwise_mpi.group.pages import Pages
+from rankwise_mpi.messages.marked import MarkedMessages
+from rankwise_mpi.process.process import Process
 
 __all__ = ["CheckedCommunicator"]
 
 
 class CheckedCommunicator(MpiCommunicator):
-    """A group whose ranks all raise `CollectiveMismatchError` if their calls differ."""
+    """A group whose ranks all raise `CollectiveMismatchError` if any calls differ, and compare dtypes of messages."""
+
+    def __init__(self, context: Context, process: Process, pages: Pages, gate: Gate | None) -> None:
+        super().__init__(context, process, pages, gate)
+        self._marked = MarkedMessages(self._messages)
+
+    def isend(self, array: Array, dst: int, tag: int) -> Work:
+        """Begin to send."""
+        return self._marked.isend(array, dst, tag)
+
+    def irecv(self, array: Array, src: int | None, tag: int) -> Work:
+        """Begin to receive."""
+        return self._marked.irecv(array, src, tag)
+
+    def send(self, array: Array, dst: int, tag: int, timeout_s: float) -> None:
+        """Send, and wait until the buffer is the caller's again."""
+        Communicator.send(self, array, dst, tag, timeout_s)
+
+    def recv(self, array: Array, src: int | None, tag: int, timeout_s: float) -> int:
+        """Receive, and return the sender's group rank."""
+        return Communicator.recv(self, array, src, tag, timeout_s)
 
     def broadcast(self, array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
         """Copy the root's array into everyone's."""
@@ -37,7 +62,7 @@ class CheckedCommunicator(MpiCommunicator):
 
     def all_gather(self, parts: Sequence[Array], array: Array, timeout_s: float, async_op: bool = False) -> Work:
         """Copy rank i's array into everyone's `parts[i]`."""
-        if sum(part.nbytes for part in parts) > self.limit:
+        if sum(part.nbytes for part in parts) > self._endpoint.limit:
             return super().all_gather(parts, array, timeout_s, async_op)  # derived, and so compared already
         call = super().all_gather
         seen = Fingerprint.of("all_gather", array, parts=parts)
@@ -63,7 +88,7 @@ class CheckedCommunicator(MpiCommunicator):
         self, array: Array, parts: Sequence[Array], op: ReduceOp, timeout_s: float, async_op: bool = False
     ) -> Work:
         """Reduce everyone's `parts[i]` into rank i's array."""
-        if sum(part.size for part in parts) > self.limit:
+        if sum(part.size for part in parts) > self._endpoint.limit:
             return super().reduce_scatter(array, parts, op, timeout_s, async_op)  # derived, and so compared already
         call = super().reduce_scatter
         seen = Fingerprint.of("reduce_scatter", array, op, parts=parts)
@@ -82,7 +107,7 @@ class CheckedCommunicator(MpiCommunicator):
 
     def _agreed(self, seen: Fingerprint, call: Callable[[float], Work], timeout_s: float, async_op: bool) -> Work:
         # Asynchronous calls compare on a thread of their own, for which MPI must allow several.
-        later = async_op and self.progresses
+        later = async_op and self._endpoint.progresses
         return self._collective(seen, lambda deadline, counts: _do(call, deadline.remaining()), timeout_s, later)
 
 

@@ -9,12 +9,11 @@ from mpi4py import MPI
 from rankwise.backends import Communicator, Context, Deadline
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise_mpi.checked import CheckedCommunicator
+from rankwise_mpi.collectives.gate import open_gate
 from rankwise_mpi.communicator import MpiCommunicator
-from rankwise_mpi.failures import translate
-from rankwise_mpi.gate import open_gate
-from rankwise_mpi.group import MpiGroup
-from rankwise_mpi.pages import Pages
-from rankwise_mpi.process import Process, process
+from rankwise_mpi.group.pages import Pages
+from rankwise_mpi.library.failures import translate
+from rankwise_mpi.process.process import LiveGroup, Process, process
 
 __all__ = ["create"]
 
@@ -28,7 +27,7 @@ def create(context: Context) -> Communicator:
         first = _first(here, context, deadline)
         pages = Pages(first, lambda comm: here.duplicate(comm, deadline.remaining(), _what(context)))
         gate = None
-        if here.may_share_memory(context.global_ranks) and (here.is_openmpi or not here.shares_cores):
+        if here.may_share_memory(context.global_ranks):
             gate = open_gate(first, deadline, here.first_looks)
     except MPI.Exception as error:
         raise translate(error, _what(context)) from error
@@ -62,7 +61,7 @@ def _part(comm: MPI.Intracomm, ranks: Sequence[int], tag: int) -> MPI.Intracomm:
     return made
 
 
-def _after_deaths(parent: MpiGroup, ranks: Sequence[int]) -> MPI.Intracomm:
+def _after_deaths(parent: LiveGroup, ranks: Sequence[int]) -> MPI.Intracomm:
     """Make a communicator where others may have died: all that has dead members is useless, except to be shrunk."""
     members = parent.context.global_ranks
     if parent.failure is None:

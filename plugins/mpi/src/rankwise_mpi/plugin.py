@@ -28,19 +28,25 @@ _ASYNC = (
     "by a progress thread where MPI grants MPI_THREAD_MULTIPLE; at a lower level only within wait() and is_completed()"
 )
 _TIMEOUT = (
-    "an all_reduce, a broadcast from 256 KiB and, on Open MPI, a reduce from 4 KiB end at their time-out until all "
-    "ranks have entered them; from then on they may be one blocking call of the library"
+    "a collective ends at its time-out until all ranks have come to it; from then on it may be one blocking call of "
+    "the library, which all of them make; a rank that waits in MPI_Init_thread for others is ended at the time-out"
 )
 _ABORT = "the peers are told by messages, and notice in the calls that wait; by MPI_Comm_revoke where there is ULFM"
-_MISMATCH = "compared over a side communicator with RANKWISE_DEBUG=detail, as the group is made; off, it costs nothing"
+_MISMATCH = (
+    "all calls with RANKWISE_DEBUG=detail, as the group is made; without it synchronous ones of ranks on one host, and "
+    "the others end at their time-outs"
+)
+_MESSAGE_DTYPES = "with RANKWISE_DEBUG=detail, as the group is made; a message of MPI does not tell its dtype"
 _SHRINK = "an Open MPI whose mpirun was given --with-ft ulfm"
 _CUDA = "an MPI library that reports that it is CUDA-aware"
 
 #: What MPI reduces by itself: a user op over NumPy cannot read the memory of a GPU.
 _CUDA_FLOATS = frozenset({"float16", "float32", "float64"})
 _CUDA_INTEGERS = frozenset(name for name in REDUCTIONS["BAND"] if "int" in name)
+#: Some libraries saturate sums of the smaller ones.
+_CUDA_SUMS = frozenset(name for name in _CUDA_INTEGERS if name.endswith(("32", "64")))
 _CUDA_REDUCTIONS = {
-    **{name: _CUDA_INTEGERS | _CUDA_FLOATS | {"complex64", "complex128"} for name in ("SUM",)},
+    **{name: _CUDA_SUMS | _CUDA_FLOATS | {"complex64", "complex128"} for name in ("SUM",)},
     **{name: _CUDA_INTEGERS | _CUDA_FLOATS for name in ("PRODUCT",)},
     **{name: _CUDA_INTEGERS for name in ("MIN", "MAX", "BAND", "BOR", "BXOR")},
     **{name: _CUDA_FLOATS | {"complex64", "complex128"} for name in ("AVG", "PREMUL_SUM")},
@@ -52,13 +58,13 @@ def _detailed() -> bool:
 
 
 def _survives() -> bool:
-    from rankwise_mpi.ulfm import job_survives_deaths
+    from rankwise_mpi.library.ulfm import job_survives_deaths
 
     return job_survives_deaths()
 
 
 def _cuda_aware() -> bool:
-    from rankwise_mpi.cuda import is_cuda_aware
+    from rankwise_mpi.library.cuda import is_cuda_aware
 
     return is_cuda_aware()
 
@@ -68,6 +74,7 @@ _FEATURES = {
     **native("tags", "any_source", "short_messages", "uneven", "split"),
     **native("timeout", reason=_TIMEOUT),
     **native("abort", reason=_ABORT),
+    **conditional("message_dtypes", reason=_MESSAGE_DTYPES, holds=_detailed),
     **conditional("mismatch", reason=_MISMATCH, holds=_detailed),
     **conditional("shrink", reason=_SHRINK, holds=_survives),
 }
@@ -79,15 +86,15 @@ _GPU = Device(
 
 
 def _availability() -> Availability:
-    from rankwise_mpi.availability import availability
+    from rankwise_mpi.library.availability import availability
 
     return availability()
 
 
-def _runtime() -> Runtime:
-    from rankwise_mpi.runtime import runtime
+def _runtime(timeout_s: float) -> Runtime:
+    from rankwise_mpi.process.runtime import runtime
 
-    return runtime()
+    return runtime(timeout_s)
 
 
 def _create(context: Context) -> Communicator:

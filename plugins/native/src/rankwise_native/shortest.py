@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.backends import Deadline, ReduceOp, mismatch
+from rankwise.backends import Communicator, Deadline, ReduceOp, mismatch
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.reduce_op import REDUCE_OPS
 from rankwise.collective.issue_order import IssueOrder
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.call import Barrier, Call
 from rankwise_gloo_tcp.board.moving import Combine, Move
-from rankwise_gloo_tcp.board.prepared import Prepared
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
-from rankwise_gloo_tcp.communicator import GlooCommunicator
+from rankwise_gloo_tcp.board.shortest import Meeting
 from rankwise_native._native import Calls, Trail
 from rankwise_native.board import NativeBoard
 
@@ -29,10 +28,10 @@ _OPS = tuple(getattr(ReduceOp, name) for name in REDUCE_OPS if name != "PREMUL_S
 
 
 def shortest(
-    comm: GlooCommunicator, prepared: Prepared, order: IssueOrder, sequence: Iterator[int], group: Caller
+    comm: Communicator, meeting: Meeting, order: IssueOrder, sequence: Iterator[int], group: Caller
 ) -> Shortcuts:
     """Return what does the plainest calls; the arguments are those of `rankwise_gloo_tcp.board.shortest`."""
-    board, trail = comm.board, group.trail
+    board, prepared, trail = meeting.board, meeting.prepared, group.trail
     if not isinstance(board, NativeBoard) or not isinstance(trail, Trail):
         return Shortcuts()
 
@@ -58,8 +57,8 @@ def shortest(
             return None
         return (call, _WAYS.get(type(call), 0), *call.about(comm.rank))
 
-    ways = order, order._lock.locked, order._waiting, sequence
-    calls = Calls(board, trail, comm, *ways, group.collected, _OPS, wait, broken, learn)
+    turn = order, order._lock.acquire, order._lock.release, order._waiting, sequence
+    calls = Calls(board, trail, comm, *turn, group.collected, _OPS, wait, broken, learn)
     names = "all_reduce broadcast all_gather all_gather_single reduce_scatter reduce_scatter_single all_to_all"
     found = {name: getattr(calls, name) for name in (*names.split(), "all_to_all_single", "barrier")}
     return Shortcuts(**found)

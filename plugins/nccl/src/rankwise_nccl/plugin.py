@@ -39,6 +39,7 @@ _FEATURES = {
     **no("tags", reason="messages of NCCL have no tag; they are met in the order they were sent"),
     **no("any_source", reason="NCCL has to know the sender"),
     **no("short_messages", reason="NCCL needs the same size at both ends of a message, and does not compare them"),
+    **no("message_dtypes", reason="messages of NCCL do not tell what they are of; both ends have to name one type"),
     **no("mismatch", reason="nothing is compared before NCCL moves data; a mismatch ends at the time-out"),
     **no("split", reason="CuPy's commSplit needs every rank of the parent; a new group starts with a new id"),
     **no("shrink", reason="ranks that have died are not told apart from slow ones"),

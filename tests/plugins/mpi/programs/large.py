@@ -8,10 +8,11 @@ import numpy as np
 
 import rankwise as dist
 from rankwise import ReduceOp
-from rankwise_mpi import communicator, counts
+from rankwise_mpi.group import endpoint
+from rankwise_mpi.library import counts
 
 LIMIT = 1000
-communicator.largest_count = lambda: LIMIT  # type: ignore[assignment]
+endpoint.largest_count = lambda: LIMIT  # type: ignore[assignment]
 counts._BLOCK = 256
 
 dist.init_process_group("mpi", timeout=30)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import rankwise as dist
-from rankwise_mpi.process import Process
+from rankwise_mpi.process.process import Process
 
 CALLS, MOST_PENDING = 600, 12
 COUNTS = (0, 1, 100, 1_000, 40_000)

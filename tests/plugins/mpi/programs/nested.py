@@ -18,7 +18,7 @@ rank = dist.get_rank()
 assert dist.group.WORLD is not None
 lane = dist.group.WORLD.lane(np.ones(1), "all_reduce", dist.ReduceOp.SUM)
 assert isinstance(lane, MpiCommunicator)
-gate = lane._gate
+gate = lane.gate
 assert gate is not None
 
 

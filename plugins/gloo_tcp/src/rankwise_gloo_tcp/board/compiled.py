@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rankwise.backends import Communicator
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics import native
 from rankwise.collective.issue_order import IssueOrder
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.board.prepared import Prepared
-from rankwise_gloo_tcp.board.shortest import shortest
-
-if TYPE_CHECKING:
-    from rankwise_gloo_tcp.communicator import GlooCommunicator
+from rankwise_gloo_tcp.board.shortest import Meeting, shortest
 
 __all__ = ["make_board", "make_shortcuts"]
 
@@ -28,11 +25,11 @@ def make_board(descriptor: int, rank: int, size: int, may_spin: bool, look: Call
 
 
 def make_shortcuts(
-    comm: GlooCommunicator, prepared: Prepared, order: IssueOrder, sequence: Iterator[int], group: Caller
+    comm: Communicator, ways: Meeting, order: IssueOrder, sequence: Iterator[int], group: Caller
 ) -> Shortcuts:
     """Return what does the plainest calls; the arguments are those of `shortest`."""
     made: Any = shortest
     if native.module() is not None:
         from rankwise_native.shortest import shortest as made
-    found: Shortcuts = made(comm, prepared, order, sequence, group)
+    found: Shortcuts = made(comm, ways, order, sequence, group)
     return found

@@ -6,34 +6,44 @@ They take only what the general way has prepared, and so has checked, once befor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from rankwise.backends import Deadline, ReduceOp
+from rankwise.backends import Communicator, Deadline, ReduceOp
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.collective.issue_order import IssueOrder
+from rankwise_gloo_tcp.board.board import Board
+from rankwise_gloo_tcp.board.call import Call
 from rankwise_gloo_tcp.board.prepared import Prepared
 
-if TYPE_CHECKING:
-    from rankwise_gloo_tcp.communicator import GlooCommunicator
+__all__ = ["Meeting", "shortest"]
 
-__all__ = ["shortest"]
+
+class Meeting(Protocol):
+    """What carries out calls at a board."""
+
+    board: Board
+    prepared: Prepared
+
+    def meet_at_board(self, call: Call, given: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare a call with those of the others, and carry it out."""
 
 
 def shortest(
-    comm: GlooCommunicator, prepared: Prepared, order: IssueOrder, sequence: Iterator[int], group: Caller
+    comm: Communicator, ways: Meeting, order: IssueOrder, sequence: Iterator[int], group: Caller
 ) -> Shortcuts:
     """Return what does the plainest calls of a group whose ranks share a board.
 
     Args:
         comm: The group's communicator.
-        prepared: The calls at its board.
+        ways: What carries out its calls.
         order: Gives the turn.
         sequence: Numbers the collectives.
         group: The group.
     """
-    calls, meet, collected, trail = prepared.calls, comm.meet_at_board, group.collected, group.trail
+    prepared, meet, collected, trail = ways.prepared, ways.meet_at_board, group.collected, group.trail
+    calls = prepared.calls
     array_type, op_type, rank, at_barrier = np.ndarray, ReduceOp, comm.rank, prepared.barrier.call
     enter, begin, end = order.enter, trail.begin, trail.end
 

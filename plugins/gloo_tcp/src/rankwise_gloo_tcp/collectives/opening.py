@@ -14,7 +14,7 @@ from rankwise.backends import FINGERPRINT_TAG, Deadline, as_bytes
 from rankwise_gloo_tcp.collectives.streams import wait_for
 
 if TYPE_CHECKING:
-    from rankwise_gloo_tcp.engine.traffic import Traffic
+    from rankwise_gloo_tcp.engine.engine import Engine
 
 __all__ = ["FEW_RANKS", "INLINE_NBYTES", "Opening"]
 
@@ -29,7 +29,7 @@ _NOTHING = memoryview(b"")
 class Opening:
     """The first messages of each collective of one group, and the memory that they are received into."""
 
-    def __init__(self, engine: Traffic, rank: int, size: int) -> None:
+    def __init__(self, engine: Engine, rank: int, size: int) -> None:
         self._engine = engine
         self._others = [(rank + k) % size for k in range(1, size)]
         self._rank, self._size = rank, size

@@ -7,9 +7,9 @@ host, each of which talks to its counterparts on other hosts: so all of them use
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from rankwise.backends import (
     COLLECTIVE_TAG,
     FINGERPRINT_TAG,
     Array,
-    Communicator,
-    Context,
     Deadline,
     Fingerprint,
     ReduceOp,
@@ -30,11 +28,15 @@ from rankwise.collective import derived
 from rankwise.collective.fingerprint import counts, same_call
 from rankwise.errors import DistError
 from rankwise_gloo_tcp.collectives import streams
+from rankwise_gloo_tcp.collectives.copying import pieces
 from rankwise_gloo_tcp.collectives.subset import Subset
-from rankwise_gloo_tcp.communicator import GlooCommunicator
-from rankwise_gloo_tcp.setup.cards import Card
+from rankwise_gloo_tcp.collectives.ways import Ways
+from rankwise_gloo_tcp.protocol.card import Card
 
-__all__ = ["HostsCommunicator", "places"]
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.communicator import GlooCommunicator
+
+__all__ = ["SeveralHosts", "places"]
 
 _RECORD_NBYTES = 40
 #: How much data goes with the comparison of the calls.
@@ -51,47 +53,41 @@ def places(cards: Sequence[Card]) -> list[list[int]]:
     return list(found.values())
 
 
-class HostsCommunicator(GlooCommunicator):
-    """One live group on several hosts."""
+class SeveralHosts(Ways):
+    """The ways of a group on several hosts.
 
-    def __init__(self, context: Context, hosts: list[list[int]]) -> None:
-        super().__init__(context)
-        self._hosts = hosts
-        self._here = next(index for index, host in enumerate(hosts) if context.rank in host)
-        self._place = hosts[self._here].index(context.rank)
+    Args:
+        comm: The group.
+        hosts: The ranks of each host.
+        local: The group of this host, which is closed with these ways.
+    """
+
+    def __init__(self, comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> None:
+        super().__init__(comm)
+        self._hosts, self.local = hosts, local
+        self._here = next(index for index, host in enumerate(hosts) if comm.rank in host)
+        self._place = hosts[self._here].index(comm.rank)
         self._even = len({len(host) for host in hosts}) == 1
         self._most = max(map(len, hosts))
-        self._joined = False
-
-    def join_host(self, create: Callable[[Context, list[int]], GlooCommunicator]) -> None:
-        """Make the group of this host."""
-        self.local = create(self.context, self._hosts[self._here])
-        self.local.on_failure = self.fail
-        self.local.engine.in_background = self._order.serves_here
-        first = [host[0] for host in self._hosts]
-        self.firsts = Subset(self.engine, first, self.context) if self._place == 0 else None
-        across = [host[self._place] for host in self._hosts] if self._even else first
+        local.on_failure = comm.fail
+        local.engine.seat.in_background = comm._order.serves_here
+        first = [host[0] for host in hosts]
+        self.firsts = Subset(comm.engine, first, comm.context) if self._place == 0 else None
+        across = [host[self._place] for host in hosts] if self._even else first
         #: The ranks with whom this one divides what comes from other hosts.
-        self.across = Subset(self.engine, across, self.context) if self.rank in across else None
-        self._joined = True
+        self.across = Subset(comm.engine, across, comm.context) if self.rank in across else None
 
     def close(self) -> None:
-        """Say good-bye to the peers, on this host first, and give everything back."""
-        try:
-            if self._joined:
-                self.local.on_failure = None
-                self.local.shutdown()
-        finally:
-            super().close()
+        """Say good-bye to the peers on this host."""
+        self.local.on_failure = None
+        self.local.shutdown()
 
-    def abort(self, error: DistError) -> None:
-        """End what is pending here, and tell the peers why."""
-        super().abort(error)
-        if self._joined:
-            self.local.give_up(error)
+    def give_up(self, error: DistError) -> None:
+        """End what is pending on this host."""
+        self.local.give_up(error)
 
     def _choose(self, op: str, nbytes: int) -> str:
-        name = self.selection.choose_mixed(op, nbytes, self.size)
+        name = self.comm.selection.choose_mixed(op, nbytes, self.size)
         return "hosts" if name == "along" and nbytes > _ALONG_NBYTES else name
 
     # ------------------------------------------------------------------ collectives
@@ -102,9 +98,9 @@ class HostsCommunicator(GlooCommunicator):
             return super().broadcast(array, root, timeout_s, async_op)
         name = self._choose("broadcast", array.nbytes)
         if name == "derived":
-            return Communicator.broadcast(self, array, root, timeout_s, async_op)
+            return super().broadcast(array, root, timeout_s, async_op)
         body = _Small(array, root=root) if name == "along" else partial(self._broadcast, array, root)
-        return self._collective(Fingerprint.of("broadcast", array, root=root), body, timeout_s, async_op)
+        return self.collective(Fingerprint.of("broadcast", array, root=root), body, timeout_s, async_op)
 
     def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
         """Reduce the arrays of all ranks, element by element, into everyone's array."""
@@ -113,32 +109,16 @@ class HostsCommunicator(GlooCommunicator):
         nbytes = array.size * accumulation_dtype(op.name, array.dtype).itemsize
         name = self._choose("all_reduce", nbytes)
         if name == "derived":
-            return Communicator.all_reduce(self, array, op, timeout_s, async_op)
+            return super().all_reduce(array, op, timeout_s, async_op)
         body = _Small(array, op) if name == "along" else partial(self._all_reduce, array, op)
-        return self._collective(Fingerprint.of("all_reduce", array, op), body, timeout_s, async_op)
-
-    def reduce(self, array: Array, op: ReduceOp, root: int, timeout_s: float, async_op: bool = False) -> Work:
-        """Reduce into the root's array; those of the others keep their content."""
-        return Communicator.reduce(self, array, op, root, timeout_s, async_op)
+        return self.collective(Fingerprint.of("all_reduce", array, op), body, timeout_s, async_op)
 
     def all_gather(self, parts: Sequence[Array], array: Array, timeout_s: float, async_op: bool = False) -> Work:
         """Copy rank i's array into everyone's `parts[i]`."""
         if not self._even or self._choose("all_gather", 0) == "derived":
-            return Communicator.all_gather(self, parts, array, timeout_s, async_op)
+            return super().all_gather(parts, array, timeout_s, async_op)
         call = Fingerprint.of("all_gather", array, parts=parts)
-        return self._collective(call, partial(self._all_gather, parts, array), timeout_s, async_op)
-
-    def gather(
-        self, parts: Sequence[Array] | None, array: Array, root: int, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Copy rank i's array into `parts[i]` of the root."""
-        return Communicator.gather(self, parts, array, root, timeout_s, async_op)
-
-    def scatter(
-        self, array: Array, parts: Sequence[Array] | None, root: int, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Copy `parts[i]` of the root into rank i's array."""
-        return Communicator.scatter(self, array, parts, root, timeout_s, async_op)
+        return self.collective(call, partial(self._all_gather, parts, array), timeout_s, async_op)
 
     def reduce_scatter(
         self, array: Array, parts: Sequence[Array], op: ReduceOp, timeout_s: float, async_op: bool = False
@@ -146,17 +126,14 @@ class HostsCommunicator(GlooCommunicator):
         """Reduce everyone's `parts[i]` into rank i's array."""
         plain = accumulation_dtype(op.name, array.dtype) == array.dtype and op.factor is None
         if not (self._even and plain) or self._choose("reduce_scatter", 0) == "derived":
-            return Communicator.reduce_scatter(self, array, parts, op, timeout_s, async_op)
+            return super().reduce_scatter(array, parts, op, timeout_s, async_op)
         call = Fingerprint.of("reduce_scatter", array, op, parts=parts)
-        return self._collective(call, partial(self._reduce_scatter, array, parts, op), timeout_s, async_op)
-
-    def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
-        """Copy rank i's `ins[j]` into rank j's `outs[i]`."""
-        return Communicator.all_to_all(self, outs, ins, timeout_s, async_op)
+        return self.collective(call, partial(self._reduce_scatter, array, parts, op), timeout_s, async_op)
 
     # ------------------------------------------------------------------ comparing the calls
 
-    def _carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:
+    def carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare the calls of all ranks, host by host, with small data along, and run the collective."""
         small = body if isinstance(body, _Small) else None
         slot = np.zeros(_RECORD_NBYTES + _ALONG_NBYTES, np.uint8)
         slot[:_RECORD_NBYTES] = np.frombuffer(fingerprint.record(self.rank, sequence), np.uint8)
@@ -171,7 +148,7 @@ class HostsCommunicator(GlooCommunicator):
         self.local.broadcast(answer, 0, deadline.remaining())
         rows = [record.tobytes() for record in records]
         if not same_call(rows):
-            raise mismatch(self, fingerprint, sequence, deadline)
+            raise mismatch(self.comm, fingerprint, sequence, deadline)
         if small is not None:
             small.take(answer[-_ALONG_NBYTES:], self.rank, self.size)
         else:
@@ -202,7 +179,7 @@ class HostsCommunicator(GlooCommunicator):
     def _all_reduce(self, array: Array, op: ReduceOp, deadline: Deadline, counts: object) -> None:
         plain = accumulation_dtype(op.name, array.dtype) == array.dtype and op.factor is None
         adding = ReduceOp.SUM if op.name in ("AVG", "PREMUL_SUM") else op
-        for piece in _pieces(array.reshape(-1), _PIECE_NBYTES):
+        for piece in pieces(array.reshape(-1), _PIECE_NBYTES):
             total = piece if plain else op.accumulator(piece)
             self._reduce_piece(total, adding, deadline)
             if not plain or op.name == "AVG":
@@ -228,27 +205,27 @@ class HostsCommunicator(GlooCommunicator):
         # Whoever brings it to this host: the root itself, or the first rank.
         speaker = self._hosts[home].index(root) if self._here == home else 0
         speakers = [root if host is self._hosts[home] else host[0] for host in self._hosts]
-        pieces = list(_pieces(array.reshape(-1), _PIECE_NBYTES))
+        cut = list(pieces(array.reshape(-1), _PIECE_NBYTES))
         if self._place == speaker:
-            between = Subset(self.engine, speakers, self.context)
+            between = Subset(self.comm.engine, speakers, self.comm.context)
             if between.rank == home:
                 sends = [
                     between.send_bytes(memoryview(piece.view(np.uint8)), peer, COLLECTIVE_TAG, True)
-                    for piece in pieces
+                    for piece in cut
                     for peer in range(between.size)
                     if peer != home
                 ]
             else:
                 coming = [
                     between.receive_bytes(memoryview(piece.view(np.uint8)), home, COLLECTIVE_TAG, True)
-                    for piece in pieces
+                    for piece in cut
                 ]
-        for index, piece in enumerate(pieces):
+        for index, piece in enumerate(cut):
             if self._place == speaker and self._here != home:
-                streams.wait_for(self.engine, coming[index : index + 1], deadline)
+                streams.wait_for(self.comm.engine, coming[index : index + 1], deadline)
             self.local.broadcast(piece, speaker, deadline.remaining())
         if self._place == speaker and self._here == home:
-            streams.wait_for(self.engine, sends, deadline)
+            streams.wait_for(self.comm.engine, sends, deadline)
 
     def _all_gather(self, parts: Sequence[Array], array: Array, deadline: Deadline, counts: object) -> None:
         assert self.across is not None  # all ranks have counterparts where hosts are even
@@ -318,7 +295,3 @@ class _Small:
     def _view(self, room: Array) -> Array:
         return room[: self.mine.nbytes].view(self.mine.dtype)
 
-
-def _pieces(flat: Array, nbytes: int) -> Iterator[Array]:
-    count = max(1, nbytes // flat.itemsize)
-    return (flat[begin : begin + count] for begin in range(0, flat.size, count))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rankwise.backends import Array, Context, Work
+from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.engine.request import Request
-from rankwise_gloo_tcp.engine.traffic import Traffic
 
 __all__ = ["Subset"]
 
@@ -20,7 +20,7 @@ class Subset:
         context: The group, for the names in messages of errors.
     """
 
-    def __init__(self, engine: Traffic, ranks: Sequence[int], context: Context) -> None:
+    def __init__(self, engine: Engine, ranks: Sequence[int], context: Context) -> None:
         self._engine, self._ranks = engine, tuple(ranks)
         self.rank, self.size, self.names = self._ranks.index(engine.rank), len(ranks), engine.names
         self._places = tuple(context.global_ranks[rank] for rank in ranks)

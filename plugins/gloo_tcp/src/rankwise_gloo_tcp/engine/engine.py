@@ -1,154 +1,345 @@
-"""The engine of one group on one rank: its loop, its connections and its messages, and how all of that ends."""
+"""The engine of one group on one rank: here its parts are made and joined, and here its messages begin.
+
+`Loop` knows descriptors. `Seat` decides who moves things, `Helper` does when nobody waits, `Moving` is what there is to
+move. `Peers` and their connections carry frames, `Mail` knows what frames mean, inbox and outbox hold the messages.
+`Fate` is the group's failure. One lock guards them all.
+"""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
-from threading import get_ident
+from socket import socket
 from time import monotonic
 
-from rankwise.errors import DistError, DistTimeoutError
-from rankwise_gloo_tcp.engine.links import Setting
-from rankwise_gloo_tcp.engine.seat import TICK_S
-from rankwise_gloo_tcp.engine.traffic import Traffic
+from rankwise.backends import MAX_TAG, Array, as_bytes
+from rankwise.errors import DistBackendError, DistError
+from rankwise_gloo_tcp.engine.duty import Duty
+from rankwise_gloo_tcp.engine.fate import Fate
+from rankwise_gloo_tcp.engine.fetching import Fetching
+from rankwise_gloo_tcp.engine.helper import Helper
+from rankwise_gloo_tcp.engine.loop import Loop
+from rankwise_gloo_tcp.engine.mail import Mail
+from rankwise_gloo_tcp.engine.moving import Moving
+from rankwise_gloo_tcp.engine.parting import Parting
+from rankwise_gloo_tcp.engine.peers import Peers
+from rankwise_gloo_tcp.engine.processes import Processes
+from rankwise_gloo_tcp.engine.request import Request
+from rankwise_gloo_tcp.engine.seat import Seat
+from rankwise_gloo_tcp.engine.setting import Setting
+from rankwise_gloo_tcp.engine.steward import steward
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, notice
 from rankwise_gloo_tcp.transport.connection import Connection
+from rankwise_gloo_tcp.transport.pipe import Pipe, Sleep
 
 __all__ = ["Engine"]
 
+#: For how long a rank that has failed stays to tell its peers.
 _LINGER_S = 5.0
-#: For how long a rank that leaves waits until what it has sent is on its peers' machines, and how often it looks.
-_CONFIRM_S, _GLANCE_S = 1.0, 0.001
 
 
-class Engine(Traffic):
-    """All that one rank of one group does over connections."""
+class Engine:
+    """All that one rank of one group does over connections.
+
+    Attributes:
+        on_abort: Called with the first failure, with the lock held, to tell those whom no connection reaches.
+    """
 
     def __init__(self, setting: Setting) -> None:
-        super().__init__(setting)
-        #: Called with the first failure, with the lock held, to tell those whom no connection reaches.
+        self.rank, self.size, self.names = setting.rank, len(setting.names), setting.names
+        self.timeout_s = setting.timeout_s
         self.on_abort: Callable[[DistError], object] | None = None
-        self._linger_until = 0.0
+        self._closed = False
 
-    def abort(self, error: DistError) -> None:
-        """End everything that is pending with `error`, and tell the peers."""
+        self.lock = threading.Lock()
+        self.loop, self.fate = Loop(), Fate(setting.on_failure)
+        self.peers = Peers(setting, self.loop, self.fate)
+        self.fetching = Fetching(self.lock, self.peers.all, self.fate)
+        self.mail = Mail(setting, self.peers, self.fate, self.fetching)
+        self.moving = Moving(setting, self.peers, self.mail, self.fetching, self.fate)
+        self.seat = Seat(self.lock, self.loop, self.moving)
+        self.duty = Duty(self.peers, self.mail.inbox)
+        self.helper = Helper(self.seat, self.loop, self.duty, self.moving)
+        self.seat.on_leaving = self.helper.left_alone
+        self._processes = Processes(self.loop, self.peers, self.mail)
+        self._parting = Parting(setting, self.seat, self.peers, self.mail, self.fate)
+        # Bound once: a small message must not pay for the parts.
+        self.drive, self.look, self.settle = self.seat.drive, self.seat.look, self.moving.settle
+        self._inbox, self._outbox, self._mark = self.mail.inbox, self.mail.outbox, self.mail.dtypes.mark
+        if setting.cards:
+            steward.add(self)
+
+    # ------------------------------------------------------------------ set-up
+
+    def listen(self, sock: socket, near: bool) -> None:
+        """Take in guests from a listening socket, which the engine closes in the end."""
         with self.lock:
-            self._abort(error)
+            self.peers.doorway.listen(sock, near)
+
+    def watch_processes(self, descriptors: dict[int, int], has_left: Callable[[int], bool]) -> None:
+        """Notice the end of peers' processes.
+
+        Args:
+            descriptors: A descriptor of the process of each peer, which the engine closes.
+            has_left: Tells whether a peer has gone in good order.
+        """
+        with self.lock:
+            self._processes.watch(descriptors, has_left)
+
+    def use_pipes(self, pipes: list[Pipe], sleep: Sleep, given_up: Callable[[], bytes | None]) -> None:
+        """Talk to peers of this machine through shared memory.
+
+        Args:
+            pipes: The connections.
+            sleep: Where this rank says that it sleeps.
+            given_up: Returns the notice of a rank that has given the group up.
+        """
+        with self.lock:
+            self.peers.use_pipes(pipes, sleep)
+            self.moving.given_up = given_up
+
+    # ------------------------------------------------------------------ sending
+
+    def send(self, array: Array, to: int, tag: int, waited: bool = False) -> Request:
+        """Begin to send; `waited` says that the caller waits for the end at once."""
+        dtype = self._mark(array.dtype) if tag <= MAX_TAG else 0
+        return self.send_bytes(as_bytes(array), to, tag, waited, dtype=dtype)
+
+    def send_bytes(
+        self, data: memoryview, to: int, tag: int, waited: bool = False, prefix: bytes = b"", dtype: int = 0
+    ) -> Request:
+        """Begin to send memory; for collectives also with something in front of it."""
+        request = Request(self, data, to, tag, dtype)
+        # Who waits can as well write while the other reads; who does not had better leave it to the other.
+        request.streamed = waited and self.seat.patience.spin_s > 0
+        with self.lock:
+            if not self._refused(request, to):
+                if to == self.rank:
+                    self._inbox.send_to_self(request)
+                else:
+                    self._outbox.send(request, to, prefix)
+            if tag <= MAX_TAG and not waited:
+                self._issued(request)
+        self.settle()
+        return request
+
+    def send_at_once(self, array: Array, to: int, tag: int) -> bool:
+        """Send a small message to a rank of this machine; false if it must take the long way."""
+        if not self.peers.pipes or to == self.rank:
+            return False
+        data, nbytes, dtype = as_bytes(array), array.nbytes, self._mark(array.dtype)
+        window, peer = self._outbox.windows[to], self.peers.all[to]
+        with self.lock:
+            pipe = peer.connection
+            if type(pipe) is not Pipe or self.fate.sealed or self._closed or peer.gone is not None:
+                return False
+            if self.mail.dtypes.unusual or not window.fits(nbytes) or not pipe.post(tag, dtype, data):
+                return False
+            window.spend(nbytes)
+        if self.moving.deferred:
+            self.settle()
+        return True
+
+    # ------------------------------------------------------------------ receiving
+
+    def receive(self, array: Array, source: int | None, tag: int, waited: bool = False) -> Request:
+        """Begin to receive; `waited` says that the caller waits for the end at once."""
+        dtype = self._mark(array.dtype) if tag <= MAX_TAG else 0
+        return self.receive_bytes(as_bytes(array), source, tag, waited, dtype)
+
+    def receive_bytes(
+        self, room: memoryview, source: int | None, tag: int, waited: bool = False, dtype: int = 0
+    ) -> Request:
+        """Begin to receive into memory."""
+        request = Request(self, room, source, tag, dtype)
+        with self.lock:
+            if not self._refused(request) and not self._inbox.receive(request) and source is not None:
+                self._give_up_on_gone(request, source)
+            if tag <= MAX_TAG and not waited:
+                self._issued(request)
+            if self.fetching:
+                self.loop.hurry()
+        self.settle()
+        return request
+
+    def receive_at_once(self, array: Array, source: int, tag: int) -> bool:
+        """Receive a small message that is there, or comes while this looks for it; else the long way must be taken."""
+        spin_s = self.seat.patience.spin_s
+        if not self.peers.pipes or source == self.rank or not spin_s:
+            return False
+        pipe = self.peers.all[source].connection
+        with self.lock:
+            if type(pipe) is not Pipe or self.seat.holder or self.fate.sealed or self._closed:
+                return False
+            matching = self._inbox.matching
+            if matching.knows(tag) or matching.awaits(source, tag):
+                return False
+            self.seat.sit_down()
+        try:
+            room, dtype = as_bytes(array), self.mail.dtypes.wanted(array.dtype)
+            until = monotonic() + spin_s
+            while True:
+                for _ in range(20):
+                    if pipe.has_news():
+                        return self._take(pipe, tag, dtype, room)
+                if monotonic() > until:
+                    return False
+        finally:
+            self.seat.leave()
+
+    def withdraw(self, request: Request) -> bool:
+        """Take back a receive that no message has met."""
+        with self.lock:
+            done = self._inbox.withdraw(request)
+            if done:
+                request.end(DistBackendError("the receive was withdrawn"))
+        self.settle()
+        return done
+
+    def _take(self, pipe: Pipe, tag: int, dtype: int, room: memoryview) -> bool:
+        with self.lock:
+            nbytes = pipe.take(tag, dtype, room)
+            if nbytes >= 0:
+                self._inbox.taken_at_once(pipe.peer, nbytes)
+        return nbytes >= 0
+
+    def _refused(self, request: Request, to: int | None = None) -> bool:
+        """End a request that cannot succeed any more; what a rank has sent before it left can still be received."""
+        if self.fate.failure is not None:
+            request.end(self.fate.failure)
+        elif self._closed:
+            request.end(DistBackendError("the group has been destroyed"))
+        elif to is not None and to != self.rank and self._is_gone(to):
+            self.mail.bereave(request, to)
+        else:
+            return False
+        return True
+
+    def _give_up_on_gone(self, request: Request, source: int) -> None:
+        """End a receive whose source is gone: its last word came after all that it has sent."""
+        if self._is_gone(source):
+            self._inbox.withdraw(request)
+            self.mail.bereave(request, source)
+
+    def _is_gone(self, peer: int) -> bool:
+        return bool(self.peers.all) and (self.peers[peer].gone is not None or self.peers[peer].dead is not None)
+
+    # ------------------------------------------------------------------ what requests tell
+
+    def ended(self, request: Request) -> None:
+        """Note that a request has ended; the lock is held."""
+        if request.watched:
+            self.duty.pending -= 1
+        if request.has_promise():
+            self.moving.settled.append(request)
+        if self.seat.followers:
+            self.seat.changed.notify_all()
+
+    def promised(self, request: Request) -> None:
+        """Note that the future of a request that has ended is to be told; the lock is held."""
+        self.moving.settled.append(request)
+
+    def _issued(self, request: Request) -> None:
+        """Count a request that its caller may leave alone."""
+        if not request.done:
+            request.watched = True
+            self.duty.pending += 1
+            self.helper.need()
+
+    # ------------------------------------------------------------------ ends
+
+    def peer_died(self, rank: int, error: DistError) -> None:
+        """Hear from elsewhere that a peer's process has ended, and with which error what needs it is to fail."""
+        with self.lock:
+            if not self._closed:
+                self.mail.peer_is_dying(self.peers[rank], error)
         self.settle()
 
-    def close(self) -> None:
-        """Deliver what was sent, say good-bye, and give everything back."""
-        deadline = monotonic() + (min(self.timeout_s, _LINGER_S) if self.failure else self.timeout_s)
-        with self.lock:
-            if self._closed:
-                return
-            if self.failure is None:
-                for peer in self.peers:
-                    if peer.connection is not None:
-                        peer.connection.send(Header(Kind.GOODBYE))
-        try:
-            self._flush(deadline)
-        finally:
-            self._give_back()
+    def is_idle(self, since: float) -> bool:
+        """Tell whether nobody has moved messages since a time."""
+        return self.seat.holder == 0 and self.seat.callers == 0 and self.seat.last_drive < since
 
-    def _has_work(self) -> bool:
-        if self._pending > 0:
-            return True
-        if self._held_up:
-            self._held_up = not self._all_sent()
-            return self._held_up
-        return self._linger_until > monotonic() and not self._all_sent()
+    def abort(self, error: DistError) -> None:
+        """End everything that is pending with `error`, and tell the peers.
+
+        It never blocks, and may come from a signal handler that has interrupted whoever holds the lock: then it is done
+        by that thread, as soon as it lets the lock go.
+        """
+        self.moving.deferred.append(lambda: self._abort_now(error))
+        if self.lock.acquire(blocking=False):
+            self.lock.release()
+            self.settle()
+        else:
+            self.loop.wake()
+
+    def _abort_now(self, error: DistError) -> None:
+        with self.lock:
+            if self.fate.failure is None and not self._closed:
+                self._abort(error)
 
     def _abort(self, error: DistError) -> None:
-        if self.failure is not None or self._closed:
-            return
-        self.failure = error
-        requests = [*self._drop_receives(), *self._outgoing.values(), *self._orphans]
-        self._outgoing.clear()
-        self._orphans.clear()
+        self.fate.failure = error
+        requests = [*self._inbox.clear(), *self._outbox.clear(), *self.fetching.requests(), *self.fate.orphans]
+        self.fate.orphans.clear()
         text = notice(error, self.names[self.rank])
         if self.on_abort is not None:
             self.on_abort(error)
-        for peer in self.peers:
-            requests += [*peer.backlog, *(request for _, _, request, _ in peer.frames if request is not None)]
-            peer.backlog.clear()
+        for peer in self.peers.all:
+            requests += [request for _, _, request, _ in peer.frames if request is not None]
             peer.frames.clear()
             if peer.connection is not None:
                 requests += peer.connection.abort(Header(Kind.ABORT, length=len(text)), text)
         for request in requests:
             request.end(error)
-        if not self._all_sent():
-            self._linger_until = monotonic() + _LINGER_S
-            self._need_thread()
-        self._changed.notify_all()
-        self._wake()
+        if not self.peers.all_sent:
+            self.duty.linger_until = monotonic() + _LINGER_S
+            self.helper.need()
+        self.seat.changed.notify_all()
+        self.loop.wake()
 
-    def _flush(self, deadline: float) -> None:
-        """Wait until everything has left."""
+    def close(self) -> None:
+        """Deliver what was sent, say good-bye, and give everything back.
+
+        Raises:
+            DistTimeoutError: Peers have not taken all in time; it says what was left.
+        """
         with self.lock:
-            self._callers += 1
-            self._followers += 1
-            while not self._is_free():
-                self._wake()
-                self._changed.wait(0.1)
-            self._followers -= 1
-            self._seated = get_ident()
+            if self._closed:
+                return
+        until = monotonic() + (min(self.timeout_s, _LINGER_S) if self.fate.failure else self.timeout_s)
+        self.seat.take_for_the_end()
         try:
-            while not self._all_sent() or any(peer.frames for peer in self.peers):
-                left = deadline - monotonic()
-                if left <= 0:
-                    if self.failure is None:
-                        raise DistTimeoutError("the group was closed before all that was sent had left")
-                    return
-                self._progress(min(left, TICK_S))
-                self.settle()
-            # A connection that is closed resets the peer's when that writes, and what is still on its way is lost.
-            until = min(deadline, monotonic() + _CONFIRM_S)
-            while self.failure is None and self._unconfirmed() and monotonic() < until:
-                self._progress(_GLANCE_S)
-                self.settle()
+            if self.fate.failure is None:
+                self._parting.deliver(until, self.settle)
+            self._parting.flush(until, self.settle)
+            self._parting.mention_unreceived()
         finally:
-            self._leave_seat()
-
-    def _unconfirmed(self) -> bool:
-        connections = [peer.connection for peer in self.peers]
-        return any(type(connection) is Connection and connection.unconfirmed for connection in connections)
+            self._give_back()
+            self.seat.leave()
 
     def _give_back(self) -> None:
+        steward.remove(self)
         with self.lock:
-            self._closed = True
-            self._changed.notify_all()
-        self._wake()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._closed = self.seat.closed = True
+            self.helper.close()
+        self.loop.wake()
+        self.helper.join()
         with self.lock:
-            for guest in list(self._guests):
-                self.guest_left(guest)
-            for peer in self.peers:
-                self._drop_dial(peer)
-                if peer.connection is not None:
-                    peer.connection.receive()  # unread bytes would turn the end into a reset
-                    if peer.connection is not None:
-                        peer.connection.close()
-                    peer.connection = None
-            for rank in list(self._processes):
-                self._forget_process(rank)
-            for listener in self._listeners:
-                self.unwatch(listener)
-                listener.close()
-            self._poller.close()
-            os.close(self._wake_read)
-            os.close(self._wake_write)
+            self.peers.close()
+            self._processes.close()
+            self.loop.close()
             # What is called from here holds the communicator, which holds this: only the garbage collector would come.
-            self._handlers.clear()
-            self.pipes = []
-            self._given_up, self._on_failure = _nothing, _unheard
+            self.moving.given_up = _nothing
+            self.fate.close()
+
+    def forked(self) -> None:
+        """Close the sockets, in the child of a fork, whose parent uses them."""
+        for peer in self.peers.all:
+            if type(peer.connection) is Connection:
+                peer.connection.sock.close()
+        for listener in self.peers.doorway.listeners:
+            listener.close()
 
 
 def _nothing() -> None:
     """Say that no rank has given the group up."""
-
-
-def _unheard(error: DistError) -> None:
-    """Take a failure that comes after the end."""

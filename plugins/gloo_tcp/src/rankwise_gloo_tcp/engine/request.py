@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 from rankwise.backends import FutureWork, Timeout, Work, seconds
+from rankwise.basics.future import WorkFuture
 
-if TYPE_CHECKING:
-    from rankwise_gloo_tcp.engine.receiving import Receiving
+__all__ = ["Owner", "Request"]
 
-__all__ = ["Request"]
+
+class Owner(Protocol):
+    """What a request asks of its engine."""
+
+    lock: threading.Lock
+    timeout_s: float
+
+    def drive(self, request: Request, timeout_s: float) -> None:
+        """Move messages until a request has ended."""
+
+    def ended(self, request: Request) -> None:
+        """Note that a request has ended; the lock is held."""
+
+    def promised(self, request: Request) -> None:
+        """Note that the future of a request that has ended is to be told; the lock is held."""
+
+    def settle(self) -> None:
+        """Do what must be done without the lock."""
+
+    def withdraw(self, request: Request) -> bool:
+        """Take back a receive that no message has met."""
 
 
 class Request(FutureWork):
@@ -20,21 +41,24 @@ class Request(FutureWork):
     Attributes:
         buffer: The caller's memory.
         peer: The other's group rank; None for a receive from anyone.
+        dtype: The mark of its dtype; 0 where any will do.
         streamed: Whether a long message goes through a pipe although its memory may be read.
-        nbytes: Bytes of the message that a receive of a collective has got.
+        nbytes: Bytes of the message that a receive has got.
         done: Whether it has ended. Set last.
     """
 
-    def __init__(self, engine: Receiving, buffer: memoryview, peer: int | None, tag: int) -> None:
+    only_looks: ClassVar[bool] = True
+
+    def __init__(self, engine: Owner, buffer: memoryview, peer: int | None, tag: int, dtype: int = 0) -> None:
         # A `Future` costs more than a small message: it is made when somebody asks for it.
-        self.engine, self.buffer, self.peer, self.tag = engine, buffer, peer, tag
+        self.engine, self.buffer, self.peer, self.tag, self.dtype = engine, buffer, peer, tag, dtype
         self.done = False
         self.watched = False
         self.nbytes = 0
         self.streamed = False
         self.error: BaseException | None = None
         self._source: int | None = None
-        self._promise: Future[Any] | None = None
+        self._promise: WorkFuture | None = None
 
     def end(self, error: BaseException | None = None, source: int | None = None) -> None:
         """End the request; the first ending counts. The caller holds the engine's lock."""
@@ -78,9 +102,9 @@ class Request(FutureWork):
     def get_future(self) -> Future[Any]:
         with self.engine.lock:
             if self._promise is None:
-                self._promise = Future()
+                self._promise = WorkFuture(self, _nothing)
                 if self.done:
-                    self.engine.settled.append(self)
+                    self.engine.promised(self)
         self.engine.settle()
         return self._promise
 
@@ -89,13 +113,8 @@ class Request(FutureWork):
 
     def settle(self) -> None:
         """Tell the future, if there is one. Nobody holds the engine's lock: callbacks may do anything."""
-        promise = self._promise
-        if promise is None or promise.done():
-            return
-        if self.error is None:
-            promise.set_result(None)
-        else:
-            promise.set_exception(self.error)
+        if self._promise is not None:
+            self._promise.end()
 
     def has_promise(self) -> bool:
         """Tell whether somebody has asked for a future."""
@@ -104,3 +123,7 @@ class Request(FutureWork):
     def cancel(self) -> bool:
         """Withdraw a receive that no message has met yet."""
         return self.engine.withdraw(self)
+
+
+def _nothing() -> None:
+    """Return the result of a message."""

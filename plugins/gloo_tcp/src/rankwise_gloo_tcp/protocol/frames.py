@@ -10,27 +10,29 @@ from rankwise.errors import DistError, GroupAbortedError, ProtocolError
 from rankwise.watch.verdict import pack, unpack
 
 __all__ = [
-    "COUNTED",
     "HEADER_NBYTES",
     "MAX_NOTICE_NBYTES",
     "READABLE",
+    "UNWANTED",
     "Header",
     "Kind",
+    "check",
     "notice",
     "parse",
     "read_notice",
 ]
 
-_HEADER = struct.Struct("<BBHIQQQ")
+_HEADER = struct.Struct("<BBHIQIIQ")
 HEADER_NBYTES = _HEADER.size
 
-#: Longest text of the frame that gives a group up.
+#: Longest text of the frame that gives a group up, and of the one that names a dtype.
 MAX_NOTICE_NBYTES = 4000
 
 #: Flag of an offer whose bytes the receiver may read from the sender's memory.
 READABLE = 1
-#: Flag of a message of the program, which counts until a receive has met it; and of the receipt for several of them.
-COUNTED = 2
+#: Flag of a refusal: the receive was of another dtype, or nobody will receive the message. Else it was too long, which
+#: is its sender's mistake too.
+UNWANTED = 1
 
 
 class Kind:
@@ -40,13 +42,18 @@ class Kind:
     OFFER = 2  # a message without: the receiver asks for it when it has room
     REQUEST = 3  # ... by this
     PAYLOAD = 4  # ... and gets this
-    RECEIPT = 5  # a receive has taken the message, or so many counted ones
-    REFUSAL = 6  # a receive has met the message, but is shorter
+    RECEIPT = 5  # the receiver has read an offered message from the sender's memory
+    REFUSAL = 6  # an offered message does not fit the receive it has met, or nobody will receive it
     ABORT = 7  # the group is given up; the payload says why
     GOODBYE = 8  # the sender has left in good order
+    CREDIT = 9  # receives have taken so many bytes of messages that came with their payload
+    DTYPE = 10  # the payload is the name of a dtype; its mark stands in the header
+    LEAVING = 11  # the sender is about to leave: what it has offered must be fetched now
 
 
-_WITH_PAYLOAD = (Kind.MESSAGE, Kind.PAYLOAD, Kind.ABORT)
+_LAST = Kind.LEAVING
+_WITH_PAYLOAD = (Kind.MESSAGE, Kind.PAYLOAD, Kind.ABORT, Kind.DTYPE)
+_TEXTS = (Kind.ABORT, Kind.DTYPE)
 
 
 class Header(NamedTuple):
@@ -54,10 +61,11 @@ class Header(NamedTuple):
 
     Attributes:
         kind: One of `Kind`.
-        flags: `READABLE` and `COUNTED`.
-        tag: The message's tag; for a receipt of counted messages how many they are.
-        length: Bytes of the message or the messages; for a refusal the room that the receive has.
-        ident: The sender's number for the message.
+        flags: `READABLE` of an offer, `UNWANTED` of a refusal.
+        tag: The message's tag.
+        length: Bytes of the message, or of the credit; for a refusal the room that the receive has.
+        ident: The sender's number for an offered message.
+        dtype: The mark of the message's dtype, 0 if it does not matter.
         address: Where an offered message lies in the sender's memory.
     """
 
@@ -66,11 +74,14 @@ class Header(NamedTuple):
     tag: int = 0
     length: int = 0
     ident: int = 0
+    dtype: int = 0
     address: int = 0
 
     def pack(self) -> bytes:
         """Return the bytes of the header."""
-        return _HEADER.pack(self.kind, self.flags, 0, self.tag, self.length, self.ident, self.address)
+        return _HEADER.pack(
+            self.kind, self.flags, 0, self.tag, self.length, self.ident, self.dtype, self.address
+        )
 
     @property
     def payload_nbytes(self) -> int:
@@ -84,10 +95,19 @@ def parse(data: bytes | bytearray | memoryview, offset: int = 0) -> Header:
     Raises:
         ProtocolError: No such frame exists.
     """
-    kind, flags, zero, tag, length, ident, address = _HEADER.unpack_from(data, offset)
-    if not 1 <= kind <= 8 or flags > 3 or zero or (kind == Kind.ABORT and length > MAX_NOTICE_NBYTES):
-        raise ProtocolError(f"a frame of kind {kind}, flags {flags} and {length} bytes does not exist")
-    return Header(kind, flags, tag, length, ident, address)
+    kind, flags, zero, tag, length, ident, dtype, address = _HEADER.unpack_from(data, offset)
+    header = Header(kind, flags, tag, length, ident, dtype, address)
+    if zero:
+        raise ProtocolError("bytes of a header that must be zero are not")
+    check(header)
+    return header
+
+
+def check(header: Header) -> None:
+    """Raise `ProtocolError` unless such a frame exists."""
+    kind = header.kind
+    if not 1 <= kind <= _LAST or header.flags > 1 or (kind in _TEXTS and header.length > MAX_NOTICE_NBYTES):
+        raise ProtocolError(f"a frame of kind {kind}, flags {header.flags} and {header.length} bytes does not exist")
 
 
 def notice(error: DistError, rank: int) -> bytes:

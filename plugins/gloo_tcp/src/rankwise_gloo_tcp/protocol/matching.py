@@ -1,31 +1,41 @@
-"""Where messages and receives meet. Both are kept in the order they came, per tag."""
+"""Where messages and receives meet, in the order they came. Every step takes the same time however many wait."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections import OrderedDict
+from itertools import count
+from typing import Generic, Protocol, TypeVar
 
 from rankwise_gloo_tcp.protocol.frames import Header
 
-if TYPE_CHECKING:
-    from rankwise_gloo_tcp.engine.request import Request
-
-__all__ = ["Arrival", "Matching"]
+__all__ = ["Arrival", "Matching", "Receive"]
 
 
-class Arrival:
+class Receive(Protocol):
+    """What a receive is to whoever matches it."""
+
+    peer: int | None
+    tag: int
+
+
+R = TypeVar("R", bound=Receive)
+T = TypeVar("T")
+
+
+class Arrival(Generic[R]):
     """A message that no receive has met yet.
 
     Attributes:
         source: The sender's group rank.
         header: Its header.
-        data: Its bytes as far as they are kept here; None for one that still lies with the sender.
+        data: Its bytes, as far as they are kept here; None for one that still lies with the sender.
         complete: Whether all bytes have come.
         local: The send, for a message to oneself.
         claimed: The receive that has met it while its bytes were still coming.
+        number: Its place among those that wait.
     """
 
-    __slots__ = ("claimed", "complete", "data", "header", "local", "source")
+    __slots__ = ("claimed", "complete", "data", "header", "local", "number", "source")
 
     def __init__(
         self,
@@ -33,66 +43,107 @@ class Arrival:
         header: Header,
         data: bytearray | memoryview | None = None,
         complete: bool = False,
-        local: Request | None = None,
+        local: R | None = None,
     ) -> None:
         self.source, self.header, self.data, self.complete, self.local = source, header, data, complete, local
-        self.claimed: Request | None = None
+        self.claimed: R | None = None
+        self.number = -1
 
 
-class Matching:
-    """The receives and the messages of one rank that wait for each other."""
+class Matching(Generic[R]):
+    """The receives and the messages of one rank that wait for each other.
+
+    Both stand in lines, one for each tag and source; a number tells which of two lines has waited for longer. No line
+    is a plain dict, in which the first item is found slowly once many have been taken out.
+    """
 
     def __init__(self) -> None:
-        self._receives: defaultdict[int, list[Request]] = defaultdict(list)
-        self._arrivals: defaultdict[int, list[Arrival]] = defaultdict(list)
+        self._numbers = count()
+        #: The receives of a tag and source, the oldest first, with their numbers, by their identities.
+        self._receives: dict[tuple[int, int | None], OrderedDict[int, tuple[int, R]]] = {}
+        #: The messages of a tag and source, and all those of a tag, by their numbers, the oldest first. A receive from
+        #: anyone meets the first of the latter.
+        self._lines: dict[tuple[int, int], OrderedDict[int, Arrival[R]]] = {}
+        self._arrivals: dict[int, OrderedDict[int, Arrival[R]]] = {}
 
-    def post(self, receive: Request) -> Arrival | None:
+    def post(self, receive: R) -> Arrival[R] | None:
         """Return the message that `receive` meets; without one, keep the receive."""
-        arrivals = self._arrivals.get(receive.tag)
-        if arrivals:
-            for index, arrival in enumerate(arrivals):
-                if receive.peer is None or receive.peer == arrival.source:
-                    del arrivals[index]
-                    if not arrivals:
-                        del self._arrivals[receive.tag]
-                    return arrival
-        self._receives[receive.tag].append(receive)
+        tag, source = receive.tag, receive.peer
+        found = self._arrivals.get(tag) if source is None else self._lines.get((tag, source))
+        if found:
+            arrival = _first(found)
+            self.forget(arrival)
+            return arrival
+        self._receives.setdefault((tag, source), OrderedDict())[id(receive)] = next(self._numbers), receive
         return None
 
     def knows(self, tag: int) -> bool:
-        """Tell whether receives or messages of a tag wait."""
-        return tag in self._receives or tag in self._arrivals
+        """Tell whether messages of a tag wait, or receives of it from anyone."""
+        return tag in self._arrivals or (tag, None) in self._receives
 
-    def arrive(self, source: int, tag: int) -> Request | None:
+    def awaits(self, source: int, tag: int) -> bool:
+        """Tell whether a receive from a source waits."""
+        return (tag, source) in self._receives
+
+    def arrive(self, source: int, tag: int) -> R | None:
         """Return the receive that a message meets, and forget it."""
-        receives = self._receives.get(tag)
-        if receives:
-            for index, receive in enumerate(receives):
-                if receive.peer is None or receive.peer == source:
-                    del receives[index]
-                    if not receives:
-                        del self._receives[tag]
-                    return receive
-        return None
-
-    def keep(self, arrival: Arrival) -> None:
-        """Keep a message until a receive meets it."""
-        self._arrivals[arrival.header.tag].append(arrival)
-
-    def withdraw(self, receive: Request) -> bool:
-        """Forget a receive; tell whether it was still waiting."""
-        receives = self._receives.get(receive.tag, [])
-        if receive not in receives:
-            return False
-        receives.remove(receive)
+        receives = self._receives
         if not receives:
-            del self._receives[receive.tag]
+            return None
+        own, anyones = receives.get((tag, source)), receives.get((tag, None))
+        if own is not None and (anyones is None or _first(own)[0] < _first(anyones)[0]):
+            receive = _first(own)[1]
+        elif anyones is not None:
+            receive = _first(anyones)[1]
+        else:
+            return None
+        self.withdraw(receive)
+        return receive
+
+    def keep(self, arrival: Arrival[R]) -> None:
+        """Keep a message until a receive meets it."""
+        number, tag = next(self._numbers), arrival.header.tag
+        arrival.number = number
+        self._lines.setdefault((tag, arrival.source), OrderedDict())[number] = arrival
+        self._arrivals.setdefault(tag, OrderedDict())[number] = arrival
+
+    def withdraw(self, receive: R) -> bool:
+        """Forget a receive; tell whether it was still waiting."""
+        key = receive.tag, receive.peer
+        line = self._receives.get(key)
+        if line is None or line.pop(id(receive), None) is None:
+            return False
+        if not line:
+            del self._receives[key]
         return True
 
-    def clear(self) -> tuple[list[Request], list[Arrival]]:
+    def receives(self, source: int | None) -> list[R]:
+        """Return the receives that wait for a source, or for anyone."""
+        return [r for (_, peer), line in self._receives.items() if peer == source for _, r in line.values()]
+
+    def arrivals(self) -> list[Arrival[R]]:
+        """Return the messages that wait, of each tag the oldest first."""
+        return [arrival for arrivals in self._arrivals.values() for arrival in arrivals.values()]
+
+    def forget(self, arrival: Arrival[R]) -> None:
+        """Forget a message that waits."""
+        tag, source, number = arrival.header.tag, arrival.source, arrival.number
+        line, arrivals = self._lines[tag, source], self._arrivals[tag]
+        del line[number], arrivals[number]
+        if not line:
+            del self._lines[tag, source]
+        if not arrivals:
+            del self._arrivals[tag]
+
+    def clear(self) -> tuple[list[R], list[Arrival[R]]]:
         """Forget everything, and return what was there."""
-        receives = [receive for waiting in self._receives.values() for receive in waiting]
-        arrivals = [arrival for waiting in self._arrivals.values() for arrival in waiting]
+        receives = [receive for line in self._receives.values() for _, receive in line.values()]
+        arrivals = self.arrivals()
         self._receives.clear()
+        self._lines.clear()
         self._arrivals.clear()
         return receives, arrivals
+
+
+def _first(line: OrderedDict[int, T]) -> T:
+    return next(iter(line.values()))

@@ -10,17 +10,21 @@ from dataclasses import replace
 from typing import Any
 
 from rankwise.backends import Context, Deadline
+from rankwise.basics.debug import tell
 from rankwise.errors import DistNetworkError, RendezvousError
 from rankwise.network import interface, secret
 from rankwise.store import PrefixStore
 from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.collectives import selection, several_hosts
+from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
+from rankwise_gloo_tcp.collectives.one_host import OneHost
+from rankwise_gloo_tcp.collectives.ways import Ways
 from rankwise_gloo_tcp.communicator import GlooCommunicator
 from rankwise_gloo_tcp.engine.engine import Engine
-from rankwise_gloo_tcp.engine.links import Setting
+from rankwise_gloo_tcp.engine.setting import Setting
 from rankwise_gloo_tcp.machine import cores
+from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import cards, joining_board
-from rankwise_gloo_tcp.setup.cards import Card
 
 __all__ = ["create"]
 
@@ -41,9 +45,7 @@ def create(context: Context) -> GlooCommunicator:
         DistNetworkError: A rank is on another machine and there is no job secret.
     """
     if context.size == 1 or context.store is None:
-        comm = GlooCommunicator(context)
-        comm.start(_engine(comm, [], b"", False, False))
-        return comm
+        return _alone(context)
     deadline = Deadline(context.timeout_s)
     key = secret.load()
     transport = _transport()
@@ -56,9 +58,7 @@ def create(context: Context) -> GlooCommunicator:
         all_cards, token = cards.exchange(context.store, context.rank, card, context.size, deadline, context.look)
         _check(context, all_cards, transport)
         places = several_hosts.places(all_cards)
-        mixed = 1 < len(places) < context.size
-        comm = several_hosts.HostsCommunicator(context, places) if mixed else GlooCommunicator(context)
-        comm.selection = chosen
+        comm = GlooCommunicator(context, chosen)
         group_key = secret.derive(key or token, f"gloo group {context.name} {token.hex()}")
         engine = _engine(comm, all_cards, group_key, key is not None, transport != "tcp")
         for sock, near in listeners:
@@ -68,8 +68,8 @@ def create(context: Context) -> GlooCommunicator:
         try:
             if all(card.board and card.shares_processes(all_cards[0]) for card in all_cards):
                 joining_board.join(comm, all_cards, group_key, board_listener, deadline)
-            if isinstance(comm, several_hosts.HostsCommunicator):
-                comm.join_host(_on_host)
+            comm.use(_ways(comm, places))
+            tell(_chosen(comm, all_cards, places))
         except BaseException:
             engine.close()
             raise
@@ -80,6 +80,45 @@ def create(context: Context) -> GlooCommunicator:
     finally:
         board_listener.close()
     return comm
+
+
+def _alone(context: Context) -> GlooCommunicator:
+    comm = GlooCommunicator(context)
+    comm.start(_engine(comm, [], b"", False, False))
+    comm.use(BetweenHosts(comm))
+    return comm
+
+
+def _ways(comm: GlooCommunicator, places: list[list[int]]) -> Ways:
+    """Return what suits a group whose ranks are in these places."""
+    if comm.board is not None:
+        return OneHost(comm, comm.board)
+    if 1 < len(places) < comm.size:
+        here = next(place for place in places if comm.rank in place)
+        return several_hosts.SeveralHosts(comm, places, _on_host(comm.context, here))
+    return BetweenHosts(comm)
+
+
+def _chosen(comm: GlooCommunicator, all_cards: list[Card], places: list[list[int]]) -> str:
+    """Say which way this rank's messages and collectives go, and why."""
+    me, peers = all_cards[comm.rank], comm.engine.peers
+    ways = {
+        "shared memory": [pipe.peer for pipe in peers.pipes],
+        "Unix sockets": [peer.rank for peer in peers.all if peer.near and peer.connection is None],
+        f"TCP from {me.address}:{me.port}": [peer.rank for peer in peers.all if not peer.near],
+    }
+    names = comm.context.global_ranks
+    told = [
+        f"{way} to rank{'s' * (len(to) > 1)} {', '.join(str(names[peer]) for peer in to)}"
+        for way, ranks in ways.items()
+        if (to := [rank for rank in ranks if rank != comm.rank])
+    ]
+    kind = "one host" if comm.board is not None else f"{len(places)} places"
+    algorithms = str(comm.selection) or "by the tables"
+    return (
+        f"gloo group {comm.context.name!r}, rank {names[comm.rank]}: {'; '.join(told) or 'nobody else'}; "
+        f"collectives of {kind}, algorithms {algorithms} ({_VARIABLE}={me.transport})"
+    )
 
 
 def _on_host(context: Context, ranks: list[int]) -> GlooCommunicator:
@@ -105,7 +144,7 @@ def _engine(comm: GlooCommunicator, all_cards: list[Card], key: bytes, guarded: 
     engine = Engine(Setting(rank, all_cards, key, guarded, names, context.timeout_s, comm.fail, near))
     here = [card.cores for card in all_cards if card.machine == all_cards[rank].machine]
     if all_cards and cores.together(here) >= len(here):
-        engine.spin_s = _SPIN_S
+        engine.seat.patience.spin_s = _SPIN_S
     return engine
 
 

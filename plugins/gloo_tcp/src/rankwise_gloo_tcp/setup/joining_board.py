@@ -13,8 +13,8 @@ from rankwise_gloo_tcp.board import agreement, board, compiled
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.communicator import GlooCommunicator
 from rankwise_gloo_tcp.machine import cores, peer_memory
+from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import handing
-from rankwise_gloo_tcp.setup.cards import Card
 from rankwise_gloo_tcp.transport.pipe import MAX_RANKS, Pipe
 
 __all__ = ["join"]
@@ -38,21 +38,22 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
         shared = compiled.make_board(descriptor, rank, size, may_spin, comm.look)
     finally:
         os.close(descriptor)
-    comm.start_board(shared, [card.pid for card in cards])
+    comm.start_board(shared)
+    pids = [card.pid for card in cards]
     watched = {peer: _descriptor(card.pid) for peer, card in enumerate(cards) if peer != rank}
     comm.engine.watch_processes({peer: fd for peer, fd in watched.items() if fd >= 0}, shared.has_left)
-    bells = _open_bells(comm, shared, all(fd >= 0 for fd in watched.values()), deadline)
+    bells = _open_bells(comm, shared, pids, all(fd >= 0 for fd in watched.values()), deadline)
     try:
-        comm.can_read = _probe(comm, shared, deadline)
+        can_read = _probe(comm, shared, pids, deadline)
     except BaseException:
         for bell in bells.values():
             os.close(bell)
         raise
-    for peer in comm.engine.peers:
-        peer.readable = comm.can_read and peer.rank != rank
+    for peer in comm.engine.peers.all:
+        peer.readable = can_read and peer.rank != rank
     if bells:
         pipes = [
-            Pipe(comm.engine, peer, shared.ring(rank, peer), shared.ring(peer, rank), shared.sleep(peer, bell))
+            Pipe(comm.engine.mail, peer, shared.ring(rank, peer), shared.ring(peer, rank), shared.sleep(peer, bell))
             for peer, bell in bells.items()
         ]
         comm.engine.use_pipes(pipes, shared.sleep(rank, -1), shared.notice)
@@ -68,16 +69,18 @@ def _descriptor(pid: int) -> int:
         return -1
 
 
-def _open_bells(comm: GlooCommunicator, shared: Board, watched: bool, deadline: Deadline) -> dict[int, int]:
+def _open_bells(
+    comm: GlooCommunicator, shared: Board, pids: list[int], watched: bool, deadline: Deadline
+) -> dict[int, int]:
     """Return for each peer the descriptor that wakes it; nothing where one cannot be had, or deaths go unnoticed."""
-    mine = comm.engine.bell if watched and comm.size <= MAX_RANKS else -1
+    mine = comm.engine.loop.bell if watched and comm.size <= MAX_RANKS else -1
     found: dict[int, int] = {}
     works = True
     for peer, bell in enumerate(_tell(comm, shared, mine, deadline)):
         works = works and bell >= 0
         if works and peer != comm.rank:
             try:
-                found[peer] = os.open(f"/proc/{comm.pids[peer]}/fd/{bell}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                found[peer] = os.open(f"/proc/{pids[peer]}/fd/{bell}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError:
                 works = False
     if all(_tell(comm, shared, int(works), deadline)):
@@ -95,7 +98,7 @@ def _tell(comm: GlooCommunicator, shared: Board, number: int, deadline: Deadline
     return [int(area[0]) for area in areas]
 
 
-def _probe(comm: GlooCommunicator, shared: Board, deadline: Deadline) -> bool:
+def _probe(comm: GlooCommunicator, shared: Board, pids: list[int], deadline: Deadline) -> bool:
     """Tell whether all ranks can read the memory of all others: each reads a random number there."""
     names = comm.context.global_ranks
     number = np.frombuffer(secrets.token_bytes(8), np.uint64).copy()
@@ -107,6 +110,6 @@ def _probe(comm: GlooCommunicator, shared: Board, deadline: Deadline) -> bool:
     for peer, area in enumerate(areas):
         address, expected = area[:16].view(np.uint64)
         if works and peer != comm.rank:
-            count = peer_memory.read_at(comm.pids[peer], int(address), found.ctypes.data, 8)
+            count = peer_memory.read_at(pids[peer], int(address), found.ctypes.data, 8)
             works = count == 8 and found[0] == expected
     return all(_tell(comm, shared, int(works), deadline))

@@ -9,16 +9,13 @@ import os
 import socket
 import struct
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.machine.poller import READ, WRITE
 from rankwise_gloo_tcp.protocol import handshake
-from rankwise_gloo_tcp.transport.connection import Guards
-
-if TYPE_CHECKING:
-    from rankwise_gloo_tcp.engine.links import Links
-    from rankwise_gloo_tcp.setup.cards import Card
+from rankwise_gloo_tcp.protocol.card import Card
+from rankwise_gloo_tcp.protocol.guards import Guards
 
 __all__ = ["GUEST_PATIENCE_S", "MAX_GUESTS", "Dial", "Guest"]
 
@@ -29,11 +26,42 @@ MAX_GUESTS = 128
 _CREDENTIALS = struct.Struct("iII")
 
 
+class Door(Protocol):
+    """What dials and guests ask of whoever keeps them."""
+
+    rank: int
+    size: int
+    key: bytes
+    guarded: bool
+    guards_payloads: bool
+
+    def watch_fd(self, sock: socket.socket, mask: int, handler: Any) -> None:
+        """Call `handler` when a socket is ready."""
+
+    def unwatch(self, sock: socket.socket) -> None:
+        """Stop calling."""
+
+    def dial_failed(self, dial: Dial, why: str, code: int = 0) -> None:
+        """Hear that a dial has failed; `code` is the system's number of the error, if it has one."""
+
+    def dial_crossed(self, dial: Dial) -> None:
+        """Hear that the other has dialled too, and that its connection is the one to use."""
+
+    def admit(self, source: int) -> bool:
+        """Tell whether a peer that has proved itself may connect."""
+
+    def guest_left(self, guest: Guest, keep: bool = False) -> None:
+        """Forget a guest; with `keep` its socket has become a connection."""
+
+    def join(self, source: int, sock: socket.socket, guards: Guards | None) -> None:
+        """Hand over a connection whose other end has proved itself."""
+
+
 class _Joining:
     """A socket from which records of known size are being read."""
 
-    def __init__(self, engine: Links, sock: socket.socket) -> None:
-        self.engine, self.sock = engine, sock
+    def __init__(self, door: Door, sock: socket.socket) -> None:
+        self.door, self.sock = door, sock
         self._got = bytearray()
         self.since = monotonic()
 
@@ -68,16 +96,16 @@ class _Joining:
 
     def close(self) -> None:
         """Give the socket back."""
-        self.engine.unwatch(self.sock)
+        self.door.unwatch(self.sock)
         self.sock.close()
 
 
 class Dial(_Joining):
     """A connection that this rank makes to `peer`."""
 
-    def __init__(self, engine: Links, peer: int, card: Card, near: bool) -> None:
+    def __init__(self, door: Door, peer: int, card: Card, near: bool) -> None:
         family = socket.AF_UNIX if near else socket.AF_INET6 if ":" in card.address else socket.AF_INET
-        super().__init__(engine, socket.socket(family, socket.SOCK_STREAM))
+        super().__init__(door, socket.socket(family, socket.SOCK_STREAM))
         self.sock.setblocking(False)
         self.peer, self.near = peer, near
         self._to = "\0" + card.unix if near else (card.address, card.port)
@@ -97,55 +125,55 @@ class Dial(_Joining):
         except BlockingIOError:
             self.again = self.near
         if not self.again:
-            self.engine.watch_fd(self.sock, READ | WRITE, self._ready)
+            self.door.watch_fd(self.sock, READ | WRITE, self._ready)
 
     def _ready(self, events: int) -> None:
         try:
             self._step()
         except ProtocolError as error:
-            self.engine.dial_failed(self, str(error))
+            self.door.dial_failed(self, str(error))
 
     def _step(self) -> None:
         if self._hello is None:
             code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
-                self.engine.dial_failed(self, os.strerror(code))
+                self.door.dial_failed(self, os.strerror(code), code)
                 return
-            self.engine.watch_fd(self.sock, READ, self._ready)
-            self._hello = handshake.Hello.new(self.engine.rank, self.peer, self.engine.size)
+            self.door.watch_fd(self.sock, READ, self._ready)
+            self._hello = handshake.Hello.new(self.door.rank, self.peer, self.door.size)
             self._tell(self._hello.pack())
             return
         if self._answer is None:
             record = self._record(handshake.ANSWER_NBYTES)
             if record is None:
                 return
-            handshake.check_answer(self.engine.key, self._hello, record)
+            handshake.check_answer(self.door.key, self._hello, record)
             self._answer = record
-            self._tell(handshake.proof(self.engine.key, self._hello, record))
+            self._tell(handshake.proof(self.door.key, self._hello, record))
         verdict = self._record(1)
         if verdict is None:
             return
         if verdict != handshake.WELCOME:
-            self.engine.dial_crossed(self)
+            self.door.dial_crossed(self)
             return
-        self.engine.unwatch(self.sock)
+        self.door.unwatch(self.sock)
         guards = None
-        if self.engine.guarded and not self.near:
-            keys = handshake.session_keys(self.engine.key, self._hello, self._answer)
-            guards = Guards(*keys, self.engine.guards_payloads)
-        self.engine.join(self.peer, self.sock, guards)
+        if self.door.guarded and not self.near:
+            keys = handshake.session_keys(self.door.key, self._hello, self._answer)
+            guards = Guards(*keys, self.door.guards_payloads)
+        self.door.join(self.peer, self.sock, guards)
 
 
 class Guest(_Joining):
     """A connection that somebody makes to this rank."""
 
-    def __init__(self, engine: Links, sock: socket.socket, near: bool) -> None:
-        super().__init__(engine, sock)
+    def __init__(self, door: Door, sock: socket.socket, near: bool) -> None:
+        super().__init__(door, sock)
         self.near = near
         sock.setblocking(False)
         self._hello: handshake.Hello | None = None
         self._answer = b""
-        engine.watch_fd(sock, READ, self._ready)
+        door.watch_fd(sock, READ, self._ready)
 
     def welcome_user(self) -> bool:
         """Tell whether the other end of a Unix socket is this same user."""
@@ -159,29 +187,29 @@ class Guest(_Joining):
             self._step()
         except ProtocolError:
             # Whoever it was, this rank has nothing to do with it; a peer of ours will say what it saw.
-            self.engine.guest_left(self)
+            self.door.guest_left(self)
 
     def _step(self) -> None:
-        key = self.engine.key
+        key = self.door.key
         if self._hello is None:
             record = self._record(handshake.HELLO_NBYTES)
             if record is None:
                 return
-            self._hello = handshake.read_hello(record, self.engine.rank, self.engine.size)
+            self._hello = handshake.read_hello(record, self.door.rank, self.door.size)
             self._answer = handshake.answer(key, self._hello)
             self._tell(self._answer)
         record = self._record(handshake.PROOF_NBYTES)
         if record is None:
             return
         handshake.check_proof(key, self._hello, self._answer, record)
-        if not self.engine.admit(self._hello.source):
+        if not self.door.admit(self._hello.source):
             self._tell(handshake.CROSSED)
-            self.engine.guest_left(self)
+            self.door.guest_left(self)
             return
         self._tell(handshake.WELCOME)
-        self.engine.guest_left(self, keep=True)
+        self.door.guest_left(self, keep=True)
         guards = None
-        if self.engine.guarded and not self.near:
+        if self.door.guarded and not self.near:
             theirs, mine = handshake.session_keys(key, self._hello, self._answer)
-            guards = Guards(mine, theirs, self.engine.guards_payloads)
-        self.engine.join(self._hello.source, self.sock, guards)
+            guards = Guards(mine, theirs, self.door.guards_payloads)
+        self.door.join(self._hello.source, self.sock, guards)

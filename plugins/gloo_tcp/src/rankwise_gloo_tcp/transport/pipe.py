@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.machine import futex
-from rankwise_gloo_tcp.protocol.frames import COUNTED, Header, Kind
+from rankwise_gloo_tcp.protocol.frames import Header, Kind, check
 
 if TYPE_CHECKING:
-    from rankwise_gloo_tcp.engine.request import Request
-    from rankwise_gloo_tcp.transport.connection import Incoming, Office
+    from rankwise_gloo_tcp.protocol.parcel import Incoming, Parcel
+    from rankwise_gloo_tcp.transport.connection import Office
 
 __all__ = ["MAX_RANKS", "Pipe", "Sleep", "ring_nbytes"]
 
@@ -26,15 +26,14 @@ __all__ = ["MAX_RANKS", "Pipe", "Sleep", "ring_nbytes"]
 MAX_RANKS = 64
 #: What a rank has for all that others write to it, and the most and the least for each of them.
 _RINGS_NBYTES, _MOST_NBYTES, _LEAST_NBYTES = 4 << 20, 1 << 20, 128 << 10
-#: How much may lie with a receiver that has not been received: messages, and their bytes.
-_MAX_MESSAGES, _MAX_NBYTES = 1024, 4 << 20
 _HEADER_NBYTES = _UNIT = 32
 _CONTROL_NBYTES = 256
-#: Words of the control block: how far the writer has come and whether it waits for room; how far the reader has, and
-#: what it has handed to receives.
-_HEAD, _WANTS_ROOM, _TAIL, _TAKEN, _TAKEN_NBYTES = 0, 1, 16, 17, 18
+#: Words of the control block: how far the writer has come and whether it waits for room; how far the reader has.
+_HEAD, _WANTS_ROOM, _TAIL = 0, 1, 16
 #: In place of a kind: nothing more follows until the end of the ring; a piece of a long payload.
-_WRAP, _PIECE = 0, 9
+_WRAP, _PIECE = 0, 255
+#: Kinds whose payload always comes in one piece with the header.
+_SHORT = (Kind.MESSAGE, Kind.ABORT, Kind.DTYPE)
 
 
 def ring_nbytes(size: int) -> int:
@@ -75,7 +74,7 @@ class Sleep:
 class _Frame(NamedTuple):
     header: Header
     payload: memoryview
-    request: Request | None
+    request: Parcel | None
 
 
 class Pipe:
@@ -89,12 +88,11 @@ class Pipe:
         sleep: The peer's.
     """
 
-    #: Nobody else can write there, so that headers need no guard.
-    guards = None
-
     def __init__(self, office: Office, peer: int, out: memoryview, into: memoryview, sleep: Sleep) -> None:
         self.office, self.peer, self.sleep = office, peer, sleep
         self.closed = self.left = False
+        #: Nobody else can write there, so that headers need no guard.
+        self.guarded = False
         self._out, self._in = out[_CONTROL_NBYTES:], into[_CONTROL_NBYTES:]
         self._out_words, self._in_words = out.cast("Q"), into.cast("Q")
         self._capacity = len(self._out)
@@ -102,7 +100,6 @@ class Pipe:
         self.eager_nbytes = self._capacity // 8
         self._piece_nbytes = self._capacity // 4
         self._head = self._tail = 0
-        self._sent = self._sent_nbytes = self._taken = self._taken_nbytes = 0
         #: Whether this end has asked to be woken when there is room.
         self.wants_room = False
         self._queue: deque[_Frame] = deque()
@@ -113,55 +110,26 @@ class Pipe:
 
     # ------------------------------------------------------------------ out
 
-    def post(self, tag: int, data: memoryview) -> bool:
-        """Send a message at once; false if it cannot be: it is long, or has to wait."""
+    def post(self, tag: int, dtype: int, data: memoryview) -> bool:
+        """Send a message at once; false if it cannot be: it is long, or others are before it, or there is no room."""
         nbytes = len(data)
-        if nbytes > self.eager_nbytes or self._queue or self._rest or self.is_full(nbytes):
+        if nbytes > self.eager_nbytes or self._queue or self._rest:
             return False
-        if not self._write(_message(tag), nbytes, 0, 0, data):
+        if not self._write(_message(tag), nbytes, dtype << 32, 0, data):
             return False
-        self.begin(nbytes)
         self.sleep.wake()
         return True
-
-    def is_full(self, nbytes: int) -> bool:
-        """Tell whether the peer has too much that it has not received."""
-        if not self._is_full(nbytes):
-            return False
-        self._ask_for_room()
-        return self._is_full(nbytes)
 
     def _ask_for_room(self) -> None:
         self.wants_room = True
         self._out_words[_WANTS_ROOM] = 1
         futex.fence()
 
-    def _is_full(self, nbytes: int) -> bool:
-        words = self._out_words
-        under_way = self._sent - words[_TAKEN]
-        return under_way > 0 and (
-            under_way >= _MAX_MESSAGES or self._sent_nbytes + nbytes - words[_TAKEN_NBYTES] > _MAX_NBYTES
-        )
-
-    def begin(self, nbytes: int) -> None:
-        """Count a message that goes out."""
-        self._sent += 1
-        self._sent_nbytes += nbytes
-
-    def taken(self, nbytes: int) -> None:
-        """Count a message that has met its receive."""
-        self._taken += 1
-        self._taken_nbytes += nbytes
-        words = self._in_words
-        words[_TAKEN_NBYTES] = self._taken_nbytes
-        words[_TAKEN] = self._taken
-        self._tell_of_room()
-
     def send(
         self,
         header: Header,
         payload: memoryview | None = None,
-        request: Request | None = None,
+        request: Parcel | None = None,
         prefix: bytes = b"",
     ) -> None:
         """Send a frame behind those that are waiting; end `request` when its last byte has left."""
@@ -194,7 +162,7 @@ class Pipe:
         first = int(header.kind | header.flags << 8 | header.tag << 32)
         inline = len(payload) <= self.eager_nbytes
         data = payload if inline else payload[:0]
-        if not self._write(first, header.length, header.ident, header.address, data):
+        if not self._write(first, header.length, header.ident | header.dtype << 32, header.address, data):
             return False
         self._queue.popleft()
         if inline:
@@ -219,7 +187,7 @@ class Pipe:
         if frame.request is not None:
             frame.request.end()
 
-    def _write(self, first: int, length: int, ident: int, address: int, data: memoryview) -> bool:
+    def _write(self, first: int, length: int, marks: int, address: int, data: memoryview) -> bool:
         """Write a frame in one piece, and let the peer see it; false if there is no room."""
         words, capacity, head = self._out_words, self._capacity, self._head
         nbytes = _HEADER_NBYTES + (len(data) + 31 & -32)
@@ -232,7 +200,7 @@ class Pipe:
             at, head = 0, head + skip
         index = (_CONTROL_NBYTES + at) // 8
         words[index], words[index + 1] = first, length
-        words[index + 2], words[index + 3] = ident, address
+        words[index + 2], words[index + 3] = marks, address
         if len(data):
             self._out[at + _HEADER_NBYTES : at + _HEADER_NBYTES + len(data)] = data
         self._head = words[_HEAD] = head + nbytes
@@ -248,18 +216,20 @@ class Pipe:
         """Tell whether the peer has made the room that this end has asked for. Needs no lock."""
         return self.wants_room and not self._out_words[_WANTS_ROOM]
 
-    def take(self, tag: int, room: memoryview) -> int:
-        """Receive the next frame if it is a message of this tag that fits; return its length, -1 if it is not."""
+    def take(self, tag: int, dtype: int, room: memoryview) -> int:
+        """Receive the next frame if it is a message of this tag and dtype that fits; return its length, else -1.
+
+        A `dtype` of 0 is that of any message.
+        """
         words, at = self._in_words, self._tail % self._capacity
         index = (_CONTROL_NBYTES + at) // 8
         length = int(words[index + 1])
-        if words[index] != _message(tag) or length > len(room):
+        if words[index] != _message(tag) or length > len(room) or length > self.eager_nbytes:
+            return -1
+        if dtype and words[index + 2] >> 32 != dtype:
             return -1
         start = at + _HEADER_NBYTES
         room[:length] = self._in[start : start + length]
-        self._taken += 1
-        self._taken_nbytes += length
-        words[_TAKEN_NBYTES], words[_TAKEN] = self._taken_nbytes, self._taken
         self._advance(_HEADER_NBYTES + (length + 31 & -32))
         return length
 
@@ -277,19 +247,22 @@ class Pipe:
                 elif kind == _PIECE and length <= self._piece_nbytes:
                     self._fill(self._in[at + _HEADER_NBYTES : at + _HEADER_NBYTES + length])
                     self._advance(_HEADER_NBYTES + (length + 31 & -32))
-                elif kind > Kind.GOODBYE or (length > self.eager_nbytes and kind in (Kind.MESSAGE, Kind.ABORT)):
-                    raise ProtocolError(f"a frame of kind {kind} and {length} bytes does not exist")
                 else:
-                    header = Header(kind, first >> 8 & 0xFF, first >> 32, length, words[index + 2], words[index + 3])
+                    marks = words[index + 2]
+                    ident, dtype = marks & 0xFFFFFFFF, marks >> 32
+                    header = Header(kind, first >> 8 & 0xFF, first >> 32, length, ident, dtype, words[index + 3])
+                    check(header)
+                    if kind in _SHORT and length > self.eager_nbytes:
+                        raise ProtocolError(f"a frame of kind {kind} and {length} bytes was not announced")
                     self._take_in(header, at + _HEADER_NBYTES)
         except ProtocolError as error:
-            self.office.lost(self, error)
+            self.close()
+            self.office.garbled(self, error)
 
     def _take_in(self, header: Header, start: int) -> None:
         nbytes = header.payload_nbytes
         inline = nbytes <= self.eager_nbytes
         incoming = self.office.frame(self, header)
-        assert incoming is not None  # what must stand still is announced first
         self._incoming, self._filled, self._expected = incoming, 0, nbytes
         if inline:
             self._fill(self._in[start : start + nbytes])
@@ -323,18 +296,14 @@ class Pipe:
 
     # ------------------------------------------------------------------ the end
 
-    def resume(self, incoming: Incoming) -> None:
-        """Refuse: nothing stands still here."""
-        raise NotImplementedError
-
-    def abort(self, header: Header, payload: bytes) -> list[Request]:
+    def abort(self, header: Header, payload: bytes) -> list[Parcel]:
         """Drop what has not left, and wake the peer, which finds the notice on the board."""
         dropped = self.drop()
         self._rest = self._incoming = None
         self.sleep.wake()
         return dropped
 
-    def drop(self) -> list[Request]:
+    def drop(self) -> list[Parcel]:
         """Forget the requests that use this pipe, and return them."""
         frames = [*self._queue, *([self._rest] if self._rest else [])]
         dropped = [frame.request for frame in frames if frame.request is not None]
@@ -353,5 +322,5 @@ class Pipe:
 
 
 def _message(tag: int) -> int:
-    """Return the first word of a message of the program."""
-    return Kind.MESSAGE | COUNTED << 8 | tag << 32
+    """Return the first word of a message."""
+    return Kind.MESSAGE | tag << 32

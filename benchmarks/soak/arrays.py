@@ -1,0 +1,60 @@
+"""Arrays as programs lay them out: within others, at odd addresses, in several dimensions, read-only, with gaps."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from rankwise.testing.suite.layouts import unlike
+
+__all__ = ["Room", "lay_out"]
+
+_GUARD = 64
+
+
+class Room:
+    """An array that is written to, in the midst of bytes that must stay as they are."""
+
+    def __init__(self, dtype: np.dtype[Any], count: int, roll: Random) -> None:
+        odd = roll.choice([0, 0, 0, dtype.itemsize, 1])
+        self._raw = np.full(2 * _GUARD + odd + count * dtype.itemsize, 0xA5, np.uint8)
+        self._begin = _GUARD + odd
+        inner = self._raw[self._begin : self._begin + count * dtype.itemsize]
+        inner[:] = 0
+        self.array = inner.view(dtype)
+
+    def shaped(self, form: int) -> Any:
+        """Return the array, perhaps in two dimensions, or in none."""
+        return _shaped(self.array, form)
+
+    def check(self, want: Any, what: str) -> None:
+        """Raise unless the content is right, and nothing beside it was written to."""
+        problem = unlike(self.array, want)
+        assert not problem, f"{what}: {problem}"
+        end = self._begin + self.array.nbytes
+        beside = np.concatenate([self._raw[: self._begin], self._raw[end:]])
+        assert (beside == 0xA5).all(), f"{what}: written beside the array"
+
+
+def lay_out(values: Any, form: int, roll: Random) -> Any:
+    """Return values that are only read, in some layout; the form decides their shape, which ranks compare."""
+    kind = roll.choice(["as it is", "as it is", "own", "odd", "gaps"])
+    if kind == "as it is":
+        return _shaped(values, form)  # read-only, within a large array
+    if kind == "odd":
+        raw = np.zeros(values.nbytes + 1, np.uint8)
+        raw[1:].view(values.dtype)[:] = values
+        return _shaped(raw[1:].view(values.dtype), form)
+    if kind == "gaps":
+        wide = np.zeros((values.size, 2), values.dtype)
+        wide[:, 0] = values
+        return _shaped(wide[:, 0], form)
+    return _shaped(values.copy(), form)
+
+
+def _shaped(array: Any, form: int) -> Any:
+    if array.size and array.size % 2 == 0 and form == 1:
+        return array.reshape(2, -1)
+    return array.reshape(()) if array.size == 1 and form == 2 else array

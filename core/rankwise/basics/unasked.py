@@ -1,0 +1,37 @@
+"""Works that have been handed out and that nobody may ever ask: lest they count as pending, readers look after them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+__all__ = ["look", "watch"]
+
+#: Tells the flight recorder that an operation has ended, and with which error.
+Noted = Callable[[BaseException | None], object]
+
+#: As many as a flight recorder notes, and more.
+_works: deque[tuple[ref[Any], Noted]] = deque(maxlen=4096)
+
+
+def watch(work: Any, noted: Noted) -> None:
+    """Look after a work of which any thread may ask at any time whether it has ended; it is not kept alive."""
+    _works.append((ref(work), noted))
+
+
+def look() -> None:
+    """Note the ends of all works that have ended, and of those that nobody has any more, not even their backends."""
+    for _ in range(len(_works)):
+        try:
+            reference, noted = _works.popleft()
+        except IndexError:  # another thread looks too
+            return
+        work = reference()
+        if work is None:
+            noted(None)
+        elif work.is_completed():
+            noted(work.exception())
+        else:
+            _works.append((reference, noted))

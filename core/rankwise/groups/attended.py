@@ -1,0 +1,61 @@
+"""Steps in the making of a group that wait for a store: done aside, while the caller looks who is still there."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from rankwise.basics.deadline import Deadline
+from rankwise.basics.ending import Ending
+from rankwise.errors import DistTimeoutError
+
+__all__ = ["attended"]
+
+_T = TypeVar("_T")
+
+#: How often the caller looks.
+_LOOK_S = 0.05
+#: How long after the deadline a step may still take to find out who is missing.
+_LEEWAY_S = 0.5
+
+
+def attended(step: Callable[[], _T], look: Callable[[], object] | None, deadline: Deadline, what: str) -> _T:
+    """Return what a step returns, unless `look` raises before.
+
+    Where packets are lost, a request to the store waits far longer than it takes to notice that its host is gone. What
+    is left of such a step ends by itself, with the store's own time-out.
+
+    Args:
+        step: What to do, on a thread of its own.
+        look: Raises if it is of no use to wait any more; None where nobody can know, and the step is done here.
+        deadline: When the step should have ended by itself.
+        what: What it belongs to, for messages.
+
+    Raises:
+        DistTimeoutError: The deadline has passed, and the store does not answer.
+    """
+    if look is None:
+        return step()
+    ending = Ending()
+    run = contextvars.copy_context().run
+    threading.Thread(target=run, args=(_carry_out, step, ending), name="rankwise meeting", daemon=True).start()
+    while not ending.wait(_LOOK_S):
+        look()
+        if deadline.overdue_s() > _LEEWAY_S:
+            text = f"{what}: timed out: not done within {deadline.timeout_s:g} s: the store of the job does not answer"
+            raise DistTimeoutError(text)
+    if ending.error is not None:
+        raise ending.error
+    result: _T = ending.value
+    return result
+
+
+def _carry_out(step: Callable[[], object], ending: Ending) -> None:
+    try:
+        result = step()
+    except BaseException as error:  # it belongs to whoever waits
+        ending.tell(None, error)
+    else:
+        ending.tell(result)

@@ -1,0 +1,252 @@
+"""Making a group: all members meet, make their communicators, and learn whether everyone could."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from rankwise.backends.backend import BackendConfig
+from rankwise.backends.contract import API_VERSION, Communicator, Context
+from rankwise.backends.registry import registry
+from rankwise.basics.deadline import Deadline
+from rankwise.basics.debug import tell
+from rankwise.basics.system_errors import cause
+from rankwise.basics.version import __version__
+from rankwise.errors import (
+    DistBackendError,
+    DistError,
+    DistNetworkError,
+    DistStoreError,
+    DistTimeoutError,
+    PeerDiedError,
+    RendezvousError,
+)
+from rankwise.groups import refusals
+from rankwise.groups.attended import attended
+from rankwise.groups.handshake import MEETING, died, has_reached, meet, to_be_told
+from rankwise.groups.process_group import ProcessGroup
+from rankwise.groups.world import World
+from rankwise.store import PrefixStore, Store
+
+__all__ = ["MADE_TOLD", "Plan", "come_together", "make_group", "stay_for"]
+
+#: From how many reasons to stay on it is seen whether the oldest still holds.
+_REMEMBERED = 32
+_MADE = "ok"
+#: Counts, in a group's store, who has heard that it is made.
+MADE_TOLD = "made/told"
+
+#: How long telling the others that a group cannot be made may take, where the store may be out of reach.
+_TELL_S = 1.0
+#: How soon it is known that a process has ended whose connection has, and how often to look.
+_FOUND_S, _GLANCE_S = 0.3, 0.01
+
+
+@dataclass
+class Plan:
+    """A group to be made: what `make_group` needs beside the world."""
+
+    name: str
+    ranks: tuple[int, ...]
+    global_rank: int
+    config: BackendConfig
+    timeout_s: float
+    store: Store | None
+    description: str = ""
+    options: Any = None
+    device_index: int | None = None
+    #: All who must come before the group is made; its members, if empty.
+    participants: tuple[int, ...] = ()
+
+
+def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
+    """Meet the others, make the communicators, and enter the group in the world."""
+    come_together(world, plan, deadline)
+    made: dict[str, Communicator] = {}
+    try:
+        with _watched(world, plan.store and PrefixStore("made", plan.store), plan.ranks, _making(plan)) as look:
+            heed = partial(refusals.heed, plan.name, plan.store, look or _see_nothing)
+            try:
+                for name in plan.config.backends():
+                    made[name] = _create(name, _context(world, plan, name, heed))
+            except DistNetworkError:
+                _look_again(look)  # a connection ends a little before it is known that its process has
+                raise
+            attended(lambda: _settle(world, plan, deadline), look, deadline, _making(plan))
+    except BaseException as error:
+        for communicator in made.values():
+            with contextlib.suppress(Exception):  # the error that led here says more
+                communicator.shutdown()
+        _tell(world, plan, error)
+        raise
+    for communicator in made.values():
+        communicator.watch = world.watcher
+    serving = {device: made[name] for device, name in plan.config.device_backend_map.items()}
+    group = ProcessGroup(
+        plan.name,
+        plan.ranks,
+        plan.global_rank,
+        plan.config,
+        serving,
+        plan.timeout_s,
+        plan.store,
+        world.recorder.trail(plan.name, plan.description or plan.name, plan.ranks),
+        plan.description,
+    )
+    world.groups[plan.name] = group
+    tell(f"rank {plan.global_rank}: group {group.group_desc!r} of ranks {list(plan.ranks)}: {plan.config.listed()}")
+    return group
+
+
+def _create(name: str, context: Context) -> Communicator:
+    """Have a backend make a communicator; a lack of descriptors becomes an error that says so."""
+    try:
+        return registry.get(name).create(context)
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise DistBackendError(f"group {context.name!r}: backend {name!r} cannot connect: {cause(error)}") from error
+
+
+def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
+    """Return once all who take part in making a group, members or not, have come and agree about it."""
+    participants = plan.participants or plan.ranks
+    if plan.store is None or len(participants) == 1:
+        return
+    store, place = plan.store, PrefixStore(MEETING, plan.store)
+    what = _making(plan)
+
+    def step() -> None:
+        try:
+            meet(place, plan.global_rank, participants, _terms(plan), what, deadline, _tell_more(world))
+        except (RendezvousError, DistTimeoutError, PeerDiedError) as error:
+            with contextlib.suppress(DistError):
+                stay_for(world, store, f"{MEETING}/told", to_be_told(place, participants, error))
+            raise
+
+    try:
+        with _watched(world, place, participants, what) as look:
+            attended(step, look, deadline, what)
+    except (DistNetworkError, DistStoreError) as error:
+        if plan.name == "default":
+            if plan.global_rank == 0 or not hasattr(world.owned_store, "is_master"):
+                raise
+            raise type(error)(f"{what}: rank 0, which served the store, is gone: {error}") from error
+        raise DistStoreError(
+            f"{what}: the store of the job is gone, perhaps with the rank that hosted it: {error}"
+        ) from error
+
+
+def _look_again(look: Callable[[], None] | None) -> None:
+    """Raise if a member is found to have died within a moment."""
+    until = Deadline(_FOUND_S)
+    while look is not None and not until.expired():
+        look()
+        time.sleep(_GLANCE_S)
+
+
+def _making(plan: Plan) -> str:
+    return "init_process_group" if plan.name == "default" else f"making group {plan.name!r}"
+
+
+def _see_nothing() -> None:
+    """Return: nobody is known to have died."""
+
+
+def _tell(world: World, plan: Plan, error: BaseException) -> None:
+    """Tell the other members that this one could not make its communicators.
+
+    Raises:
+        DistBackendError: Another member could not before, and this one's error only tells that it is gone.
+    """
+    store = plan.store
+    if store is None or len(plan.ranks) == 1:
+        return
+    first = ""
+    with contextlib.suppress(DistError):
+        step = partial(refusals.refuse, store, plan.global_rank, error)
+        first = attended(step, _see_nothing, Deadline(_TELL_S), _making(plan))
+        # Whoever has died does not come to hear of it.
+        stay_for(world, store, MADE_TOLD, len(plan.ranks) - isinstance(error, PeerDiedError))
+    refusals.prefer(plan.name, first, error)
+
+
+def _settle(world: World, plan: Plan, deadline: Deadline) -> None:
+    """Wait until all members have made their communicators.
+
+    Raises:
+        DistBackendError: Another member could not; its reason is in the message.
+        PeerDiedError: One has died meanwhile.
+        DistTimeoutError: Some have not come so far in time.
+    """
+    if plan.store is None or len(plan.ranks) == 1:
+        return
+    store = PrefixStore("made", plan.store)
+    if store.add("count", 1) == len(plan.ranks):
+        store.compare_set("verdict", "", _MADE)
+    verdict = store.get("verdict", timeout=deadline.remaining()).decode()
+    if verdict != _MADE:
+        raise died(verdict) or DistBackendError(f"group {plan.name!r} cannot be made: {verdict}")
+    stay_for(world, plan.store, MADE_TOLD, len(plan.ranks))
+    store.add("told", 1)
+
+
+def stay_for(world: World, store: Store, counter: str, count: int) -> None:
+    """Remember what whoever hosts the store stays for; of what is fulfilled, one item is forgotten each time."""
+    world.stay_for.append((store, counter, count))
+    if len(world.stay_for) > _REMEMBERED:
+        with contextlib.suppress(DistError):
+            if has_reached(*world.stay_for[0]):
+                del world.stay_for[0]
+
+
+def _terms(plan: Plan) -> dict[str, Any]:
+    """Return what all members must agree on."""
+    ranks = {"world_size": len(plan.ranks)} if plan.name == "default" else {"ranks": list(plan.ranks)}
+    return {
+        **ranks,
+        "backend": repr(plan.config),
+        "rankwise version": ".".join(__version__.split(".")[:2]),
+        "API version": API_VERSION,
+    }
+
+
+def _tell_more(world: World) -> Callable[[str, list[int]], str] | None:
+    """Return what adds to a text about missing ranks what they have last done on the default group."""
+    if world.watcher is None or world.default is None:
+        return None
+    watcher, name = world.watcher, world.default.name
+    return lambda text, missing: watcher.whereabouts(text, missing, name)
+
+
+@contextlib.contextmanager
+def _watched(
+    world: World, place: Store | None, ranks: tuple[int, ...], what: str
+) -> Iterator[Callable[[], None] | None]:
+    """While ranks wait for each other, write as their verdict that one has died; give what raises if that is so."""
+    if place is None or world.watcher is None:
+        yield None
+    else:
+        with world.watcher.meeting(place, ranks, what) as look:
+            yield look
+
+
+def _context(world: World, plan: Plan, name: str, look: Callable[[], None]) -> Context:
+    return Context(
+        name=plan.name,
+        rank=plan.ranks.index(plan.global_rank),
+        size=len(plan.ranks),
+        global_ranks=plan.ranks,
+        timeout_s=plan.timeout_s,
+        devices=tuple(device for device, backend in plan.config.device_backend_map.items() if backend == name),
+        device_index=plan.device_index,
+        store=None if plan.store is None else PrefixStore(name, plan.store),
+        options=plan.options,
+        parent=None if world.default is None else world.default.communicator_of(name),
+        look=look,
+    )

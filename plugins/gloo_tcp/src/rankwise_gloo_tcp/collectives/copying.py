@@ -1,0 +1,21 @@
+"""Copies and cuts of arrays that several ways have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rankwise.backends import Array
+
+__all__ = ["assign", "pieces"]
+
+
+def assign(target: Array, source: Array) -> None:
+    """Copy one array into another of the same size, unless they are the same."""
+    if target is not source:
+        target[...] = source.reshape(target.shape)
+
+
+def pieces(flat: Array, nbytes: int) -> Iterator[Array]:
+    """Cut a flat array into pieces of so many bytes at the most, and of at least one element."""
+    count = max(1, nbytes // flat.itemsize)
+    return (flat[begin : begin + count] for begin in range(0, flat.size, count))

@@ -1,0 +1,93 @@
+"""The descriptors that an engine waits for, and what is called when one is ready; nothing of messages."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+from rankwise_gloo_tcp.machine.poller import READ, make_poller
+
+__all__ = ["Handler", "Loop"]
+
+Handler = Callable[[int], None]
+
+
+class Loop:
+    """A poller with handlers, and a pipe that wakes whoever sleeps in it.
+
+    Attributes:
+        moved_nbytes: How many bytes sockets have taken and brought.
+        looking: Whether somebody looks for more without sleeping.
+        helped: Whether the engine's own thread sleeps here, which gives way to callers when it is woken.
+        bell: The descriptor that wakes the sleeper when something is written to it.
+    """
+
+    def __init__(self) -> None:
+        self.moved_nbytes = 0
+        self.looking = self.helped = False
+        self._poller = make_poller()
+        self._handlers: dict[int, Handler] = {}
+        self._masks: dict[int, int] = {}
+        self._wake_read, self.bell = os.pipe()
+        for descriptor in (self._wake_read, self.bell):
+            os.set_blocking(descriptor, False)
+        self.add(self._wake_read, READ, self._woken)
+
+    def add(self, fd: int, mask: int, handler: Handler) -> None:
+        """Call `handler` when a descriptor is ready."""
+        if fd in self._masks:
+            self._poller.modify(fd, mask)
+        else:
+            self._poller.register(fd, mask)
+        self._masks[fd], self._handlers[fd] = mask, handler
+
+    def remove(self, fd: int) -> None:
+        """Stop calling."""
+        if self._masks.pop(fd, None) is not None:
+            self._handlers.pop(fd, None)
+            self._poller.unregister(fd)
+
+    def watch(self, sock: socket.socket, mask: int, handler: Handler | None) -> None:
+        """Call `handler` when a socket is ready; for a mask of 0 no more."""
+        fd = sock.fileno()
+        if fd < 0 or (self._masks.get(fd, 0) == mask and self._handlers.get(fd) == handler):
+            return
+        if handler is None or not mask:
+            self.remove(fd)
+        else:
+            self.add(fd, mask, handler)
+
+    def poll(self, timeout_s: float) -> list[tuple[int, int]]:
+        """Wait until a descriptor is ready, and return those that are."""
+        return self._poller.poll(timeout_s if timeout_s > 0 else 0)  # type: ignore[no-any-return]
+
+    def dispatch(self, events: list[tuple[int, int]]) -> None:
+        """Call the handlers of descriptors that were ready."""
+        for fd, event in events:
+            handler = self._handlers.get(fd)
+            if handler is not None:
+                handler(event)
+
+    def wake(self) -> None:
+        """Wake whoever sleeps in `poll`."""
+        with suppress(OSError):  # full: it is being woken already
+            os.write(self.bell, b"w")
+
+    def hurry(self) -> None:
+        """Have the engine's own thread look at what is new, if it is the one that sleeps."""
+        if self.helped:
+            self.wake()
+
+    def close(self) -> None:
+        """Give the descriptors back, and forget the handlers, which hold whoever holds this."""
+        self._poller.close()
+        os.close(self._wake_read)
+        os.close(self.bell)
+        self._handlers.clear()
+        self._masks.clear()
+
+    def _woken(self, event: int) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._wake_read, 512)

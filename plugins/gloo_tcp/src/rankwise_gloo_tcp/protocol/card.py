@@ -1,0 +1,73 @@
+"""What each rank tells the others about itself: where it listens, and on which machine it runs."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from rankwise.errors import RendezvousError
+
+__all__ = ["Card", "read_card"]
+
+
+class Card(NamedTuple):
+    """One rank's address.
+
+    Attributes:
+        host: The machine's name, for messages.
+        machine: What only processes of one machine and network namespace have in common.
+        space: Likewise for process numbers.
+        uid: The user.
+        pid: The process.
+        unix: Name of its abstract Unix socket; empty if it has none.
+        address: Its TCP address; empty if it serves no network.
+        port: Its TCP port.
+        transport: Which transports it was told to use.
+        integrity: What of the frames between hosts it was told to protect.
+        board: Name of the Unix socket where this rank would hand out the board; empty if it can use none.
+        algorithms: Those that it was told to use.
+        cores: The processors that it may use, and how many of them at a time.
+    """
+
+    host: str
+    machine: str
+    space: str
+    uid: int
+    pid: int
+    unix: str
+    address: str
+    port: int
+    transport: str
+    integrity: str
+    board: str
+    algorithms: str
+    cores: tuple[str, float]
+
+    def is_near(self, other: Card) -> bool:
+        """Tell whether the two can meet at a Unix socket."""
+        return bool(self.unix and other.unix) and self.machine == other.machine and self.uid == other.uid
+
+    def shares_processes(self, other: Card) -> bool:
+        """Tell whether the two know each other's process number."""
+        return self.is_near(other) and self.space == other.space
+
+
+_KINDS = [str, str, str, int, int, str, str, int, str, str, str, str]
+
+
+def read_card(row: bytes, peer: int) -> Card:
+    """Return the card that a rank has published.
+
+    Raises:
+        RendezvousError: It is none.
+    """
+    try:
+        card = Card(*json.loads(row))
+        processors, quota = card.cores
+        kinds = [type(field) for field in (*card[:-1], processors)]
+        int(processors, 16)
+        if kinds != [*_KINDS, str] or type(quota) not in (int, float) or not 0 <= card.port < 1 << 16:
+            raise ValueError
+    except (ValueError, TypeError, RecursionError) as error:
+        raise RendezvousError(f"the address that rank {peer} has published is malformed") from error
+    return card

@@ -1,0 +1,42 @@
+"""What guards the frames of a connection between hosts: a tag on each header, a seal on each payload if wanted."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from hmac import compare_digest
+from typing import NamedTuple
+
+from rankwise.errors import ProtocolError
+
+__all__ = ["SEAL_NBYTES", "TAG_NBYTES", "Guard", "Guards"]
+
+TAG_NBYTES, SEAL_NBYTES = 8, 16
+
+
+class Guards(NamedTuple):
+    """The keys that guard the headers, and payloads if wanted: of the frames that go out, and of those that come in."""
+
+    mine: bytes
+    theirs: bytes
+    payloads: bool = False
+
+
+class Guard:
+    """One direction of a connection: each frame has a number, so that none can be left out, repeated or moved."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key, self._number = key, 0
+
+    def tag(self, head: bytes) -> bytes:
+        """Return the tag of the next header."""
+        number, self._number = self._number, self._number + 1
+        return blake2b(number.to_bytes(8, "little") + head, key=self._key, digest_size=TAG_NBYTES).digest()
+
+    def check(self, head: bytes, tag: memoryview) -> None:
+        """Raise `ProtocolError` unless this is the tag of the next header."""
+        if not compare_digest(self.tag(head), tag):
+            raise ProtocolError("a frame's header was changed on its way")
+
+    def seal(self) -> blake2b:
+        """Return what takes in the payload of the latest frame."""
+        return blake2b(self._number.to_bytes(8, "little"), key=self._key, digest_size=SEAL_NBYTES)

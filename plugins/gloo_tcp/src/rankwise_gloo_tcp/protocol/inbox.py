@@ -1,0 +1,260 @@
+"""What one rank receives: messages that come, receives that wait for them, and what is kept until they meet."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from rankwise.backends import too_long, wrong_dtype
+from rankwise.errors import DistBackendError, DistError, ProtocolError
+from rankwise_gloo_tcp.protocol.dtypes import Dtypes
+from rankwise_gloo_tcp.protocol.flow import Ledger
+from rankwise_gloo_tcp.protocol.frames import UNWANTED, Header, Kind
+from rankwise_gloo_tcp.protocol.matching import Arrival, Matching
+from rankwise_gloo_tcp.protocol.parcel import Carrier, Incoming, Parcel, nothing
+
+__all__ = ["Inbox"]
+
+
+class Inbox:
+    """All that comes to one rank of one group.
+
+    Args:
+        rank: This rank.
+        names: The global rank of each rank.
+        carrier: What carries the answers.
+        dtypes: The group's dtypes.
+    """
+
+    def __init__(self, rank: int, names: tuple[int, ...], carrier: Carrier, dtypes: Dtypes) -> None:
+        self._rank, self._names, self._carrier, self._dtypes = rank, names, carrier, dtypes
+        self.matching: Matching[Parcel] = Matching()
+        self._ledgers = [Ledger() for _ in names]
+        #: Offered messages that were asked for: the receives they go to, or where they are kept.
+        self._awaited: dict[tuple[int, int], Parcel | Arrival[Parcel]] = {}
+        #: The receives that have met a message of which bytes are still to come.
+        self._claims: dict[int, Arrival[Parcel]] = {}
+        #: How many messages of peers that are about to leave have been asked for and have not begun to come.
+        self.adopting = 0
+        #: Whether nobody will receive here any more.
+        self.closing = False
+
+    # ------------------------------------------------------------------ what the program asks
+
+    def receive(self, request: Parcel) -> bool:
+        """Begin to receive; true if a message was there."""
+        arrival = self.matching.post(request)
+        if arrival is not None:
+            self._meet(arrival, request)
+        return arrival is not None
+
+    def withdraw(self, receive: Parcel) -> bool:
+        """Take back a receive that no message has met."""
+        return not receive.done and self.matching.withdraw(receive)
+
+    def send_to_self(self, request: Parcel) -> None:
+        """Deliver a message of this rank to itself."""
+        header = Header(Kind.MESSAGE, 0, request.tag, len(request.buffer), dtype=request.dtype)
+        arrival = Arrival(self._rank, header, request.buffer, complete=True, local=request)
+        receive = self.matching.arrive(self._rank, request.tag)
+        if receive is None:
+            self.matching.keep(arrival)
+        else:
+            self._meet(arrival, receive)
+
+    # ------------------------------------------------------------------ what comes
+
+    def message(self, source: int, header: Header) -> Incoming:
+        """Take a message that comes with its payload."""
+        receive = self.matching.arrive(source, header.tag)
+        if receive is not None:
+            return self._take_in(source, header, receive)
+        self._ledgers[source].keep(header.length)
+        arrival: Arrival[Parcel] = Arrival(source, header, bytearray(header.length))
+        self.matching.keep(arrival)
+        return self._into(arrival)
+
+    def offer(self, source: int, header: Header) -> None:
+        """Take an announcement."""
+        arrival: Arrival[Parcel] = Arrival(source, header)
+        receive = self.matching.arrive(source, header.tag)
+        if receive is None:
+            self.matching.keep(arrival)
+        else:
+            self._accept_offer(arrival, receive)
+
+    def payload(self, source: int, header: Header) -> Incoming:
+        """Take the bytes of an offered message."""
+        waiting = self._awaited.pop((source, header.ident), None)
+        if isinstance(waiting, Arrival):
+            if header.length == waiting.header.length:
+                self.adopting -= 1
+                return self._into(waiting)
+        elif waiting is not None and header.length <= len(waiting.buffer):
+            waiting.nbytes = header.length
+            return Incoming(waiting.buffer[: header.length], partial(waiting.end, None, source), waiting)
+        raise ProtocolError("a payload came that was not asked for")
+
+    def fetched(self, arrival: Arrival[Parcel], receive: Parcel, copied: bool) -> None:
+        """Hear how an attempt to read an offered message from its sender's memory has ended."""
+        if not copied:
+            self._ask_for(arrival, receive)
+            return
+        receive.nbytes = arrival.header.length
+        receive.end(None, arrival.source)
+        self._carrier.reply(arrival.source, Header(Kind.RECEIPT, ident=arrival.header.ident))
+
+    def taken_at_once(self, source: int, nbytes: int) -> None:
+        """Count a message that went from its connection straight into a receive."""
+        self._give_credit(source, self._ledgers[source].take(nbytes))
+
+    # ------------------------------------------------------------------ the ends of others
+
+    def leaving(self, source: int) -> None:
+        """Fetch what a peer has offered, as it is about to leave; a receive may come for it later."""
+        for arrival in self.matching.arrivals():
+            if arrival.source == source and arrival.data is None:
+                self._adopt(arrival)
+
+    def left(self, source: int, gone: DistError) -> None:
+        """Hear that a peer has left in good order: what it has sent is here, and nothing more will come."""
+        for receive in self.matching.receives(source):
+            self.matching.withdraw(receive)
+            receive.end(gone)
+
+    def died(self, source: int) -> None:
+        """Forget the messages of a peer that has died of which not all bytes have come."""
+        for arrival in self.matching.arrivals():
+            if arrival.source == source and arrival.data is not None and not arrival.complete:
+                self.matching.forget(arrival)
+                self.adopting -= self._awaited.pop((source, arrival.header.ident), None) is arrival
+
+    def needs(self, source: int) -> bool:
+        """Tell whether a receive is waiting for something that only a certain peer can bring, or that anybody can."""
+        if self.matching.receives(source) or self.matching.receives(None):
+            return True
+        return any(peer == source for peer, _ in self._awaited) or any(
+            arrival.source == source for arrival in self._claims.values()
+        )
+
+    # ------------------------------------------------------------------ the end
+
+    def unreceived(self) -> list[str]:
+        """Describe the messages that nobody has received."""
+        return [
+            f"{arrival.header.length} bytes from rank {self._names[arrival.source]} (tag {arrival.header.tag})"
+            for arrival in self.matching.arrivals()
+        ]
+
+    def clear(self) -> list[Parcel]:
+        """Forget all receives, and the sends to oneself that have met none; return those that have not ended."""
+        receives, arrivals = self.matching.clear()
+        requests = [*receives, *(arrival.local for arrival in arrivals if arrival.local is not None)]
+        requests += [waiting for waiting in self._awaited.values() if not isinstance(waiting, Arrival)]
+        requests += [arrival.claimed for arrival in self._claims.values() if arrival.claimed is not None]
+        self._awaited.clear()
+        self._claims.clear()
+        return requests
+
+    # ------------------------------------------------------------------ meetings
+
+    def _meet(self, arrival: Arrival[Parcel], receive: Parcel) -> None:
+        """Give a message that was kept to a receive."""
+        if arrival.data is None:
+            self._accept_offer(arrival, receive)
+        elif arrival.complete:
+            self._hand_over(arrival, receive)
+        else:
+            arrival.claimed = receive
+            self._claims[id(arrival)] = arrival
+
+    def _take_in(self, source: int, header: Header, receive: Parcel) -> Incoming:
+        """Let a message go straight into the receive's memory."""
+        misfit = self._misfit(source, header, receive)
+        if misfit is not None:
+            receive.end(misfit, source)
+            self.taken_at_once(source, header.length)
+            return Incoming(None, nothing)
+
+        def whole() -> None:
+            receive.nbytes = header.length
+            receive.end(None, source)
+            self.taken_at_once(source, header.length)
+
+        return Incoming(receive.buffer[: header.length], whole, receive)
+
+    def _into(self, arrival: Arrival[Parcel]) -> Incoming:
+        """Let a message go into memory of this rank's own until a receive comes for it."""
+
+        def whole() -> None:
+            arrival.complete = True
+            if arrival.claimed is not None:
+                self._claims.pop(id(arrival), None)
+                self._hand_over(arrival, arrival.claimed)
+
+        assert arrival.data is not None
+        return Incoming(memoryview(arrival.data), whole)
+
+    def _hand_over(self, arrival: Arrival[Parcel], receive: Parcel) -> None:
+        header, source, data = arrival.header, arrival.source, arrival.data
+        assert data is not None
+        misfit = self._misfit(source, header, receive)
+        if misfit is None:
+            receive.buffer[: header.length] = data
+            receive.nbytes = header.length
+        receive.end(misfit, source)
+        if arrival.local is not None:
+            arrival.local.end(misfit)
+        elif header.kind == Kind.MESSAGE:
+            self._give_credit(source, self._ledgers[source].release(header.length))
+
+    def _misfit(self, source: int, header: Header, receive: Parcel) -> DistBackendError | None:
+        """Return the error of a message that does not fit the receive it has met."""
+        if not self._dtypes.accepts(receive.dtype, header.dtype):
+            have, wanted = self._dtypes.name(header.dtype), self._dtypes.name(receive.dtype)
+            return wrong_dtype(have, self._names[source], header.tag, wanted)
+        if header.length > len(receive.buffer):
+            return too_long(header.length, self._names[source], header.tag, len(receive.buffer))
+        return None
+
+    def _give_credit(self, source: int, nbytes: int) -> None:
+        if nbytes:
+            self._carrier.reply(source, Header(Kind.CREDIT, length=nbytes))
+
+    # ------------------------------------------------------------------ offers
+
+    def _accept_offer(self, arrival: Arrival[Parcel], receive: Parcel) -> None:
+        header, source = arrival.header, arrival.source
+        misfit = self._misfit(source, header, receive)
+        if misfit is not None:
+            receive.end(misfit, source)
+            self._refuse(arrival, receive)
+        elif not self._carrier.fetch(arrival, receive):
+            self._ask_for(arrival, receive)
+
+    def _refuse(self, arrival: Arrival[Parcel], receive: Parcel) -> None:
+        header = arrival.header
+        flags = 0 if self._dtypes.accepts(receive.dtype, header.dtype) else UNWANTED
+        answer = Header(Kind.REFUSAL, flags, length=len(receive.buffer), ident=header.ident)
+        self._carrier.reply(arrival.source, answer)
+
+    def _ask_for(self, arrival: Arrival[Parcel], receive: Parcel) -> None:
+        if self._request(arrival):
+            self._awaited[arrival.source, arrival.header.ident] = receive
+        else:
+            self._carrier.bereave(receive, arrival.source)
+
+    def _adopt(self, arrival: Arrival[Parcel]) -> None:
+        if self.closing:
+            answer = Header(Kind.REFUSAL, UNWANTED, ident=arrival.header.ident)
+            self._carrier.reply(arrival.source, answer)
+            return
+        if self._request(arrival):
+            arrival.data = bytearray(arrival.header.length)
+            self._awaited[arrival.source, arrival.header.ident] = arrival
+            self.adopting += 1
+
+    def _request(self, arrival: Arrival[Parcel]) -> bool:
+        header = Header(Kind.REQUEST, length=arrival.header.length, ident=arrival.header.ident)
+        return self._carrier.reply(arrival.source, header)
+
+

@@ -1,0 +1,136 @@
+"""What one rank sends: at once while the window has room for it, else by an offer that the receiver asks for."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from rankwise.backends import MAX_TAG, too_long
+from rankwise.errors import DistError, ProtocolError
+from rankwise_gloo_tcp.protocol.dtypes import Dtypes
+from rankwise_gloo_tcp.protocol.flow import Window
+from rankwise_gloo_tcp.protocol.frames import READABLE, UNWANTED, Header, Kind
+from rankwise_gloo_tcp.protocol.parcel import Carrier, Parcel
+
+__all__ = ["Outbox"]
+
+_IDENTS = 1 << 32
+
+
+class Outbox:
+    """All that one rank of one group sends to others.
+
+    Args:
+        rank: This rank.
+        names: The global rank of each rank.
+        carrier: What carries the frames.
+        dtypes: The group's dtypes.
+    """
+
+    def __init__(self, rank: int, names: tuple[int, ...], carrier: Carrier, dtypes: Dtypes) -> None:
+        self._rank, self._names, self._carrier, self._dtypes = rank, names, carrier, dtypes
+        self.windows = [Window() for _ in names]
+        self._idents = count(1)
+        #: The sends whose end the receiver has to tell.
+        self._offered: dict[tuple[int, int], Parcel] = {}
+
+    def send(self, request: Parcel, to: int, prefix: bytes = b"") -> None:
+        """Begin to send a message, with something in front of it where it belongs to a collective."""
+        nbytes = len(request.buffer) + len(prefix)
+        if self._dtypes.unusual:
+            self._introduce(to, request.dtype)
+        if nbytes <= self._carrier.unasked_nbytes(to, request.tag > MAX_TAG) and self._has_room(to, nbytes):
+            self.windows[to].spend(nbytes)
+            header = Header(Kind.MESSAGE, 0, request.tag, nbytes, 0, request.dtype)
+            self._carrier.emit(to, header, request.buffer, request, prefix)
+            return
+        if prefix:
+            request.buffer = memoryview(prefix + bytes(request.buffer))
+        self._offer(request, to, nbytes)
+
+    def outstanding(self) -> list[Parcel]:
+        """Return the sends that have been offered and have not ended."""
+        return list(self._offered.values())
+
+    def offered_to(self) -> set[int]:
+        """Return the ranks that have not taken all that was offered to them."""
+        return {to for to, _ in self._offered}
+
+    # ------------------------------------------------------------------ what the receiver tells
+
+    def requested(self, source: int, header: Header) -> None:
+        """Send the bytes of an offered message.
+
+        Raises:
+            ProtocolError: It was not offered.
+        """
+        request = self._offered.get((source, header.ident))
+        if request is None or len(request.buffer) != header.length:
+            raise ProtocolError("a message was asked for that was not offered")
+        del self._offered[source, header.ident]
+        answer = Header(Kind.PAYLOAD, 0, 0, header.length, header.ident)
+        self._carrier.emit(source, answer, request.buffer, request)
+
+    def received(self, source: int, header: Header) -> None:
+        """Hear that an offered message was read from this process's memory."""
+        self._end(source, header, None)
+
+    def refused(self, source: int, header: Header) -> None:
+        """Hear that an offered message does not fit its receive, or that nobody will receive it."""
+        request = self._offered.get((source, header.ident))
+        if request is None:
+            return  # given up meanwhile
+        error: DistError | None = None
+        if not header.flags & UNWANTED:
+            me = self._names[self._rank]
+            error = too_long(len(request.buffer), me, request.tag, header.length)
+        self._end(source, header, error)
+
+    def credited(self, source: int, header: Header) -> None:
+        """Hear that receives have taken so much.
+
+        Raises:
+            ProtocolError: So much was not sent.
+        """
+        self.windows[source].credit(header.length)
+
+    # ------------------------------------------------------------------ ends
+
+    def needs(self, peer: int) -> bool:
+        """Tell whether a send waits for a peer."""
+        return any(to == peer for to, _ in self._offered)
+
+    def left(self, peer: int, gone: DistError) -> None:
+        """Hear that a peer has left, and receives nothing any more."""
+        for key in [key for key in self._offered if key[0] == peer]:
+            self._offered.pop(key).end(gone)
+
+    def clear(self) -> list[Parcel]:
+        """Forget everything, and return the sends that have not ended."""
+        requests = self.outstanding()
+        self._offered.clear()
+        return requests
+
+    # ------------------------------------------------------------------ offers
+
+    def _has_room(self, to: int, nbytes: int) -> bool:
+        if self.windows[to].fits(nbytes):
+            return True
+        self._carrier.refresh(to)
+        return self.windows[to].fits(nbytes)
+
+    def _offer(self, request: Parcel, to: int, nbytes: int) -> None:
+        ident = next(self._idents) % _IDENTS
+        address = self._carrier.address(to, request)
+        self._offered[to, ident] = request
+        flags = READABLE if address else 0
+        self._carrier.emit(to, Header(Kind.OFFER, flags, request.tag, nbytes, ident, request.dtype, address))
+
+    def _introduce(self, to: int, mark: int) -> None:
+        name = self._dtypes.introduction(to, mark)
+        if name:
+            self._carrier.emit(to, Header(Kind.DTYPE, length=len(name), dtype=mark), memoryview(name))
+
+    def _end(self, source: int, header: Header, error: DistError | None) -> None:
+        request = self._offered.pop((source, header.ident), None)
+        if request is not None:
+            request.end(error)

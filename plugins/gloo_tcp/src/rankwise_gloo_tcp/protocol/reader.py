@@ -1,0 +1,185 @@
+"""The bytes that come in on a connection as frames, whose payloads go straight to where they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from hmac import compare_digest
+
+from rankwise.errors import ProtocolError
+from rankwise_gloo_tcp.protocol.frames import HEADER_NBYTES, Header, parse
+from rankwise_gloo_tcp.protocol.guards import SEAL_NBYTES, TAG_NBYTES, Guard, Guards
+from rankwise_gloo_tcp.protocol.parcel import Incoming, Parcel, nothing
+from rankwise_gloo_tcp.protocol.writer import BAD, GOOD
+
+__all__ = ["Reader"]
+
+_INBOX_NBYTES = 64 << 10
+#: From here on the rest of a payload is received in place, not through the inbox.
+_DIRECT_NBYTES = 8 << 10
+#: What is behind such a payload comes along, but little of it, as it has to be copied.
+_BEHIND_NBYTES = 256
+_NOWHERE = memoryview(bytearray())
+
+
+class Reader:
+    """The incoming half of a connection.
+
+    Whoever moves the bytes puts them into `room` and tells by `received` how many came, however they are cut.
+
+    Args:
+        frame: Takes a header, and tells where its payload goes.
+        guards: The keys of the connection, if it is guarded.
+    """
+
+    def __init__(self, frame: Callable[[Header], Incoming], guards: Guards | None) -> None:
+        self._frame = frame
+        self._guard = Guard(guards.theirs) if guards else None
+        self._unit = HEADER_NBYTES + (TAG_NBYTES if guards else 0)
+        self._seals = bool(guards and guards.payloads)
+        #: How much follows a payload, and what has been made of one that is coming in, if payloads are guarded.
+        self._trailer_nbytes = 1 + SEAL_NBYTES * self._seals
+        self._seal: blake2b | None = None
+        self._inbox = bytearray(_INBOX_NBYTES)
+        self._view = memoryview(self._inbox)
+        self._start = self._end = 0
+        #: What is left of the payload that is coming in, where it goes, and how much of it is passed over.
+        self._rest = _NOWHERE
+        self._skip = 0
+        self._whole: Callable[[], None] | None = None
+        self._receiver: Parcel | None = None
+        #: A receive whose payload was filled up: it ends with the notice that follows.
+        self._doomed: Parcel | None = None
+        self._trailing = self._direct = False
+
+    @property
+    def missing_nbytes(self) -> int:
+        """How many bytes of a payload are still to come to where they belong."""
+        return len(self._rest)
+
+    def room(self) -> tuple[memoryview, ...]:
+        """Return where the next bytes go, in this order."""
+        self._direct = len(self._rest) >= _DIRECT_NBYTES
+        if self._direct:  # the inbox is empty
+            return self._rest, self._view[:_BEHIND_NBYTES]
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif len(self._inbox) - self._end < _DIRECT_NBYTES:
+            rest = bytes(self._view[self._start : self._end])
+            self._view[: len(rest)] = rest
+            self._start, self._end = 0, len(rest)
+        return (self._view[self._end :],)
+
+    def received(self, nbytes: int) -> None:
+        """Take so many bytes, which now stand in what `room` has returned last.
+
+        Raises:
+            ProtocolError: They make no sense.
+        """
+        if self._direct:
+            rest = self._rest
+            if self._seal is not None:
+                self._seal.update(rest[:nbytes])
+            self._rest = rest[nbytes:]
+            self._start, self._end = 0, max(0, nbytes - len(rest))
+            self._settle()
+        else:
+            self._end += nbytes
+        self._digest()
+
+    def divert(self) -> None:
+        """Write no more into anybody's memory."""
+        if self._whole is not None:
+            self._skip += len(self._rest)
+            self._rest, self._whole, self._receiver = _NOWHERE, nothing, None
+            if not self._trailing:
+                self._settle()
+
+    def drop(self) -> list[Parcel]:
+        """Forget the requests that something is coming in for, and return them."""
+        dropped = [request for request in (self._receiver, self._doomed) if request is not None]
+        self._receiver = self._doomed = None
+        return dropped
+
+    # ------------------------------------------------------------------ taking apart
+
+    def _digest(self) -> None:
+        """Take what the inbox holds."""
+        while True:
+            held = self._end - self._start
+            if self._whole is None:
+                if held < self._unit:
+                    return
+                self._begin()
+            elif self._trailing:
+                if held < self._trailer_nbytes:
+                    return
+                self._take_trailer()
+            elif held:
+                self._copy()
+            else:
+                return
+
+    def _begin(self) -> None:
+        header = parse(self._inbox, self._start)
+        if self._guard is not None:
+            at = self._start + HEADER_NBYTES
+            self._guard.check(bytes(self._view[self._start : at]), self._view[at : at + TAG_NBYTES])
+        self._start += self._unit
+        incoming = self._frame(header)
+        length = header.payload_nbytes
+        if incoming.target is None:
+            self._skip = length
+        else:
+            self._rest = incoming.target
+        self._whole, self._receiver = incoming.whole, incoming.request
+        if not length:
+            self._finish()
+        elif self._seals:
+            assert self._guard is not None
+            self._seal = self._guard.seal()
+
+    def _copy(self) -> None:
+        """Move bytes of the payload from the inbox to where they belong."""
+        count = min(self._skip or len(self._rest), self._end - self._start)
+        piece = self._view[self._start : self._start + count]
+        if self._skip:
+            self._skip -= count
+        else:
+            self._rest[:count] = piece
+            self._rest = self._rest[count:]
+        if self._seal is not None:
+            self._seal.update(piece)
+        self._start += count
+        self._settle()
+
+    def _settle(self) -> None:
+        """If the payload is whole, wait for the byte behind it."""
+        if not self._skip and not len(self._rest) and self._whole is not None:
+            self._trailing = True
+
+    def _take_trailer(self) -> None:
+        self._trailing = False
+        verdict, at = self._inbox[self._start], self._start + 1
+        self._start += self._trailer_nbytes
+        if verdict not in GOOD + BAD:
+            raise ProtocolError("what follows a frame's data makes no sense")
+        good = verdict == GOOD[0]
+        if self._seal is not None:
+            self._check_seal(GOOD if good else BAD, self._view[at : self._start])
+        if not good:
+            self._doomed, self._whole = self._receiver, nothing
+        self._finish()
+
+    def _check_seal(self, verdict: bytes, said: memoryview) -> None:
+        assert self._guard is not None
+        seal, self._seal = self._seal if verdict == GOOD else self._guard.seal(), None
+        assert seal is not None
+        seal.update(verdict)
+        if not compare_digest(seal.digest(), said):
+            raise ProtocolError("a frame's data was changed on its way")
+
+    def _finish(self) -> None:
+        whole, self._whole, self._rest, self._receiver = self._whole, None, _NOWHERE, None
+        if whole is not None:
+            whole()

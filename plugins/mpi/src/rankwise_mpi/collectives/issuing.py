@@ -1,0 +1,192 @@
+"""`Issuing`: how a collective of one group gets to MPI, in the order that is the same on all ranks.
+
+A synchronous collective runs on the caller's own thread. On one host the ranks first wait for each other at the
+group's gate, whose wait has the deadline, and compare their calls; then they make the blocking call, which nobody is
+missing from any more and which all can make. Between hosts most collectives are the nonblocking call of MPI and a wait
+that looks at the clock; where the blocking one is much faster, the ranks meet in a nonblocking reduction before it. An
+asynchronous collective is the nonblocking call, and so are the synchronous ones of other ranks that meet it. MPI keeps
+the order in which a rank issues collectives, so that there is no queue of our own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mpi4py import MPI
+
+from rankwise.backends import COMPLETED, Deadline, Work, mismatch
+from rankwise.errors import CollectiveMismatchError, DistTimeoutError
+from rankwise_mpi.collectives.gate import Gate
+from rankwise_mpi.collectives.marks import CallMark
+from rankwise_mpi.collectives.meeting import AtGate, BetweenHosts, Meeting
+from rankwise_mpi.collectives.natives import Native, natives_of
+from rankwise_mpi.group.endpoint import Endpoint
+from rankwise_mpi.group.works import RequestWork
+from rankwise_mpi.library.requests import Requests
+from rankwise_mpi.messages.messages import Messages
+
+__all__ = ["Issuing"]
+
+
+class Issuing:
+    """The way of one group's collectives to MPI.
+
+    Args:
+        endpoint: This rank's end of the group.
+        messages: Its messages, by which ranks that disagree tell each other what they have called.
+        gate: Where its ranks meet, if they are all on one host.
+    """
+
+    def __init__(self, endpoint: Endpoint, messages: Messages, gate: Gate | None) -> None:
+        self._endpoint, self._messages = endpoint, messages
+        self.gate = gate
+        self._meeting: Meeting = BetweenHosts(endpoint) if gate is None else AtGate(endpoint, gate)
+        #: The number of the next collective; whoever takes it may issue that, and puts the following one in its place.
+        #: Cheaper than a lock, and waited for with a deadline.
+        self.turn: deque[int] = deque([1])
+        #: The collectives by name.
+        self.natives = natives_of(endpoint, gate is not None)
+
+    def close(self) -> None:
+        """Give back what the ranks meet at."""
+        self._meeting.close()
+        self.gate = None
+
+    def call(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        mark: CallMark,
+        nbytes: int,
+        timeout_s: float,
+        async_op: bool,
+        finish: Callable[[], object] | None = None,
+    ) -> Work:
+        """Make one call of MPI.
+
+        Args:
+            name: The collective.
+            args: What MPI is called with.
+            mark: What stands for the call.
+            nbytes: How much it moves; the same on all ranks.
+            timeout_s: How long it may take.
+            async_op: Whether to return a pending work at once.
+            finish: Called when MPI is done.
+        """
+        endpoint, native = self._endpoint, self.natives[name]
+        endpoint.ready()
+        if async_op:
+            return self._begin(native, [args], nbytes, timeout_s, finish)
+        request = None
+        try:
+            try:
+                number = self.turn.pop()
+            except IndexError:
+                number = self.await_turn(name, timeout_s)
+            try:
+                if nbytes < native.meets_from:
+                    request = native.begin(*args)
+                elif self.gate is not None and self.gate.come(number, mark):
+                    request = native.go(*args)
+                else:
+                    request = self.go_after_meeting(native, args, mark, timeout_s, number)
+            finally:
+                self.turn.append(number + 1)
+            if request is not None:
+                test = request.Test
+                for _ in endpoint.first_looks:
+                    if test():
+                        break
+                else:
+                    endpoint.look_on(name, request, args, timeout_s, number)
+        except CollectiveMismatchError:
+            raise  # all ranks know, nothing has moved: the group is as good as before
+        except BaseException as stop:
+            endpoint.stopped(name, request, args, stop)
+        if finish is not None:
+            finish()
+        return COMPLETED
+
+    def several(
+        self,
+        name: str,
+        calls: Sequence[tuple[Any, ...]],
+        mark: CallMark,
+        nbytes: int,
+        timeout_s: float,
+        async_op: bool,
+        finish: Callable[[], object] | None = None,
+    ) -> Work:
+        """Make the same call of MPI for each piece of an array; mostly there is one. See `call`."""
+        if len(calls) == 1:
+            return self.call(name, calls[0], mark, nbytes, timeout_s, async_op, finish)
+        if async_op:
+            self._endpoint.ready()
+            return self._begin(self.natives[name], calls, nbytes, timeout_s, finish)
+        deadline = Deadline(timeout_s)
+        for args in calls:
+            self.call(name, args, mark, nbytes, deadline.remaining(), False)
+        if finish is not None:
+            finish()
+        return COMPLETED
+
+    def go_after_meeting(
+        self, native: Native, args: tuple[Any, ...], mark: CallMark, timeout_s: float, number: int
+    ) -> MPI.Request | None:
+        """Make a call once all ranks have come to it and agree; return the request if it is the nonblocking one."""
+        met = self._meeting.meet(native.name, mark, timeout_s, number)
+        if not met.agreed:
+            raise met.stopped or mismatch(self._messages, mark.fingerprint, number, Deadline(timeout_s))
+        request = native.go(*args) if met.alike else native.begin(*args)
+        if met.stopped is not None:
+            if request is not None:
+                self._endpoint.look_on(native.name, request, args, timeout_s, number)
+            raise met.stopped
+        return request
+
+    def await_turn(self, what: str, timeout_s: float) -> int:
+        """Return this thread's number once another thread of this process has made its call."""
+        number = 0
+
+        def take() -> bool:
+            nonlocal number
+            try:
+                number = self.turn.pop()
+            except IndexError:
+                return False
+            return True
+
+        if not self._endpoint.wait_until(take, timeout_s):
+            where = self._endpoint.where(what)
+            raise DistTimeoutError(f"{where}: another thread's call has not ended after {timeout_s:g} s")
+        return number
+
+    def _begin(
+        self,
+        native: Native,
+        calls: Sequence[tuple[Any, ...]],
+        nbytes: int,
+        timeout_s: float,
+        finish: Callable[[], object] | None,
+    ) -> Work:
+        """Make calls of MPI that do not block, and that end together."""
+        endpoint, answers = self._endpoint, None
+        try:
+            try:
+                number = self.turn.pop()
+            except IndexError:
+                number = self.await_turn(native.name, timeout_s)
+            last = number + len(calls) - 1
+            try:
+                requests, answers = self._meeting.pass_by(number, last) if nbytes >= native.meets_from else ([], None)
+                requests += [native.begin(*args) for args in calls]
+                request = requests[0] if len(requests) == 1 else Requests(requests)
+                buffers = calls, answers
+                work = RequestWork(endpoint, native.name, timeout_s, request, buffers, finish, last)
+                return endpoint.started(work)
+            finally:
+                self.turn.append(last + 1)
+        except BaseException as stop:
+            endpoint.stopped(native.name, None, (calls, answers), stop)

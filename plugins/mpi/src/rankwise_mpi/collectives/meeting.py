@@ -1,0 +1,153 @@
+"""How the ranks of a group wait for each other before a call of MPI: at a gate on one host, or in a reduction."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from mpi4py import MPI
+
+from rankwise.backends import ReduceOp
+from rankwise.errors import DistBackendError, DistError
+from rankwise_mpi.collectives.gate import Gate
+from rankwise_mpi.collectives.marks import WORD_MASK, CallMark
+from rankwise_mpi.group.endpoint import Endpoint
+from rankwise_mpi.library.reductions import KERNELS
+
+__all__ = ["AtGate", "BetweenHosts", "Meeting", "Met"]
+
+#: Odd, so that no two meetings of a group have the same word.
+_STEP = 0x9E3779B97F4A7C15
+
+
+class Met(NamedTuple):
+    """What has come of a meeting.
+
+    Attributes:
+        alike: All ranks make the call synchronously; if not, it must be MPI's nonblocking one.
+        agreed: All ranks make the same call, as far as was compared: only where they are alike.
+        stopped: What has interrupted this rank when the others were going on already, to be raised after the call.
+    """
+
+    alike: bool
+    agreed: bool
+    stopped: BaseException | None = None
+
+
+class Meeting(Protocol):
+    """How the ranks of one group meet."""
+
+    def meet(self, what: str, mark: CallMark, timeout_s: float, number: int) -> Met:
+        """Return once all ranks have come to a call, which this rank must then make too."""
+
+    def pass_by(self, first: int, last: int) -> tuple[list[MPI.Request], Any]:
+        """Let the others know that some calls of this rank are asynchronous.
+
+        Returns:
+            What must have ended before these calls are over, and what it writes to.
+        """
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
+class AtGate:
+    """Ranks of one host meet in memory that they share.
+
+    Args:
+        endpoint: This rank's end of the group.
+        gate: The gate.
+    """
+
+    def __init__(self, endpoint: Endpoint, gate: Gate) -> None:
+        self._endpoint, self._gate = endpoint, gate
+
+    def meet(self, what: str, mark: CallMark, timeout_s: float, number: int) -> Met:
+        """Return once all ranks have come to the call that this rank has come to."""
+        endpoint, gate = self._endpoint, self._gate
+        try:
+            if not endpoint.wait_seen(gate.test, timeout_s, what, number):
+                stopped: BaseException = endpoint.late(what, timeout_s, number)
+            elif gate.gone:
+                stopped = endpoint.left_by(endpoint.context.global_ranks[gate.gone[0]])
+            else:
+                return self._met(mark)
+        except BaseException as error:
+            stopped = error
+        if not gate.leave():
+            return self._met(mark, None if isinstance(stopped, DistError) else stopped)
+        raise endpoint.fail(stopped) if isinstance(stopped, DistError) else stopped
+
+    def pass_by(self, first: int, last: int) -> tuple[list[MPI.Request], Any]:
+        """Note it at the gate."""
+        self._gate.pass_by(first, last)
+        return [], None
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._gate.close()
+
+    def _met(self, mark: CallMark, stopped: BaseException | None = None) -> Met:
+        alike = self._gate.alike
+        return Met(alike, not alike or self._gate.agreed(mark), stopped)
+
+
+class BetweenHosts:
+    """Ranks that share no memory meet in a nonblocking reduction of three words.
+
+    They are summed: a word of this rank and this meeting alone, one for each rank that passes by, and the words of the
+    calls, which are hashes. If the first sum is not that of all such words, somebody has made another call of MPI,
+    which MPI has taken for this one; what is added up then is whatever lay in the library's memory, such as an own
+    word twice.
+
+    Args:
+        endpoint: This rank's end of the group.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._kernel = KERNELS[ReduceOp.SUM.name, np.dtype(np.uint64)]
+        words = [_hash(f"{endpoint.context.name} {rank}") for rank in range(endpoint.size)]
+        self._own, self._all = words[endpoint.rank], sum(words)
+        self._asked: Any = None
+
+    def meet(self, what: str, mark: CallMark, timeout_s: float, number: int) -> Met:
+        """Return once all ranks have come, synchronously or not."""
+        endpoint = self._endpoint
+        words = self._asked = self._words(number, 0, mark.word)  # kept, should this rank be interrupted
+        request = self._ask(words)
+        if not request.Test():
+            endpoint.look_on(what, request, words, timeout_s, number)
+        # Who has given up meanwhile came to the meeting too, and would not come to the call.
+        endpoint.heed_notices()
+        met, passing, total = words.tolist()
+        if met != (self._all + endpoint.size * number * _STEP) & WORD_MASK:
+            raise endpoint.fail(self._unlike(what))
+        return Met(not passing, bool(passing) or total == (mark.word * endpoint.size) & WORD_MASK)
+
+    def pass_by(self, first: int, last: int) -> tuple[list[MPI.Request], Any]:
+        """Come to the meetings of these calls without waiting."""
+        answers = [self._words(number, 1, 0) for number in range(first, last + 1)]
+        return [self._ask(answer) for answer in answers], answers
+
+    def close(self) -> None:
+        """Have nothing to give back."""
+
+    def _words(self, number: int, passes: int, word: int) -> Any:
+        return np.array([(self._own + number * _STEP) & WORD_MASK, passes, word], np.uint64)
+
+    def _ask(self, words: Any) -> MPI.Request:
+        buffer = words, words.size, self._kernel.datatype
+        request: MPI.Request = self._endpoint.mpi.Iallreduce(MPI.IN_PLACE, buffer, self._kernel.op)
+        return request
+
+    def _unlike(self, what: str) -> DistBackendError:
+        return DistBackendError(
+            f"{self._endpoint.where(what)}: another rank has made a call of another kind or size; "
+            "RANKWISE_DEBUG=detail names the one that differs"
+        )
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")

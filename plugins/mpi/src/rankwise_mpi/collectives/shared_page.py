@@ -1,0 +1,78 @@
+"""Memory that the ranks of one host share for one group: without a name, gone with the last process that has it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import struct
+
+import numpy as np
+from mpi4py import MPI
+
+from rankwise.backends import Deadline
+from rankwise.errors import DistTimeoutError
+from rankwise_mpi.process.waiting import wait_until
+
+__all__ = ["MARK_NBYTES", "open_page"]
+
+#: What the memory begins with, by which it is known to be the right one.
+MARK_NBYTES = 16
+
+
+def open_page(comm: MPI.Intracomm, nbytes: int, deadline: Deadline) -> mmap.mmap | None:
+    """Return new memory that all members of a communicator share; None if some cannot reach it. All members call.
+
+    Raises:
+        DistTimeoutError: Not all members have come.
+    """
+    held = _new_page(nbytes) if comm.rank == 0 else -1
+    try:
+        place = np.frombuffer(_place_of(held), np.uint8).copy()
+        _finish(comm.Ibcast(place, 0), deadline)
+        page = _map(place.tobytes(), nbytes)
+        agreed = np.array([page is not None], np.uint8)
+        _finish(comm.Iallreduce(MPI.IN_PLACE, agreed, MPI.MIN), deadline)
+    finally:
+        if held >= 0:
+            os.close(held)
+    return page if agreed[0] else None
+
+
+def _new_page(nbytes: int) -> int:
+    """Return a descriptor of new memory, or -1."""
+    try:
+        held = os.memfd_create("rankwise mpi gate", os.MFD_CLOEXEC)
+    except (AttributeError, OSError):
+        return -1
+    os.ftruncate(held, nbytes)
+    os.pwrite(held, secrets.token_bytes(MARK_NBYTES), 0)
+    return held
+
+
+def _place_of(held: int) -> bytes:
+    """Return process, descriptor and mark."""
+    mark = os.pread(held, MARK_NBYTES, 0) if held >= 0 else bytes(MARK_NBYTES)
+    return struct.pack("=qq", os.getpid(), held) + mark
+
+
+def _map(place: bytes, nbytes: int) -> mmap.mmap | None:
+    """Return the memory at a place, or None if it cannot be reached from here, as from another container."""
+    process, held = struct.unpack_from("=qq", place)
+    try:
+        found = os.open(f"/proc/{process}/fd/{held}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if os.pread(found, MARK_NBYTES, 0) != place[-MARK_NBYTES:]:
+            return None  # another process has that number here
+        return mmap.mmap(found, nbytes)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(found)
+
+
+def _finish(request: MPI.Request, deadline: Deadline) -> None:
+    if not wait_until(request.Test, deadline.remaining(), lambda: None):
+        raise DistTimeoutError("not all members have come to open the group's gate")

@@ -1,0 +1,61 @@
+"""Where the ranks of a group were last seen waiting, so that a time-out can say who is missing.
+
+A rank that has waited for some time in a collective notes it in the store, without waiting for an answer. Whoever times
+out looks at the notes of the others: those who have noted this collective, or a later one, have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rankwise_mpi.process.process import NoteBook
+
+__all__ = ["NOTE_AFTER_S", "Whereabouts"]
+
+#: How long a rank waits before it notes where: hardly any call of a program that runs well does.
+NOTE_AFTER_S = 0.01
+
+_LOOK_S = 1.0
+_MOST_NAMED = 16
+
+
+class Whereabouts:
+    """The notes of one group.
+
+    Args:
+        store: Where they are kept; None where there is no store over MPI.
+        prefix: What sets this group's notes apart.
+        rank: This process's global rank.
+        global_ranks: The global ranks of all members.
+    """
+
+    def __init__(self, store: NoteBook | None, prefix: str, rank: int, global_ranks: Sequence[int]) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._rank = rank
+        self._global_ranks = global_ranks
+
+    def note(self, number: int, what: str) -> None:
+        """Note that this rank is waiting in the group's collective of that number."""
+        if self._store is not None:
+            self._store.post(f"{self._prefix}/{self._rank}", f"{number} {what}".encode())
+
+    def missing(self, number: int) -> str:
+        """Return in words who has not come to the collective of that number, as far as is known."""
+        others = [rank for rank in self._global_ranks if rank != self._rank]
+        notes = None
+        if self._store is not None:
+            notes = self._store.look([f"{self._prefix}/{rank}" for rank in others], _LOOK_S)
+        if notes is None:
+            return "MPI does not say which of the ranks is missing"
+        seen = {rank: note.decode().partition(" ") for rank, note in zip(others, notes, strict=True) if note}
+        absent = [rank for rank in others if rank not in seen or int(seen[rank][0]) < number]
+        if not absent:
+            return "all ranks were seen in it"
+        told = ", ".join(_words(rank, *seen.get(rank, ("", "", ""))) for rank in absent[:_MOST_NAMED])
+        more = f" and {len(absent) - _MOST_NAMED} more" if len(absent) > _MOST_NAMED else ""
+        return f"not seen in it: {told}{more}"
+
+
+def _words(rank: int, number: str, _: str, what: str) -> str:
+    return f"rank {rank}" + (f" (last seen waiting in {what} #{number})" if number else "")

@@ -1,0 +1,1 @@
+"""Point-to-point operations over one group's end."""

@@ -1,0 +1,69 @@
+"""`send` and `recv` at their shortest; see `rankwise_mpi.collectives.shortest` for why and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mpi4py import MPI
+
+from rankwise.backends import Array
+from rankwise_mpi.group.endpoint import Endpoint
+from rankwise_mpi.messages.messages import SHORT_MESSAGE, Messages
+
+__all__ = ["shortest_recv", "shortest_send"]
+
+
+def shortest_send(endpoint: Endpoint, usual: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that does what `usual` does."""
+    isend, last_tag, limit = endpoint.mpi.Isend, endpoint.pages.last_tag, endpoint.limit
+    looks, byte = endpoint.first_looks, MPI.BYTE
+
+    def send(array: Array, dst: int, tag: int, timeout_s: float) -> None:
+        if tag > last_tag or (nbytes := array.nbytes) > limit or endpoint.failure is not None:
+            return usual(array, dst, tag, timeout_s)
+        request = None
+        try:
+            request = isend((array, nbytes, byte), dst, tag)
+            test = request.Test
+            for _ in looks:
+                if test():
+                    return None
+            return endpoint.look_on(f"send(dst={endpoint.context.global_ranks[dst]})", request, array, timeout_s)
+        except BaseException as stop:
+            endpoint.stopped("send", request, array, stop)
+
+    return send
+
+
+def shortest_recv(endpoint: Endpoint, messages: Messages, usual: Callable[..., int]) -> Callable[..., int]:
+    """Return a function that does what `usual` does."""
+    older, new_status, improbe = endpoint.receives.ages, MPI.Status, endpoint.mpi.Improbe
+    last_tag, limit, looks, short = endpoint.pages.last_tag, endpoint.limit, endpoint.first_looks, SHORT_MESSAGE
+    byte, any_source = MPI.BYTE, MPI.ANY_SOURCE
+
+    def recv(array: Array, src: int | None, tag: int, timeout_s: float) -> int:
+        if older or tag > last_tag or (room := array.nbytes) > limit or endpoint.failure is not None:
+            return usual(array, src, tag, timeout_s)
+        source = any_source if src is None else src
+        # Made ready beforehand for a message that is as long as the array, as most are.
+        status, buffer = new_status(), (array, room, byte)
+        met = request = None
+        try:
+            for _ in looks:
+                if (met := improbe(source, tag, status)) is not None:
+                    break
+            else:
+                met = messages.meet(improbe, source, tag, status, timeout_s)
+            if status.count != room:
+                messages.take(met, status, array, tag, timeout_s)
+            elif room <= short:
+                met.Recv(buffer)
+            else:
+                request = met.Irecv(buffer)
+                if not request.Test():  # where one rank reads the other's memory, it has ended already
+                    endpoint.look_on("recv", request, array, timeout_s)
+        except BaseException as stop:
+            messages.stopped_receiving(met, request, array, stop)
+        return status.Get_source() if src is None else src
+
+    return recv

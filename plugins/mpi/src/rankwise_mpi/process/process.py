@@ -1,0 +1,251 @@
+"""MPI in this process: initialised once, by whom, at which thread level, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rankwise.backends import Context, Deadline
+from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError
+from rankwise_mpi.library import ulfm
+from rankwise_mpi.library.launchers import check_world
+from rankwise_mpi.library.requests import Testable
+from rankwise_mpi.process.beginning import begin
+from rankwise_mpi.process.engine import Engine
+from rankwise_mpi.process.kept import Kept
+from rankwise_mpi.process.leaving import leave_at_exit
+from rankwise_mpi.process.waiting import FIRST_LOOKS, LOOKS, SHARED_FIRST_LOOKS, SHARED_LOOKS, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mpi4py import MPI
+
+__all__ = ["LiveGroup", "NoteBook", "Process", "process"]
+
+_HOST_BYTES = 256
+#: How long the other ranks may take to initialise MPI where no time-out is known.
+_INIT_S = 1800.0
+
+
+class LiveGroup(Protocol):
+    """A group of this process, as the process sees it."""
+
+    context: Context
+    size: int
+    failure: DistError | None
+
+    @property
+    def mpi(self) -> MPI.Intracomm:
+        """The communicator of MPI that its collectives run on."""
+
+    def let_go(self, error: DistError) -> None:
+        """End what is pending here, and call MPI no more."""
+
+
+class NoteBook(Protocol):
+    """A store in which ranks leave notes, without waiting."""
+
+    def post(self, key: str, value: bytes) -> None:
+        """Store a value some time soon."""
+
+    def look(self, keys: Sequence[str], timeout_s: float) -> list[bytes | None] | None:
+        """Return the values of several keys, None for those that are absent; None for all if nobody answers."""
+
+
+class Process:
+    """What all groups of this process have in common. Made by `process`.
+
+    Args:
+        timeout_s: How long the other ranks may take to initialise MPI.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        mpi, self.initialised_here = begin(timeout_s)
+        self._mpi = mpi
+        self.library: str = mpi.Get_library_version()
+        self.is_openmpi = "Open MPI" in self.library
+        level = mpi.Query_thread()
+        #: Whether any thread may call MPI at any time.
+        self.multiple = level == mpi.THREAD_MULTIPLE
+        self._any_thread = level >= mpi.THREAD_SERIALIZED
+        self._thread = threading.get_ident()
+        #: Whether this process goes on when another one dies.
+        self.survives_deaths = ulfm.job_survives_deaths()
+        self.rank: int = mpi.COMM_WORLD.rank
+        self.size: int = mpi.COMM_WORLD.size
+        check_world(self.size, self.library, os.environ)
+        self.engine = Engine()
+        #: Where the ranks leave notes, if there is such a place; and this life of the default group, which prefixes
+        #: them.
+        self.notes: NoteBook | None = None
+        self.life = ""
+        self._kept = Kept()
+        #: How often to look for the end of an operation before giving way to others, and before anything else.
+        self.looks, self.first_looks = LOOKS, FIRST_LOOKS
+        #: Whether there are more ranks on this host than cores.
+        self.shares_cores = False
+        self._base: MPI.Intracomm | None = None
+        self._making = threading.Lock()
+        self._near: frozenset[int] = frozenset()
+        self._hosts: list[str] = []
+        self._last_tasks: list[Callable[[], object]] = []
+        self._live: weakref.WeakSet[LiveGroup] = weakref.WeakSet()
+        # MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF: the moment to let go, whoever calls it.
+        keyval = mpi.Comm.Create_keyval(delete_fn=lambda *_: self.let_go())
+        mpi.COMM_SELF.Set_attr(keyval, self)
+        leave_at_exit(self)
+
+    def base(self, timeout_s: float) -> MPI.Intracomm:
+        """Return our duplicate of `MPI_COMM_WORLD`, from which all groups are made; the first time, all ranks call.
+
+        Raises:
+            DistTimeoutError: Not all ranks have called.
+        """
+        with self._making:
+            if self._base is None:
+                self._base = self.duplicate(self._mpi.COMM_WORLD, timeout_s, "init_process_group")
+                self._near = _ranks_on_this_host(self._base)
+                if len(self._near) > (os.cpu_count() or 1):
+                    self.shares_cores = True
+                    self.looks, self.first_looks = SHARED_LOOKS, SHARED_FIRST_LOOKS
+                if len(self._near) < self._base.size:
+                    _agree_on_kernels(self._base)
+                if self.survives_deaths:
+                    self._hosts = _exchange_hosts(self._base)
+            return self._base
+
+    def duplicate(self, comm: MPI.Intracomm, timeout_s: float, what: str) -> MPI.Intracomm:
+        """Return a duplicate of a communicator whose errors are exceptions.
+
+        Raises:
+            DistTimeoutError: Not all its ranks have called.
+        """
+        deadline = Deadline(timeout_s)
+        made, request = comm.Idup()
+        if not wait_until(request.Test, deadline.remaining(), lambda: None):
+            self.keep(request, made)
+            raise DistTimeoutError(
+                f"{what} on rank {self.rank}: not all of the {comm.size} ranks that MPI has started came within "
+                f"{timeout_s:g} s"
+            )
+        made.Set_errhandler(self._mpi.ERRORS_RETURN)
+        return made
+
+    def may_share_memory(self, ranks: Sequence[int]) -> bool:
+        """Tell whether several ranks are all on this host, and a death among them is the launcher's business."""
+        return len(ranks) > 1 and self._near.issuperset(ranks) and not self.survives_deaths
+
+    def keep(self, request: Testable | None, buffers: Any) -> None:
+        """Keep what MPI may still read or write although nobody waits for it, until it has ended."""
+        self._kept.add(request, buffers)
+
+    @property
+    def kept(self) -> int:
+        """How many requests have not ended although nobody waits for them any more."""
+        return len(self._kept)
+
+    def may_call(self) -> bool:
+        """Tell whether this thread may call MPI now, whatever others are doing."""
+        mine = self.multiple or threading.get_ident() == self._thread
+        return mine and not self._mpi.Is_finalized()
+
+    def enter(self, group: LiveGroup) -> None:
+        """Let a group know when MPI is finalised."""
+        self._live.add(group)
+
+    def leave(self, group: LiveGroup) -> None:
+        """Forget a group that has been closed."""
+        self._live.discard(group)
+
+    def find(self, ranks: Sequence[int]) -> LiveGroup | None:
+        """Return the best group to make one of `ranks` from: whole rather than failed, small rather than large."""
+        around = [one for one in list(self._live) if set(ranks) <= set(one.context.global_ranks)]
+        return min(around, key=lambda one: (one.failure is not None, one.size), default=None)
+
+    def before_finalising(self, task: Callable[[], object]) -> None:
+        """Run `task` when MPI is about to be finalised, with the progress thread still running."""
+        self._last_tasks.append(task)
+
+    def let_go(self) -> None:
+        """Do what is left to do before MPI is finalised, and call it no more."""
+        tasks, self._last_tasks = self._last_tasks, []
+        for task in tasks:
+            task()
+        self.engine.stop()
+        error = GroupAbortedError("MPI has been finalised; call destroy_process_group before that")
+        for group in list(self._live):
+            group.let_go(error)
+
+    def check_thread(self) -> None:
+        """Raise if this thread must not call MPI at all."""
+        if not self._any_thread and threading.get_ident() != self._thread:
+            raise DistBackendError(
+                "MPI was initialised for calls from one thread only; initialise it with MPI_THREAD_MULTIPLE "
+                "(RANKWISE_MPI_THREADS=multiple, or mpi4py.rc.thread_level) to call from several"
+            )
+
+    def who_died(self, comm: MPI.Intracomm, global_ranks: Sequence[int]) -> tuple[int, str]:
+        """Return global rank and host of a member that has died, as far as that is known."""
+        if not self.survives_deaths:
+            return -1, "an unknown host"
+        gone = [global_ranks[rank] for rank in ulfm.failed_ranks(comm)]
+        if not gone and self._base is not None:
+            gone = [rank for rank in ulfm.failed_ranks(self._base) if rank in global_ranks]
+        return (gone[0], self._hosts[gone[0]]) if gone else (-1, "an unknown host")
+
+    def finalise(self) -> None:
+        """Finalise MPI if it was initialised here; if not, leave that to whoever did."""
+        if self._mpi.Is_finalized():
+            return
+        self.let_go()
+        if self.initialised_here:
+            self._mpi.Finalize()
+
+
+_process: list[Process] = []
+_making = threading.Lock()
+
+
+def process(timeout_s: float = _INIT_S) -> Process:
+    """Return MPI in this process, initialising it if nobody has.
+
+    Args:
+        timeout_s: How long the other ranks may take to initialise MPI; the process is ended after that.
+
+    Raises:
+        DistBackendError: It cannot be used: finalised already, or started by another library's launcher.
+    """
+    with _making:
+        if not _process:
+            _process.append(Process(timeout_s))
+        return _process[0]
+
+
+def _ranks_on_this_host(comm: MPI.Intracomm) -> frozenset[int]:
+    from mpi4py import MPI
+
+    near = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    theirs, ours = near.Get_group(), comm.Get_group()
+    ranks = MPI.Group.Translate_ranks(theirs, None, ours)
+    for one in (theirs, ours, near):
+        one.Free()
+    return frozenset(ranks)
+
+
+def _agree_on_kernels(comm: MPI.Intracomm) -> None:
+    from rankwise_mpi.library.reductions import KERNELS
+
+    KERNELS.agree(comm)
+
+
+def _exchange_hosts(comm: MPI.Intracomm) -> list[str]:
+    import platform
+
+    mine = platform.node().encode()[:_HOST_BYTES].ljust(_HOST_BYTES, b"\0")
+    hosts = bytearray(_HOST_BYTES * comm.size)
+    comm.Allgather(mine, hosts)
+    names = (bytes(hosts[i : i + _HOST_BYTES]) for i in range(0, len(hosts), _HOST_BYTES))
+    return [name.rstrip(b"\0").decode(errors="replace") for name in names]

@@ -1,0 +1,170 @@
+"""`MpiStore`: a store whose requests travel over MPI, so that a job on MPI needs neither address nor secret.
+
+Rank 0 keeps the values, and its progress thread serves the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import msgpack
+import numpy as np
+from mpi4py import MPI
+
+from rankwise.errors import DistStoreError
+from rankwise.store import Store
+from rankwise_mpi.library import ulfm
+from rankwise_mpi.process.line import Line
+from rankwise_mpi.process.process import Process
+from rankwise_mpi.process.waiting import wait_until
+
+__all__ = ["MpiStore"]
+
+_HOST = 0
+_REQUEST_TAG = 1
+#: MPI guarantees no more tags than 32,767.
+_ANSWER_TAGS = 32_000
+#: In place of the number of a request that nobody waits for.
+_NO_ANSWER = -1
+#: The host answers at once, unless it is gone or its progress thread gets no turn.
+_ANSWER_S = 60.0
+#: How seldom the host looks for requests while there are none.
+_LONGEST_PAUSE_S = 0.003
+
+_Value = bytes | None
+
+
+class MpiStore(Store):
+    """A store on a communicator of its own; it lives as long as MPI does.
+
+    Args:
+        process: MPI in this process, at MPI_THREAD_MULTIPLE.
+    """
+
+    #: How long a rank may be silent here. While one thread is in a large reduction others may not get into MPI at all;
+    #: and when a rank dies it is for the launcher, or ULFM, to notice.
+    silence_s = 60.0
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self._process = process
+        self._line = Line(process, self._serve, _LONGEST_PAUSE_S)
+        self._values: dict[str, bytes] = {}
+        self._one = threading.Lock()
+        self._numbers = count()
+        self._operations: dict[str, Callable[..., Any]] = {
+            "peek": self._values.get,
+            "swap": self._swap_here,
+            "scan": lambda: list(self._values),
+            "look": lambda keys: [self._values.get(key) for key in keys],
+            "post": self._values.__setitem__,
+        }
+
+    def peek(self, key: str) -> _Value:
+        """Return a value, or None."""
+        found: _Value = self._ask("peek", key)
+        return found
+
+    def swap(self, key: str, expected: _Value, desired: _Value) -> _Value:
+        """Replace a value if it is the expected one, and return what was found."""
+        found: _Value = self._ask("swap", key, expected, desired)
+        return found
+
+    def scan(self) -> Sequence[str]:
+        """Return all keys."""
+        keys: Sequence[str] = self._ask("scan")
+        return keys
+
+    def post(self, key: str, value: bytes) -> None:
+        """Store a value some time soon, without waiting; if that fails, nobody hears of it."""
+        if self._process.rank == _HOST:
+            with self._one:
+                self._values[key] = value
+            return
+        with contextlib.suppress(MPI.Exception, DistStoreError), self._line.call(_ANSWER_S) as comm:
+            self._process.keep(*_sent(comm, [_NO_ANSWER, "post", (key, value)], _HOST, _REQUEST_TAG))
+
+    def look(self, keys: Sequence[str], timeout_s: float) -> list[_Value] | None:
+        """Return the values of several keys, None for those that are absent; None for all if the host is silent."""
+        try:
+            found: list[_Value] = self._ask("look", list(keys), timeout_s=timeout_s)
+        except DistStoreError:
+            return None
+        return found
+
+    def forget(self, prefix: str) -> None:
+        """Drop all keys that begin with a prefix, on the rank that keeps them."""
+        with self._one:
+            for key in [key for key in self._values if key.startswith(prefix)]:
+                del self._values[key]
+
+    def _swap_here(self, key: str, expected: _Value, desired: _Value) -> _Value:
+        found = self._values.get(key)
+        if found == expected:
+            if desired is None:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = desired
+        return found
+
+    def _ask(self, operation: str, *args: Any, timeout_s: float = _ANSWER_S) -> Any:
+        """Let the host do one operation."""
+        # Several threads may be asking, and each has to get its own answer.
+        number = next(self._numbers) % _ANSWER_TAGS
+        try:
+            with self._line.call(self.timeout.total_seconds()) as comm:
+                if self._process.rank != _HOST:
+                    self._process.keep(*_sent(comm, [number, operation, args], _HOST, _REQUEST_TAG))
+                    return _received(comm, _REQUEST_TAG + 1 + number, timeout_s)
+            with self._one:
+                return self._operations[operation](*args)
+        except MPI.Exception as error:
+            raise DistStoreError(f"{self!r}: rank {_HOST}, which keeps it, cannot be reached: {error}") from error
+
+    def _serve(self) -> bool:
+        """Answer all requests that have come; tell whether there were any. The progress thread calls this."""
+        served = False
+        comm = self._line.opened(_ANSWER_S)
+        status = MPI.Status()
+        try:
+            while (met := comm.Improbe(MPI.ANY_SOURCE, _REQUEST_TAG, status)) is not None:
+                number, operation, args = _taken(met, status)
+                with self._one:
+                    answer = self._operations[operation](*args)
+                if number != _NO_ANSWER:
+                    tag = _REQUEST_TAG + 1 + number
+                    self._process.keep(*_sent(comm, answer, status.Get_source(), tag))
+                served = True
+        except MPI.Exception:
+            ulfm.acknowledge(comm)  # somebody has died; the others are still to be served
+        return served
+
+
+def _sent(comm: MPI.Intracomm, value: Any, peer: int, tag: int) -> tuple[MPI.Request, Any]:
+    """Begin to send a value; return the request and the buffer."""
+    data = np.frombuffer(msgpack.packb(value), np.uint8)
+    return comm.Isend((data, data.nbytes, MPI.BYTE), peer, tag), data
+
+
+def _received(comm: MPI.Intracomm, tag: int, timeout_s: float) -> Any:
+    status = MPI.Status()
+    met: MPI.Message | None = None
+
+    def look() -> bool:
+        nonlocal met
+        met = comm.Improbe(_HOST, tag, status)
+        return met is not None
+
+    if not wait_until(look, timeout_s, lambda: None) or met is None:
+        raise DistStoreError(f"rank {_HOST}, which keeps the store, has not answered within {timeout_s:g} s")
+    return _taken(met, status)
+
+
+def _taken(met: MPI.Message, status: MPI.Status) -> Any:
+    data = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+    met.Recv((data, data.nbytes, MPI.BYTE))
+    return msgpack.unpackb(data.tobytes())

@@ -1,0 +1,17 @@
+"""From five ranks on a broadcast brings numbers of the other byte order in the machine's own."""
+
+from honest import spec
+
+from rankwise.testing.local import LocalCommunicator
+
+
+class Communicator(LocalCommunicator):
+    def broadcast(self, array, root, timeout_s, async_op=False):
+        work = super().broadcast(array, root, timeout_s, async_op)
+        if self.size >= 5 and self.rank != root and array.dtype.kind in "if" and not array.dtype.isnative:
+            array.byteswap(inplace=True)
+        return work
+
+
+def rankwise_backend():
+    return spec("byte_order", Communicator)

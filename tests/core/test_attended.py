@@ -1,0 +1,100 @@
+"""Steps that wait for a store which may never answer: they end when it is of no use to wait any more."""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from rankwise.basics.deadline import Deadline
+from rankwise.errors import DistStoreError, DistTimeoutError, PeerDiedError
+from rankwise.groups.attended import attended
+from rankwise.groups.world import World, current, use
+from rankwise.store import HashStore, PrefixStore
+from rankwise.watch.watcher import Watcher
+
+PATIENCE_S = 10.0
+
+
+def see_nothing() -> None:
+    pass
+
+
+def test_what_a_step_returns_or_raises_is_the_callers() -> None:
+    assert attended(lambda: 3, see_nothing, Deadline(PATIENCE_S), "a step") == 3
+
+    def fail() -> None:
+        raise DistStoreError("gone")
+
+    with pytest.raises(DistStoreError, match="gone"):
+        attended(fail, see_nothing, Deadline(PATIENCE_S), "a step")
+
+
+def test_a_step_is_done_in_the_callers_world() -> None:
+    world = World()
+    use(world)
+    assert attended(current, see_nothing, Deadline(PATIENCE_S), "a step") is world
+
+
+def test_where_nobody_can_look_the_step_is_done_by_the_caller() -> None:
+    step = threading.current_thread
+    assert attended(step, None, Deadline(0.0), "a step") is threading.current_thread()
+
+
+def test_what_is_seen_ends_the_wait() -> None:
+    never, looks = threading.Event(), []
+
+    def look() -> None:
+        looks.append(1)
+        if len(looks) > 2:
+            raise PeerDiedError(0, "h", "unreachable")
+
+    began = monotonic()
+    with pytest.raises(PeerDiedError):
+        attended(lambda: never.wait(PATIENCE_S), look, Deadline(PATIENCE_S), "a step")
+    assert monotonic() - began < PATIENCE_S / 2
+    never.set()
+
+
+def test_a_step_that_outlasts_its_deadline_is_left_alone() -> None:
+    never, began = threading.Event(), monotonic()
+    with pytest.raises(DistTimeoutError, match=r"^making it: timed out: not done within 0.1 s: the store"):
+        attended(lambda: never.wait(PATIENCE_S), see_nothing, Deadline(0.1), "making it")
+    assert 0.1 <= monotonic() - began < PATIENCE_S / 2
+    never.set()
+
+
+class Cut(HashStore):
+    """A store that nobody reaches any more from some moment on."""
+
+    is_master = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gone = threading.Event()
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        if self.gone.is_set():
+            raise DistTimeoutError("no answer")
+        return super()._run(*args, **kwargs)
+
+
+def test_those_who_meet_notice_that_the_store_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKWISE_HEARTBEAT_S", "0.05")
+    monkeypatch.setenv("RANKWISE_HEARTBEAT_LIMIT_S", "0.3")
+    store, world = Cut(), World()
+    world.owned_store = store
+    watcher = Watcher(world, store, 1, 3, dict)
+    try:
+        with watcher.meeting(PrefixStore("meet", store), (1, 2), "making group 'dp'") as look:
+            look()
+            store.gone.set()
+            with pytest.raises(PeerDiedError) as caught:
+                attended(lambda: threading.Event().wait(PATIENCE_S), look, Deadline(PATIENCE_S), "a step")
+        assert caught.value.rank == 0
+        assert "no sign of life for more than 0.3 s" in str(caught.value)
+    finally:
+        store.gone.clear()
+        watcher.stop()

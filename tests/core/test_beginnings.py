@@ -1,0 +1,146 @@
+"""A beginning that fails: every rank hears why, whoever found out, and however late it comes to ask."""
+
+import dataclasses
+import importlib.util
+import os
+import socket
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+import rankwise as dist
+from rankwise.backends.registry import registry
+from rankwise.network import secret
+from rankwise.testing import RankPool
+
+MESH = Path(__file__).parents[1] / "third_party" / "src" / "rankwise_mesh" / "__init__.py"
+SIZE = 3
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with RankPool(SIZE) as pool:
+        yield pool
+
+
+@pytest.fixture
+def tcp_address():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"tcp://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture(params=["tcp", "file"])
+def address(request, tcp_address, tmp_path):
+    return tcp_address if request.param == "tcp" else f"file://{tmp_path}/store"
+
+
+def begin(address, backend, timeout=20):
+    rank = int(os.environ["RANK"])
+    started = time.monotonic()
+    try:
+        dist.init_process_group(backend, address, rank=rank, world_size=SIZE, timeout=timeout)
+    except Exception as error:
+        return type(error).__name__, str(error), time.monotonic() - started
+    dist.destroy_process_group()
+    return "none", "", time.monotonic() - started
+
+
+def with_variables(address, variables):
+    """Begin where one rank has other variables than the others."""
+    mine = variables.get(int(os.environ["RANK"]), {})
+    before = {name: os.environ.get(name) for name in mine}
+    os.environ.update(mine)
+    try:
+        return begin(address, "gloo")
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@pytest.mark.parametrize("odd", range(SIZE))
+@pytest.mark.parametrize(
+    ("variable", "value"), [("RANKWISE_SOCKET_IFNAME", "nope0"), ("RANKWISE_GLOO_TRANSPORT", "carrier pigeon")]
+)
+def test_a_wrong_variable_on_one_rank_is_no_death(pool, tcp_address, odd, variable, value):
+    ends = pool.run(with_variables, tcp_address, {odd: {variable: value}}, timeout=60)
+    for rank, (kind, text, took_s) in enumerate(ends):
+        assert f"{variable}={value}" in text
+        assert "is gone" not in text
+        assert took_s < 8
+        assert kind == ("ValueError" if rank == odd else "DistBackendError")
+        assert rank == odd or f"rank {odd}: ValueError" in text
+
+
+@pytest.mark.parametrize("odd", range(SIZE))
+@pytest.mark.parametrize("name", ["TRANSPORT", "INTEGRITY"])
+def test_contradictory_settings_are_told_to_all(pool, address, odd, name):
+    values = {"TRANSPORT": ("tcp", "auto"), "INTEGRITY": ("header", "full")}[name]
+    variables = {
+        rank: {"RANKWISE_GLOO_TRANSPORT": "tcp", f"RANKWISE_GLOO_{name}": values[rank == odd]} for rank in range(SIZE)
+    }
+    ends = pool.run(with_variables, address, variables, timeout=60)
+    for _, text, took_s in ends:
+        assert f"RANKWISE_GLOO_{name}" in text
+        assert took_s < 8
+
+
+def late_and_broken(address, broken, late_s):
+    """Begin with a backend that fails at once on one rank, and takes its time on the others."""
+    rank = int(os.environ["RANK"])
+    if "mesh" not in registry.names():
+        spec = importlib.util.spec_from_file_location("rankwise_mesh", MESH)
+        module = sys.modules["rankwise_mesh"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        registry.register(module.rankwise_backend())
+    real = registry.get("mesh")
+
+    def create(context):
+        if rank == broken:
+            raise ValueError("MESH_WIDTH=banana is no number")
+        until = time.monotonic() + late_s
+        while time.monotonic() < until:  # busy with something that nothing breaks off
+            time.sleep(0.01)
+        return types.SimpleNamespace(shutdown=lambda: None)
+
+    registry.register(dataclasses.replace(real, create=create), replace=True)
+    try:
+        return begin(address, "mesh")
+    finally:
+        registry.register(real, replace=True)
+
+
+@pytest.mark.parametrize("broken", range(SIZE))
+def test_whoever_hosts_the_store_stays_until_all_have_heard(pool, address, broken):
+    ends = pool.run(late_and_broken, address, broken, 1.0, timeout=60)
+    for rank, (kind, text, _) in enumerate(ends):
+        assert "MESH_WIDTH=banana" in text
+        assert kind == ("ValueError" if rank == broken else "DistBackendError")
+
+
+def with_secret(address, values, timeout):
+    secret.use(values[int(os.environ["RANK"])])
+    try:
+        return begin(address, "gloo", timeout)
+    finally:
+        secret._given = None
+
+
+def test_a_rank_that_is_refused_for_its_secret_is_mentioned_on_the_others(tcp_address):
+    with RankPool(SIZE) as pool:
+        ends = pool.run(with_secret, tcp_address, [b"a" * 32, b"a" * 32, b"b" * 32], 4, timeout=60)
+    assert ends[2][0] == "DistNetworkError"
+    assert "another job secret" in ends[2][1]
+    for kind, text, _ in ends[:2]:
+        assert kind == "DistTimeoutError"
+        assert "rank 2" in text
+        assert "refused" in text
+        assert "RANKWISE_SECRET_FILE must name the same secret for all" in text
+
+
+def test_nothing_is_said_of_refusals_where_there_were_none(tcp_address):
+    with pytest.raises(dist.DistTimeoutError) as caught:
+        dist.init_process_group("gloo", tcp_address, rank=0, world_size=2, timeout=0.3)
+    assert "refused" not in str(caught.value)

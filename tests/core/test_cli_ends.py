@@ -1,0 +1,234 @@
+"""How commands end: by signals, and by arguments that make no sense."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise.cli import main
+from rankwise.testing import local_world
+
+TIMEOUT_S = 60
+
+
+def wait_until(condition: Callable[[], object]) -> bool:
+    end = time.monotonic() + TIMEOUT_S
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def descendants(pid: int) -> set[int]:
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = status.read_text(errors="replace").rpartition(")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        if state not in "ZX":
+            parents[int(status.parent.name)] = int(parent)
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+# ---------------------------------------------------------------------- conformance
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_conformance_leaves_nothing_running(tmp_path: Path, number: int) -> None:
+    command = [sys.executable, "-m", "rankwise.cli", "conformance", "gloo", "--report", "r.json"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert wait_until(lambda: len(descendants(process.pid)) >= 4), "it has started no ranks"
+            started = descendants(process.pid)
+            process.send_signal(number)
+            code = process.wait(TIMEOUT_S)
+            assert wait_until(lambda: not any(map(alive, started))), "something runs on"
+        finally:
+            process.kill()
+    assert code == (-number if number == signal.SIGKILL else 128 + number)
+
+
+def test_a_report_that_cannot_be_written_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for report in (tmp_path / "missing" / "r.json", tmp_path):
+        assert main(["conformance", "gloo", "--report", str(report)]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert str(report) in " ".join(err.split())
+        assert "Traceback" not in err
+
+
+# ---------------------------------------------------------------------- another library's launcher
+
+FOREIGN = """
+import sys
+from rankwise.cli.foreign_launcher import run_launcher
+sys.exit(run_launcher(sys.argv[1:], dict(__import__("os").environ)))
+"""
+
+
+def foreign(program: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", FOREIGN, sys.executable, "-u", "-c", program]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [("pass", 0), ("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)],
+)
+def test_a_foreign_launchers_end_is_passed_on(program: str, code: int) -> None:
+    with foreign(program) as process:
+        process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("its_code", [0, 1, None])
+def test_a_signal_reaches_the_foreign_launcher_and_is_the_exit_code(number: int, its_code: int | None) -> None:
+    handler = "signal.SIG_DFL" if its_code is None else f"lambda *_: sys.exit({its_code})"
+    program = f"import signal, sys; signal.signal({int(number)}, {handler}); print('ready')\nwhile True: signal.pause()"
+    with foreign(program) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 128 + number
+
+
+def test_a_foreign_launcher_does_not_outlive_this_one() -> None:
+    with foreign("import os, signal; print(os.getpid())\nwhile True: signal.pause()") as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.kill()
+        assert wait_until(lambda: not alive(pid))
+
+
+# ---------------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["bench", "--sizes", "16MiB:1KiB:4"], "--sizes 16MiB:1KiB:4: 16MiB is more than 1KiB"),
+        (["bench", "--warmup", "-1"], "--warmup cannot be -1"),
+        (["bench", "--iterations", "0"], "at least 1 rank and 1 iteration"),
+        (["explain", "all_reduce", "--ranks", "0"], "at least 1 rank is needed"),
+        *(
+            (["explain", "all_reduce", option, value], f"{option} must be a number")
+            for option in ("--alpha-us", "--gbit-per-s", "--combine-gb-per-s")
+            for value in ("nan", "inf", "-1")
+        ),
+        (["explain", "all_reduce", "--gbit-per-s", "0"], "--gbit-per-s must be a number above 0, not 0"),
+        (["explain", "all_reduce", "--combine-gb-per-s", "0"], "--combine-gb-per-s must be a number above 0, not 0"),
+    ],
+)
+def test_arguments_without_sense_are_refused_before_anything_is_printed(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in " ".join(err.split())
+
+
+def test_explain_takes_no_latency_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "all_reduce", "--alpha-us", "0"]) == 0
+    assert "Simulated with 0 us" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------------- words
+
+
+def test_articles_fit_their_nouns() -> None:
+    with local_world(1) as ranks:
+        for value, words in ((object(), "an object is not"), ({}, "a dict is not")):
+            with pytest.raises(TypeError, match=words):
+                ranks.run(lambda value=value: dist.all_reduce(value))
+
+
+@pytest.mark.parametrize("case", ["read-only", "not C-contiguous"])
+def test_the_remedy_for_an_array_that_cannot_be_written_works(case: str) -> None:
+    def program() -> bool:
+        it = np.ones((4, 4))
+        if case == "read-only":
+            it.flags.writeable = False
+        else:
+            it = it[:, ::2]
+        with pytest.raises(ValueError, match=case) as caught:
+            dist.all_reduce(it)
+        assert "ascontiguousarray" not in str(caught.value)
+        steps = str(caught.value).split("`")[1::2]  # what it says, done
+        names = {"it": it, "numpy": np}
+        exec(steps[0], names)
+        dist.all_reduce(names["copy"])
+        for step in steps[1:]:
+            exec(step, names)
+        result = names["copy"] if case == "read-only" else it
+        return bool((result == 2).all())
+
+    with local_world(2) as ranks:
+        assert ranks.run(program) == [True, True]
+
+
+@pytest.mark.parametrize("dtype", ["int99", 3, "no such"])
+def test_supports_says_which_dtypes_there_are(dtype: object) -> None:
+    with pytest.raises(TypeError, match=r"is no dtype; pass what NumPy takes for one, or one of bool, int8"):
+        dist.supports("all_reduce", "cpu", dtype)
+
+
+def test_a_backend_in_a_message_is_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rankwise.backends import registry as module
+
+    point = next(point for point in module._installed() if point.name == "gloo")
+    monkeypatch.setattr(module, "_entry_points", lambda name: [point, point])
+    fresh = type(module.registry)()
+    with pytest.raises(dist.PluginError, match=r"^backend 'gloo' is claimed by"):
+        fresh.get(dist.Backend("gloo"))
+    assert "<Backend" not in fresh.availability(dist.Backend("gloo")).reason
+
+
+# ---------------------------------------------------------------------- RANKWISE_DEBUG
+
+
+@pytest.mark.parametrize("level", ["off", "info", "detail"])
+def test_info_tells_what_is_chosen_and_why(tmp_path: Path, level: str) -> None:
+    (tmp_path / "script.py").write_text(
+        "import rankwise as dist\ndist.init_process_group('gloo')\ndist.new_group([0, 1], group_desc='pair')\n"
+        "dist.destroy_process_group()\n"
+    )
+    command = [sys.executable, "-m", "rankwise.cli", "run", "-n", "2", "script.py"]
+    environment = {**os.environ, "RANKWISE_DEBUG": level}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert run.returncode == 0, run.stderr
+    for rank in range(2):
+        for words in (
+            f"rank {rank} of 2",
+            "meets the others at TCPStore('127.0.0.1'",
+            "with a job secret",
+            "gloo for cpu",
+            f"rank {rank}: group 'pair' of ranks [0, 1]: gloo",
+        ):
+            mine = "\n".join(line for line in run.stderr.splitlines() if line.startswith(f"[{rank}]"))
+            assert (words in mine) == (level != "off")

@@ -1,0 +1,177 @@
+"""The ranks' output where there is too much of it, or nowhere to put it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rankwise
+from rankwise.launch.config import STDERR, STDOUT
+from rankwise.launch.log_file import LogFile
+from rankwise.launch.output import _LONGEST_LINE_NBYTES, Console, LineStream, Tail
+
+TIMEOUT_S = 60
+SOURCE = str(Path(rankwise.__file__).parents[1])
+
+
+class Recorder(Console):
+    """A console that keeps what it is to show."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.lines: list[bytes] = []
+        self.said: list[str] = []
+
+    def rank_line(self, rank: int, stream: int, line: bytes) -> None:
+        self.lines.append(line)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def run(folder: Path, *arguments: str, script: str, **settings: Any) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(script)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RANKWISE_SECRET")}
+    command = [sys.executable, "-m", "rankwise.cli", "run", *arguments, "script.py"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings}
+    environment["PYTHONPATH"] = SOURCE
+    return subprocess.run(command, cwd=folder, env=environment, text=True, timeout=TIMEOUT_S, **pipes)
+
+
+# ---------------------------------------------------------------------- bounds
+
+
+def test_output_without_newlines_is_bounded_and_passed_on_in_full() -> None:
+    console = Recorder()
+    stream = LineStream(0, STDERR, console, True, None)
+    total = 0
+    for number in range(500):
+        data = bytes([65 + number % 26]) * (64 << 10)
+        total += len(data)
+        stream.feed(data)
+        assert stream._begun_nbytes < _LONGEST_LINE_NBYTES
+    stream.close()
+    assert sum(map(len, stream.tail)) <= 256 << 10
+    assert max(map(len, console.lines)) <= _LONGEST_LINE_NBYTES + 1
+    assert sum(len(line) - 1 for line in console.lines) == total
+
+
+@pytest.mark.parametrize("nbytes", [0, 10, 1000, 20_000, 1 << 20])
+def test_the_tail_is_bounded_whatever_the_lines(nbytes: int) -> None:
+    tail = Tail()
+    for number in range(2000):
+        tail.append(b"%d" % number + bytes(nbytes))
+        assert sum(map(len, tail)) <= 256 << 10
+    assert 10 < len(list(tail)) <= 400
+    assert next(reversed(list(tail))).startswith(b"1999")
+
+
+def test_lines_come_out_as_they_went_in_however_they_were_cut() -> None:
+    text = b"first\n\nsecond line\nlast without end"
+    for step in range(1, len(text) + 1):
+        console = Recorder()
+        stream = LineStream(0, STDOUT, console, True, None)
+        for begin in range(0, len(text), step):
+            stream.feed(text[begin : begin + step])
+        stream.close()
+        assert b"".join(console.lines) == text + b"\n"
+        assert list(stream.tail) == text.split(b"\n")
+
+
+# ---------------------------------------------------------------------- full disks
+
+
+def test_a_log_on_a_full_disk_is_named_once_and_given_up() -> None:
+    said: list[str] = []
+    log = LogFile(Path("/dev/full"), said.append)
+    for _ in range(5):
+        log.write(b"something")
+    log.close()
+    log.close()
+    assert not log.works
+    assert said == [
+        "rankwise: cannot write to /dev/full: the disk is full (No space left on device); the rank goes on without "
+        "this log"
+    ]
+
+
+def test_a_log_that_cannot_even_be_opened_is_given_up(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "file").touch()
+    log = LogFile(tmp_path / "file" / "stdout.log", said.append)
+    log.write(b"something")
+    assert not log.works
+    assert str(tmp_path / "file" / "stdout.log") in said[0]
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["tee", "redirect"])
+def test_what_the_log_does_not_take_is_on_the_console(shown: bool) -> None:
+    console = Recorder()
+    stream = LineStream(0, STDOUT, console, shown, LogFile(Path("/dev/full"), console.say))
+    stream.feed(b"one\ntwo\n")
+    assert console.lines == [b"one\n", b"two\n"]
+
+
+@pytest.mark.parametrize("option", ["--tee", "--redirects"])
+def test_a_disk_that_fills_up_does_not_end_the_ranks(tmp_path: Path, option: str) -> None:
+    def little_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    script = "for i in range(300): print('x' * 200)\nprint('the end')"
+    arguments = ("-n", "2", "--log-dir", "logs", "--run-id", "r", option, "3")
+    result = run(tmp_path, *arguments, script=script, preexec_fn=little_room)
+    assert result.returncode == 0, result.stderr
+    for rank in (0, 1):
+        path = tmp_path / "logs" / "r" / "attempt_0" / str(rank) / "stdout.log"
+        assert 0 < path.stat().st_size <= 20_000
+        assert result.stderr.count(f"cannot write to {path}: File too large; the rank goes on without this log") == 1
+        assert f"[{rank}]: the end" in result.stdout
+
+
+@pytest.mark.parametrize("sink", ["stdout", "stderr"])
+def test_a_console_on_a_full_disk_does_not_end_the_ranks(tmp_path: Path, sink: str) -> None:
+    script = "import pathlib, sys\nfor i in range(300): print(i); print(i, file=sys.stderr)\n"
+    script += "pathlib.Path('ended').touch()"
+    with open("/dev/full", "w") as full:
+        result = run(tmp_path, script=script, **{sink: full})
+    assert (tmp_path / "ended").exists()
+    assert result.returncode == 0, (result.stdout, result.stderr)
+    if sink == "stdout":
+        assert result.stderr.count("cannot write to standard output: the disk is full") == 1
+
+
+# ---------------------------------------------------------------------- whose logs
+
+
+def test_two_runs_of_one_name_have_logs_of_their_own(tmp_path: Path) -> None:
+    for text in ("first", "second", "third"):
+        result = run(tmp_path, "--log-dir", "logs", "--run-id", "same", script=f"print({text!r})")
+        assert result.returncode == 0
+    logs = {str(path.relative_to(tmp_path / "logs")): path.read_text() for path in tmp_path.rglob("stdout.log")}
+    tail = "attempt_0/0/stdout.log"
+    assert logs == {f"same/{tail}": "first\n", f"same.2/{tail}": "second\n", f"same.3/{tail}": "third\n"}
+    assert "logs in" in result.stderr
+    assert "same.3" in result.stderr
+
+
+# ---------------------------------------------------------------------- last words
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGFPE", "SIGBUS", "SIGABRT"])
+def test_a_rank_that_a_fault_ends_says_where_it_was(tmp_path: Path, name: str) -> None:
+    script = (
+        "import os, signal\n\ndef deep_inside():\n"
+        f"    os.kill(os.getpid(), signal.{name})\n    signal.pause()\n\ndeep_inside()\n"
+    )
+    result = run(tmp_path, script=script)
+    report = result.stderr[result.stderr.index("=" * 20) :]
+    assert name in report
+    assert "in deep_inside" in report
+    assert "has written nothing" not in report
+    assert "Fatal Python error" in report

@@ -1,0 +1,140 @@
+"""Inputs that lie in memory which the same call writes to: the results are those of inputs that lie elsewhere."""
+
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise.calls.overlap import aside, parts_aside
+from rankwise.testing import local_world
+
+SIZES = [2, 3, 5]
+COUNTS = [1, 3, 5000]
+MINE = [-1, 0, 1]
+
+
+def place(size, count, shift):
+    """Return zeros for `size` parts, and this rank's input: in its own slot or a neighbour's, or between two."""
+    flat = np.zeros(size * count)
+    begin = (dist.get_rank() + shift) % size * count
+    begin = min(begin + count // 2, flat.size - count)
+    array = flat[begin : begin + count]
+    array[:] = dist.get_rank() + 1
+    return flat, array
+
+
+def wanted(size, count):
+    return np.repeat(np.arange(1.0, size + 1), count)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("shift", MINE)
+def test_what_is_gathered_may_lie_anywhere_in_the_output(size, count, shift):
+    def program():
+        found = []
+        for op in (dist.all_gather, dist.all_gather_into_tensor, dist.gather):
+            for apart in (False, True) if op is dist.all_gather else (False,):
+                flat, array = place(size, count, shift)
+                rows = list(flat.reshape(size, count))
+                if op is dist.all_gather:
+                    op([row.view() for row in rows] if apart else rows, array)
+                elif op is dist.gather:
+                    op(array, rows if dist.get_rank() == 1 else None, dst=1)
+                else:
+                    op(flat, array)
+                if op is not dist.gather or dist.get_rank() == 1:
+                    found.append(flat)
+        return found
+
+    with local_world(size) as ranks:
+        for found in ranks.run(program):
+            assert len(found) >= 3
+            for flat in found:
+                np.testing.assert_array_equal(flat, wanted(size, count))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("shift", MINE)
+@pytest.mark.parametrize("single", [False, True])
+def test_a_reduced_part_may_be_written_anywhere_into_the_input(size, count, shift, single):
+    def program():
+        flat = np.arange(size * count, dtype=float)
+        begin = (dist.get_rank() + shift) % size * count
+        begin = min(begin + count // 2, flat.size - count)
+        out = flat[begin : begin + count]
+        if single:
+            dist.reduce_scatter_tensor(out, flat)
+        else:
+            dist.reduce_scatter(out, list(flat.reshape(size, count)))
+        return out
+
+    with local_world(size) as ranks:
+        for rank, out in enumerate(ranks.run(program)):
+            np.testing.assert_array_equal(out, size * np.arange(rank * count, (rank + 1) * count))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("shift", MINE)
+def test_the_root_of_a_scatter_may_get_its_part_in_the_place_of_another(size, shift):
+    def program():
+        flat = np.arange(size * 4.0)
+        rows = list(flat.reshape(size, 4))
+        if dist.get_rank() != 1:
+            rows = None
+        out = rows[(1 + shift) % size] if rows else np.zeros(4)
+        dist.scatter(out, rows, src=1)
+        return out
+
+    with local_world(size) as ranks:
+        for rank, out in enumerate(ranks.run(program)):
+            np.testing.assert_array_equal(out, np.arange(rank * 4.0, rank * 4.0 + 4))
+
+
+def memory(kind, count):
+    """Return `count` float64 whose memory belongs to an array, or to something else."""
+    if kind == "array":
+        return np.zeros(count)
+    if kind == "bytearray":
+        return np.frombuffer(bytearray(8 * count))
+    return np.asarray(memoryview(np.zeros(count)))
+
+
+@pytest.mark.parametrize("kind", ["array", "bytearray", "memoryview"])
+def test_only_what_overlaps_is_copied(kind):
+    flat = memory(kind, 12)
+    rows, other = list(flat.reshape(3, 4)), memory(kind, 4)
+    assert aside(rows[1], rows, rows[1]) is rows[1]
+    assert aside(flat[4:8], [flat], rows[1]).base is rows[1].base
+    assert aside(other, rows, rows[1]) is other
+    for overlapping in (flat[3:7], flat[8:12], rows[0]):
+        copy = aside(overlapping, rows, rows[1])
+        assert copy is not overlapping
+        assert not np.may_share_memory(copy, flat)
+    parts = parts_aside(rows, flat[5:6])
+    assert [part is row for part, row in zip(parts, rows, strict=True)] == [True, False, True]
+    assert all(part is row for part, row in zip(parts_aside(rows, other), rows, strict=True))
+
+
+def test_memory_that_is_shared_behind_two_owners_is_seen():
+    flat = np.zeros(8)
+    behind = np.asarray(memoryview(flat))
+    assert not np.may_share_memory(aside(flat, [behind]), flat)
+    assert not np.may_share_memory(aside(behind[:4], [flat]), flat)
+
+
+def test_copies_of_structures_keep_what_lies_between_the_fields():
+    dtype = np.dtype([("x", "i1"), ("y", ">f8")], align=True)
+    flat = np.zeros(6, dtype)
+    flat.view(np.uint8)[:] = np.arange(flat.nbytes)
+    assert aside(flat[1:3], [flat]).tobytes() == flat[1:3].tobytes()
+
+    def program():
+        array = np.zeros((3, 4), dtype)
+        array.view(np.uint8)[...] = np.arange(array.nbytes, dtype=np.uint8).reshape(3, -1)
+        got = [np.zeros((3, 2), dtype) for _ in range(2)]
+        dist.all_gather(got, array[:, 1:3])  # not contiguous
+        return [part.tobytes() == b"".join(row[1:3].tobytes() for row in array) for part in got]
+
+    with local_world(2) as ranks:
+        assert ranks.run(program) == [[True, True]] * 2

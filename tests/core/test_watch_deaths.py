@@ -1,0 +1,190 @@
+"""What a death does to the groups of the dead: it ends what needs the dead rank, and nothing that does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from time import monotonic
+
+import pytest
+
+from rankwise.backends.contract import Communicator, Context
+from rankwise.basics.arrays import Array
+from rankwise.basics.work import Work
+from rankwise.collective.fingerprint import Fingerprint
+from rankwise.errors import DistError, PeerDiedError
+from rankwise.groups.handshake import process_space, started_at
+from rankwise.groups.world import World
+from rankwise.store import HashStore, PrefixStore
+from rankwise.watch.verdict import Log, Verdict
+from rankwise.watch.watcher import Watcher
+
+PATIENCE_S = 10.0
+
+pytestmark = pytest.mark.skipif(
+    platform.system() != "Linux" or not hasattr(os, "pidfd_open"), reason="this system has no descriptors of processes"
+)
+
+
+class Silent(Communicator):
+    """A communicator whose operations end when the test says so."""
+
+    def __init__(self, ranks: tuple[int, ...], sees_to_it: bool) -> None:
+        super().__init__(Context("dp", ranks.index(0), len(ranks), ranks, 60.0))
+        self._sees_to_it = sees_to_it
+        self.deaths: list[tuple[int, DistError]] = []
+        self.heard, self.ended = threading.Semaphore(0), threading.Event()
+        self.ended_at = 0.0
+
+    def peer_died(self, rank: int, error: DistError) -> bool:
+        self.deaths.append((rank, error))
+        self.heard.release()
+        return self._sees_to_it
+
+    def isend(self, array: Array, dst: int, tag: int) -> Work:
+        raise NotImplementedError
+
+    def irecv(self, array: Array, src: int | None, tag: int) -> Work:
+        raise NotImplementedError
+
+    def abort(self, error: DistError) -> None:
+        self.ended_at = monotonic()
+        self.ended.set()
+
+    def close(self) -> None:
+        pass
+
+    def _carry_out(self, fingerprint: Fingerprint, body: Callable[[], object], sequence: int, deadline: object) -> None:
+        body()
+
+    def begin(self, body: Callable[[], object]) -> Work:
+        """Begin a collective that lasts as long as `body`."""
+        return self._collective(Fingerprint("barrier"), body, 60.0, async_op=True)
+
+
+class Group:
+    """As much of a group as the watcher looks at."""
+
+    def __init__(self, communicator: Communicator) -> None:
+        self.name, self.ranks = communicator.context.name, communicator.context.global_ranks
+        self.rank_of = {rank: index for index, rank in enumerate(self.ranks)}
+        self._communicator = communicator
+
+    def communicators(self) -> list[Communicator]:
+        return [self._communicator]
+
+
+class Scene:
+    """A watcher of rank 0, and processes for the other ranks."""
+
+    def __init__(self) -> None:
+        self.store, self.world = HashStore(), World()
+        command = [sys.executable, "-c", "input()"]
+        self.others = {rank: subprocess.Popen(command, stdin=subprocess.PIPE) for rank in (1, 2)}
+        for rank, process in self.others.items():
+            card = {"host": "h", "pid": process.pid, "space": process_space(), "started": started_at(process.pid)}
+            self.store.set(f"meet/rank/{rank}", json.dumps(card))
+        self.store.set("meet/rank/0", json.dumps({"host": "h", "pid": os.getpid()}))
+        self.watcher = Watcher(self.world, self.store, 0, 3, dict)
+        self.watcher.everyone_is_here()
+        self.watcher.ask(dict, PATIENCE_S)
+
+    def join(self, communicator: Silent) -> Silent:
+        self.world.groups[communicator.context.name] = Group(communicator)  # type: ignore[assignment]
+        return communicator
+
+    def kill(self, rank: int) -> None:
+        self.others[rank].kill()
+        self.others[rank].wait()
+
+    def end(self) -> None:
+        self.watcher.stop()
+        for process in self.others.values():
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    made = Scene()
+    yield made
+    made.end()
+
+
+def test_a_communicator_that_knows_whom_it_waits_for_is_told_and_not_ended(scene: Scene) -> None:
+    communicator = scene.join(Silent((2, 0, 1), sees_to_it=True))
+    scene.kill(1)
+    assert communicator.heard.acquire(timeout=PATIENCE_S)
+    ((rank, error),) = communicator.deaths
+    assert isinstance(error, PeerDiedError)
+    assert (rank, error.rank) == (2, 1)
+    assert not communicator.ended.wait(0.3)  # longer than any other is given
+    assert communicator.failure is None
+
+
+def test_each_death_is_told(scene: Scene) -> None:
+    communicator = scene.join(Silent((2, 0, 1), sees_to_it=True))
+    for victim in (1, 2):
+        scene.kill(victim)
+        assert communicator.heard.acquire(timeout=PATIENCE_S)
+    assert [rank for rank, _ in communicator.deaths] == [2, 0]
+
+
+def test_any_other_is_given_up_at_once(scene: Scene) -> None:
+    communicator = scene.join(Silent((0, 1), sees_to_it=False))
+    scene.kill(1)
+    assert communicator.ended.wait(PATIENCE_S)
+    assert isinstance(communicator.failure, PeerDiedError)
+
+
+def test_but_a_collective_that_is_running_may_still_end(scene: Scene) -> None:
+    communicator = scene.join(Silent((0, 1), sees_to_it=False))
+    began, go_on = threading.Event(), threading.Event()
+    work = communicator.begin(lambda: (began.set(), go_on.wait(PATIENCE_S)))
+    assert began.wait(PATIENCE_S)
+    scene.kill(1)
+    assert communicator.heard.acquire(timeout=PATIENCE_S)
+    go_on.set()
+    assert work.wait(PATIENCE_S)
+    assert communicator.ended.wait(PATIENCE_S)
+
+
+def test_and_one_that_does_not_end_is_given_up_soon(scene: Scene) -> None:
+    communicator = scene.join(Silent((0, 1), sees_to_it=False))
+    began = threading.Event()
+    communicator.begin(lambda: (began.set(), communicator.ended.wait(PATIENCE_S)))
+    assert began.wait(PATIENCE_S)
+    scene.kill(1)
+    assert communicator.heard.acquire(timeout=PATIENCE_S)
+    heard_at = monotonic()
+    assert communicator.ended.wait(PATIENCE_S)
+    assert 0.0 < communicator.ended_at - heard_at < 1.0
+
+
+def test_a_group_without_the_dead_rank_hears_nothing(scene: Scene) -> None:
+    communicator = scene.join(Silent((0, 2), sees_to_it=False))
+    scene.kill(1)
+    scene.kill(2)
+    assert communicator.heard.acquire(timeout=PATIENCE_S)
+    assert [rank for rank, _ in communicator.deaths] == [1]
+
+
+def test_a_rank_that_is_merely_silent_ends_the_whole_group(scene: Scene) -> None:
+    communicator = scene.join(Silent((0, 1), sees_to_it=True))
+    hung = Verdict("", PeerDiedError(1, "h", "hung: its process is there; no sign of life for more than 5 s"))
+    Log(PrefixStore("watch", scene.store), 2, lambda verdict: None).settle(hung, "dp", (0, 1))
+    assert communicator.ended.wait(PATIENCE_S)
+    assert communicator.deaths == []
+
+
+def test_a_certain_death_is_certain_to_those_who_read_of_it() -> None:
+    store, heard = HashStore(), list[Verdict]()
+    death = Verdict("", PeerDiedError(1, "h", "its process was killed by SIGKILL"), is_certain=True)
+    Log(store, 0, lambda verdict: None).settle(death, "dp", (0, 1))
+    Log(store, 1, heard.append).catch_up()
+    assert [(verdict.is_certain, str(verdict.error)) for verdict in heard] == [(True, str(death.error))]

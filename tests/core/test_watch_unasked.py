@@ -1,0 +1,126 @@
+"""Works that nobody asks: they count as pending for as long as their operations are, and no longer."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise.basics.recording import FlightRecorder, Trail, note, released
+from rankwise.basics.work import BoundWork, FutureWork, Work
+from rankwise.errors import DistBackendError
+from rankwise.groups.world import current
+from rankwise.testing import local_world
+from rankwise.watch.recorder import entries, progress, states
+
+PATIENCE_S = 10.0
+KEPT: list[Work] = []
+
+LOOKS: dict[str, Callable[[Work], object]] = {
+    "nobody has it": lambda work: None,
+    "nobody asks it": KEPT.append,
+    "a callback saw it": lambda work: work.add_done_callback(lambda _: None),
+    "a future was taken": lambda work: KEPT.append(work.get_future()),  # type: ignore[arg-type]
+}
+
+
+def pending() -> list[str]:
+    return [f"{step['op']} #{step['number']}" for step in progress(current().recorder)["default"]["pending"]]
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_what_has_ended_is_not_pending_whoever_has_asked(look: Callable[[Work], object]) -> None:
+    def program() -> tuple[list[str], list[str]]:
+        for _ in range(3):
+            work = dist.all_reduce(np.ones(4), async_op=True)
+            assert work is not None
+            look(work)
+            message = dist.isend(np.ones(4), 1 - dist.get_rank())
+            assert message is not None
+            look(message)
+            del work, message
+            dist.recv(np.ones(4), 1 - dist.get_rank())
+        last = dist.all_reduce(np.ones(4), async_op=True)
+        assert last is not None
+        while not last._inner.is_completed():  # type: ignore[attr-defined]  # as nobody asks the work itself
+            threading.Event().wait(0.001)
+        gc.collect()
+        return pending(), states(entries(current().recorder))
+
+    with local_world(2, timeout=PATIENCE_S) as ranks:
+        for left, noted in ranks.run(program):
+            assert left == []
+            assert set(noted) == {"done"}
+    KEPT.clear()
+
+
+def test_what_stands_still_is_told_by_its_own_name() -> None:
+    come = threading.Event()
+
+    def program() -> list[str] | None:
+        for _ in range(3):
+            dist.all_reduce(np.ones(4), async_op=True)
+        dist.barrier()
+        if dist.get_rank() == 1:
+            assert come.wait(PATIENCE_S)
+            dist.broadcast(np.ones(4), 0)
+            return None
+        work = dist.broadcast(np.ones(4), 0, async_op=True)
+        assert work is not None
+        told = pending()
+        come.set()
+        work.wait()
+        return told
+
+    with local_world(2, timeout=PATIENCE_S) as ranks:
+        assert ranks.run(program)[0] == ["broadcast #4"]
+
+
+class Polled(FutureWork):
+    """A work of a backend whose library must not be asked by just any thread."""
+
+    def is_completed(self) -> bool:
+        raise AssertionError("the watch has asked it")
+
+
+def noted(trail: Trail, inner: FutureWork | None = None) -> Any:
+    trail.begin("all_reduce")
+    entry = released(trail.mine())
+    return entry, None if inner is None else BoundWork(inner, None, (0,), entry)
+
+
+def test_a_work_that_only_its_own_threads_may_ask_is_left_alone() -> None:
+    recorder = FlightRecorder()
+    trail = recorder.trail("dp", "dp", (0, 1))
+    _, work = noted(trail, Polled())
+    assert states(entries(recorder)) == ["issued"]
+    later, _ = noted(trail)
+    note(later)
+    assert states(entries(recorder)) == ["done", "done"]  # since those of a group end in their order
+    assert work is not None
+
+
+def test_what_has_failed_unseen_is_told_as_failed() -> None:
+    recorder = FlightRecorder()
+    trail = recorder.trail("dp", "dp", (0, 1))
+    inner = FutureWork()
+    _, work = noted(trail, inner)
+    assert states(entries(recorder)) == ["issued"]
+    inner.fail(DistBackendError("broken"))
+    assert states(entries(recorder)) == ["failed"]
+    assert work is not None
+
+
+def test_a_subclass_with_its_own_look_says_anew_whether_it_only_looks() -> None:
+    class Plain(Polled):
+        only_looks = True
+
+        def is_completed(self) -> bool:
+            return True
+
+    assert (FutureWork.only_looks, Polled.only_looks, Plain.only_looks) == (True, False, True)

@@ -1,0 +1,67 @@
+"""One lock guards all state of an engine: whoever touches it holds the lock, whatever the ranks do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise.testing import RankPool
+
+#: What of each part is called with the lock held.
+GUARDED = {
+    "inbox": "receive withdraw send_to_self message offer payload fetched taken_at_once leaving left died clear",
+    "outbox": "send requested received refused credited left clear",
+    "mail": "frame lost garbled emit reply refresh peer_left peer_died",
+}
+
+
+def _guarded(call: Callable[..., Any], lock: threading.Lock, wrong: list[str]) -> Callable[..., Any]:
+    @wraps(call)
+    def asked(*arguments: Any, **named: Any) -> Any:
+        if not lock.locked():
+            wrong.append(call.__qualname__)
+        return call(*arguments, **named)
+
+    return asked
+
+
+def touch_everything() -> tuple[list[str], int]:
+    """Exchange messages of all kinds with the parts under guard; return what was called without the lock."""
+    dist.init_process_group("gloo", timeout=30)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    engine: Any = dist.group.WORLD.communicators()[0].engine  # type: ignore[union-attr, attr-defined]
+    wrong: list[str] = []
+    calls = 0
+    for part, names in GUARDED.items():
+        thing = engine.mail if part == "mail" else getattr(engine.mail, part)
+        for name in names.split():
+            setattr(thing, name, _guarded(getattr(thing, name), engine.lock, wrong))
+            calls += 1
+    after, before = (rank + 1) % size, (rank - 1) % size
+    for nbytes in (1, 100_000, 6_000_000):
+        array, room = np.full(nbytes, rank, np.uint8), np.zeros(nbytes, np.uint8)
+        works = [dist.irecv(room, before), dist.isend(array, after)]
+        for work in works:
+            work.wait()  # type: ignore[union-attr]
+        assert (room == before).all()
+    dist.all_reduce(np.ones(500_000), async_op=True).wait()  # type: ignore[union-attr]
+    dist.isend(np.zeros(2_000_000), after, tag=5)  # still with its sender when that leaves
+    dist.isend(np.ones(3), rank)
+    dist.recv(np.zeros(3), rank)
+    with pytest.raises(dist.DistBackendError):
+        dist.isend(np.ones(3), rank, tag=1)
+        dist.recv(np.zeros(1), rank, tag=1)
+    dist.destroy_process_group()
+    return wrong, calls
+
+
+def test_the_engines_state_is_touched_with_its_lock_held(pool: RankPool) -> None:
+    found = pool.run(touch_everything)
+    assert [wrong for wrong, _ in found] == [[]] * len(found)
+    assert all(calls > 20 for _, calls in found)

@@ -1,0 +1,53 @@
+"""Survivors go on, whatever number dies, and whoever dies while they make a smaller group."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rankwise.testing import RankPool
+
+sys.path.insert(0, str(Path(__file__).parent))
+import recovery_programs as programs
+
+CASES = [
+    {"at once": [3]},
+    {"at once": [1, 3]},
+    {"at once": [1, 2, 3]},
+    {"at once": [1, 2, 3, 4]},
+    {"at once": [4], "before it comes": [2]},
+    {"at once": [1], "when it has come": [3]},
+    {"at once": [1], "when they connect": [3]},
+    {"at once": [1], "when it has connected": [4]},
+    {"at once": [1], "when it has come": [2], "when it has connected": [3]},
+    {"at once": [3], "before it comes": [4], "when they connect": [1, 2]},
+]
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+@pytest.mark.parametrize("deaths", CASES, ids=str)
+def test_those_who_live_go_on_as_the_page_on_reliability_says(transport: str, deaths: dict[str, list[int]]) -> None:
+    doomed = sorted(rank for ranks in deaths.values() for rank in ranks)
+    alive = [rank for rank in range(5) if rank not in doomed]
+    with RankPool(5, env={"RANKWISE_GLOO_TRANSPORT": transport}) as pool:
+        outcomes = pool.run(programs.go_on, deaths, doomed=doomed)
+    for rank in alive:
+        assert outcomes[rank] == (float(len(alive) ** 2), alive)
+
+
+@pytest.mark.parametrize("timeout", [None, 2.0], ids=["noticed", "timed out"])
+def test_who_makes_a_group_does_not_wait_for_a_store_that_is_out_of_reach(timeout: float | None) -> None:
+    """As where its host was cut off. Without a time-out it is noticed as soon as in a collective."""
+    env = {"RANKWISE_HEARTBEAT_S": "0.2", "RANKWISE_HEARTBEAT_LIMIT_S": "1" if timeout is None else "30"}
+    with RankPool(3, env=env) as pool:
+        outcomes = pool.run(programs.make_a_group_while_the_store_stands_still, timeout, doomed=[0])
+    for kind, text, took_s in outcomes[1:]:
+        if timeout is None:
+            assert kind == "PeerDiedError"
+            assert "rank 0 on" in text
+            assert took_s < programs.STANDS_S - 1
+        else:
+            assert kind == "DistTimeoutError"
+            assert timeout <= took_s < timeout + 2
