@@ -79,6 +79,16 @@ static bool yield(Board *board, int late, bool held)
     return late < 0;
 }
 
+/* A wait that a longer look would have saved from sleeping makes the next look longer; one that took far longer, as where
+   the ranks are not in step or others want the processor, makes it shorter. To be woken takes longer than a short look:
+   were each sleep to halve it, ranks that have slept once would go on sleeping for each other. */
+static void learn(Board *board)
+{
+    bool worth = monotonic_ns() - board->asleep_since < MOST_SPIN_NS;
+    int64_t next = worth ? 2 * board->spin_ns : board->spin_ns / 2;
+    board->spin_ns = next > MOST_SPIN_NS ? MOST_SPIN_NS : next < LEAST_SPIN_NS ? LEAST_SPIN_NS : next;
+}
+
 /* Look for those who are late, for as long as it takes to fall asleep and be woken. */
 static bool look(Board *board, int late, bool held)
 {
@@ -98,9 +108,7 @@ static bool look(Board *board, int late, bool held)
     }
     if (let_go != NULL)
         PyEval_RestoreThread(let_go);
-    /* Where the ranks are not in step, or others want the processor, looking is in vain, and soon becomes short. */
-    int64_t next = late < 0 ? 2 * board->spin_ns : board->spin_ns / 2;
-    board->spin_ns = next > MOST_SPIN_NS ? MOST_SPIN_NS : next < LEAST_SPIN_NS ? LEAST_SPIN_NS : next;
+    board->asleep_since = monotonic_ns();
     return late < 0;
 }
 
@@ -174,9 +182,14 @@ bool board_doze(Board *board, int64_t longest_ns)
     atomic_store_explicit(word(board, SLEEPERS + (turn & 1)), turn, memory_order_relaxed);
     /* A full fence, the other half of the one in `board_arrive`: say so before looking whether it is needed. */
     atomic_thread_fence(memory_order_seq_cst);
-    if (found >= turn || first_late(board, 1) < 0)
+    if (found >= turn || first_late(board, 1) < 0) {
+        learn(board);
         return true;
+    }
     struct timespec time = {longest_ns / 1000000000, longest_ns % 1000000000};
     syscall(SYS_futex, word(board, GO), FUTEX_WAIT, (uint32_t)found, &time, NULL, 0);
-    return atomic_load_explicit(word(board, GO), memory_order_acquire) >= turn || first_late(board, 1) < 0;
+    bool all = atomic_load_explicit(word(board, GO), memory_order_acquire) >= turn || first_late(board, 1) < 0;
+    if (all)
+        learn(board);
+    return all;
 }

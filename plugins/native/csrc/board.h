@@ -21,6 +21,7 @@ typedef struct {
     bool may_spin;
     int64_t spin_ns; /* how long a wait looks before it sleeps, and how often it yields; both are learned */
     int yields;
+    int64_t asleep_since; /* when the last look was given up */
 } Board;
 
 extern PyTypeObject BoardType;
