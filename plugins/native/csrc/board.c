@@ -25,7 +25,7 @@ _Static_assert(sizeof(Word) == 8, "words are shared with other languages");
 enum { GIVEN_UP = 0, SLEEPERS = 4, GO = 6 };
 /* How often a wait looks before it lets the interpreter go, and between looks at the clock. */
 enum { BRIEF = 200, CLOCK = 32 };
-enum { MOST_SPIN_NS = BOARD_SPIN_NS, LEAST_SPIN_NS = 15000 };
+enum { MOST_SPIN_NS = BOARD_SPIN_NS, LEAST_SPIN_NS = 15000, RESIGNED_WAITS = 200 };
 /* How often a wait lets others have the processor before it sleeps, and what is too long for that. */
 enum { MOST_YIELDS = 64, LEAST_YIELDS = 2, SLICE_NS = 500000 };
 
@@ -79,14 +79,19 @@ static bool yield(Board *board, int late, bool held)
     return late < 0;
 }
 
-/* A wait that a longer look would have saved from sleeping makes the next look longer; one that took far longer, as where
-   the ranks are not in step or others want the processor, makes it shorter. To be woken takes longer than a short look:
-   were each sleep to halve it, ranks that have slept once would go on sleeping for each other. */
+/* After a sleep: look for longer next time. To be woken takes longer than a short look, so that ranks that have slept once
+   would go on sleeping for each other. If even the longest look was in vain, the ranks are not in step, or others want
+   the processor: look for the least time, and do not try again soon. */
 static void learn(Board *board)
 {
-    bool worth = monotonic_ns() - board->asleep_since < MOST_SPIN_NS;
-    int64_t next = worth ? 2 * board->spin_ns : board->spin_ns / 2;
-    board->spin_ns = next > MOST_SPIN_NS ? MOST_SPIN_NS : next < LEAST_SPIN_NS ? LEAST_SPIN_NS : next;
+    if (board->spin_ns >= MOST_SPIN_NS) {
+        board->spin_ns = LEAST_SPIN_NS;
+        board->resigned = RESIGNED_WAITS;
+    } else if (board->resigned > 0) {
+        board->resigned--;
+    } else {
+        board->spin_ns = 2 * board->spin_ns < MOST_SPIN_NS ? 2 * board->spin_ns : MOST_SPIN_NS;
+    }
 }
 
 /* Look for those who are late, for as long as it takes to fall asleep and be woken. */
@@ -108,7 +113,10 @@ static bool look(Board *board, int late, bool held)
     }
     if (let_go != NULL)
         PyEval_RestoreThread(let_go);
-    board->asleep_since = monotonic_ns();
+    if (late < 0) {
+        board->spin_ns = MOST_SPIN_NS;
+        board->resigned = 0;
+    }
     return late < 0;
 }
 

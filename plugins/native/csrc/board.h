@@ -21,7 +21,7 @@ typedef struct {
     bool may_spin;
     int64_t spin_ns; /* how long a wait looks before it sleeps, and how often it yields; both are learned */
     int yields;
-    int64_t asleep_since; /* when the last look was given up */
+    int resigned; /* how many waits do not try to look for longer */
 } Board;
 
 extern PyTypeObject BoardType;
