@@ -157,7 +157,7 @@ def main() -> None:
     here, everything = sys.executable, {}
     machine = f"{platform.machine()}, {os.cpu_count()} processors, Linux {platform.release()}"
     print(f"{machine}, Python {platform.python_version()}\n")
-    print(f"flight recorder, begin and end of a call, from Python: {recorder_us():.2f} us")
+    print(f"flight recorder, begin and end of a call: {recorder_us():.2f} us")
     summary = ["| ranks | operation | against | mean | least | wanted | |", "|---|---|---|---|---|---|---|"]
     for ranks in given.ranks:
         everything[ranks] = measure(given, ranks)
@@ -169,7 +169,7 @@ def main() -> None:
     if large and 2 in everything and "all_reduce" in given.ops:
         for nbytes, floor in floors(large).items():
             own = median_us(everything[2]["native"], f"all_reduce/{nbytes}")
-            print(f"all_reduce of {nbytes >> 20} MiB: {own:.0f} us, {own / floor:.2f} copies on both cores at once")
+            print(f"all_reduce of {nbytes >> 20} MiB: {own:.0f} us, {own / floor:.2f} copies on both at once")
     if given.json:
         given.json.write_text(json.dumps({"machine": list(os.uname()), "results": everything}, indent=1))
 

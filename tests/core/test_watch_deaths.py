@@ -17,7 +17,7 @@ from rankwise.backends.contract import Communicator, Context
 from rankwise.basics.arrays import Array
 from rankwise.basics.work import Work
 from rankwise.collective.fingerprint import Fingerprint
-from rankwise.errors import DistError, PeerDiedError
+from rankwise.errors import DistError, GroupAbortedError, PeerDiedError
 from rankwise.groups.handshake import process_space, started_at
 from rankwise.groups.world import World
 from rankwise.store import HashStore, PrefixStore
@@ -125,6 +125,22 @@ def test_a_communicator_that_knows_whom_it_waits_for_is_told_and_not_ended(scene
     assert (rank, error.rank) == (2, 1)
     assert not communicator.ended.wait(0.3)  # longer than any other is given
     assert communicator.failure is None
+
+
+def test_who_gives_the_group_up_afterwards_raises_the_death(scene: Scene) -> None:
+    """As one does who has noticed it first, and shrinks the group already."""
+    communicator = scene.join(Silent((2, 0, 1), sees_to_it=True))
+    scene.kill(1)
+    assert communicator.heard.acquire(timeout=PATIENCE_S)
+    aborted = Verdict("dp", GroupAbortedError("group 'dp' was aborted on rank 2 by shrink_group"))
+    log = Log(PrefixStore("watch", scene.store), 2, lambda verdict: None)
+    log.catch_up()
+    log.settle(aborted, "dp", (0, 1, 2))
+    assert communicator.ended.wait(PATIENCE_S)
+    assert isinstance(communicator.failure, PeerDiedError)
+    assert communicator.failure.rank == 1
+    late = scene.watcher.settle(communicator.context, GroupAbortedError("another"))
+    assert str(late) == str(communicator.failure)
 
 
 def test_each_death_is_told(scene: Scene) -> None:

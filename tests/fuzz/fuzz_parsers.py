@@ -3,7 +3,7 @@
 python tests/fuzz/fuzz_parsers.py -max_total_time=60 [CORPUS_FOLDER]
 
 The first byte chooses the parser: hello, answer, proof, frame header, notice, card, request and reply of the store,
-URL, environment, node list.
+header and records of a file store, URL, environment, node list.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ except ImportError:
     sys.exit("fuzz_parsers needs a fuzzer: pip install atheris")
 
 with atheris.instrument_imports(include=["rankwise", "rankwise_gloo_tcp"]):
-    from rankwise.errors import ProtocolError, RendezvousError
+    from rankwise.errors import DistStoreError, ProtocolError, RendezvousError
     from rankwise.meeting.launcher_env import expand_nodes, from_environment
     from rankwise.meeting.rendezvous import rendezvous
+    from rankwise.store.records import HEADER_NBYTES, Header, Seal
     from rankwise.store.wire import decode_reply, decode_request
     from rankwise_gloo_tcp.protocol import frames, handshake
     from rankwise_gloo_tcp.protocol.card import read_card
 
 KEY = bytes(range(32))
+SEAL = Seal("store", KEY, "")
 HELLO = handshake.Hello(1, 0, 2, bytes(16))
 NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMI_RANK", "PMI_SIZE", "SLURM_STEP_NODELIST")
 
@@ -57,6 +59,11 @@ def _environment(data: bytes) -> None:
     from_environment(env=dict(zip(NAMES, _text(data).split("\n"), strict=False)))
 
 
+def _records(data: bytes) -> None:
+    for _ in SEAL.unpack(data, Header(bytes(16), 0, HEADER_NBYTES, HEADER_NBYTES + len(data)), HEADER_NBYTES):
+        raise AssertionError("a record without the key was taken")
+
+
 #: Each parser, and the one error that may come out of it.
 PARSERS: list[tuple[Callable[[bytes], object], type[Exception]]] = [
     (_hello, ProtocolError),
@@ -67,6 +74,8 @@ PARSERS: list[tuple[Callable[[bytes], object], type[Exception]]] = [
     (lambda data: read_card(data, 1), RendezvousError),
     (decode_request, ProtocolError),
     (decode_reply, ProtocolError),
+    (lambda data: SEAL.unpack_header(data.ljust(HEADER_NBYTES, b"\0")), DistStoreError),
+    (_records, DistStoreError),
     (lambda data: rendezvous(_text(data)), ValueError),
     (_environment, ValueError),
     (lambda data: expand_nodes(_text(data)), ValueError),

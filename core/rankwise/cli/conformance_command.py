@@ -50,10 +50,11 @@ def run(options: argparse.Namespace) -> int:
     from rankwise.testing import conformance
 
     _check(options.backend, options.device)
-    if options.report is not None:
-        _check_report(options.report)
+    variants = _variants(options.backend, options.variant)
+    for report in {path for variant in variants if (path := _report_path(options, variant)) is not None}:
+        _check_report(report)
     os.environ.update(environment())
-    return max(_run_variant(conformance, options, variant) for variant in _variants(options.backend, options.variant))
+    return max(_run_variant(conformance, options, variant) for variant in variants)
 
 
 def _run_variant(conformance: Callable[..., int], options: argparse.Namespace, variant: str) -> int:

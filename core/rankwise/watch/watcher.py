@@ -75,6 +75,8 @@ class Watcher(Background):
         self._beats = Beats(place, self._rank)
         self._processes = Processes(rank)
         self._dead: list[PeerDiedError] = []
+        #: For each group the error of the first verdict about it, which is that of whatever comes later too.
+        self._first: dict[str, DistError] = {}
         self._meetings: list[Meeting] = []
         self._warned: set[tuple[str, str, int]] = set()
         self._judged_at = 0.0
@@ -148,8 +150,8 @@ class Watcher(Background):
     # ------------------------------------------------------------------ verdicts
 
     def _judge(self, context: Context, error: DistError) -> DistError:
-        verdict = Verdict(context.name, error)
-        if isinstance(error, PeerDiedError):
+        verdict = Verdict(context.name, self._first.get(context.name, error))
+        if context.name not in self._first and isinstance(error, PeerDiedError):
             cause = self._end_of(error.rank, _END_S)
             if cause is not None and self._has_died(error.rank, cause):
                 verdict = Verdict("", PeerDiedError(error.rank, error.host, cause), is_certain=True)
@@ -157,15 +159,17 @@ class Watcher(Background):
                     self._heard(verdict)
                     return verdict.error
         try:
-            return self._log.settle(verdict, context.name, context.global_ranks)
+            settled = self._log.settle(verdict, context.name, context.global_ranks)
         except DistError:  # there is nobody to agree with
             return verdict.error
+        return self._first.get(context.name, settled)
 
     def _heard(self, verdict: Verdict) -> None:
         """End all groups that a verdict is about, or of those of a dead rank what needs it."""
         self._judged_at = monotonic()
         for group in list(self._world.groups.values()):
             if verdict.covers(group.name, group.ranks):
+                self._first.setdefault(group.name, verdict.error)
                 for communicator in group.communicators():
                     self._end(communicator, verdict)
         if isinstance(verdict.error, PeerDiedError) and not verdict.group:
@@ -174,14 +178,15 @@ class Watcher(Background):
                 meeting.break_up(verdict.error)
 
     def _end(self, communicator: Communicator, verdict: Verdict) -> None:
+        error = self._first[communicator.context.name]
         if verdict.is_certain and isinstance(verdict.error, PeerDiedError):
             rank = communicator.context.global_ranks.index(verdict.error.rank)
             if communicator.peer_died(rank, verdict.error):
                 return
             if communicator.is_busy():
-                self.after(_LAST_WORDS_S, partial(self._give_up, communicator, verdict.error))
+                self.after(_LAST_WORDS_S, partial(self._give_up, communicator, error))
                 return
-        communicator.give_up(verdict.error)
+        communicator.give_up(error)
 
     def _give_up(self, communicator: Communicator, error: DistError) -> None:
         """Give up a group of a dead rank, if it is still there."""

@@ -131,12 +131,13 @@ class Mail:
         """Hear that a peer has died whose last messages may still be on their way."""
         if peer.connection is not None:
             peer.connection.receive()
-        if type(peer.connection) is Connection and peer.gone is None and peer.dead is None:
+        if type(peer.connection) is Pipe:
+            self.peer_died(peer, error)
+        elif peer.gone is None and peer.dead is None and peer.cause is None:
+            # It may even have dialled, and not been let in yet.
             peer.cause, peer.last_words_until = error, monotonic() + _LAST_WORDS_S
             self._peers.dying.append(peer)
             self._peers.wake()
-        else:
-            self.peer_died(peer, error)
 
     def bury_the_dying(self) -> None:
         """Wait for the last words of peers no longer whose time has passed."""
