@@ -14,7 +14,7 @@ from rankwise.backends import API_VERSION, BackendSpec
 from rankwise.backends.registry import registry
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.groups.world import current
-from rankwise.testing.local import CAPABILITIES, IN_THREADS, LocalCommunicator
+from rankwise.testing.local import CAPABILITIES, IN_THREADS, LocalCommunicator, register_local
 
 SUM = dist.ReduceOp.SUM
 
@@ -48,6 +48,7 @@ def offering() -> Iterator[Offering]:
     assert isinstance(communicator, Offering)
     yield communicator
     dist.destroy_process_group()
+    register_local()  # the true one again
 
 
 ONE, OTHER = np.ones(2), np.zeros(2)

@@ -30,6 +30,7 @@ from rankwise.backends.contract import (
 )
 from rankwise.backends.mailbox import Mailbox
 from rankwise.backends.misfits import too_long, wrong_dtype
+from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import Array, as_bytes
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.dtypes import dtype_mark, dtype_text
@@ -65,6 +66,9 @@ __all__ = [
     "Mailbox",
     "Watch",
     "Work",
+    # what it may offer for the plainest calls
+    "Caller",
+    "Shortcuts",
     # what it is handed
     "COLLECTIVE_TAG",
     "FINGERPRINT_TAG",

@@ -101,13 +101,6 @@ class IssueOrder:
                 self.busy = False
             raise
 
-    def held(self) -> bool:
-        """Tell whether another thread is looking at the line just now."""
-        if not self._lock.acquire(blocking=False):
-            return True
-        self._lock.release()
-        return False
-
     def tell(self) -> None:
         """Wake those who wait for the turn."""
         with self._lock:

@@ -19,7 +19,9 @@ typedef struct {
     size_t control, control_stride, records, data, area_nbytes, most_nbytes;
     unsigned long long turn, parity;
     bool may_spin;
-    int64_t spin_ns;
+    int64_t spin_ns; /* how long a wait looks before it sleeps, and how often it yields; both are learned */
+    int yields;
+    int resigned; /* how many waits do not try to look for longer */
 } Board;
 
 extern PyTypeObject BoardType;

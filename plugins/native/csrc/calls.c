@@ -25,7 +25,7 @@ typedef struct {
     PyObject_HEAD
     Board *board;
     Trail *trail;
-    PyObject *comm, *order, *is_changing, *waiting, *sequence, *collected, *ops;
+    PyObject *comm, *order, *acquire, *release, *waiting, *sequence, *collected, *ops;
     PyObject *await, *broken, *learn; /* what is left to Python: waiting for long, errors, plans */
     int plans;
     Plan table[PLANS];
@@ -198,8 +198,7 @@ static void drop(Given *given)
 
 /* ------------------------------------------------------------------ the turn */
 
-/* Take the group's turn if the call is plain and nobody is before it. The interpreter is held from the first look to the
-   last, and what is looked at is no code of Python's; where there is no such lock, the order's own method is called. */
+/* Take the group's turn if the call is plain and nobody is before it: what `IssueOrder.enter` does, without a frame. */
 static bool enter(Calls *calls)
 {
     if (PyDict_GET_SIZE(calls->collected) != 0)
@@ -209,18 +208,19 @@ static bool enter(Calls *calls)
     Py_XDECREF(failure);
     if (!sound)
         return false;
-#ifdef Py_GIL_DISABLED
-    PyObject *mine = PyObject_CallMethod(calls->order, "enter", NULL);
-    bool entered = mine == Py_True;
-    Py_XDECREF(mine);
-    return entered;
-#else
-    PyObject *changing = PyObject_CallNoArgs(calls->is_changing), *busy = PyObject_GetAttr(calls->order, text_busy);
-    bool is_free = changing == Py_False && busy == Py_False && PyObject_Size(calls->waiting) == 0;
-    Py_XDECREF(changing);
+    PyObject *locked = PyObject_CallOneArg(calls->acquire, Py_False);
+    if (locked != Py_True) {
+        Py_XDECREF(locked);
+        return false;
+    }
+    PyObject *busy = PyObject_GetAttr(calls->order, text_busy);
+    bool entered = busy == Py_False && PyObject_Size(calls->waiting) == 0 &&
+                   PyObject_SetAttr(calls->order, text_busy, Py_True) == 0;
+    PyObject *given_back = PyObject_CallNoArgs(calls->release);
+    Py_XDECREF(locked);
     Py_XDECREF(busy);
-    return is_free && PyObject_SetAttr(calls->order, text_busy, Py_True) == 0;
-#endif
+    Py_XDECREF(given_back);
+    return entered;
 }
 
 static bool leave(Calls *calls)
@@ -322,7 +322,7 @@ static Ending go(Call *call, Way way, Given *given)
     case MEET: return meet_only(call);
     case ONE_SHOT: return one_shot(call, array, count, given->op, given->kind);
     case TWO_SHOT: return two_shot(call, array, count, given->op, given->kind);
-    case MOVE: return move(call, &given->route);
+    case MOVE: return move(call, &given->route, given->keep_to, given->keep_from);
     default: return combine(call, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
     }
 }
@@ -381,8 +381,6 @@ static bool make(Calls *calls, Plan *plan, Given *given)
     board_leave(calls->board);
     if (ending != DONE)
         explain(calls, plan, about[SEQUENCE], ending);
-    else if (plan->way != COMBINE && given->keep_to.count > 0 && given->keep_to.bytes != given->keep_from.bytes)
-        memcpy(given->keep_to.bytes, given->keep_from.bytes, given->keep_to.count * given->route.item);
     Py_DECREF(prepared);
     Py_XDECREF(call.deadline);
     if (ending == DONE)
@@ -603,7 +601,7 @@ static PyObject *all_to_all_single(Calls *calls, PyObject *const *args, Py_ssize
 
 static int calls_traverse(Calls *calls, visitproc visit, void *arg)
 {
-    PyObject *held[] = {(PyObject *)calls->board, (PyObject *)calls->trail, calls->comm, calls->order, calls->is_changing,
+    PyObject *held[] = {(PyObject *)calls->board, (PyObject *)calls->trail, calls->comm, calls->order, calls->acquire, calls->release,
                         calls->waiting, calls->sequence, calls->collected, calls->ops, calls->await, calls->broken, calls->learn};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_VISIT(held[i]);
@@ -617,7 +615,7 @@ static int calls_clear(Calls *calls)
     forget_plans(calls);
     Py_CLEAR(calls->board);
     Py_CLEAR(calls->trail);
-    PyObject **held[] = {&calls->comm, &calls->order, &calls->is_changing, &calls->waiting, &calls->sequence,
+    PyObject **held[] = {&calls->comm, &calls->order, &calls->acquire, &calls->release, &calls->waiting, &calls->sequence,
                          &calls->collected, &calls->ops, &calls->await, &calls->broken, &calls->learn};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_CLEAR(*held[i]);
@@ -636,14 +634,14 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
     Calls *calls = (Calls *)type->tp_alloc(type, 0);
     if (calls == NULL)
         return NULL;
-    if (!PyArg_ParseTuple(args, "O!O!OOOOOO!O!OOO", &BoardType, &calls->board, &TrailType, &calls->trail, &calls->comm,
-                          &calls->order, &calls->is_changing, &calls->waiting, &calls->sequence, &PyDict_Type, &calls->collected,
+    if (!PyArg_ParseTuple(args, "O!O!OOOOOOO!O!OOO", &BoardType, &calls->board, &TrailType, &calls->trail, &calls->comm,
+                          &calls->order, &calls->acquire, &calls->release, &calls->waiting, &calls->sequence, &PyDict_Type, &calls->collected,
                           &PyTuple_Type, &calls->ops, &calls->await, &calls->broken, &calls->learn)) {
         memset((char *)calls + sizeof(PyObject), 0, offsetof(Calls, plans) - sizeof(PyObject));
         Py_DECREF(calls);
         return NULL;
     }
-    PyObject *held[] = {(PyObject *)calls->board, (PyObject *)calls->trail, calls->comm, calls->order, calls->is_changing,
+    PyObject *held[] = {(PyObject *)calls->board, (PyObject *)calls->trail, calls->comm, calls->order, calls->acquire, calls->release,
                         calls->waiting, calls->sequence, calls->collected, calls->ops, calls->await, calls->broken, calls->learn};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_INCREF(held[i]);

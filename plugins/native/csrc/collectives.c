@@ -1,11 +1,13 @@
 /* How data passes through the board. All sizes are this rank's own: nothing that another rank has written is a size. */
 #include "collectives.h"
-#include <string.h>
+#include "streaming.h"
 
 /* A wait without an end must not keep a signal, or the end of the group, from being noticed for longer. */
 static const int64_t LOOK_NS = 5000000;
 /* What is reduced is written on at once, while it is in the nearest cache. */
 enum { PIECE = 8192, LARGE = 65536 };
+/* Results of so many bytes are more than the nearer caches hold. */
+enum { STREAMED = 2 << 20 };
 
 /* ------------------------------------------------------------------ waiting */
 
@@ -256,20 +258,41 @@ static Ending pass(Call *call, const Route *route, Take take, void *more)
     return ending;
 }
 
+static void put(void *to, const void *from, size_t nbytes, bool streamed)
+{
+    if (streamed)
+        stream(to, from, nbytes);
+    else
+        memcpy(to, from, nbytes);
+}
+
+/* Whether what comes is too large for the caches. */
+static bool streams(const Route *route)
+{
+    size_t nbytes = 0;
+    for (int i = 0; i < route->takes; i++)
+        nbytes += route->take[i].part.count * route->item;
+    return nbytes >= STREAMED;
+}
+
 static void copy(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more)
 {
-    (void)more;
+    bool streamed = *(bool *)more;
     for (int i = 0; i < route->takes; i++) {
         Part part = route->take[i].part;
         size_t now = within(part, start, room);
         if (now > 0)
-            memcpy(part.bytes + start * route->item, piece_of(call, route, i, parity), now * route->item);
+            put(part.bytes + start * route->item, piece_of(call, route, i, parity), now * route->item, streamed);
     }
 }
 
-Ending move(Call *call, const Route *route)
+Ending move(Call *call, const Route *route, Part to, Part from)
 {
-    return pass(call, route, copy, NULL);
+    bool streamed = streams(route);
+    Ending ending = pass(call, route, copy, &streamed);
+    if (ending == DONE && to.count > 0 && to.bytes != from.bytes)
+        put(to.bytes, from.bytes, to.count * route->item, streamed);
+    return ending;
 }
 
 typedef struct {
@@ -277,6 +300,7 @@ typedef struct {
     unsigned char *out;
     Op op;
     Kind kind;
+    bool streamed;
 } Combination;
 
 static void merge_in(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more)
@@ -285,18 +309,23 @@ static void merge_in(Call *call, const Route *route, size_t start, size_t room, 
     Merge merge = merge_of(c->op, c->kind);
     size_t item = route->item, at_once = PIECE / item;
     size_t all = route->takes == 0 ? 0 : within(route->take[0].part, start, room);
+    unsigned char scratch[PIECE];
     for (size_t done = 0; done < all; done += at_once) {
         size_t now = all - done < at_once ? all - done : at_once, at = (start + done) * item;
         const unsigned char *left = c->own + at;
-        for (int i = 0; i < route->takes; i++, left = c->out + at)
-            merge(c->out + at, left, piece_of(call, route, i, parity) + done * item, now);
+        unsigned char *into = c->streamed ? scratch : c->out + at;
+        for (int i = 0; i < route->takes; i++, left = into)
+            merge(into, left, piece_of(call, route, i, parity) + done * item, now);
         if (c->op == AVG)
-            average(c->out + at, c->kind, now, call->board->size);
+            average(into, c->kind, now, call->board->size);
+        if (c->streamed)
+            stream(c->out + at, into, now * item);
     }
 }
 
 Ending combine(Call *call, const Route *route, const void *own, void *out, Op op, Kind kind)
 {
-    Combination combination = {own, out, op, kind};
+    bool streamed = route->takes > 0 && route->take[0].part.count * route->item >= STREAMED;
+    Combination combination = {own, out, op, kind, streamed};
     return pass(call, route, merge_in, &combination);
 }

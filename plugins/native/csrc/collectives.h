@@ -39,7 +39,8 @@ typedef struct {
 Ending meet_only(Call *call);
 Ending one_shot(Call *call, void *array, size_t count, Op op, Kind kind);
 Ending two_shot(Call *call, void *array, size_t count, Op op, Kind kind);
-Ending move(Call *call, const Route *route);
+/* Copy what comes to its places, and at last what this rank has for itself. */
+Ending move(Call *call, const Route *route, Part to, Part from);
 /* Reduce `own` and what is taken, rank by rank, into `out`. */
 Ending combine(Call *call, const Route *route, const void *own, void *out, Op op, Kind kind);
 

@@ -62,7 +62,8 @@ def calls_at(board: NativeBoard, trail: Trail, rng: np.random.Generator) -> Call
         return None if call is None else (call, _WAYS[type(call)], *call.about(RANK))
 
     order, comm = IssueOrder("hostile"), SimpleNamespace(failure=None)
-    made = Calls(board, trail, comm, order, order._lock.locked, order._waiting, count(), {}, _OPS, wait, broken, learn)
+    turn = order, order._lock.acquire, order._lock.release, order._waiting, count()
+    made = Calls(board, trail, comm, *turn, {}, _OPS, wait, broken, learn)
     made_for[id(made)] = prepared
     return made
 

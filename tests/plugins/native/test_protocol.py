@@ -37,8 +37,8 @@ def test_sleep_needs_both_fences(order: str) -> None:
 
 def test_the_model_is_of_the_code() -> None:
     code = BOARD.read_text()
-    arrive, doze = code[code.index("static bool arrive") :], code[code.index("static bool doze") :]
+    arrive, doze = code[code.index("bool board_arrive") :], code[code.index("bool board_doze") :]
     assert "turn, memory_order_release" in arrive[: arrive.index("first_late")]
     assert "atomic_thread_fence(memory_order_seq_cst)" in arrive[: arrive.index("first_late")]
-    assert "memory_order_acquire" in code[code.index("static int first_late") : code.index("static void wake")]
+    assert "memory_order_acquire" in code[code.index("static int first_late") : code.index("void board_wake")]
     assert "atomic_thread_fence(memory_order_seq_cst)" in doze[: doze.index("first_late")]

@@ -57,8 +57,8 @@ def shortest(
             return None
         return (call, _WAYS.get(type(call), 0), *call.about(comm.rank))
 
-    ways = order, order.held, order._waiting, sequence
-    calls = Calls(board, trail, comm, *ways, group.collected, _OPS, wait, broken, learn)
+    turn = order, order._lock.acquire, order._lock.release, order._waiting, sequence
+    calls = Calls(board, trail, comm, *turn, group.collected, _OPS, wait, broken, learn)
     names = "all_reduce broadcast all_gather all_gather_single reduce_scatter reduce_scatter_single all_to_all"
     found = {name: getattr(calls, name) for name in (*names.split(), "all_to_all_single", "barrier")}
     return Shortcuts(**found)
