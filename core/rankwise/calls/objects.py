@@ -1,7 +1,7 @@
 """Python objects through the collectives, by the safe codec of `rankwise.codec`.
 
-With `pickle=True` on all ranks any object travels, and whoever can send to this process can run code in it; without,
-nothing is ever unpickled. An object of a type that does not travel is a `TypeError` before anything is sent.
+With `pickle=True` on all ranks any object travels, and whoever can send to this process can run code in it. Without it
+nothing is ever unpickled, and an object of a type that does not travel raises a `TypeError` before anything is sent.
 """
 
 from __future__ import annotations

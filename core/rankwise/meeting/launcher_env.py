@@ -1,8 +1,7 @@
-"""What the environment says about this process's place in the job, whoever has started it.
+"""What the environment says about this process's place in the job, whoever started it.
 
-The names of torchrun and of `rankwise run` come first: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. What they leave open
-is filled in from the variables of Open MPI, of MPICH and its kin (PMI), of Slurm and of PMIx, so that one script runs
-under every launcher.
+The variables of torchrun and `rankwise run` come first: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Those of Open MPI,
+MPICH and its kin (PMI), of Slurm and of PMIx fill in what these leave open, so one script runs under every launcher.
 """
 
 from __future__ import annotations
