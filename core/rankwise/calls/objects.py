@@ -201,7 +201,7 @@ def _number(pg: ProcessGroup, value: int) -> Array:
 
 def _room(pg: ProcessGroup, nbytes: int) -> Array:
     if not 0 <= nbytes <= _MAX_NBYTES:
-        raise CodecError(f"an object of {nbytes} bytes is announced; an object has at most {_MAX_NBYTES}")
+        raise CodecError(f"the sender announces an object of {nbytes} bytes; the most is {_MAX_NBYTES}")
     return _on_device(pg, np.empty(nbytes, np.uint8))
 
 
