@@ -1,12 +1,15 @@
-"""Draw the diagrams of the documentation; with --check, only tell whether they are stale.
+"""Draw the pictures of the documentation; with --check, only tell whether they are stale.
 
-Each has a light ground of its own, so that it is legible on a light page and on a dark one.
+Each has a light ground of its own, so that it is legible on a light page and on a dark one. Those of performance show
+the figures of docs/performance-tables.md, in letters that are legible at half the size.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from html import escape
+from math import log10
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -231,7 +234,88 @@ def machines() -> Drawing:
     return d
 
 
-DRAWINGS = (call, groups, lanes, collectives, machines)
+#: Each curve: its name, its colour (fit for the colour-blind), and its column in the table.
+CURVES = (("rankwise gloo", "#0072b2", 0), ("torch gloo", "#d55e00", 1), ("Open MPI", "#009e73", 2))
+ROW = re.compile(r"\| all_reduce \| (\d+) \| ([\d.]+) \([^)]*\) \| ([\d.]+), [\d.]+x \| ([\d.]+), [\d.]+x \|")
+
+
+def figures() -> list[tuple[int, tuple[float, ...]]]:
+    """Return the sizes of all_reduce on two ranks, with the microseconds of each curve."""
+    table = (HERE.parent / "performance-tables.md").read_text().partition("### Two ranks")[2].partition("###")[0]
+    return [(int(row[1]), (float(row[2]), float(row[3]), float(row[4]))) for row in ROW.finditer(table)]
+
+
+class Chart(Drawing):
+    """Curves over the size of an array, whose axis is logarithmic."""
+
+    left, top, wide, high = 110, 80, 610, 300
+
+    def __init__(self, title: str, sizes: list[tuple[int, str]]) -> None:
+        super().__init__(760, 450, title)
+        self.first, self.last = log10(sizes[0][0]), log10(sizes[-1][0])
+        self.text(380, 44, title, 24, INK, 'font-weight="600"')
+        for nbytes, words in sizes:
+            self.rule(self.x(nbytes), self.top, self.x(nbytes), self.top + self.high)
+            self.text(round(self.x(nbytes), 1), self.top + self.high + 32, words, 20, INK)
+
+    def x(self, nbytes: int) -> float:
+        return self.left + self.wide * (log10(nbytes) - self.first) / (self.last - self.first)
+
+    def y(self, part: float) -> float:
+        return self.top + self.high * (1 - part)
+
+    def rule(self, x1: float, y1: float, x2: float, y2: float) -> None:
+        self.parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#e5e7eb"/>')
+
+    def level(self, part: float, words: str) -> None:
+        """Draw a horizontal line with what it stands for."""
+        self.rule(self.left, self.y(part), self.left + self.wide, self.y(part))
+        self.parts.append(
+            f'<text x="{self.left - 12}" y="{self.y(part) + 7:.1f}" font-size="20" fill="{INK}" '
+            f'text-anchor="end">{escape(words)}</text>'
+        )
+
+    def curve(self, points: list[tuple[int, float]], colour: str) -> None:
+        line = " ".join(f"{self.x(nbytes):.1f},{self.y(part):.1f}" for nbytes, part in points)
+        self.parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="4"/>')
+        for nbytes, part in points:
+            self.parts.append(f'<circle cx="{self.x(nbytes):.1f}" cy="{self.y(part):.1f}" r="5" fill="{colour}"/>')
+
+    def name(self, nbytes: int, part: float, words: str, colour: str, anchor: str = "start", drop: int = -14) -> None:
+        self.parts.append(
+            f'<text x="{self.x(nbytes):.1f}" y="{self.y(part) + drop:.1f}" font-size="22" font-weight="600" '
+            f'fill="{colour}" text-anchor="{anchor}">{escape(words)}</text>'
+        )
+
+
+def latency() -> Drawing:
+    """The time of a small all_reduce over its size."""
+    d = Chart("all_reduce, two ranks: time", [(8, "8 B"), (1 << 10, "1 KiB"), (16 << 10, "16 KiB"), (1 << 20, "1 MiB")])
+    for decade, words in enumerate(("1 us", "10 us", "100 us", "1 ms", "10 ms")):
+        d.level(decade / 4, words)
+    rows = [row for row in figures() if row[0] <= 1 << 20]
+    for words, colour, column in CURVES:
+        points = [(nbytes, log10(took_us[column]) / 4) for nbytes, took_us in rows]
+        d.curve(points, colour)
+        d.name(*points[0], words, colour)
+    return d
+
+
+def bandwidth() -> Drawing:
+    """The bytes a second of a large all_reduce over its size."""
+    sizes = [(16 << 10, "16 KiB"), (1 << 20, "1 MiB"), (4 << 20, "4 MiB"), (16 << 20, "16 MiB"), (64 << 20, "64 MiB")]
+    d = Chart("all_reduce, two ranks: bandwidth", sizes)
+    for gigabytes in range(0, 7, 2):
+        d.level(gigabytes / 6, f"{gigabytes} GB/s")
+    rows = [row for row in figures() if row[0] >= 16 << 10]
+    for (words, colour, column), place in zip(CURVES, (("end", -14), ("end", -14), ("start", 30)), strict=True):
+        points = [(nbytes, nbytes / took_us[column] / 6000) for nbytes, took_us in rows]
+        d.curve(points, colour)
+        d.name(*next(point for point in points if point[0] == 1 << 20), words, colour, *place)
+    return d
+
+
+DRAWINGS = (call, groups, lanes, collectives, machines, latency, bandwidth)
 
 
 def main() -> int:

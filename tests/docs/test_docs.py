@@ -1,6 +1,7 @@
 """The documentation is complete and fresh: its tables and lists are those of the code, its links lead somewhere."""
 
 import ast
+import math
 import re
 import subprocess
 import sys
@@ -50,6 +51,60 @@ def test_what_is_included_is_there(page):
     for target, section in re.findall(r'--8<-- "([^":]+):?([^"]*)"', page.read_text()):
         assert (ROOT / target).exists(), target
         assert not section or f"--8<-- [start:{section}]" in (ROOT / target).read_text(), section
+
+
+SMALL, LARGE = range(1 << 16 | 1), range(1 << 20, 1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "sizes", "column"),
+    [
+        ("### Two ranks", "### Four", SMALL, 0),
+        ("### Two ranks", "### Four", LARGE, 1),
+        ("### Four ranks", "Measured", SMALL, 2),
+        ("### Four ranks", "Measured", LARGE, 3),
+        ("between two hosts", "Measured", SMALL, 4),
+        ("between two hosts", "Measured", LARGE, 5),
+    ],
+)
+def test_the_ratios_at_a_glance_are_the_means_of_the_tables(begin, end, sizes, column):
+    table = text("performance-tables.md").partition(begin)[2].partition(end)[0]
+    number = r"([\d.]+)"
+    row = rf"^\| \w+ \| (\d+) \| {number} \(.*?\) \| {number}, {number}x \|(?: {number}, {number}x \|)?$"
+    rows = [found for found in re.findall(row, table, re.MULTILINE) if int(found[0]) in sizes]
+    means = [mean_ratio([(float(found[1]), float(found[peer])) for found in rows if found[peer]]) for peer in (2, 4)]
+    assert shown_ratios()[column] == [mean for mean in means if mean]
+
+
+def test_the_ratios_of_mpi_at_a_glance_are_the_means_of_its_table():
+    table = text("performance-tables.md").partition("## What `mpi` adds")[2]
+    rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| `") and line.count("|") == 8]
+    for column, large in ((6, False), (7, True)):
+        chosen = [row for row in rows if ("iB" in row[0]) == large]
+        bare = [[float(re.search(r"-?[\d.]+", cell)[0]) for cell in row[1:]] for row in chosen]
+        means = [mean_ratio([(row[at] + row[at + 1], row[at]) for row in bare]) for at in (0, 3)]
+        assert shown_ratios()[column] == means
+
+
+def mean_ratio(times):
+    """Return the geometric mean of the second time by the first, with two digits; None of nothing."""
+    if not times:
+        return None
+    return float(f"{math.exp(sum(math.log(theirs / ours) for ours, theirs in times) / len(times)):.2g}")
+
+
+def shown_ratios():
+    table = text("performance.md").partition("| --- |")[2]
+    return [[float(ratio) for ratio in re.findall(r"([\d.]+)x", line)] for line in table.splitlines() if "| `" in line]
+
+
+def test_where_to_change_what_names_files_that_are_there():
+    table = text("where-to-change.md").partition("| you want")[2]
+    named = [name for name in re.findall(r"`(\w[\w/]*(?:/|\.py))`", table) if "NAME" not in name]
+    assert len(named) > 30
+    for name in named:
+        roots = (ROOT, ROOT / "core/rankwise", ROOT / "plugins/gloo_tcp/src/rankwise_gloo_tcp/transport")
+        assert any((root / name).exists() for root in roots), name
 
 
 def test_nothing_is_fetched_from_elsewhere_while_reading():

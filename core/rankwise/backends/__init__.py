@@ -1,6 +1,6 @@
 """Backends: what one is, what it can do, and how it is found by its name.
 
-Whoever writes a backend imports everything from here::
+Authors of backends import everything from here::
 
     from rankwise.backends import BackendSpec, Capabilities, Communicator, hookimpl
 """

@@ -1,7 +1,7 @@
 """The contract of a backend: a `Communicator` for each group, and a `BackendSpec` that says how to make one.
 
-A backend that implements `isend`, `irecv`, `close` and `abort` has every collective: the others are derived from
-these. It overrides what its library does natively, and declares which is which in its capability table.
+A backend that implements `isend`, `irecv`, `close` and `abort` has every collective: the core derives them from these.
+It overrides what its library does natively, and declares which is which in its capability table.
 
 Backends never check arguments, never translate ranks and never look at globals. They get group ranks, and arrays
 that are exactly `numpy.ndarray` or `cupy.ndarray`, C-contiguous, writable where they are written to, of a dtype

@@ -1,6 +1,6 @@
 """Where messages meet the receives that wait for them: the half of `irecv` that many backends have in common.
 
-A backend whose transport hands over whole messages gives each to `deliver` and implements `irecv` by `receive`.
+A backend whose transport delivers whole messages hands each to `deliver`, and implements `irecv` by `receive`.
 """
 
 from __future__ import annotations

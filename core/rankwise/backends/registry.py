@@ -1,7 +1,7 @@
 """From a name to a backend: what was registered in this process, then the entry point of exactly that name.
 
-Nothing else is ever loaded, so that a broken plugin disturbs nobody but those who ask for it; listing goes by the
-metadata of the installed distributions.
+Nothing else is ever loaded, so a broken plugin disturbs only those who ask for it; listing goes by the metadata of the
+installed distributions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The plainest calls: what a communicator may offer besides its methods, for programs to pass by what is between.
+"""Shortcuts: what a communicator may offer beside its methods, so that the plainest calls skip all that lies between.
 
 Most calls of most programs are alike: synchronous, with the group's time-out, on a plain array of a common dtype, in a
 healthy group. For these a communicator may offer a callable for each operation. The public call hands it the program's

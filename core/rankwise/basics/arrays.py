@@ -1,8 +1,8 @@
 """Arrays as backends see them: exactly `numpy.ndarray` or `cupy.ndarray`, sharing the caller's memory.
 
-Whatever shares its memory by a protocol is taken without a copy and without importing the library it is from:
-`__array_interface__`, DLPack, `__cuda_array_interface__`, the buffer protocol. CuPy is imported only for an object
-that says it lies on a CUDA device.
+An object that shares its memory by a protocol is taken without a copy, and without importing the library that it comes
+from: `__array_interface__`, DLPack, `__cuda_array_interface__`, the buffer protocol. CuPy is imported only for an
+object that says it lies on a CUDA device.
 """
 
 from __future__ import annotations

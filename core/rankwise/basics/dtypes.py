@@ -1,7 +1,7 @@
 """Names and marks of dtypes: how ranks tell each other which dtype they mean.
 
-A mark is a number of 32 bits that fits into any header. Two dtypes have the same mark if arrays of both have the same
-bytes for the same values: byte order and the fields of structured types count.
+A mark is a 32-bit number that fits into any header. Two dtypes have the same mark if their arrays have the same bytes
+for the same values: byte order and the fields of structured types count.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`Ending`: what happens once. Some thread tells it; others wait for it, or are called then.
+"""`Ending`: an event that happens once. Some thread announces it; others wait for it, or have it call them.
 
-A `Future` or a `Condition` would do, were it not for signal handlers. An exception that one raises in the main thread,
-as Control-C does in a notebook, leaves a `Condition` that is being entered locked for good. And one that tells the end
-itself, by aborting the group, would wait for a lock that the code holds which it has interrupted. So nothing here is
-locked: what must happen once is one step of the interpreter, and each waiter has a lock of its own to wait for.
+A `Future` or a `Condition` would do, were it not for signal handlers. If one raises an exception in the main thread, as
+Control-C does in a notebook, a `Condition` that is just being entered stays locked for good. And one that announces the
+end itself, by aborting the group, would wait for a lock that the interrupted code holds. So nothing here is locked:
+what must happen once is one step of the interpreter, and each waiter waits for a lock of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Ending"]
 _T = TypeVar("_T")
 
 _LOG = logging.getLogger("rankwise")
-#: How seldom a waiter looks by itself: the thread that is to wake it may be interrupted before it does.
+#: How often a waiter checks by itself: the thread that is to wake it may be interrupted before it does.
 _LOOK_S = 0.5
 
 

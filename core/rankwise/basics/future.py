@@ -1,4 +1,4 @@
-"""`WorkFuture`: the future of a work, for which any thread may wait, also the one that carries the work out."""
+"""`WorkFuture`: the future of a work. Any thread may wait for it, even the one that carries the work out."""
 
 from __future__ import annotations
 

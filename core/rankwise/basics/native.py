@@ -1,4 +1,4 @@
-"""`rankwise-native`: compiled parts, which are used where they are installed and done without where they are not."""
+"""`rankwise-native`: compiled parts that are used if they are installed, and done without if they are not."""
 
 from __future__ import annotations
 

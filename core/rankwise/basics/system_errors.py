@@ -1,4 +1,4 @@
-"""What the system's refusals mean, in words that name the remedy."""
+"""What the operating system's refusals mean, in words that name the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Works that have been handed out and that nobody may ever ask: lest they count as pending, readers look after them."""
+"""Works that were handed out, and that nobody may ever ask: lest they count as pending, readers look after them."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ __all__ = [
     "tag",
 ]
 
-#: Among so few arrays it is quicker to look at each pair than at where all lie.
+#: Up to this many arrays, comparing each pair is quicker than looking at where all of them lie.
 _FEW = 4
 
 

@@ -52,7 +52,7 @@ def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = Fa
         return
     thread = get_ident()
     if thread in pg.collected:
-        raise RuntimeError(f"coalescing: this thread has a block open on group {pg.group_desc!r} already")
+        raise RuntimeError(f"coalescing: this thread already has an open block on group {pg.group_desc!r}")
     pg.collected[thread] = block.works
     try:
         with _together(pg):

@@ -6,8 +6,8 @@ returns None. Ranks given as `src` and `dst` are global; `group_src` and `group_
 
 All ranks of a group must make the same calls in the same order; if they do not, all raise `CollectiveMismatchError`.
 
-The plainest calls, which most are, may take a shortcut of the backend's (see `rankwise.backends.shortcuts`). What is
-below the question for it is the general way, which does the same for all calls.
+The plainest calls, as most are, may take a shortcut of the backend's (see `rankwise.backends.shortcuts`). The code
+below that question is the general path, which does the same for every call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Collectives over several arrays per rank, usually one on each of the process's devices.
 
-Each is one collective of the group with a local step before and after it, so that it runs on every backend and on
-every kind of device; unless the communicator has such collectives itself, whose members are the devices.
+Each is one collective of the group with a local step before and after it, so it runs on every backend and on every kind
+of device. A communicator that has such collectives itself, whose members are the devices, takes over.
 """
 
 from __future__ import annotations

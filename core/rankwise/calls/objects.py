@@ -1,7 +1,7 @@
 """Python objects through the collectives, by the safe codec of `rankwise.codec`.
 
-With `pickle=True` on all ranks any object travels, and whoever can send to this process can run code in it; without,
-nothing is ever unpickled. An object of a type that does not travel is a `TypeError` before anything is sent.
+With `pickle=True` on all ranks any object travels, and whoever can send to this process can run code in it. Without it
+nothing is ever unpickled, and an object of a type that does not travel raises a `TypeError` before anything is sent.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _number(pg: ProcessGroup, value: int) -> Array:
 
 def _room(pg: ProcessGroup, nbytes: int) -> Array:
     if not 0 <= nbytes <= _MAX_NBYTES:
-        raise CodecError(f"an object of {nbytes} bytes is announced; an object has at most {_MAX_NBYTES}")
+        raise CodecError(f"the sender announces an object of {nbytes} bytes; the most is {_MAX_NBYTES}")
     return _on_device(pg, np.empty(nbytes, np.uint8))
 
 

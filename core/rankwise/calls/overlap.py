@@ -1,6 +1,6 @@
-"""Inputs in memory that the same call writes to: they are copied aside, so that every backend gets them right.
+"""Inputs in memory that the same call writes to: they are copied first, so every backend gets them right.
 
-Where nothing can overlap, which is almost always, that is seen from who owns the memory, in some 60 ns an array.
+Almost always nothing can overlap. Who owns the memory shows that, in some 60 ns an array.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Each function states what it costs. p is the number of ranks, N the bytes of the array, or of all parts together.
 Scratch memory is bounded by what the function says; parts that are neighbours in memory travel as one message.
 
-What only copies sees bytes and no dtypes, so that no value can change on the way. What reduces works on accumulators.
-Nothing is ever received into an input.
+Functions that only copy see bytes and no dtypes, so no value can change on the way. Those that reduce work on
+accumulators. Nothing is ever received into an input.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def all_to_all(comm: PointToPoint, outs: Sequence[Array], ins: Sequence[Array], 
     """
     sources, targets = [raw(array) for array in ins], [raw(array) for array in outs]
     _assign(targets[comm.rank], sources[comm.rank])
-    # Only the number of ranks may choose: each rank knows the sizes of its own parts alone.
+    # Only the number of ranks may decide: each rank knows the sizes of its own parts only.
     rounds = algorithm("all_to_all", 0, comm.size)(comm.rank, comm.size)
     Executor(comm, sources, targets, deadline).run(rounds)
 

@@ -76,7 +76,7 @@ class Executor:
         return step, scratch, self._receive(scratch, step.source)
 
     def _receive(self, buffer: Array, source: int) -> Work | None:
-        # Both sides know the sizes, and a message of nothing says nothing; only a barrier needs its signals.
+        # Both sides know the sizes, so an empty message says nothing; only a barrier needs its signals.
         if buffer.size == 0 and self.source:
             return None
         return self.comm.irecv(buffer, source, self.tag)

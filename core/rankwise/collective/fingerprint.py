@@ -1,8 +1,8 @@
 """What each rank is about to do, compared before anything moves.
 
-Every derived collective begins with an exchange of 40-byte records among all ranks. If they agree, each rank knows
-besides how many elements every other contributes. If they do not, every rank knows that too; all then exchange
-their calls in words, and all raise the same `CollectiveMismatchError` naming the odd one out.
+Every derived collective begins with an exchange of 40-byte records among all ranks. If they agree, each rank also knows
+how many elements every other contributes. If they do not, every rank knows that too: all exchange their calls in words,
+and all raise the same `CollectiveMismatchError`, which names the odd one out.
 """
 
 from __future__ import annotations

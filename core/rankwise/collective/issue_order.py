@@ -1,7 +1,7 @@
 """Runs the collectives of one communicator one at a time, in the order they were issued.
 
-A synchronous call runs on the caller's own thread when nothing is before it, without any hand-off; an asynchronous
-one runs on a thread that is started by the first of them. Both obey one order, which must be the same on all ranks.
+A synchronous call runs on the caller's own thread when nothing is ahead of it, without any hand-off. Asynchronous ones
+run on a thread that the first of them starts. Both obey one order, which must be the same on all ranks.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Item(NamedTuple):
 
 #: An operation that has its turn ends by its own time-out; only one that has not is ended by its waiter.
 _LEEWAY_S = 0.02
-#: How seldom a thread that waits for the turn looks by itself.
+#: How often a thread that waits for the turn checks by itself.
 _LOOK_S = 0.5
 
 

@@ -1,4 +1,4 @@
-"""Steps in the making of a group that wait for a store: done aside, while the caller looks who is still there."""
+"""Steps in making a group that wait for a store: another thread takes them; the caller checks who is there."""
 
 from __future__ import annotations
 

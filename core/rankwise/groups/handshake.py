@@ -1,8 +1,8 @@
 """How the members of a group find out, before anything else, that they mean the same group.
 
-Everything goes through a store. The first to come writes the configuration, the others compare theirs with it; each
-takes its seat, and whoever takes the last one writes the verdict that all wait for. Whoever finds a contradiction
-writes that as the verdict, so that all ranks raise the same error.
+Everything goes through a store. The first rank to come writes the configuration, and the others compare theirs with it.
+Each takes its seat, and the one that takes the last seat writes the verdict that all wait for. A rank that finds a
+contradiction writes that as the verdict, so all ranks raise the same error.
 """
 
 from __future__ import annotations

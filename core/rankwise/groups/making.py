@@ -1,4 +1,4 @@
-"""Making a group: all members meet, make their communicators, and learn whether everyone could."""
+"""How a group is made: all members meet, make their communicators, and learn whether every one of them could."""
 
 from __future__ import annotations
 

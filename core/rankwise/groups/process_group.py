@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NON_GROUP_MEMBER", "GroupLike", "ProcessGroup"]
 
-#: What a rank that is not in a group has in its place.
+#: What a rank has in place of a group that it is not in.
 NON_GROUP_MEMBER = -100
 
 

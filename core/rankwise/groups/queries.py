@@ -79,7 +79,7 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
     if text is not None:
         return int(text)
     if fallback_rank is None:
-        raise RuntimeError("get_node_local_rank: LOCAL_RANK is not set; start by `rankwise run`, or give fallback_rank")
+        raise RuntimeError("get_node_local_rank: LOCAL_RANK is not set; use `rankwise run`, or give fallback_rank")
     return int(fallback_rank)
 
 

@@ -1,4 +1,4 @@
-"""Groups beside the default group: made, split, shrunk, given up."""
+"""Groups besides the default one: how they are made, split, shrunk and given up."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def resolve(group: Any, op: str) -> ProcessGroup | None:
     if group is None:
         group = _current.get().default
         if group is None:
-            raise ValueError(f"{op}: the default process group is not there; call init_process_group first")
+            raise ValueError(f"{op}: there is no default process group; call init_process_group first")
         return group  # type: ignore[no-any-return]
     if isinstance(group, ProcessGroup):
         return group
@@ -99,7 +99,7 @@ def _after_fork() -> None:
     world.forked = True
     error = ForkedProcessError(
         "this process was forked from one that had called init_process_group; groups do not survive a fork. "
-        "Call init_process_group in the child, or start it by spawn"
+        "Call init_process_group in the child, or start it with spawn"
     )
     for group in world.groups.values():
         group.poison(error)

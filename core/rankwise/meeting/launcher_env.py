@@ -1,8 +1,7 @@
-"""What the environment says about this process's place in the job, whoever has started it.
+"""What the environment says about this process's place in the job, whoever started it.
 
-The names of torchrun and of `rankwise run` come first: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. What they leave open
-is filled in from the variables of Open MPI, of MPICH and its kin (PMI), of Slurm and of PMIx, so that one script runs
-under every launcher.
+The variables of torchrun and `rankwise run` come first: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Those of Open MPI,
+MPICH and its kin (PMI), of Slurm and of PMIx fill in what these leave open, so one script runs under every launcher.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ def _rank(env: Mapping[str, str]) -> int:
     if name is None:
         others = ", ".join(f"{rank} of {who}" for who, rank, _ in _LAUNCHERS[1:])
         raise ValueError(
-            "env://: RANK is not set. `rankwise run` and torchrun set it; so would do the variable of another launcher "
+            "env://: RANK is not set. `rankwise run` and torchrun set it, other launchers set one that does as well "
             f"({others}); by hand, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
         )
     return _number(env, name)
@@ -132,8 +131,8 @@ def _size(env: Mapping[str, str]) -> int:
         return wanted
     if size is None:
         raise ValueError(
-            f"env://: {told[0]} is not set: the number of ranks. What has set the rank ought to set it too; by hand, "
-            "set RANK and WORLD_SIZE both"
+            f"env://: {told[0]} is not set: the number of ranks. Whatever set the rank should set it too; by hand, "
+            "set both RANK and WORLD_SIZE"
         )
     return size
 
@@ -154,7 +153,7 @@ def _master(env: Mapping[str, str], size: int) -> tuple[str, int, str]:
     # torchrun serves a store of its own there, which speaks another language; ours goes to the port beside it.
     beside = number + 1 if number + 1 < 1 << 16 else number - 1
     origin = (
-        f"torchrun keeps MASTER_PORT={number} for itself, so that port {beside} is used; if it is taken, set "
+        f"torchrun keeps MASTER_PORT={number} for itself, so rankwise uses port {beside}; if that is taken, set "
         "MASTER_PORT to another port and TORCHELASTIC_USE_AGENT_STORE=False for every rank"
     )
     return address, beside, origin

@@ -1,4 +1,4 @@
-"""Whether this process has file descriptors left, asked before a library needs them that cannot do without."""
+"""Whether this process has file descriptors left: asked before a library needs some and cannot cope without them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The job secret: 32 random bytes that all processes of a job know and nobody else does.
 
-Every key that guards the network is derived from it. It is never written to a log, an error or the command line, and
-not handed down in the environment, which other processes can read.
+Every key that guards the network is derived from it. It never appears in a log, an error or a command line, and is not
+handed down in the environment, which other processes can read.
 """
 
 from __future__ import annotations

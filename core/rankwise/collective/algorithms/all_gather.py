@@ -1,4 +1,4 @@
-"""all_gather: block i of every rank ends as block i of rank i. p ranks, N bytes in p blocks, of any sizes."""
+"""all_gather: block i of every rank ends up as block i of rank i. p ranks, N bytes in p blocks, of any sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""all_reduce: every block of every rank ends as the reduction over all ranks. p ranks, N bytes in p blocks."""
+"""all_reduce: every block of every rank ends up as the reduction over all ranks. p ranks, N bytes in p blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""barrier: nobody leaves before everyone has come. The messages carry no bytes that matter."""
+"""barrier: no rank leaves before every rank has come. What the messages carry does not matter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""broadcast: every block of every rank ends as that of the root. p ranks, N bytes in p blocks."""
+"""broadcast: every block of every rank ends up as the root's. p ranks, N bytes in p blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gather: block i of the root ends as block i of rank i; other ranks' other blocks are scratch.
+"""gather: block i of the root ends up as block i of rank i; other ranks' other blocks are scratch.
 
 p ranks, N bytes in p blocks, which may differ in size.
 """

@@ -1,8 +1,8 @@
 """Proof by symbolic execution: all ranks run an algorithm on blocks that remember whose data is in them.
 
-A block holds a set of contributions, written as an integer with a bit for each. Data that is combined twice, lost,
-sent before it is there, or never received is found, and so is an algorithm that stands still or that receives into what
-the caller only gives.
+A block holds a set of contributions, written as an integer with a bit for each. The proof finds data that is combined
+twice, lost, sent before it is there, or never received. It also finds an algorithm that deadlocks, or that receives
+into an input of the caller's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""reduce: every block of the root ends as the reduction over all ranks; those of others are scratch."""
+"""reduce: every block of the root ends up as the reduction over all ranks; those of others are scratch."""
 
 from __future__ import annotations
 

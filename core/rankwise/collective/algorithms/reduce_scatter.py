@@ -1,4 +1,4 @@
-"""reduce_scatter: block i of rank i ends as the reduction of everyone's block i; other blocks are scratch.
+"""reduce_scatter: block i of rank i ends up as the reduction of everyone's block i; other blocks are scratch.
 
 p ranks, N bytes in p blocks, which may differ in size.
 """

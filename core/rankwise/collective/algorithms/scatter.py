@@ -1,4 +1,4 @@
-"""scatter: block i of rank i ends as block i of the root; other blocks are scratch. p ranks, N bytes in p blocks."""
+"""scatter: block i of rank i ends up as block i of the root; other blocks are scratch. p ranks, N bytes in p blocks."""
 
 from __future__ import annotations
 

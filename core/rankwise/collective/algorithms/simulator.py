@@ -2,8 +2,8 @@
 
 The model is alpha, beta, gamma: a message takes `alpha_s` seconds to arrive, occupies the sender's link for `beta_s`
 seconds a byte and the receiver's for as long, and a byte combined takes `gamma_s`. Each link carries one message at a
-time in each direction, first come first served; so p-1 messages to one rank queue up there. `message_s` is the time
-for which a message occupies both links however small it is, without which many small messages would be free.
+time in each direction, first come first served, so p-1 messages to one rank queue up there. `message_s` is the time for
+which a message occupies both links, however small it is; without it many small messages would be free.
 
 It runs the very rounds that are executed, and does some 100,000 messages a second. Algorithms with p log p messages
 reach 100,000 ranks in half a minute; rings and all-pairs algorithms have p squared messages, and reach a thousand.

@@ -13,7 +13,7 @@ from rankwise_gloo_tcp.protocol.frames import notice, read_notice
 
 __all__ = ["GlooCommunicator"]
 
-#: How long the end of a process may be held up by what it has sent.
+#: How long what a process has sent may hold up its end.
 _HASTE_S = 1.0
 
 

@@ -1,7 +1,7 @@
 """What all collectives at the board have in common.
 
 A call is prepared once for arrays of given sizes and dtypes: its fingerprint, and the views of shared memory that it
-goes through. What is left for each call of a small collective is to write, to post, to wait, to compare and to read.
+goes through. Then each call of a small collective only has to write, post, wait, compare and read.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class BetweenHosts(Ways):
         return self.collective(call, Along(dict(enumerate(ins)), dict(enumerate(outs))), timeout_s, async_op)
 
     def _derives(self, op: str) -> bool:
-        # Each rank may know the sizes of its own parts alone: only the number of ranks may choose.
+        # A rank may know only the sizes of its own parts: only the number of ranks may decide.
         return self.size > FEW_RANKS or self.choose(op, 0) == "derived"
 
     def carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:

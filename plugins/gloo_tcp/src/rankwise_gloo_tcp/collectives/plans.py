@@ -1,4 +1,4 @@
-"""Collectives between hosts whose data, or some of it, goes with the comparison of the calls."""
+"""Collectives between hosts that send their data, or some of it, along with the comparison of the calls."""
 
 from __future__ import annotations
 

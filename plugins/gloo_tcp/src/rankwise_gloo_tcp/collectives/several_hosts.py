@@ -1,8 +1,8 @@
 """Groups whose ranks are on several hosts, more than one on some: shared memory inside, the network between.
 
 Each host has a group of its own. What the ranks are about to do goes from all ranks of a host to its first, from there
-to the first of each other host, and back; small data goes with it. Large reductions are divided among the ranks of a
-host, each of which talks to its counterparts on other hosts: so all of them use the network at once.
+to the first of each other host, and back; small data goes with it. The ranks of a host
+divide large reductions among themselves; each talks to its counterparts on other hosts, so all use the network at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Sums of sparse arrays of scipy: all ranks get the elements of all, and add those that have the same place.
+"""Sums of scipy's sparse arrays: every rank gets the elements of all, and adds those that share a place.
 
-scipy itself is not needed: the caller's array is taken apart, and its parts are replaced when all is done.
+scipy itself is not needed: the caller's array is taken apart, and its parts are replaced at the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CuPy arrays by way of the host: copied there piece by piece, sent or reduced, and copied back.
+"""CuPy arrays through the host: copied there piece by piece, sent or reduced, and copied back.
 
 What was put on the caller's current stream before the call comes first, and when the operation has ended its result is
 there for every stream.

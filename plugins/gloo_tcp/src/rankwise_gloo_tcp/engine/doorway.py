@@ -1,4 +1,4 @@
-"""Connections that come to be: those that this rank dials, and those of guests who have dialled it."""
+"""New connections: those that this rank dials, and those of guests that have dialled it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rankwise_gloo_tcp.transport.knocking import GUEST_PATIENCE_S, MAX_GUESTS, D
 __all__ = ["RETRY_S", "Doorway", "Hall"]
 
 RETRY_S = 0.005
-#: For so long nobody is let in after the process has run out of descriptors: to try at once would keep it busy.
+#: How long the door stays shut after the process has run out of descriptors: trying at once would keep it busy.
 _SHUT_S = 0.1
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ETIMEDOUT, errno.EADDRNOTAVAIL, errno.EACCES, errno.EPERM)

@@ -34,7 +34,7 @@ from rankwise_gloo_tcp.transport.pipe import Pipe, Sleep
 
 __all__ = ["Engine"]
 
-#: For how long a rank that has failed stays to tell its peers.
+#: How long a rank that has failed stays to tell its peers.
 _LINGER_S = 5.0
 
 
@@ -110,7 +110,7 @@ class Engine:
     ) -> Request:
         """Begin to send memory; for collectives also with something in front of it."""
         request = Request(self, data, to, tag, dtype)
-        # Who waits can as well write while the other reads; who does not had better leave it to the other.
+        # A caller that waits may as well write while the peer reads; one that does not had better leave it to the peer.
         request.streamed = waited and self.seat.patience.spin_s > 0
         with self.lock:
             if not self._refused(request, to):

@@ -1,4 +1,4 @@
-"""The engine's own thread, which has the seat while requests are pending that nobody waits for."""
+"""The progress thread of an engine: it has the seat while requests are pending that nobody waits for."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rankwise_gloo_tcp.engine.seat import TICK_S, Seat
 
 __all__ = ["Helper"]
 
-#: How often it looks whether anybody still moves the messages; while somebody does ever more seldom, as each look takes
-#: the interpreter from the program's threads.
+#: How often it checks whether anybody still moves the messages. While somebody does it checks ever less often, as each
+#: check takes the interpreter from the program's threads.
 _TICK_S, _LONGEST_TICK_S = 0.001, 0.016
 #: After so many ticks without work it sleeps until it is needed.
 _TICKS = 20

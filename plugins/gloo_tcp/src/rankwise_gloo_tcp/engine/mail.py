@@ -24,8 +24,8 @@ from rankwise_gloo_tcp.transport.pipe import Pipe
 
 __all__ = ["Mail"]
 
-#: What is longer is read from the sender's memory, where that is possible: a message of a collective, and one of the
-#: program, which may have to be kept there.
+#: A longer message is read from the sender's memory, where that is possible: the first is for collectives, the second
+#: for messages of the program, which may have to be kept there.
 _READ_IN_STEP_NBYTES, _READ_NBYTES = (64 << 10) - 1, 512 << 10
 _ANY_LENGTH = 1 << 62
 #: How long the connection to a peer that has died is read on. It ends at once, unless another process holds it open.

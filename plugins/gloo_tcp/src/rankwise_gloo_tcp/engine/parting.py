@@ -22,9 +22,9 @@ from rankwise_gloo_tcp.protocol.frames import Header, Kind
 __all__ = ["Parting"]
 
 _LOG = logging.getLogger("rankwise")
-#: For how long a rank that leaves waits until what it has sent is on its peers' machines, and how often it looks.
+#: How long a rank that leaves waits until its peers' machines have what it has sent, and how often it checks.
 _CONFIRM_S, _GLANCE_S = 1.0, 0.001
-#: How many messages are described.
+#: How many messages the warning describes.
 _SHOWN = 4
 
 

@@ -1,4 +1,4 @@
-"""For how long a wait looks for news before it sleeps: as long as it takes to fall asleep and be woken, and learned."""
+"""How long a wait polls before it sleeps: as long as falling asleep and waking up take, and then it is learned."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["LONGEST_SPIN_S", "Look", "Patience"]
 
 #: A wait that takes more than so many times the longest look halves the next one, down to this part.
 _WORTH, _LEAST_SPIN = 1.5, 1 / 16
-#: What moves this many bytes a second is looked at for as long as it does; what is slower is slept for.
+#: While this many bytes a second move, polling goes on; for anything slower the wait sleeps.
 _FAST = 1e9
-#: Steady traffic must not keep time-outs and the deaths of third ranks from being noticed.
+#: Steady traffic must not hide time-outs and the deaths of third ranks.
 LONGEST_SPIN_S = 0.02
 
 

@@ -24,7 +24,7 @@ __all__ = ["Peers"]
 #: A receive from anyone connects to everyone, so that a death is noticed; not in a larger group.
 _MANY = 64
 _UNIX_BUFFER_NBYTES = 1 << 20
-#: How often those who may still hear from a dead peer look whether its time has passed.
+#: How often a rank that still listens to a dead peer checks whether its time has passed.
 _LISTEN_S = 0.01
 
 

@@ -23,7 +23,7 @@ __all__ = ["TICK_S", "Mover", "Seat"]
 
 TICK_S = 0.25
 _REACH_AFTER_S = 0.05
-#: Longer messages are slept for by whoever works for callers that compute meanwhile.
+#: A thread that works for callers which compute meanwhile sleeps until longer messages come.
 _BRIEF_NBYTES = 64 << 10
 
 

@@ -1,7 +1,7 @@
 """One thread of the process looks after engines that nobody drives.
 
-A rank that computes, or waits on another group, still takes in what its peers send from time to time: so a peer that
-leaves can hand over its messages, and what this rank has sent goes on.
+A rank that computes, or waits on another group, still takes in from time to time what its peers send. So a peer that
+leaves can hand over its messages, and what this rank has sent makes progress.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 __all__ = ["Steward", "steward"]
 
-#: How seldom an engine is looked at; each look takes a few microseconds.
+#: How often the steward looks at an engine; each look takes a few microseconds.
 _TICK_S = 0.1
 
 

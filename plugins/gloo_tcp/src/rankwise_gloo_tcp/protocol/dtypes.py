@@ -1,4 +1,4 @@
-"""Which dtypes the messages of one group are of: marks in headers, and names for errors."""
+"""The dtypes of one group's messages: marks in headers, and names for errors."""
 
 from __future__ import annotations
 

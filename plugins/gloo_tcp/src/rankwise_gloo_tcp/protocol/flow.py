@@ -19,9 +19,9 @@ from rankwise.errors import ProtocolError
 __all__ = ["MESSAGE_NBYTES", "WINDOW_NBYTES", "Ledger", "Window"]
 
 WINDOW_NBYTES = 4 << 20
-#: What a message counts for besides its bytes, as whoever keeps it needs more than these.
+#: What a message counts for besides its bytes, as keeping it takes more than these.
 MESSAGE_NBYTES = 256
-#: How much the receiver takes before it says so: a frame for each message would cost more than small messages.
+#: How much the receiver takes before it gives credit: a frame for each message would cost more than a small message.
 _STEP_NBYTES = WINDOW_NBYTES // 4
 
 

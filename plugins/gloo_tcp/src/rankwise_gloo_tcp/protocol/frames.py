@@ -1,4 +1,4 @@
-"""What travels on an established connection: frames of a fixed header and a payload whose length it tells."""
+"""What travels on an established connection: frames of a fixed header and a payload whose length the header gives."""
 
 from __future__ import annotations
 

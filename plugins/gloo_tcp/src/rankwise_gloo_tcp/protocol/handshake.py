@@ -1,7 +1,7 @@
 """Who may connect: a mutual challenge-response of fixed-size records, before anything else is read.
 
-The one who dials sends a hello with the two ranks and a random number; the other answers with a random number of its
-own and a proof that it knows the group's key; the dialler proves the same and gets a verdict. Each proof covers both
+The rank that dials sends a hello with both ranks and a random number. The other answers with a random number of its own
+and a proof that it knows the group's key. The dialler proves the same, and gets a verdict. Each proof covers both
 numbers and the hello, so it fits no other connection, pair of ranks, group or direction.
 """
 

@@ -1,4 +1,4 @@
-"""The bytes that come in on a connection as frames, whose payloads go straight to where they belong."""
+"""Turns the bytes that come in on a connection into frames, whose payloads go straight to where they belong."""
 
 from __future__ import annotations
 

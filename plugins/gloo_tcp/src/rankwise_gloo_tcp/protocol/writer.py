@@ -1,4 +1,4 @@
-"""Frames as the bytes that go out on a connection, gathered from wherever they lie."""
+"""Turns frames into the bytes that go out on a connection, gathered from wherever they lie."""
 
 from __future__ import annotations
 

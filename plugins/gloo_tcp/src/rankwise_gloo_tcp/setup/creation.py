@@ -1,4 +1,4 @@
-"""Making the communicator of one group: everyone tells where it listens, and learns that of the others."""
+"""Making the communicator of one group: every rank says where it listens, and learns where the others do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _VARIABLE = "RANKWISE_GLOO_TRANSPORT"
 _TRANSPORTS = ("auto", "tcp", "shm")
 _INTEGRITY = "RANKWISE_GLOO_INTEGRITY"
 _BACKLOG = 1024
-#: How long a wait looks at the socket before it sleeps, where there is a processor for each rank.
+#: How long a wait polls before it sleeps, where there is a processor for each rank.
 _SPIN_S = 400e-6
 
 

@@ -15,7 +15,7 @@ __all__ = ["fetch", "hand_out"]
 
 _CREDENTIALS = struct.Struct("iII")
 _PATIENCE_S = 2.0
-#: How often a wait looks whether those who are waited for can still come.
+#: How often a wait checks whether the ranks that it waits for can still come.
 _LOOK_S = 0.25
 
 

@@ -1,4 +1,4 @@
-"""How the ranks of one machine come to share a board: rank 0 makes it and hands it out, and all try what it can do."""
+"""How the ranks of one machine come to share a board: rank 0 makes it and hands it out, and all test what it can do."""
 
 from __future__ import annotations
 

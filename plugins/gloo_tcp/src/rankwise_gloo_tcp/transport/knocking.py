@@ -1,6 +1,6 @@
 """Connections that are being made: those that this rank dials, and the guests that have dialled it.
 
-Both are driven by the engine's loop, in small steps of fixed-size records, so that nobody can keep it waiting.
+The engine's loop drives both, in small steps of fixed-size records, so nobody can keep it waiting.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A connection to a rank of the same machine through shared memory: frames in rings, each written by one rank only.
 
-It stands in an engine where a connection over a socket stands elsewhere. A frame lies in the ring in one piece: its
-header as four words, then its payload; longer payloads follow in several pieces. Each end counts in bytes how far it
-has come. Whoever sleeps says so in shared memory, and is woken by a byte in the pipe that its poller watches.
+An engine uses it in place of a connection over a socket. A frame lies in the ring in one piece: its header as four
+words, then its payload; a longer payload follows in several pieces. Each end counts in bytes how far it has come. A
+rank that sleeps says so in shared memory, and a byte in the pipe that its poller watches wakes it.
 """
 
 from __future__ import annotations
