@@ -32,7 +32,7 @@ def test_the_complete_backend_is_the_one_that_is_tested():
     assert len([line for line in source.splitlines() if line.strip()]) <= 80
 
 
-@pytest.mark.parametrize("script", ["scripts/tables.py", "docs/images/draw.py"])
+@pytest.mark.parametrize("script", ["scripts/tables.py", "scripts/stub.py", "docs/images/draw.py"])
 def test_what_is_generated_is_fresh(script):
     done = subprocess.run([sys.executable, script, "--check"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr

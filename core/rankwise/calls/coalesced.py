@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from threading import get_ident
 from typing import Any
 
+from rankwise.basics.arrays import AnyArray
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls.collectives import all_gather, all_reduce
@@ -69,7 +70,7 @@ def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = Fa
 
 
 def all_reduce_coalesced(
-    tensors: Sequence[Any], op: ReduceOp = ReduceOp.SUM, group: GroupLike = None, async_op: bool = False
+    tensors: Sequence[AnyArray], op: ReduceOp = ReduceOp.SUM, group: GroupLike = None, async_op: bool = False
 ) -> Work | None:
     """Do an `all_reduce` of each array, issued together."""
     if resolve(group, "all_reduce_coalesced") is None:
@@ -81,8 +82,8 @@ def all_reduce_coalesced(
 
 
 def all_gather_coalesced(
-    output_tensor_lists: Sequence[Sequence[Any]],
-    input_tensor_list: Sequence[Any],
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None:

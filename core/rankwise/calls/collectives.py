@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.basics.arrays import is_sparse
+from rankwise.basics.arrays import AnyArray, SparseArray, is_sparse
 from rankwise.basics.deadline import Timeout
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
@@ -47,7 +47,7 @@ __all__ = [
 
 
 def broadcast(
-    tensor: Any,
+    tensor: AnyArray,
     src: int | None = None,
     group: GroupLike = None,
     async_op: bool = False,
@@ -69,7 +69,7 @@ def broadcast(
 
 
 def all_reduce(
-    tensor: Any,
+    tensor: AnyArray | SparseArray,
     op: ReduceOp = ReduceOp.SUM,
     group: GroupLike = None,
     async_op: bool = False,
@@ -97,7 +97,7 @@ def all_reduce(
 
 
 def reduce(
-    tensor: Any,
+    tensor: AnyArray,
     dst: int | None = None,
     op: ReduceOp = ReduceOp.SUM,
     group: GroupLike = None,
@@ -118,8 +118,8 @@ def reduce(
 
 
 def all_gather(
-    tensor_list: Sequence[Any],
-    tensor: Any,
+    tensor_list: Sequence[AnyArray],
+    tensor: AnyArray,
     group: GroupLike = None,
     async_op: bool = False,
     *,
@@ -144,8 +144,8 @@ def all_gather(
 
 
 def all_gather_single(
-    output_tensor: Any,
-    input_tensor: Any,
+    output_tensor: AnyArray,
+    input_tensor: AnyArray,
     group: GroupLike = None,
     async_op: bool = False,
     *,
@@ -168,8 +168,8 @@ def all_gather_single(
 
 
 def gather(
-    tensor: Any,
-    gather_list: Sequence[Any] | None = None,
+    tensor: AnyArray,
+    gather_list: Sequence[AnyArray] | None = None,
     dst: int | None = None,
     group: GroupLike = None,
     async_op: bool = False,
@@ -196,8 +196,8 @@ def gather(
 
 
 def scatter(
-    tensor: Any,
-    scatter_list: Sequence[Any] | None = None,
+    tensor: AnyArray,
+    scatter_list: Sequence[AnyArray] | None = None,
     src: int | None = None,
     group: GroupLike = None,
     async_op: bool = False,
@@ -223,8 +223,8 @@ def scatter(
 
 
 def reduce_scatter(
-    output: Any,
-    input_list: Sequence[Any],
+    output: AnyArray,
+    input_list: Sequence[AnyArray],
     op: ReduceOp = ReduceOp.SUM,
     group: GroupLike = None,
     async_op: bool = False,
@@ -249,8 +249,8 @@ def reduce_scatter(
 
 
 def reduce_scatter_single(
-    output: Any,
-    input: Any,
+    output: AnyArray,
+    input: AnyArray,
     op: ReduceOp = ReduceOp.SUM,
     group: GroupLike = None,
     async_op: bool = False,
@@ -274,8 +274,8 @@ def reduce_scatter_single(
 
 
 def all_to_all(
-    output_tensor_list: Sequence[Any],
-    input_tensor_list: Sequence[Any],
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_list: Sequence[AnyArray],
     group: GroupLike = None,
     async_op: bool = False,
     *,
@@ -296,8 +296,8 @@ def all_to_all(
 
 
 def all_to_all_single(
-    output: Any,
-    input: Any,
+    output: AnyArray,
+    input: AnyArray,
     output_split_sizes: Sequence[int] | None = None,
     input_split_sizes: Sequence[int] | None = None,
     group: GroupLike = None,

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rankwise.backends.contract import Communicator
-from rankwise.basics.arrays import Array, as_array
+from rankwise.basics.arrays import AnyArray, Array, as_array
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls import check
@@ -60,7 +60,7 @@ class DeviceCollectives(Protocol):
 
 
 def broadcast_multigpu(
-    tensor_list: Sequence[Any], src: int, group: GroupLike = None, async_op: bool = False, src_tensor: int = 0
+    tensor_list: Sequence[AnyArray], src: int, group: GroupLike = None, async_op: bool = False, src_tensor: int = 0
 ) -> Work | None:
     """Copy `tensor_list[src_tensor]` of the source into every array of every rank.
 
@@ -91,7 +91,7 @@ def broadcast_multigpu(
 
 
 def all_reduce_multigpu(
-    tensor_list: Sequence[Any], op: ReduceOp = ReduceOp.SUM, group: GroupLike = None, async_op: bool = False
+    tensor_list: Sequence[AnyArray], op: ReduceOp = ReduceOp.SUM, group: GroupLike = None, async_op: bool = False
 ) -> Work | None:
     """Reduce all arrays of all ranks, and leave the result in every one of them."""
     pg = resolve(group, "all_reduce_multigpu")
@@ -114,7 +114,7 @@ def all_reduce_multigpu(
 
 
 def reduce_multigpu(
-    tensor_list: Sequence[Any],
+    tensor_list: Sequence[AnyArray],
     dst: int,
     op: ReduceOp = ReduceOp.SUM,
     group: GroupLike = None,
@@ -147,8 +147,8 @@ def reduce_multigpu(
 
 
 def all_gather_multigpu(
-    output_tensor_lists: Sequence[Sequence[Any]],
-    input_tensor_list: Sequence[Any],
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None:
@@ -185,8 +185,8 @@ def all_gather_multigpu(
 
 
 def reduce_scatter_multigpu(
-    output_tensor_list: Sequence[Any],
-    input_tensor_lists: Sequence[Sequence[Any]],
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_lists: Sequence[Sequence[AnyArray]],
     op: ReduceOp = ReduceOp.SUM,
     group: GroupLike = None,
     async_op: bool = False,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from rankwise.backends.contract import Communicator
-from rankwise.basics.arrays import Array, device_of
+from rankwise.basics.arrays import AnyArray, Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.recording import Ticket
 from rankwise.basics.work import BoundWork, Work
@@ -22,7 +22,7 @@ __all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"]
 
 
 def send(
-    tensor: Any,
+    tensor: AnyArray,
     dst: int | None = None,
     group: GroupLike = None,
     tag: int = 0,
@@ -51,7 +51,7 @@ def send(
 
 
 def recv(
-    tensor: Any,
+    tensor: AnyArray,
     src: int | None = None,
     group: GroupLike = None,
     tag: int = 0,
@@ -78,7 +78,7 @@ def recv(
 
 
 def isend(
-    tensor: Any, dst: int | None = None, group: GroupLike = None, tag: int = 0, group_dst: int | None = None
+    tensor: AnyArray, dst: int | None = None, group: GroupLike = None, tag: int = 0, group_dst: int | None = None
 ) -> Work | None:
     """Begin to send an array, and return a work; the array must not be changed until that has ended."""
     pg = resolve(group, "isend")
@@ -92,7 +92,7 @@ def isend(
 
 
 def irecv(
-    tensor: Any, src: int | None = None, group: GroupLike = None, tag: int = 0, group_src: int | None = None
+    tensor: AnyArray, src: int | None = None, group: GroupLike = None, tag: int = 0, group_src: int | None = None
 ) -> Work | None:
     """Begin to receive into an array, and return a work whose `source_rank()` is the sender's global rank."""
     pg = resolve(group, "irecv")
@@ -162,7 +162,7 @@ class P2POp:
     def __init__(
         self,
         op: Callable[..., Work | None],
-        tensor: Any,
+        tensor: AnyArray,
         peer: int | None = None,
         group: GroupLike = None,
         tag: int = 0,
