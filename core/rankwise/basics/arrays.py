@@ -53,14 +53,13 @@ if TYPE_CHECKING:
         def format(self) -> str: ...
         def tocsr(self, *args: Any, **kwargs: Any) -> Any: ...
 
-    AnyArray: TypeAlias = (
-        np.ndarray[Any, Any] | _HasArrayInterface | _HasCudaArrayInterface | _HasDLPack | Buffer
-    )
+    AnyArray: TypeAlias = np.ndarray[Any, Any] | _HasArrayInterface | _HasCudaArrayInterface | _HasDLPack | Buffer
+    """What the calls take for an array: whatever shares its memory, but neither a list nor a number."""
     SparseArray: TypeAlias = _HasFormat
+    """What `all_reduce` takes besides: a sparse array or matrix of scipy."""
 else:  # of use to type checkers alone; a protocol costs time to make
     AnyArray = Any
     SparseArray = Any
-
 
 #: The names of all dtypes that are plain memory, as the capability tables spell them. `longdouble` and
 #: `clongdouble` differ in width between platforms; the last six need the package `ml_dtypes`.

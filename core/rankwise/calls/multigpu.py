@@ -64,7 +64,26 @@ def broadcast_multigpu(
 ) -> Work | None:
     """Copy `tensor_list[src_tensor]` of the source into every array of every rank.
 
-    As `src`, `src_tensor` has to be the same on all ranks.
+    Args:
+        tensor_list: This rank's arrays, usually one on each device; of one dtype and size on all ranks. The ranks may
+            have different numbers of them.
+        src: The source, as a global rank.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        src_tensor: Which of the source's arrays; the same on all ranks.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        ValueError: The list is empty, its arrays differ, or it has no such array.
+        CollectiveMismatchError: The ranks do not agree about source, dtype or size.
+
+    Examples:
+        >>> arrays = [np.full(2, 10 * rank), np.full(2, 10 * rank + 1)]
+        >>> dist.broadcast_multigpu(arrays, src=1, src_tensor=1)
+        >>> arrays
+        [array([11, 11]), array([11, 11])]
     """
     pg = resolve(group, "broadcast_multigpu")
     if pg is None:
@@ -93,7 +112,28 @@ def broadcast_multigpu(
 def all_reduce_multigpu(
     tensor_list: Sequence[AnyArray], op: ReduceOp = ReduceOp.SUM, group: GroupLike = None, async_op: bool = False
 ) -> Work | None:
-    """Reduce all arrays of all ranks, and leave the result in every one of them."""
+    """Reduce all arrays of all ranks, and leave the result in every one of them.
+
+    Args:
+        tensor_list: This rank's arrays, usually one on each device; of one dtype and size on all ranks. The ranks may
+            have different numbers of them.
+        op: How to reduce.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        ValueError: The list is empty, or its arrays differ.
+        CollectiveMismatchError: The ranks do not agree about op, dtype or size.
+
+    Examples:
+        >>> arrays = [np.ones(2), np.ones(2)]
+        >>> dist.all_reduce_multigpu(arrays)
+        >>> arrays
+        [array([4., 4.]), array([4., 4.])]
+    """
     pg = resolve(group, "all_reduce_multigpu")
     if pg is None:
         return None
@@ -123,7 +163,27 @@ def reduce_multigpu(
 ) -> Work | None:
     """Reduce all arrays of all ranks into `tensor_list[dst_tensor]` of the destination.
 
-    As `dst`, `dst_tensor` has to be the same on all ranks.
+    Args:
+        tensor_list: This rank's arrays, usually one on each device; of one dtype and size on all ranks. The ranks may
+            have different numbers of them.
+        dst: The destination, as a global rank.
+        op: How to reduce.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        dst_tensor: Which of the destination's arrays; the same on all ranks.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        ValueError: The list is empty, its arrays differ, or it has no such array.
+        CollectiveMismatchError: The ranks do not agree about destination, op, dtype or size.
+
+    Examples:
+        >>> arrays = [np.ones(2), np.ones(2)]
+        >>> dist.reduce_multigpu(arrays, dst=0, dst_tensor=1)
+        >>> arrays
+        [array([1., 1.]), array([4., 4.])]
     """
     pg = resolve(group, "reduce_multigpu")
     if pg is None:
@@ -152,7 +212,27 @@ def all_gather_multigpu(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Copy all arrays of all ranks, by rank and then by position, into each `output_tensor_lists[i]` of every rank."""
+    """Copy all arrays of all ranks, by rank and then by position, into each `output_tensor_lists[i]` of every rank.
+
+    Args:
+        output_tensor_lists: The lists to fill, each with an array for every input of every rank.
+        input_tensor_list: This rank's arrays, usually one on each device; as many, of one dtype and size, on all ranks.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        ValueError: The lists do not fit.
+        CollectiveMismatchError: The ranks do not agree about dtype or size.
+
+    Examples:
+        >>> outputs = [[np.empty(1, int) for _ in range(2)]]
+        >>> dist.all_gather_multigpu(outputs, [np.array([rank])])
+        >>> outputs
+        [[array([0]), array([1])]]
+    """
     pg = resolve(group, "all_gather_multigpu")
     if pg is None:
         return None
@@ -191,7 +271,29 @@ def reduce_scatter_multigpu(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Reduce the input lists of all ranks, and leave entry (rank, i) in that rank's `output_tensor_list[i]`."""
+    """Reduce the input lists of all ranks, and leave entry (rank, i) in that rank's `output_tensor_list[i]`.
+
+    Args:
+        output_tensor_list: The arrays to fill, usually one on each device; as many, of one dtype and size, on all
+            ranks.
+        input_tensor_lists: As many lists, each with an array for every output of every rank.
+        op: How to reduce.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        ValueError: The lists do not fit.
+        CollectiveMismatchError: The ranks do not agree about op, dtype or size.
+
+    Examples:
+        >>> outputs = [np.empty(1, int)]
+        >>> dist.reduce_scatter_multigpu(outputs, [[np.array([10]), np.array([20])]])
+        >>> outputs  # [40] on rank 1
+        [array([20])]
+    """
     pg = resolve(group, "reduce_scatter_multigpu")
     if pg is None:
         return None
