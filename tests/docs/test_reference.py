@@ -2,7 +2,7 @@
 
 An example of a call or a group runs on two ranks, `rank` being this rank's number, and shows what rank 0 sees. Others
 run alone, as does one that calls `init_process_group` itself; one with `__main__` is a program of its own. `dist` is
-rankwise, and `np` is NumPy.
+rankwise, `np` is NumPy, and `folder` an empty folder.
 """
 
 import doctest
@@ -27,12 +27,21 @@ FUNCTIONS = {name: getattr(dist, name) for name in dist.__all__ if inspect.isrou
 METHODS = {
     f"Store.{name}": value for name, value in vars(dist.Store).items() if inspect.isroutine(value) and name[0] != "_"
 }
-CLASSES = {"P2POp": dist.P2POp}
+CLASSES = {
+    cls.__name__: cls
+    for cls in (
+        *(dist.Backend, dist.BackendConfig, dist.P2POp, dist.ReduceOp),
+        *(dist.FileStore, dist.HashStore, dist.PrefixStore, dist.TCPStore),
+    )
+}
 DOCUMENTED = {**FUNCTIONS, **METHODS, **CLASSES}
 ROOMS = Path(dist.__file__).parent
 CALLS = [name for name, function in FUNCTIONS.items() if function.__module__.startswith("rankwise.calls")]
 #: Rooms whose calls need others.
-SHARED = ("rankwise.calls", "rankwise.codec", "rankwise.groups.queries", "rankwise.groups.subgroups")
+SHARED = (
+    *("rankwise.basics.reduce_op", "rankwise.calls", "rankwise.codec"),
+    *("rankwise.groups.queries", "rankwise.groups.subgroups"),
+)
 
 
 def section(function, title):
@@ -89,7 +98,7 @@ def test_the_example_runs_and_shows_what_is_true(name, monkeypatch, tmp_path):
     else:
         monkeypatch.setattr(rendezvous, "_handlers", dict(rendezvous._handlers))
         monkeypatch.setattr(registry, "_in_process", dict(registry._in_process))
-        check(function, copy_context().run(run_alone, function))
+        check(function, copy_context().run(run_alone, function, tmp_path))
     dist.set_debug_level_from_env()
 
 
@@ -102,16 +111,15 @@ def run_as_a_program(function, tmp_path, monkeypatch):
     assert (done.returncode, done.stdout, done.stderr) == (0, "".join(e.want for e in examples(function)), "")
 
 
-def run_alone(function):
+def run_alone(function, folder):
     use(World())
-    return run(function, rank=0)
+    return run(function, rank=0, folder=folder)
 
 
-def run(function, rank=None):
+def run(function, rank=None, **more):
     """Run an example, and return what each of its statements shows."""
-    rank = dist.get_rank() if rank is None else rank
     shown = []
-    names = {"__name__": "example", "dist": dist, "np": np, "rank": rank}
+    names = {"__name__": "example", "dist": dist, "np": np, "rank": dist.get_rank() if rank is None else rank, **more}
     names["print"] = lambda *values: shown.append(" ".join(map(str, values)) + "\n")
     results = []
     for example in examples(function):

@@ -60,6 +60,18 @@ class Backend(str, metaclass=_BackendNames):
 
     `Backend("GLOO") == "gloo"`. `Backend.GLOO`, `Backend.NCCL`, `Backend.MPI` and `Backend.UNDEFINED` are always
     there, and so is an attribute for each registered or installed backend. The class iterates over the known names.
+
+    Args:
+        name: The name, in capitals or not.
+
+    Raises:
+        ValueError: It is no string, or that of no backend (a `BackendNotFoundError`).
+
+    Examples:
+        >>> dist.Backend("GLOO")
+        <Backend 'gloo'>
+        >>> dist.Backend.GLOO in dist.Backend
+        True
     """
 
     GLOO: ClassVar[Backend]
@@ -136,6 +148,18 @@ class BackendConfig:
 
     A single name serves all the devices it declares. None takes the default backend of each kind of device, as far
     as it is installed and can run here.
+
+    Args:
+        backend: A name, one for each kind of device, or None.
+
+    Raises:
+        ValueError: The text cannot be read, or a backend does not serve the device.
+        BackendNotFoundError: A backend is not installed.
+        BackendUnavailableError: None is given, and no default backend can run here.
+
+    Examples:
+        >>> dist.BackendConfig("cpu:gloo").get_device_backend_map()
+        {'cpu': 'gloo'}
     """
 
     def __init__(self, backend: str | None = None) -> None:
