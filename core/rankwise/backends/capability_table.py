@@ -118,7 +118,8 @@ def supports(op: str, device: str, dtype: Any = None, reduce_op: Any = None, bac
         Whether it would.
 
     Raises:
-        ValueError: There is no such operation, device, dtype or reduce op.
+        ValueError: There is no such operation, feature or reduce op.
+        TypeError: `dtype` is no dtype.
         BackendNotFoundError: There is no backend of that name.
 
     Examples:

@@ -4,7 +4,9 @@ All take `group` (None is the default group) and `timeout` (None is the group's)
 `Work` at once; otherwise it returns None when this rank is done. On a rank that is not in the group a call warns and
 returns None. Ranks given as `src` and `dst` are global; `group_src` and `group_dst` are ranks in the group.
 
-All ranks of a group must make the same calls in the same order; if they do not, all raise `CollectiveMismatchError`.
+All ranks of a group must make the same calls in the same order; if they do not, all raise `CollectiveMismatchError`, on
+backends with the feature `mismatch`. Wrong arguments are a `TypeError` or `ValueError`, and what the backend's capability
+table refuses is an `UnsupportedOperationError`, before anything is sent.
 
 The plainest calls, which most are, may take a shortcut of the backend's (see `rankwise.backends.shortcuts`). What is
 below the question for it is the general way, which does the same for all calls.
@@ -116,10 +118,11 @@ def all_reduce(
         None, or with `async_op` a `Work`; None on a rank that is not in the group.
 
     Raises:
-        TypeError: `tensor` is no array, or of a dtype that `op` is not defined for.
+        TypeError: `tensor` is no array, or `op` no `ReduceOp`.
         ValueError: The array cannot be written to.
         CollectiveMismatchError: The ranks do not agree about op, dtype or shape.
         DistTimeoutError: Some ranks did not call in time.
+        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
 
     Examples:
         >>> array = np.array([1.0, rank])
@@ -174,10 +177,11 @@ def reduce(
         None, or with `async_op` a `Work`; None on a rank that is not in the group.
 
     Raises:
-        TypeError: `tensor` is no array, or of a dtype that `op` is not defined for.
+        TypeError: `tensor` is no array, or `op` no `ReduceOp`.
         ValueError: The destination's array cannot be written to, or not exactly one destination is given.
         CollectiveMismatchError: The ranks do not agree about destination, op, dtype or shape.
         DistTimeoutError: Some ranks did not call in time.
+        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
 
     Examples:
         >>> array = np.full(3, rank + 1)
@@ -437,12 +441,12 @@ def reduce_scatter(
         None, or with `async_op` a `Work`; None on a rank that is not in the group.
 
     Raises:
-        TypeError: Something is no array, or no list of arrays, or of a dtype that `op` is not defined for.
+        TypeError: Something is no array, or no list of arrays, or `op` no `ReduceOp`.
         ValueError: The list has the wrong length, or an array the wrong size or dtype, or the output cannot be written
             to.
         CollectiveMismatchError: The ranks do not agree about op, dtype or sizes.
         DistTimeoutError: Some ranks did not call in time.
-        UnsupportedOperationError: The sizes differ, and the backend takes only equal ones.
+        UnsupportedOperationError: The backend does not reduce this dtype with `op`, or takes only equal sizes.
 
     Examples:
         >>> array = np.empty(1, int)
@@ -491,10 +495,11 @@ def reduce_scatter_single(
         None, or with `async_op` a `Work`; None on a rank that is not in the group.
 
     Raises:
-        TypeError: Something is no array, or of a dtype that `op` is not defined for.
+        TypeError: Something is no array, or `op` no `ReduceOp`.
         ValueError: The sizes or dtypes do not fit, or the output cannot be written to.
         CollectiveMismatchError: The ranks do not agree about op, dtype or size.
         DistTimeoutError: Some ranks did not call in time.
+        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
 
     Examples:
         >>> array = np.empty(2, int)

@@ -127,6 +127,7 @@ def all_reduce_multigpu(
     Raises:
         ValueError: The list is empty, or its arrays differ.
         CollectiveMismatchError: The ranks do not agree about op, dtype or size.
+        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
 
     Examples:
         >>> arrays = [np.ones(2), np.ones(2)]
@@ -178,6 +179,7 @@ def reduce_multigpu(
     Raises:
         ValueError: The list is empty, its arrays differ, or it has no such array.
         CollectiveMismatchError: The ranks do not agree about destination, op, dtype or size.
+        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
 
     Examples:
         >>> arrays = [np.ones(2), np.ones(2)]
@@ -287,6 +289,7 @@ def reduce_scatter_multigpu(
     Raises:
         ValueError: The lists do not fit.
         CollectiveMismatchError: The ranks do not agree about op, dtype or size.
+        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
 
     Examples:
         >>> outputs = [np.empty(1, int)]

@@ -125,7 +125,8 @@ class Store(ABC):
             value: The value; text is stored as UTF-8.
 
         Raises:
-            DistStoreError: The store has been closed, or refuses the value.
+            ValueError: Key or value is too large.
+            DistStoreError: The store has been closed.
 
         Examples:
             >>> store = dist.HashStore()
