@@ -5,8 +5,8 @@ All take `group` (None is the default group) and `timeout` (None is the group's)
 returns None. Ranks given as `src` and `dst` are global; `group_src` and `group_dst` are ranks in the group.
 
 All ranks of a group must make the same calls in the same order; if they do not, all raise `CollectiveMismatchError`, on
-backends with the feature `mismatch`. Wrong arguments are a `TypeError` or `ValueError`, and what the backend's capability
-table refuses is an `UnsupportedOperationError`, before anything is sent.
+backends with the feature `mismatch`. Wrong arguments are a `TypeError` or `ValueError`, and what the backend's
+capability table refuses is an `UnsupportedOperationError`, before anything is sent.
 
 The plainest calls, which most are, may take a shortcut of the backend's (see `rankwise.backends.shortcuts`). What is
 below the question for it is the general way, which does the same for all calls.

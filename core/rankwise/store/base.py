@@ -153,7 +153,7 @@ class Store(ABC):
             >>> store = dist.HashStore()
             >>> store.get("key", timeout=0.01)
             Traceback (most recent call last):
-            rankwise.errors.DistTimeoutError: get on HashStore(): waited 0.01 s for ...
+            rankwise.errors.DistTimeoutError: timed out: get on HashStore(): waited 0.01 s for ...
         """
         return self._await(operations.get, self._limit(timeout), to_key(key))
 
@@ -337,7 +337,15 @@ class Store(ABC):
         return self._run(operations.num_keys, self._timeout_s)
 
     def num_refused(self) -> int:
-        """Count the attempts to use the store that were refused, as their job secret is another; 0 if nobody knows."""
+        """Count the attempts to use the store that were refused, as their job secret is another.
+
+        Returns:
+            The number; 0 if nobody knows.
+
+        Examples:
+            >>> dist.HashStore().num_refused()
+            0
+        """
         return self._run(operations.num_refused, self._timeout_s)
 
     def list_keys(self) -> list[str]:
