@@ -60,6 +60,18 @@ class Backend(str, metaclass=_BackendNames):
 
     `Backend("GLOO") == "gloo"`. `Backend.GLOO`, `Backend.NCCL`, `Backend.MPI` and `Backend.UNDEFINED` are always
     there, and so is an attribute for each registered or installed backend. The class iterates over the known names.
+
+    Args:
+        name: The name, in capitals or not.
+
+    Raises:
+        ValueError: It is no string, or that of no backend (a `BackendNotFoundError`).
+
+    Examples:
+        >>> dist.Backend("GLOO")
+        <Backend 'gloo'>
+        >>> dist.Backend.GLOO in dist.Backend
+        True
     """
 
     GLOO: ClassVar[Backend]
@@ -107,6 +119,13 @@ class Backend(str, metaclass=_BackendNames):
 
         Raises:
             ValueError: The name is taken, or is no name.
+
+        Examples:
+            >>> def create(context):
+            ...     raise NotImplementedError("return a rankwise.Communicator")
+            >>> dist.register_backend("mine", create, extended_api=True)
+            >>> dist.Backend.MINE
+            <Backend 'mine'>
         """
         if not isinstance(name, str) or not name.isidentifier() or name.lower() in ("tcp", _UNDEFINED):
             raise ValueError(f"{name!r} cannot be the name of a backend")
@@ -121,6 +140,7 @@ for _name in ("gloo", "nccl", "mpi", _UNDEFINED):
     setattr(Backend, _name.upper(), str.__new__(Backend, _name))
 
 register_backend = Backend.register_backend
+"""The same as `Backend.register_backend`."""
 
 
 class BackendConfig:
@@ -128,6 +148,18 @@ class BackendConfig:
 
     A single name serves all the devices it declares. None takes the default backend of each kind of device, as far
     as it is installed and can run here.
+
+    Args:
+        backend: A name, one for each kind of device, or None.
+
+    Raises:
+        ValueError: The text cannot be read, or a backend does not serve the device.
+        BackendNotFoundError: A backend is not installed.
+        BackendUnavailableError: None is given, and no default backend can run here.
+
+    Examples:
+        >>> dist.BackendConfig("cpu:gloo").get_device_backend_map()
+        {'cpu': 'gloo'}
     """
 
     def __init__(self, backend: str | None = None) -> None:
@@ -161,10 +193,20 @@ class BackendConfig:
 
 
 def get_default_backend_for_device(device: str) -> str:
-    """Return the default backend for a kind of device, which may be given with an index ("cuda:1").
+    """Return the default backend for a kind of device.
+
+    Args:
+        device: The kind of device, which may have an index ("cuda:1").
+
+    Returns:
+        The backend's name.
 
     Raises:
         ValueError: There is no default for it.
+
+    Examples:
+        >>> dist.get_default_backend_for_device("cuda:1")
+        'nccl'
     """
     kind = str(device).partition(":")[0]
     if kind not in Backend.default_device_backend_map:
@@ -178,6 +220,14 @@ def availability(name: str) -> Availability:
 
     Args:
         name: A name, or a composite such as "cpu:gloo,cuda:nccl", of which all parts must be available.
+
+    Returns:
+        An `Availability`, which is true or false, and has a `reason` and a `remedy`.
+
+    Examples:
+        >>> answer = dist.availability("carrier_pigeon")
+        >>> bool(answer), answer.reason
+        (False, "no backend 'carrier_pigeon' is installed (installed: ...)")
     """
     for part in name.split(","):
         answer = registry.availability(part.rpartition(":")[2].strip().lower())
@@ -187,27 +237,68 @@ def availability(name: str) -> Availability:
 
 
 def is_available() -> bool:
-    """Say that the package can be used: it always can, at least in a world of one."""
+    """Say that the package can be used: it always can, at least in a world of one.
+
+    Returns:
+        True.
+
+    Examples:
+        >>> dist.is_available()
+        True
+    """
     return True
 
 
 def is_backend_available(backend: str) -> bool:
-    """Tell whether a backend, or every part of a composite, is installed and can run here."""
+    """Tell whether a backend, or every part of a composite, is installed and can run here.
+
+    Args:
+        backend: A name, or a composite such as "cpu:gloo,cuda:nccl".
+
+    Returns:
+        Whether it can; `availability` tells why not.
+
+    Examples:
+        >>> dist.is_backend_available("gloo")
+        True
+    """
     return bool(availability(backend))
 
 
 def is_gloo_available() -> bool:
-    """Tell whether the gloo backend can run here."""
+    """Tell whether the gloo backend can run here.
+
+    Returns:
+        Whether it can; `availability` tells why not.
+
+    Examples:
+        >>> dist.is_gloo_available()
+        True
+    """
     return is_backend_available("gloo")
 
 
 def is_mpi_available() -> bool:
-    """Tell whether the mpi backend can run here."""
+    """Tell whether the mpi backend can run here.
+
+    Returns:
+        Whether it can; `availability` tells why not.
+
+    Examples:
+        >>> backend = "mpi" if dist.is_mpi_available() else "gloo"
+    """
     return is_backend_available("mpi")
 
 
 def is_nccl_available() -> bool:
-    """Tell whether the nccl backend can run here."""
+    """Tell whether the nccl backend can run here.
+
+    Returns:
+        Whether it can; `availability` tells why not.
+
+    Examples:
+        >>> backend = "nccl" if dist.is_nccl_available() else "gloo"
+    """
     return is_backend_available("nccl")
 
 

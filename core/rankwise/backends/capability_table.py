@@ -86,9 +86,20 @@ class CapabilityTable:
 def capabilities(backend: str | None = None) -> CapabilityTable:
     """Return what the installed backends, or one of them, can do on this machine; printing it shows a table.
 
+    Args:
+        backend: The name of one backend; None for all that load.
+
+    Returns:
+        The table, which can be asked (`supports`), iterated over by backend, and written as JSON or Markdown.
+
     Raises:
         BackendNotFoundError: There is no backend of that name.
         PluginError: Its plugin is broken.
+
+    Examples:
+        >>> table = dist.capabilities("gloo")
+        >>> table.supports("all_reduce", "cpu", "float32")
+        True
     """
     return CapabilityTable([registry.get(backend.lower()).capabilities] if backend else list(registry.tables()))
 
@@ -102,6 +113,18 @@ def supports(op: str, device: str, dtype: Any = None, reduce_op: Any = None, bac
         dtype: Anything NumPy takes for a dtype, or one of the table's names; None asks about any.
         reduce_op: A `ReduceOp` or its name; None asks about any.
         backend: Ask about this one only.
+
+    Returns:
+        Whether it would.
+
+    Raises:
+        ValueError: There is no such operation, feature or reduce op.
+        TypeError: `dtype` is no dtype.
+        BackendNotFoundError: There is no backend of that name.
+
+    Examples:
+        >>> dist.supports("all_reduce", "cpu", np.float32, dist.ReduceOp.SUM, backend="gloo")
+        True
     """
     reduce_op_name(reduce_op)  # a misspelt name is an error even where no backend is installed
     return capabilities(backend).supports(op, device, dtype, reduce_op)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["API_VERSION", "Availability", "BackendSpec", "Communicator", "Context", "Runtime", "Watch"]
 
-#: The version of this contract. A plugin states, as a literal, the version that it was written for.
 API_VERSION = 1
+"""The version of this contract. A plugin states, as a literal, the version that it was written for."""
 
 #: The part of a collective that moves the data: for a derived one, a function of the deadline and of how many elements
 #: each rank contributes; otherwise whatever the backend's own `_carry_out` takes.

@@ -8,16 +8,58 @@ object that says it lies on a CUDA device.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from rankwise.basics.words import with_article
 
-__all__ = ["DTYPES", "Array", "as_array", "as_bytes", "as_copy", "device_of", "dtype_name", "is_sparse", "raw"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # a type checker has it, whether or not it is installed
+
+__all__ = [
+    "DTYPES",
+    "AnyArray",
+    "Array",
+    "SparseArray",
+    "as_array",
+    "as_bytes",
+    "as_copy",
+    "device_of",
+    "dtype_name",
+    "is_sparse",
+    "raw",
+]
 
 #: A `numpy.ndarray` or a `cupy.ndarray`; CuPy has no types to import where it is not installed.
 Array: TypeAlias = Any
+
+if TYPE_CHECKING:
+
+    class _HasArrayInterface(Protocol):
+        @property
+        def __array_interface__(self) -> Any: ...
+
+    class _HasCudaArrayInterface(Protocol):
+        @property
+        def __cuda_array_interface__(self) -> Any: ...
+
+    class _HasDLPack(Protocol):
+        def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+        def __dlpack_device__(self) -> Any: ...
+
+    class _HasFormat(Protocol):
+        @property
+        def format(self) -> str: ...
+        def tocsr(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    AnyArray: TypeAlias = np.ndarray[Any, Any] | _HasArrayInterface | _HasCudaArrayInterface | _HasDLPack | Buffer
+    """What the calls take for an array: whatever shares its memory, but neither a list nor a number."""
+    SparseArray: TypeAlias = _HasFormat
+    """What `all_reduce` takes besides: a sparse array or matrix of scipy."""
+else:  # of use to type checkers alone; a protocol costs time to make
+    AnyArray = Any
+    SparseArray = Any
 
 #: The names of all dtypes that are plain memory, as the capability tables spell them. `longdouble` and
 #: `clongdouble` differ in width between platforms; the last six need the package `ml_dtypes`.

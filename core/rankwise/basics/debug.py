@@ -21,18 +21,51 @@ _level: DebugLevel | None = None
 
 
 def get_debug_level() -> DebugLevel:
-    """Return the level in force: the one that was set, else that of the environment."""
+    """Return the level in force: the one that was set, else that of the environment.
+
+    Returns:
+        The level.
+
+    Raises:
+        ValueError: The environment names no level.
+
+    Examples:
+        >>> dist.get_debug_level().name
+        'OFF'
+    """
     return _from_env() if _level is None else _level
 
 
 def set_debug_level(level: DebugLevel) -> None:
-    """Set the level for this process."""
+    """Set the level for this process.
+
+    Args:
+        level: The level.
+
+    Raises:
+        ValueError: There is no such level.
+
+    Examples:
+        >>> dist.set_debug_level(dist.DebugLevel.DETAIL)
+        >>> dist.get_debug_level().name
+        'DETAIL'
+    """
     global _level
     _level = DebugLevel(level)
 
 
 def set_debug_level_from_env() -> None:
-    """Go back to the level that `RANKWISE_DEBUG` or else `TORCH_DISTRIBUTED_DEBUG` gives."""
+    """Go back to the level that `RANKWISE_DEBUG` or else `TORCH_DISTRIBUTED_DEBUG` gives.
+
+    Raises:
+        ValueError: It names no level.
+
+    Examples:
+        >>> dist.set_debug_level(dist.DebugLevel.DETAIL)
+        >>> dist.set_debug_level_from_env()
+        >>> dist.get_debug_level().name
+        'OFF'
+    """
     global _level
     _level = None
     _from_env()

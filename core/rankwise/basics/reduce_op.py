@@ -57,6 +57,19 @@ class ReduceOp:
 
     `ReduceOp.PREMUL_SUM(factor)` multiplies each rank's contribution by that rank's `factor` before the sum.
     Sums and products of floats narrower than 32 bits accumulate in float32.
+
+    Args:
+        name: The name of an op.
+        factor: The factor of a PREMUL_SUM.
+
+    Raises:
+        ValueError: There is no such op, or it has no factor.
+
+    Examples:
+        >>> array = np.array([2.0, 3.0])
+        >>> dist.all_reduce(array, dist.ReduceOp.PRODUCT)
+        >>> array
+        array([4., 9.])
     """
 
     __slots__ = ("factor", "name")

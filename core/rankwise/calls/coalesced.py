@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from threading import get_ident
 from typing import Any
 
+from rankwise.basics.arrays import AnyArray
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls.collectives import all_gather, all_reduce
@@ -19,7 +20,11 @@ __all__ = ["Coalesced", "all_gather_coalesced", "all_reduce_coalesced", "coalesc
 
 
 class Coalesced:
-    """The works of one `coalescing` block."""
+    """The works of one `coalescing` block.
+
+    Attributes:
+        works: The works, in the order of the calls.
+    """
 
     def __init__(self) -> None:
         self.works: list[Work] = []
@@ -41,9 +46,23 @@ def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = Fa
     """Issue the collectives of a block together, and wait for all of them at its end.
 
     Args:
-        group: The group that they are called on.
+        group: The group that they are called on; None is the default group.
         device: Taken for torch's sake; each array says where it lies.
         async_ops: Do not wait at the end of the block; the caller calls `wait()` on the object it is given.
+
+    Yields:
+        A `Coalesced` with the block's works.
+
+    Raises:
+        RuntimeError: This thread has a block open on the group already.
+
+    Examples:
+        >>> a, b = np.ones(2), np.ones(3)
+        >>> with dist.coalescing():
+        ...     dist.all_reduce(a)
+        ...     dist.all_reduce(b)
+        >>> a, b
+        (array([2., 2.]), array([2., 2., 2.]))
     """
     pg = resolve(group, "coalescing")
     block = Coalesced()
@@ -69,9 +88,28 @@ def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = Fa
 
 
 def all_reduce_coalesced(
-    tensors: Sequence[Any], op: ReduceOp = ReduceOp.SUM, group: GroupLike = None, async_op: bool = False
+    tensors: Sequence[AnyArray], op: ReduceOp = ReduceOp.SUM, group: GroupLike = None, async_op: bool = False
 ) -> Work | None:
-    """Do an `all_reduce` of each array, issued together."""
+    """Do an `all_reduce` of each array, issued together.
+
+    Args:
+        tensors: The arrays, which may differ in shape and dtype; the same on all ranks.
+        op: How to reduce.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        CollectiveMismatchError: The ranks do not agree about the arrays.
+
+    Examples:
+        >>> arrays = [np.ones(2), np.arange(2)]
+        >>> dist.all_reduce_coalesced(arrays)
+        >>> arrays
+        [array([2., 2.]), array([0, 2])]
+    """
     if resolve(group, "all_reduce_coalesced") is None:
         return None
     with coalescing(group, async_ops=True) as block:
@@ -81,14 +119,34 @@ def all_reduce_coalesced(
 
 
 def all_gather_coalesced(
-    output_tensor_lists: Sequence[Sequence[Any]],
-    input_tensor_list: Sequence[Any],
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None:
     """Do an `all_gather` of each array of `input_tensor_list`, issued together.
 
-    `output_tensor_lists[i]` gets the arrays that the ranks gave as their `input_tensor_list[i]`.
+    `output_tensor_lists[i]` gets the arrays that the ranks gave as their `input_tensor_list[i]`. They may be uneven as
+    those of `all_gather`.
+
+    Args:
+        output_tensor_lists: For each input a list of arrays to fill, one for each rank.
+        input_tensor_list: What this rank contributes.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        ValueError: There are not as many output lists as inputs, or something does not fit.
+        CollectiveMismatchError: The ranks do not agree about the arrays.
+
+    Examples:
+        >>> outputs = [[np.empty(1, int), np.empty(1, int)]]
+        >>> dist.all_gather_coalesced(outputs, [np.array([rank])])
+        >>> outputs
+        [[array([0]), array([1])]]
     """
     if resolve(group, "all_gather_coalesced") is None:
         return None

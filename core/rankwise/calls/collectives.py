@@ -4,7 +4,9 @@ All take `group` (None is the default group) and `timeout` (None is the group's)
 `Work` at once; otherwise it returns None when this rank is done. On a rank that is not in the group a call warns and
 returns None. Ranks given as `src` and `dst` are global; `group_src` and `group_dst` are ranks in the group.
 
-All ranks of a group must make the same calls in the same order; if they do not, all raise `CollectiveMismatchError`.
+All ranks of a group must make the same calls in the same order; if they do not, all raise `CollectiveMismatchError`, on
+backends with the feature `mismatch`. Wrong arguments are a `TypeError` or `ValueError`, and what the backend's
+capability table refuses is an `UnsupportedOperationError`, before anything is sent.
 
 The plainest calls, as most are, may take a shortcut of the backend's (see `rankwise.backends.shortcuts`). The code
 below that question is the general path, which does the same for every call.
@@ -17,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.basics.arrays import is_sparse
+from rankwise.basics.arrays import AnyArray, SparseArray, is_sparse
 from rankwise.basics.deadline import Timeout
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
@@ -47,7 +49,7 @@ __all__ = [
 
 
 def broadcast(
-    tensor: Any,
+    tensor: AnyArray,
     src: int | None = None,
     group: GroupLike = None,
     async_op: bool = False,
@@ -55,7 +57,31 @@ def broadcast(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None:
-    """Copy the source's array into the array of every rank."""
+    """Copy the source's array into the array of every rank.
+
+    Args:
+        tensor: What the source sends and the others receive into; of the same dtype and shape on all ranks.
+        src: The source, as a global rank.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        group_src: The source as a rank in the group, instead of `src`.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        TypeError: `tensor` is no array.
+        ValueError: The array cannot be written to, or not exactly one source is given.
+        CollectiveMismatchError: The ranks do not agree about source, dtype or shape.
+        DistTimeoutError: Some ranks did not call in time.
+
+    Examples:
+        >>> array = np.full(3, rank)
+        >>> dist.broadcast(array, src=1)
+        >>> array
+        array([1, 1, 1])
+    """
     pg = resolve(group, "broadcast")
     if pg is None:
         return None
@@ -69,7 +95,7 @@ def broadcast(
 
 
 def all_reduce(
-    tensor: Any,
+    tensor: AnyArray | SparseArray,
     op: ReduceOp = ReduceOp.SUM,
     group: GroupLike = None,
     async_op: bool = False,
@@ -80,6 +106,35 @@ def all_reduce(
 
     On backends with the feature `sparse` the arrays may be of `scipy.sparse` (CSR, CSC or COO, with SUM). Their content
     is replaced: sorted, each place once, with an element wherever any rank had one.
+
+    Args:
+        tensor: What this rank contributes and where the result goes; of the same dtype and shape on all ranks.
+        op: How to reduce.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        TypeError: `tensor` is no array, or `op` no `ReduceOp`.
+        ValueError: The array cannot be written to.
+        CollectiveMismatchError: The ranks do not agree about op, dtype or shape.
+        DistTimeoutError: Some ranks did not call in time.
+        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
+
+    Examples:
+        >>> array = np.array([1.0, rank])
+        >>> dist.all_reduce(array)
+        >>> array
+        array([2., 1.])
+
+        Do something else meanwhile:
+
+        >>> work = dist.all_reduce(array, dist.ReduceOp.MAX, async_op=True)
+        >>> work.wait()
+        True
     """
     pg = resolve(group, "all_reduce")
     if pg is None:
@@ -97,7 +152,7 @@ def all_reduce(
 
 
 def reduce(
-    tensor: Any,
+    tensor: AnyArray,
     dst: int | None = None,
     op: ReduceOp = ReduceOp.SUM,
     group: GroupLike = None,
@@ -106,7 +161,34 @@ def reduce(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None:
-    """Reduce the arrays of all ranks into that of the destination; the others keep theirs as they are."""
+    """Reduce the arrays of all ranks into that of the destination; the others keep theirs as they are.
+
+    Args:
+        tensor: What this rank contributes and, at the destination, where the result goes; of the same dtype and shape
+            on all ranks.
+        dst: The destination, as a global rank.
+        op: How to reduce.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        group_dst: The destination as a rank in the group, instead of `dst`.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        TypeError: `tensor` is no array, or `op` no `ReduceOp`.
+        ValueError: The destination's array cannot be written to, or not exactly one destination is given.
+        CollectiveMismatchError: The ranks do not agree about destination, op, dtype or shape.
+        DistTimeoutError: Some ranks did not call in time.
+        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
+
+    Examples:
+        >>> array = np.full(3, rank + 1)
+        >>> dist.reduce(array, dst=0)
+        >>> array  # on the other rank it is as it was
+        array([3, 3, 3])
+    """
     pg = resolve(group, "reduce")
     if pg is None:
         return None
@@ -118,14 +200,42 @@ def reduce(
 
 
 def all_gather(
-    tensor_list: Sequence[Any],
-    tensor: Any,
+    tensor_list: Sequence[AnyArray],
+    tensor: AnyArray,
     group: GroupLike = None,
     async_op: bool = False,
     *,
     timeout: Timeout | None = None,
 ) -> Work | None:
-    """Copy rank i's array into `tensor_list[i]` of every rank. The arrays may differ in size between ranks."""
+    """Copy rank i's array into `tensor_list[i]` of every rank.
+
+    The ranks' arrays may differ in size, on backends with the feature `uneven`: then `tensor_list[i]` has the size of
+    rank i's array.
+
+    Args:
+        tensor_list: The arrays to fill, one for each rank of the group, which must not share memory.
+        tensor: What this rank contributes.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        TypeError: Something is no array, or no list of arrays.
+        ValueError: The list has the wrong length, or an array the wrong size or dtype, or it cannot be written to.
+        CollectiveMismatchError: The ranks do not agree about dtype or sizes.
+        DistTimeoutError: Some ranks did not call in time.
+        UnsupportedOperationError: The sizes differ, and the backend takes only equal ones.
+
+    Examples:
+        >>> mine = np.arange(1 + rank)  # of 1 element on rank 0, of 2 on rank 1
+        >>> arrays = [np.empty(1, int), np.empty(2, int)]
+        >>> dist.all_gather(arrays, mine)
+        >>> arrays
+        [array([0]), array([0, 1])]
+    """
     pg = resolve(group, "all_gather")
     if pg is None:
         return None
@@ -144,14 +254,40 @@ def all_gather(
 
 
 def all_gather_single(
-    output_tensor: Any,
-    input_tensor: Any,
+    output_tensor: AnyArray,
+    input_tensor: AnyArray,
     group: GroupLike = None,
     async_op: bool = False,
     *,
     timeout: Timeout | None = None,
 ) -> Work | None:
-    """Copy rank i's array into the i-th of equal parts of every rank's output, concatenated or stacked."""
+    """Copy rank i's array into the i-th of equal parts of every rank's output, concatenated or stacked.
+
+    Nothing may be uneven; see `all_gather` for arrays that differ in size.
+
+    Args:
+        output_tensor: The array to fill, with as many elements as all inputs together.
+        input_tensor: What this rank contributes; of the same dtype and size on all ranks.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        TypeError: Something is no array.
+        ValueError: The sizes or dtypes do not fit, or the output cannot be written to.
+        CollectiveMismatchError: The ranks do not agree about dtype or size.
+        DistTimeoutError: Some ranks did not call in time.
+
+    Examples:
+        >>> whole = np.empty((2, 3), int)
+        >>> dist.all_gather_single(whole, np.full(3, rank))
+        >>> whole
+        array([[0, 0, 0],
+               [1, 1, 1]])
+    """
     pg = resolve(group, "all_gather_single")
     if pg is None:
         return None
@@ -168,8 +304,8 @@ def all_gather_single(
 
 
 def gather(
-    tensor: Any,
-    gather_list: Sequence[Any] | None = None,
+    tensor: AnyArray,
+    gather_list: Sequence[AnyArray] | None = None,
     dst: int | None = None,
     group: GroupLike = None,
     async_op: bool = False,
@@ -177,7 +313,36 @@ def gather(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None:
-    """Copy rank i's array into `gather_list[i]` of the destination, global rank 0 unless told otherwise."""
+    """Copy rank i's array into `gather_list[i]` of the destination, global rank 0 unless told otherwise.
+
+    The ranks' arrays may differ in size, on backends with the feature `uneven`.
+
+    Args:
+        tensor: What this rank contributes.
+        gather_list: At the destination, the arrays to fill, one for each rank of the group; elsewhere None.
+        dst: The destination, as a global rank.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        group_dst: The destination as a rank in the group, instead of `dst`.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        TypeError: Something is no array, or no list of arrays.
+        ValueError: The list is missing at the destination, given elsewhere, or does not fit; or an array cannot be
+            written to.
+        CollectiveMismatchError: The ranks do not agree about destination, dtype or sizes.
+        DistTimeoutError: Some ranks did not call in time.
+        UnsupportedOperationError: The sizes differ, and the backend takes only equal ones.
+
+    Examples:
+        >>> arrays = [np.empty(2, int), np.empty(2, int)] if rank == 0 else None
+        >>> dist.gather(np.full(2, rank), arrays, dst=0)
+        >>> arrays
+        [array([0, 0]), array([1, 1])]
+    """
     pg = resolve(group, "gather")
     if pg is None:
         return None
@@ -196,8 +361,8 @@ def gather(
 
 
 def scatter(
-    tensor: Any,
-    scatter_list: Sequence[Any] | None = None,
+    tensor: AnyArray,
+    scatter_list: Sequence[AnyArray] | None = None,
     src: int | None = None,
     group: GroupLike = None,
     async_op: bool = False,
@@ -205,7 +370,36 @@ def scatter(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None:
-    """Copy `scatter_list[i]` of the source, global rank 0 unless told otherwise, into rank i's array."""
+    """Copy `scatter_list[i]` of the source, global rank 0 unless told otherwise, into rank i's array.
+
+    The ranks' arrays may differ in size, on backends with the feature `uneven`.
+
+    Args:
+        tensor: The array to fill.
+        scatter_list: At the source, what each rank of the group gets; elsewhere None.
+        src: The source, as a global rank.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        group_src: The source as a rank in the group, instead of `src`.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        TypeError: Something is no array, or no list of arrays.
+        ValueError: The list is missing at the source, given elsewhere, or does not fit; or the array cannot be written
+            to.
+        CollectiveMismatchError: The ranks do not agree about source, dtype or sizes.
+        DistTimeoutError: Some ranks did not call in time.
+        UnsupportedOperationError: The sizes differ, and the backend takes only equal ones.
+
+    Examples:
+        >>> array = np.empty(2, int)
+        >>> dist.scatter(array, [np.full(2, 10), np.full(2, 11)] if rank == 0 else None, src=0)
+        >>> array
+        array([10, 10])
+    """
     pg = resolve(group, "scatter")
     if pg is None:
         return None
@@ -223,15 +417,43 @@ def scatter(
 
 
 def reduce_scatter(
-    output: Any,
-    input_list: Sequence[Any],
+    output: AnyArray,
+    input_list: Sequence[AnyArray],
     op: ReduceOp = ReduceOp.SUM,
     group: GroupLike = None,
     async_op: bool = False,
     *,
     timeout: Timeout | None = None,
 ) -> Work | None:
-    """Reduce `input_list[i]` of all ranks into rank i's output. The parts may differ in size."""
+    """Reduce `input_list[i]` of all ranks into rank i's output.
+
+    The parts may differ in size, on backends with the feature `uneven`; part i has the same size on all ranks.
+
+    Args:
+        output: The array to fill.
+        input_list: What this rank contributes, one array for each rank of the group.
+        op: How to reduce.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        TypeError: Something is no array, or no list of arrays, or `op` no `ReduceOp`.
+        ValueError: The list has the wrong length, or an array the wrong size or dtype, or the output cannot be written
+            to.
+        CollectiveMismatchError: The ranks do not agree about op, dtype or sizes.
+        DistTimeoutError: Some ranks did not call in time.
+        UnsupportedOperationError: The backend does not reduce this dtype with `op`, or takes only equal sizes.
+
+    Examples:
+        >>> array = np.empty(1, int)
+        >>> dist.reduce_scatter(array, [np.array([10 + rank]), np.array([20 + rank])])
+        >>> array  # [41] on rank 1
+        array([21])
+    """
     pg = resolve(group, "reduce_scatter")
     if pg is None:
         return None
@@ -249,15 +471,42 @@ def reduce_scatter(
 
 
 def reduce_scatter_single(
-    output: Any,
-    input: Any,
+    output: AnyArray,
+    input: AnyArray,
     op: ReduceOp = ReduceOp.SUM,
     group: GroupLike = None,
     async_op: bool = False,
     *,
     timeout: Timeout | None = None,
 ) -> Work | None:
-    """Reduce the i-th of equal parts of all ranks' inputs into rank i's output."""
+    """Reduce the i-th of equal parts of all ranks' inputs into rank i's output.
+
+    Nothing may be uneven; see `reduce_scatter` for parts that differ in size.
+
+    Args:
+        output: The array to fill; of the same dtype and size on all ranks.
+        input: What this rank contributes, with as many elements as all outputs together.
+        op: How to reduce.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        TypeError: Something is no array, or `op` no `ReduceOp`.
+        ValueError: The sizes or dtypes do not fit, or the output cannot be written to.
+        CollectiveMismatchError: The ranks do not agree about op, dtype or size.
+        DistTimeoutError: Some ranks did not call in time.
+        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
+
+    Examples:
+        >>> array = np.empty(2, int)
+        >>> dist.reduce_scatter_single(array, np.arange(4))
+        >>> array  # [4, 6] on rank 1
+        array([0, 2])
+    """
     pg = resolve(group, "reduce_scatter_single")
     if pg is None:
         return None
@@ -274,14 +523,41 @@ def reduce_scatter_single(
 
 
 def all_to_all(
-    output_tensor_list: Sequence[Any],
-    input_tensor_list: Sequence[Any],
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_list: Sequence[AnyArray],
     group: GroupLike = None,
     async_op: bool = False,
     *,
     timeout: Timeout | None = None,
 ) -> Work | None:
-    """Copy rank i's `input_tensor_list[j]` into rank j's `output_tensor_list[i]`. The arrays may differ in size."""
+    """Copy rank i's `input_tensor_list[j]` into rank j's `output_tensor_list[i]`.
+
+    All the arrays may differ in size, on backends with the feature `uneven`: each only has to fit where it arrives.
+
+    Args:
+        output_tensor_list: The arrays to fill, one for each rank of the group.
+        input_tensor_list: What each rank of the group gets from this one.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        TypeError: Something is no array, or no list of arrays.
+        ValueError: A list has the wrong length, the dtypes differ, or an output cannot be written to or shares memory
+            with another array.
+        CollectiveMismatchError: The ranks do not agree about dtype or sizes.
+        DistTimeoutError: Some ranks did not call in time.
+        UnsupportedOperationError: The sizes differ, and the backend takes only equal ones.
+
+    Examples:
+        >>> outputs = [np.empty(1, int), np.empty(1, int)]
+        >>> dist.all_to_all(outputs, [np.array([10 * rank]), np.array([10 * rank + 1])])
+        >>> outputs  # [1] and [11] on rank 1
+        [array([0]), array([10])]
+    """
     pg = resolve(group, "all_to_all")
     if pg is None:
         return None
@@ -296,8 +572,8 @@ def all_to_all(
 
 
 def all_to_all_single(
-    output: Any,
-    input: Any,
+    output: AnyArray,
+    input: AnyArray,
     output_split_sizes: Sequence[int] | None = None,
     input_split_sizes: Sequence[int] | None = None,
     group: GroupLike = None,
@@ -305,7 +581,36 @@ def all_to_all_single(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None:
-    """Cut the input along its first dimension, send part j to rank j, and put what comes one after the other."""
+    """Cut the input along its first dimension, send part j to rank j, and put what comes one after the other.
+
+    The parts are equal, unless split sizes are given; different sizes need a backend with the feature `uneven`.
+
+    Args:
+        output: The array to fill.
+        input: What this rank sends.
+        output_split_sizes: How many rows come from each rank; None for as many from each.
+        input_split_sizes: How many rows each rank gets; None for as many for each.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        TypeError: Something is no array.
+        ValueError: The sizes do not add up to the rows of an array, the dtypes differ, or the output cannot be written
+            to or shares memory with the input.
+        CollectiveMismatchError: The ranks do not agree about dtype or sizes.
+        DistTimeoutError: Some ranks did not call in time.
+        UnsupportedOperationError: The sizes differ, and the backend takes only equal ones.
+
+    Examples:
+        >>> output = np.empty(2, int)
+        >>> dist.all_to_all_single(output, np.array([10 * rank, 10 * rank + 1]))
+        >>> output  # [1, 11] on rank 1
+        array([ 0, 10])
+    """
     pg = resolve(group, "all_to_all_single")
     if pg is None:
         return None
@@ -328,7 +633,24 @@ def barrier(
     device_ids: Sequence[int] | None = None,
     timeout: Timeout | None = None,
 ) -> Work | None:
-    """Return once every rank of the group has called. `device_ids` is taken for torch's sake and not needed."""
+    """Return once every rank of the group has called.
+
+    Args:
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        device_ids: Taken for torch's sake, and not needed.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        CollectiveMismatchError: Another rank has called something else.
+        DistTimeoutError: Some ranks did not call in time; see `monitored_barrier` for which.
+
+    Examples:
+        >>> dist.barrier()
+    """
     pg = resolve(group, "barrier")
     if pg is None:
         return None
@@ -338,9 +660,10 @@ def barrier(
     return finish(pg, lane.barrier(*terms(pg, device, "barrier", async_op, timeout)), None, async_op)
 
 
-#: The names that torch used before 2.13.
 all_gather_into_tensor = all_gather_single
+"""`all_gather_single` by the name that torch used before 2.13."""
 reduce_scatter_tensor = reduce_scatter_single
+"""`reduce_scatter_single` by the name that torch used before 2.13."""
 
 
 def _exchange(

@@ -25,12 +25,15 @@ def monitored_barrier(
     It goes through the group's store, so it works on every backend and moves nothing of what is queued there.
 
     Args:
-        group: The group.
-        timeout: When to give up; None for the group's time-out.
+        group: The group; None is the default group.
+        timeout: When to give up, in seconds or as a `timedelta`; None is the group's time-out.
         wait_all_ranks: Name all missing ranks; otherwise the first suffices.
 
     Raises:
         DistTimeoutError: Some ranks have not come; they are named, alike on all ranks that have.
+
+    Examples:
+        >>> dist.monitored_barrier(timeout=30)
     """
     pg = resolve(group, "monitored_barrier")
     if pg is None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rankwise.backends.contract import Communicator
-from rankwise.basics.arrays import Array, as_array
+from rankwise.basics.arrays import AnyArray, Array, as_array
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls import check
@@ -60,11 +60,30 @@ class DeviceCollectives(Protocol):
 
 
 def broadcast_multigpu(
-    tensor_list: Sequence[Any], src: int, group: GroupLike = None, async_op: bool = False, src_tensor: int = 0
+    tensor_list: Sequence[AnyArray], src: int, group: GroupLike = None, async_op: bool = False, src_tensor: int = 0
 ) -> Work | None:
     """Copy `tensor_list[src_tensor]` of the source into every array of every rank.
 
-    As `src`, `src_tensor` has to be the same on all ranks.
+    Args:
+        tensor_list: This rank's arrays, usually one on each device; of one dtype and size on all ranks. The ranks may
+            have different numbers of them.
+        src: The source, as a global rank.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        src_tensor: Which of the source's arrays; the same on all ranks.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        ValueError: The list is empty, its arrays differ, or it has no such array.
+        CollectiveMismatchError: The ranks do not agree about source, dtype or size.
+
+    Examples:
+        >>> arrays = [np.full(2, 10 * rank), np.full(2, 10 * rank + 1)]
+        >>> dist.broadcast_multigpu(arrays, src=1, src_tensor=1)
+        >>> arrays
+        [array([11, 11]), array([11, 11])]
     """
     pg = resolve(group, "broadcast_multigpu")
     if pg is None:
@@ -91,9 +110,31 @@ def broadcast_multigpu(
 
 
 def all_reduce_multigpu(
-    tensor_list: Sequence[Any], op: ReduceOp = ReduceOp.SUM, group: GroupLike = None, async_op: bool = False
+    tensor_list: Sequence[AnyArray], op: ReduceOp = ReduceOp.SUM, group: GroupLike = None, async_op: bool = False
 ) -> Work | None:
-    """Reduce all arrays of all ranks, and leave the result in every one of them."""
+    """Reduce all arrays of all ranks, and leave the result in every one of them.
+
+    Args:
+        tensor_list: This rank's arrays, usually one on each device; of one dtype and size on all ranks. The ranks may
+            have different numbers of them.
+        op: How to reduce.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        ValueError: The list is empty, or its arrays differ.
+        CollectiveMismatchError: The ranks do not agree about op, dtype or size.
+        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
+
+    Examples:
+        >>> arrays = [np.ones(2), np.ones(2)]
+        >>> dist.all_reduce_multigpu(arrays)
+        >>> arrays
+        [array([4., 4.]), array([4., 4.])]
+    """
     pg = resolve(group, "all_reduce_multigpu")
     if pg is None:
         return None
@@ -114,7 +155,7 @@ def all_reduce_multigpu(
 
 
 def reduce_multigpu(
-    tensor_list: Sequence[Any],
+    tensor_list: Sequence[AnyArray],
     dst: int,
     op: ReduceOp = ReduceOp.SUM,
     group: GroupLike = None,
@@ -123,7 +164,28 @@ def reduce_multigpu(
 ) -> Work | None:
     """Reduce all arrays of all ranks into `tensor_list[dst_tensor]` of the destination.
 
-    As `dst`, `dst_tensor` has to be the same on all ranks.
+    Args:
+        tensor_list: This rank's arrays, usually one on each device; of one dtype and size on all ranks. The ranks may
+            have different numbers of them.
+        dst: The destination, as a global rank.
+        op: How to reduce.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+        dst_tensor: Which of the destination's arrays; the same on all ranks.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        ValueError: The list is empty, its arrays differ, or it has no such array.
+        CollectiveMismatchError: The ranks do not agree about destination, op, dtype or size.
+        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
+
+    Examples:
+        >>> arrays = [np.ones(2), np.ones(2)]
+        >>> dist.reduce_multigpu(arrays, dst=0, dst_tensor=1)
+        >>> arrays
+        [array([1., 1.]), array([4., 4.])]
     """
     pg = resolve(group, "reduce_multigpu")
     if pg is None:
@@ -147,12 +209,32 @@ def reduce_multigpu(
 
 
 def all_gather_multigpu(
-    output_tensor_lists: Sequence[Sequence[Any]],
-    input_tensor_list: Sequence[Any],
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Copy all arrays of all ranks, by rank and then by position, into each `output_tensor_lists[i]` of every rank."""
+    """Copy all arrays of all ranks, by rank and then by position, into each `output_tensor_lists[i]` of every rank.
+
+    Args:
+        output_tensor_lists: The lists to fill, each with an array for every input of every rank.
+        input_tensor_list: This rank's arrays, usually one on each device; as many, of one dtype and size, on all ranks.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        ValueError: The lists do not fit.
+        CollectiveMismatchError: The ranks do not agree about dtype or size.
+
+    Examples:
+        >>> outputs = [[np.empty(1, int) for _ in range(2)]]
+        >>> dist.all_gather_multigpu(outputs, [np.array([rank])])
+        >>> outputs
+        [[array([0]), array([1])]]
+    """
     pg = resolve(group, "all_gather_multigpu")
     if pg is None:
         return None
@@ -185,13 +267,36 @@ def all_gather_multigpu(
 
 
 def reduce_scatter_multigpu(
-    output_tensor_list: Sequence[Any],
-    input_tensor_lists: Sequence[Sequence[Any]],
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_lists: Sequence[Sequence[AnyArray]],
     op: ReduceOp = ReduceOp.SUM,
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Reduce the input lists of all ranks, and leave entry (rank, i) in that rank's `output_tensor_list[i]`."""
+    """Reduce the input lists of all ranks, and leave entry (rank, i) in that rank's `output_tensor_list[i]`.
+
+    Args:
+        output_tensor_list: The arrays to fill, usually one on each device; as many, of one dtype and size, on all
+            ranks.
+        input_tensor_lists: As many lists, each with an array for every output of every rank.
+        op: How to reduce.
+        group: The group; None is the default group.
+        async_op: Return at once with a `Work`, rather than when this rank is done.
+
+    Returns:
+        None, or with `async_op` a `Work`; None on a rank that is not in the group.
+
+    Raises:
+        ValueError: The lists do not fit.
+        CollectiveMismatchError: The ranks do not agree about op, dtype or size.
+        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
+
+    Examples:
+        >>> outputs = [np.empty(1, int)]
+        >>> dist.reduce_scatter_multigpu(outputs, [[np.array([10]), np.array([20])]])
+        >>> outputs  # [40] on rank 1
+        [array([20])]
+    """
     pg = resolve(group, "reduce_scatter_multigpu")
     if pg is None:
         return None

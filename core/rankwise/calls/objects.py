@@ -38,7 +38,27 @@ _MAX_NBYTES = 1 << 36
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: GroupLike = None, *, pickle: bool = False) -> None:
-    """Put rank i's object into `object_list[i]` of every rank; the list must have one entry for each rank."""
+    """Put rank i's object into `object_list[i]` of every rank.
+
+    The objects may be of any types that travel (see `rankwise.codec`), and differ between ranks.
+
+    Args:
+        object_list: The list to fill, with one entry for each rank of the group.
+        obj: What this rank contributes.
+        group: The group; None is the default group.
+        pickle: Let any object travel, as a pickle; all ranks must say so.
+
+    Raises:
+        TypeError: The object is of a type that does not travel.
+        ValueError: The list has the wrong length.
+        CodecError: What came cannot be decoded, or is a pickle that was not asked for.
+
+    Examples:
+        >>> names = [None, None]
+        >>> dist.all_gather_object(names, {"rank": rank})
+        >>> names
+        [{'rank': 0}, {'rank': 1}]
+    """
     pg = _group(group, "all_gather_object")
     if pg is None:
         return
@@ -58,7 +78,27 @@ def gather_object(
     *,
     pickle: bool = False,
 ) -> None:
-    """Put rank i's object into `object_gather_list[i]` of the destination, global rank 0 unless told otherwise."""
+    """Put rank i's object into `object_gather_list[i]` of the destination, global rank 0 unless told otherwise.
+
+    Args:
+        obj: What this rank contributes.
+        object_gather_list: At the destination, the list to fill, with one entry for each rank; elsewhere None.
+        dst: The destination, as a global rank.
+        group: The group; None is the default group.
+        group_dst: The destination as a rank in the group, instead of `dst`.
+        pickle: Let any object travel, as a pickle; all ranks must say so.
+
+    Raises:
+        TypeError: The object is of a type that does not travel.
+        ValueError: The list is missing at the destination, given elsewhere, or of the wrong length.
+        CodecError: What came cannot be decoded, or is a pickle that was not asked for.
+
+    Examples:
+        >>> found = [None, None] if rank == 0 else None
+        >>> dist.gather_object(f"from {rank}", found)
+        >>> found
+        ['from 0', 'from 1']
+    """
     pg = _group(group, "gather_object")
     if pg is None:
         return
@@ -81,9 +121,26 @@ def broadcast_object_list(
     *,
     pickle: bool = False,
 ) -> None:
-    """Replace every rank's list by that of the source; all lists must have one length.
+    """Replace the objects of every rank's list by those of the source.
 
-    `device` is taken for torch's sake; objects travel wherever the group's backend takes bytes.
+    Args:
+        object_list: The objects to send, or the list to fill; of one length on all ranks.
+        src: The source, as a global rank.
+        group: The group; None is the default group.
+        device: Taken for torch's sake; objects travel wherever the group's backend takes bytes.
+        group_src: The source as a rank in the group, instead of `src`.
+        pickle: Let any object travel, as a pickle; all ranks must say so.
+
+    Raises:
+        TypeError: An object is of a type that does not travel.
+        ValueError: The lists differ in length, or not exactly one source is given.
+        CodecError: What came cannot be decoded, or is a pickle that was not asked for.
+
+    Examples:
+        >>> objects = ["config", {"seed": 7}] if rank == 1 else [None, None]
+        >>> dist.broadcast_object_list(objects, src=1)
+        >>> objects
+        ['config', {'seed': 7}]
     """
     pg = _group(group, "broadcast_object_list")
     if pg is None:
@@ -107,7 +164,28 @@ def scatter_object_list(
     *,
     pickle: bool = False,
 ) -> None:
-    """Put the i-th object of the source, global rank 0 unless told otherwise, into the first entry of rank i's list."""
+    """Put the i-th object of the source, global rank 0 unless told otherwise, into the first entry of rank i's list.
+
+    Args:
+        scatter_object_output_list: A list, whose first entry is replaced.
+        scatter_object_input_list: At the source, one object for each rank of the group; elsewhere None.
+        src: The source, as a global rank.
+        group: The group; None is the default group.
+        group_src: The source as a rank in the group, instead of `src`.
+        pickle: Let any object travel, as a pickle; all ranks must say so.
+
+    Raises:
+        TypeError: An object is of a type that does not travel.
+        ValueError: The input list is missing at the source, given elsewhere, or of the wrong length; or the output list
+            is empty.
+        CodecError: What came cannot be decoded, or is a pickle that was not asked for.
+
+    Examples:
+        >>> mine = [None]
+        >>> dist.scatter_object_list(mine, [{"part": 0}, {"part": 1}] if rank == 0 else None)
+        >>> mine
+        [{'part': 0}]
+    """
     pg = _group(group, "scatter_object_list")
     if pg is None:
         return
@@ -135,7 +213,27 @@ def send_object_list(
     *,
     pickle: bool = False,
 ) -> None:
-    """Send a list of objects. `device` and `use_batch` are taken for torch's sake."""
+    """Send a list of objects.
+
+    Args:
+        object_list: The objects.
+        dst: The destination, as a global rank.
+        group: The group; None is the default group.
+        device: Taken for torch's sake.
+        group_dst: The destination as a rank in the group, instead of `dst`.
+        use_batch: Taken for torch's sake.
+        pickle: Let any object travel, as a pickle; the receiver must say so too.
+
+    Raises:
+        TypeError: An object is of a type that does not travel.
+        ValueError: Not exactly one destination is given, or it is this rank itself.
+
+    Examples:
+        >>> if rank == 0:
+        ...     dist.send_object_list(["a", 1], dst=1)
+        ... else:
+        ...     sender = dist.recv_object_list([None, None], src=0)
+    """
     pg = _group(group, "send_object_list")
     if pg is None:
         return
@@ -154,7 +252,32 @@ def recv_object_list(
     *,
     pickle: bool = False,
 ) -> int:
-    """Receive a list of objects of the same length, from anyone if no source is given; return the sender's rank."""
+    """Receive a list of objects, from anyone if no source is given.
+
+    Args:
+        object_list: The list to fill, as long as the sender's.
+        src: The source, as a global rank; None, without `group_src` too, for anyone.
+        group: The group; None is the default group.
+        device: Taken for torch's sake.
+        group_src: The source as a rank in the group, instead of `src`.
+        use_batch: Taken for torch's sake.
+        pickle: Take any object, as a pickle, if the sender has said so too.
+
+    Returns:
+        The sender's global rank, or -1 on a rank that is not in the group.
+
+    Raises:
+        ValueError: The lists differ in length.
+        CodecError: What came cannot be decoded, or is a pickle that was not asked for.
+
+    Examples:
+        >>> objects = [None, None]
+        >>> if rank == 0:
+        ...     print("from", dist.recv_object_list(objects), objects)
+        ... else:
+        ...     dist.send_object_list(["a", 1], dst=0)
+        from 1 ['a', 1]
+    """
     pg = _group(group, "recv_object_list")
     if pg is None:
         return -1

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from rankwise.backends.contract import Communicator
-from rankwise.basics.arrays import Array, device_of
+from rankwise.basics.arrays import AnyArray, Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.recording import Ticket
 from rankwise.basics.work import BoundWork, Work
@@ -22,7 +22,7 @@ __all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"]
 
 
 def send(
-    tensor: Any,
+    tensor: AnyArray,
     dst: int | None = None,
     group: GroupLike = None,
     tag: int = 0,
@@ -32,8 +32,25 @@ def send(
 ) -> None:
     """Send an array; return once it may be changed again, which may be before it is received.
 
+    Args:
+        tensor: The array to send.
+        dst: The destination, as a global rank.
+        group: The group; None is the default group.
+        tag: A number that the receiver has to give too.
+        group_dst: The destination as a rank in the group, instead of `dst`.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
     Raises:
-        ValueError: The destination is this rank itself (use `isend` and `irecv` for that).
+        TypeError: `tensor` is no array.
+        ValueError: The destination is this rank itself (use `isend` and `irecv` for that), or not exactly one is given.
+        DistTimeoutError: Nobody took it in time.
+
+    Examples:
+        >>> array = np.arange(3)
+        >>> if rank == 0:
+        ...     dist.send(array, dst=1)
+        ... else:
+        ...     sender = dist.recv(array, src=0)
     """
     pg = resolve(group, "send")
     if pg is None:
@@ -51,7 +68,7 @@ def send(
 
 
 def recv(
-    tensor: Any,
+    tensor: AnyArray,
     src: int | None = None,
     group: GroupLike = None,
     tag: int = 0,
@@ -59,9 +76,34 @@ def recv(
     *,
     timeout: Timeout | None = None,
 ) -> int:
-    """Receive into an array, from anyone if no source is given, and return the sender's global rank (-1: no member).
+    """Receive into an array, from anyone if no source is given.
 
     A shorter message fills the beginning of the array; a longer one is an error that names both sizes.
+
+    Args:
+        tensor: The array to fill.
+        src: The source, as a global rank; None, without `group_src` too, for anyone.
+        group: The group; None is the default group.
+        tag: The number that the sender gives.
+        group_src: The source as a rank in the group, instead of `src`.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
+    Returns:
+        The sender's global rank, or -1 on a rank that is not in the group.
+
+    Raises:
+        TypeError: `tensor` is no array.
+        ValueError: The array cannot be written to, or both sources are given.
+        DistTimeoutError: Nothing came in time.
+        UnsupportedOperationError: The backend cannot receive from anyone.
+
+    Examples:
+        >>> array = np.full(3, rank)
+        >>> if rank == 0:
+        ...     print("from", dist.recv(array), array)
+        ... else:
+        ...     dist.send(array, dst=0)
+        from 1 [1 1 1]
     """
     pg = resolve(group, "recv")
     if pg is None:
@@ -78,9 +120,32 @@ def recv(
 
 
 def isend(
-    tensor: Any, dst: int | None = None, group: GroupLike = None, tag: int = 0, group_dst: int | None = None
+    tensor: AnyArray, dst: int | None = None, group: GroupLike = None, tag: int = 0, group_dst: int | None = None
 ) -> Work | None:
-    """Begin to send an array, and return a work; the array must not be changed until that has ended."""
+    """Begin to send an array, and return a work; the array must not be changed until that has ended.
+
+    Args:
+        tensor: The array to send.
+        dst: The destination, as a global rank.
+        group: The group; None is the default group.
+        tag: A number that the receiver has to give too.
+        group_dst: The destination as a rank in the group, instead of `dst`.
+
+    Returns:
+        The work, or None on a rank that is not in the group.
+
+    Raises:
+        TypeError: `tensor` is no array.
+        ValueError: Not exactly one destination is given, or it is not in the group.
+
+    Examples:
+        >>> array = np.full(3, rank)
+        >>> sending = dist.isend(np.full(3, rank), dst=1 - rank)
+        >>> dist.recv(array, src=1 - rank)
+        1
+        >>> sending.wait()
+        True
+    """
     pg = resolve(group, "isend")
     if pg is None:
         return None
@@ -92,9 +157,36 @@ def isend(
 
 
 def irecv(
-    tensor: Any, src: int | None = None, group: GroupLike = None, tag: int = 0, group_src: int | None = None
+    tensor: AnyArray, src: int | None = None, group: GroupLike = None, tag: int = 0, group_src: int | None = None
 ) -> Work | None:
-    """Begin to receive into an array, and return a work whose `source_rank()` is the sender's global rank."""
+    """Begin to receive into an array, and return a work whose `source_rank()` is the sender's global rank.
+
+    A shorter message fills the beginning of the array; a longer one is an error that names both sizes.
+
+    Args:
+        tensor: The array to fill.
+        src: The source, as a global rank; None, without `group_src` too, for anyone.
+        group: The group; None is the default group.
+        tag: The number that the sender gives.
+        group_src: The source as a rank in the group, instead of `src`.
+
+    Returns:
+        The work, or None on a rank that is not in the group.
+
+    Raises:
+        TypeError: `tensor` is no array.
+        ValueError: The array cannot be written to, or both sources are given.
+        UnsupportedOperationError: The backend cannot receive from anyone.
+
+    Examples:
+        >>> array = np.empty(3, int)
+        >>> receiving = dist.irecv(array)
+        >>> dist.send(np.full(3, rank), dst=1 - rank)
+        >>> receiving.wait()
+        True
+        >>> receiving.source_rank(), array
+        (1, array([1, 1, 1]))
+    """
     pg = resolve(group, "irecv")
     if pg is None:
         return None
@@ -153,16 +245,23 @@ class P2POp:
     Args:
         op: The function `isend` or `irecv`.
         tensor: The array.
-        peer: The other rank.
-        group: The group.
+        peer: The other rank, as a global rank; an `irecv` may do without.
+        group: The group; None is the default group.
         tag: The tag.
         group_peer: The other rank, as a rank in the group, instead of `peer`.
+
+    Raises:
+        ValueError: `op` is neither function, or an `isend` has no peer.
+
+    Examples:
+        >>> dist.P2POp(dist.isend, np.zeros(3), peer=1)
+        P2POp(isend, peer=1, tag=0)
     """
 
     def __init__(
         self,
         op: Callable[..., Work | None],
-        tensor: Any,
+        tensor: AnyArray,
         peer: int | None = None,
         group: GroupLike = None,
         tag: int = 0,
@@ -185,11 +284,27 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
-    """Begin all messages of a list, in whatever order they stand, and return their works in the list's order.
+    """Begin all messages of a list, in whatever order they stand.
+
+    Args:
+        p2p_op_list: The messages, all of one group.
+
+    Returns:
+        Their works in the list's order; an empty list on a rank that is not in the group.
 
     Raises:
         ValueError: The list is empty, or its messages belong to different groups.
         TypeError: It holds something that is not a `P2POp`.
+
+    Examples:
+        >>> other, array = 1 - rank, np.empty(2, int)
+        >>> works = dist.batch_isend_irecv(
+        ...     [dist.P2POp(dist.irecv, array, other), dist.P2POp(dist.isend, np.full(2, rank), other)]
+        ... )
+        >>> [work.wait() for work in works]
+        [True, True]
+        >>> array
+        array([1, 1])
     """
     messages = list(p2p_op_list)
     if not messages:

@@ -43,19 +43,31 @@ _by_signature: dict[str, Registered] = {}
 def register_dataclass(cls: _AnyClass) -> _AnyClass:
     """Allow instances of a dataclass to arrive in this process; works as a decorator.
 
-    A rank that sends an instance has registered the class by that. A rank that only receives must register it::
-
-        @rankwise.register_dataclass
-        @dataclasses.dataclass
-        class Batch:
-            step: int
-            loss: float
+    A rank that sends an instance has registered the class by that. A rank that only receives must register it.
 
     Only the fields travel, and `__init__` and `__post_init__` do not run on arrival. A class of the same module and
     name takes the place of the one registered before.
 
+    Args:
+        cls: The dataclass.
+
+    Returns:
+        The same class.
+
     Raises:
         TypeError: It is not a dataclass, or one whose instances cannot be made from fields alone.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> @dist.register_dataclass
+        ... @dataclass
+        ... class Batch:
+        ...     step: int
+        ...     loss: float
+        >>> batches = [None, None]
+        >>> dist.all_gather_object(batches, Batch(step=rank, loss=0.5))
+        >>> batches
+        [Batch(step=0, loss=0.5), Batch(step=1, loss=0.5)]
     """
     if not isinstance(cls, type):
         raise TypeError(f"{cls!r} is not a dataclass")

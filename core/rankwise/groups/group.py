@@ -11,6 +11,7 @@ __all__ = ["WORLD", "GroupMember", "ProcessGroup"]
 
 if TYPE_CHECKING:
     WORLD: ProcessGroup | None
+    """The default group, or None before `init_process_group`."""
 
 
 class _GroupMemberMeta(type):

@@ -43,7 +43,15 @@ _SWEEP_S = 5.0
 
 
 def is_initialized() -> bool:
-    """Tell whether there is a default group."""
+    """Tell whether there is a default group.
+
+    Returns:
+        True between `init_process_group` and `destroy_process_group`.
+
+    Examples:
+        >>> dist.is_initialized()
+        False
+    """
     return current().default is not None
 
 
@@ -79,6 +87,14 @@ def init_process_group(
         DistTimeoutError: Not all ranks came; the missing ones are named.
         BackendNotFoundError: The backend is not installed.
         BackendUnavailableError: The backend cannot run on this machine.
+
+    Examples:
+        As one of the processes that `rankwise run` starts:
+
+        >>> dist.init_process_group("gloo")
+        >>> dist.get_rank(), dist.get_world_size()
+        (0, 1)
+        >>> dist.destroy_process_group()
     """
     world = current()
     if world.forked:
@@ -126,6 +142,12 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
 
     Raises:
         ValueError: There is no such group (any more).
+
+    Examples:
+        >>> dist.init_process_group("gloo")
+        >>> dist.destroy_process_group()
+        >>> dist.is_initialized()
+        False
     """
     world = current()
     if world.default is None:

@@ -26,10 +26,10 @@ __all__ = [
     "split_group",
 ]
 
-#: Leave the parent as it is while its survivors make the smaller group.
 SHRINK_DEFAULT = 0
-#: Abort what is pending on the parent first.
+"""For `shrink_group`: leave the parent as it is while its survivors make the smaller group."""
 SHRINK_ABORT = 1
+"""For `shrink_group`: abort what is pending on the parent first."""
 
 
 def new_group(
@@ -63,6 +63,11 @@ def new_group(
     Raises:
         ValueError: A rank is given twice or is not in the world, or there is no world.
         RendezvousError: The members disagree about the group.
+
+    Examples:
+        >>> alone = dist.new_group([0])  # every rank calls, members or not
+        >>> dist.get_world_size(alone)  # -1 on rank 1
+        1
     """
     world, default = _world("new_group")
     listed = members(default.ranks if ranks is None else ranks, default.size())
@@ -89,7 +94,7 @@ def split_group(
     group_desc: str | None = None,
     backend: str | None = None,
 ) -> ProcessGroup | None:
-    """Cut a group into disjoint groups, and return the one that this rank is in, or None.
+    """Cut a group into disjoint groups.
 
     Args:
         parent_pg: The group to cut; None is the default group. All its ranks must call.
@@ -101,6 +106,14 @@ def split_group(
 
     Raises:
         ValueError: The new groups overlap, or name a rank that the parent does not have.
+
+    Returns:
+        This rank's new group; None if it is in none of them.
+
+    Examples:
+        >>> part = dist.split_group(split_ranks=[[0], [1]])
+        >>> dist.get_process_group_ranks(part)  # [1] on rank 1
+        [0]
     """
     world, _ = _world("split_group")
     parent = _group(parent_pg, "split_group")
@@ -141,6 +154,11 @@ def new_subgroups(
 
     Raises:
         ValueError: `group_size` does not divide the group's size.
+
+    Examples:
+        >>> mine, every = dist.new_subgroups(group_size=1)
+        >>> dist.get_process_group_ranks(mine)  # [1] on rank 1
+        [0]
     """
     whole = _group(group, "new_subgroups")
     size = group_size if group_size is not None else _local_world_size()
@@ -175,6 +193,11 @@ def new_subgroups_by_enumeration(
 
     Raises:
         ValueError: They overlap. Nothing has been made then.
+
+    Examples:
+        >>> mine, every = dist.new_subgroups_by_enumeration([[1], [0]])
+        >>> dist.get_process_group_ranks(mine)  # [1] on rank 1
+        [0]
     """
     _, default = _world("new_subgroups_by_enumeration")
     lists = [members(ranks, default.size()) for ranks in ranks_per_subgroup_list]
@@ -203,6 +226,15 @@ def shrink_group(
     Raises:
         ValueError: Nobody is excluded, everybody is, this rank is, or one is not in the group.
         UnsupportedOperationError: The backend cannot.
+
+    Returns:
+        The group of the survivors.
+
+    Examples:
+        >>> if rank == 0:
+        ...     survivors = dist.shrink_group([1])
+        ...     print(survivors.size())
+        1
     """
     world, _ = _world("shrink_group")
     parent = _group(group, "shrink_group")
@@ -237,7 +269,21 @@ def _survivors(world: World, parent: ProcessGroup, gone: set[int], options: Any,
 
 
 def abort_process_group(group: ProcessGroup | None = None) -> None:
-    """Give a group up, from any thread: what is pending on it, here and at its peers, ends with an error."""
+    """Give a group up, from any thread: what is pending on it, here and at its peers, ends with an error.
+
+    Args:
+        group: The group; None is the default group.
+
+    Raises:
+        ValueError: This rank is not in the group, or there is no default group.
+
+    Examples:
+        >>> pair = dist.new_group()
+        >>> dist.abort_process_group(pair)
+        >>> dist.barrier(pair)
+        Traceback (most recent call last):
+        rankwise.errors.GroupAbortedError: group 'group-1' was aborted on rank 0 by abort_process_group
+    """
     _group(group, "abort_process_group").abort("by abort_process_group")
 
 

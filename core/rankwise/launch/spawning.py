@@ -161,6 +161,17 @@ def spawn(
     Raises:
         ProcessRaisedException: A process raised; the message holds its traceback, and the others have been stopped.
         ProcessExitedException: A process ended with another exit code than 0, or by a signal.
+
+    Returns:
+        None, or without `join` a `SpawnContext`.
+
+    Examples:
+        >>> def train(rank, word):
+        ...     dist.init_process_group("gloo")
+        ...     dist.barrier()
+        ...     dist.destroy_process_group()
+        >>> if __name__ == "__main__":
+        ...     dist.spawn(train, ("hello",), nprocs=2)
     """
     if nprocs < 1:
         raise ValueError(f"spawn: nprocs must be at least 1, not {nprocs}")

@@ -32,8 +32,19 @@ def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
     It yields the store, this process's rank and the number of ranks. A rank or world size that is given to `rendezvous`
     comes in the URL's query, as in `mine://somewhere?rank=0&world_size=2`.
 
+    Args:
+        scheme: What the URLs begin with, as "mine" for `mine://`.
+        handler: The generator.
+
     Raises:
         ValueError: The scheme has a handler already, or can be none.
+
+    Examples:
+        >>> def handler(url, timeout):
+        ...     yield dist.HashStore(), 0, 1
+        >>> dist.register_rendezvous_handler("mine", handler)
+        >>> next(dist.rendezvous("mine://somewhere"))
+        (HashStore(), 0, 1)
     """
     if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
         raise ValueError(f"register_rendezvous_handler: {scheme!r} cannot be the scheme of a URL")
@@ -57,6 +68,14 @@ def rendezvous(
     Raises:
         ValueError: The URL is malformed or of an unknown scheme, or something is missing or given twice.
         DistError: The store cannot be reached, or not be served.
+
+    Yields:
+        The store, the rank, and the number of ranks.
+
+    Examples:
+        >>> store, rank, size = next(dist.rendezvous("tcp://127.0.0.1:0", rank=0, world_size=1))
+        >>> store.set("key", "value")
+        >>> store.close()
     """
     if not isinstance(url, str):
         raise TypeError(f"rendezvous: a URL is a str, not {url!r}")

@@ -65,77 +65,229 @@ class Store(ABC):
 
     @abstractmethod
     def peek(self, key: str) -> bytes | None:
-        """Return the value that is stored now, None if there is none. Must not wait for one."""
+        """Return the value that is stored now; must not wait for one.
+
+        Args:
+            key: The key.
+
+        Returns:
+            The value, or None if there is none.
+
+        Examples:
+            >>> dist.HashStore().peek("key") is None
+            True
+        """
 
     @abstractmethod
     def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
-        """Replace a value if it is the expected one, and return what was found, in one indivisible step.
+        """Replace a value if it is the expected one, in one indivisible step.
 
         None stands for an absent key: expected, it creates one; desired, it deletes one. If what was found is
         not `expected`, nothing is changed.
+
+        Args:
+            key: The key.
+            expected: What has to be there.
+            desired: What takes its place.
+
+        Returns:
+            What was found.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.swap("key", None, b"new") is None
+            True
+            >>> store.swap("key", b"other", b"newer")
+            b'new'
         """
 
     @abstractmethod
     def scan(self) -> Sequence[str]:
-        """Return all keys, those that begin with a null character (they are the store's own) included."""
+        """Return all keys, those that begin with a null character (they are the store's own) included.
+
+        Returns:
+            The keys.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.set("key", "value")
+            >>> store.scan()
+            ['key']
+        """
 
     # ------------------------------------------------------------------ one key
 
     def set(self, key: str, value: Value) -> None:
-        """Store a value under a key, whatever was there."""
+        """Store a value under a key, whatever was there.
+
+        Args:
+            key: The key.
+            value: The value; text is stored as UTF-8.
+
+        Raises:
+            ValueError: Key or value is too large.
+            DistStoreError: The store has been closed.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.set("key", "value")
+            >>> store.get("key")
+            b'value'
+        """
         self._run(operations.set_, self._timeout_s, to_key(key), to_value(value))
 
     def get(self, key: str, timeout: Timeout | None = None) -> bytes:
         """Return the value of a key; wait for it if it is not there.
 
+        Args:
+            key: The key.
+            timeout: How long to wait, in seconds or as a `timedelta`; None is the store's time-out.
+
+        Returns:
+            The value.
+
         Raises:
             DistTimeoutError: Nobody has set it.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.get("key", timeout=0.01)
+            Traceback (most recent call last):
+            rankwise.errors.DistTimeoutError: timed out: get on HashStore(): waited 0.01 s for ...
         """
         return self._await(operations.get, self._limit(timeout), to_key(key))
 
     def add(self, key: str, amount: int) -> int:
-        """Add to the number under a key, which is zero if it is not there, and return the sum.
+        """Add to the number under a key, which is zero if it is not there.
+
+        Args:
+            key: The key.
+            amount: What to add, which may be negative.
+
+        Returns:
+            The sum.
 
         Raises:
             DistStoreError: The value is not an integer in decimal digits, or would need more than 64 bits.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.add("count", 2), store.add("count", -1)
+            (2, 1)
         """
         return self._run(operations.add, self._timeout_s, to_key(key), to_amount(amount))
 
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
-        """Store `desired` if `expected` is there; return the value that is there afterwards.
+        """Store `desired` if `expected` is there.
 
         An empty `expected` means "only if the key is not there" (or is empty). If the key is not there and something
         else was expected, nothing is stored and `b""` is returned.
+
+        Args:
+            key: The key.
+            expected: What has to be there.
+            desired: What takes its place.
+
+        Returns:
+            The value that is there afterwards.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.compare_set("leader", "", "rank 0")
+            b'rank 0'
+            >>> store.compare_set("leader", "", "rank 1")
+            b'rank 0'
         """
         return self._run(operations.compare_set, self._timeout_s, to_key(key), to_value(expected), to_value(desired))
 
     def append(self, key: str, value: Value) -> None:
-        """Store a value behind the one that is there, if any."""
+        """Store a value behind the one that is there, if any.
+
+        Args:
+            key: The key.
+            value: What to add.
+
+        Raises:
+            DistStoreError: Both together are too large.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.append("log", "a")
+            >>> store.append("log", "b")
+            >>> store.get("log")
+            b'ab'
+        """
         self._run(operations.append, self._timeout_s, to_key(key), to_value(value))
 
     def delete_key(self, key: str) -> bool:
-        """Remove a key; tell whether it was there."""
+        """Remove a key.
+
+        Args:
+            key: The key.
+
+        Returns:
+            Whether it was there.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.delete_key("key")
+            False
+        """
         return self._run(operations.delete_key, self._timeout_s, to_key(key))
 
     # ------------------------------------------------------------------ several keys
 
     def check(self, keys: Iterable[str]) -> bool:
-        """Tell whether all the keys are there."""
+        """Tell whether all the keys are there; never waits.
+
+        Args:
+            keys: The keys.
+
+        Returns:
+            Whether they are.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.check(["key"])
+            False
+        """
         return self._run(operations.check, self._timeout_s, to_keys(keys))
 
     def wait(self, keys: Iterable[str], timeout: Timeout | None = None) -> None:
         """Return once all the keys are there.
 
+        Args:
+            keys: The keys.
+            timeout: How long to wait, in seconds or as a `timedelta`; None is the store's time-out.
+
         Raises:
             DistTimeoutError: Some are not; they are named.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.set("key", "value")
+            >>> store.wait(["key"], timeout=1)
         """
         self._await(operations.wait, self._limit(timeout), to_keys(keys))
 
     def multi_get(self, keys: Iterable[str], timeout: Timeout | None = None) -> list[bytes]:
         """Return the values of several keys; wait for those that are not there.
 
+        Args:
+            keys: The keys.
+            timeout: How long to wait, in seconds or as a `timedelta`; None is the store's time-out.
+
+        Returns:
+            The values, in the order of the keys.
+
         Raises:
             DistTimeoutError: Some are not there; they are named.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.multi_set(["a", "b"], ["1", "2"])
+            >>> store.multi_get(["b", "a"])
+            [b'2', b'1']
         """
         names, values = to_keys(keys), list[bytes]()
         deadline = Deadline(self._limit(timeout))
@@ -146,8 +298,18 @@ class Store(ABC):
     def multi_set(self, keys: Iterable[str], values: Iterable[Value]) -> None:
         """Store several values, the first under the first key, and so on.
 
+        Args:
+            keys: The keys.
+            values: As many values.
+
         Raises:
             ValueError: There are not as many values as keys.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.multi_set(["a", "b"], ["1", "2"])
+            >>> store.get("b")
+            b'2'
         """
         names, contents = to_keys(keys), [to_value(value) for value in values]
         if len(names) != len(contents):
@@ -161,15 +323,43 @@ class Store(ABC):
         self._run(operations.multi_set, self._timeout_s, names[begin:], contents[begin:])
 
     def num_keys(self) -> int:
-        """Count the keys that were set and not deleted; the store's own do not count."""
+        """Count the keys that were set and not deleted; the store's own do not count.
+
+        Returns:
+            Their number.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.set("key", "value")
+            >>> store.num_keys()
+            1
+        """
         return self._run(operations.num_keys, self._timeout_s)
 
     def num_refused(self) -> int:
-        """Count the attempts to use the store that were refused, as their job secret is another; 0 if nobody knows."""
+        """Count the attempts to use the store that were refused, as their job secret is another.
+
+        Returns:
+            The number; 0 if nobody knows.
+
+        Examples:
+            >>> dist.HashStore().num_refused()
+            0
+        """
         return self._run(operations.num_refused, self._timeout_s)
 
     def list_keys(self) -> list[str]:
-        """Return the keys that were set and not deleted, in order."""
+        """Return the keys that were set and not deleted, in order.
+
+        Returns:
+            The keys.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.multi_set(["b", "a"], ["2", "1"])
+            >>> store.list_keys()
+            ['a', 'b']
+        """
         keys, complete = list[str](), False
         while not complete:
             page, complete = self._run(operations.list_keys, self._timeout_s, keys[-1] if keys else "")
@@ -177,7 +367,20 @@ class Store(ABC):
         return keys
 
     def delete_prefix(self, prefix: str) -> int:
-        """Remove all keys, queues and barriers whose names begin so; return how many keys these were."""
+        """Remove all keys, queues and barriers whose names begin so.
+
+        Args:
+            prefix: What the names begin with.
+
+        Returns:
+            How many keys these were.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.multi_set(["job/a", "job/b", "other"], ["1", "2", "3"])
+            >>> store.delete_prefix("job/")
+            2
+        """
         return self._run(operations.delete_prefix, self._timeout_s, to_key(prefix))
 
     # ------------------------------------------------------------------ queues and barriers
@@ -185,8 +388,18 @@ class Store(ABC):
     def queue_push(self, key: str, value: Value) -> None:
         """Put a value at the end of the queue of that name; queues are apart from the keys.
 
+        Args:
+            key: The queue's name.
+            value: The value.
+
         Raises:
             DistStoreError: All its items together would be larger than a value may be.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.queue_push("jobs", "first")
+            >>> store.queue_pop("jobs")
+            b'first'
         """
         self._run(operations.queue_push, self._timeout_s, to_key(key), to_value(value))
 
@@ -196,11 +409,20 @@ class Store(ABC):
         Args:
             key: The queue's name.
             block: Wait for a value if the queue is empty.
-            timeout: How long to wait.
+            timeout: How long to wait, in seconds or as a `timedelta`; None is the store's time-out.
+
+        Returns:
+            The value.
 
         Raises:
             QueueEmptyError: The queue is empty, and `block` is false.
             DistTimeoutError: It has stayed empty.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.queue_pop("jobs", block=False)
+            Traceback (most recent call last):
+            rankwise.errors.QueueEmptyError: queue_pop on HashStore(): queue 'jobs' is empty
         """
         if block:
             return self._await(operations.queue_pop, self._limit(timeout), to_key(key))
@@ -210,7 +432,19 @@ class Store(ABC):
         return item
 
     def queue_len(self, key: str) -> int:
-        """Count the values in a queue."""
+        """Count the values in a queue.
+
+        Args:
+            key: The queue's name.
+
+        Returns:
+            Their number.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.queue_len("jobs")
+            0
+        """
         return self._run(operations.queue_len, self._timeout_s, to_key(key))
 
     def barrier(self, key: str, world_size: int, timeout: Timeout | None = None) -> None:
@@ -218,10 +452,18 @@ class Store(ABC):
 
         A caller whose time is up has not come: the barrier is as it was before.
 
+        Args:
+            key: The barrier's name.
+            world_size: How many have to come.
+            timeout: How long to wait, in seconds or as a `timedelta`; None is the store's time-out.
+
         Raises:
             ValueError: `world_size` is less than one.
             DistStoreError: Another caller has given another `world_size`.
             DistTimeoutError: Not all have come; the message says how many.
+
+        Examples:
+            >>> dist.HashStore().barrier("ready", world_size=1)
         """
         size = to_amount(world_size)
         if size < 1:
@@ -236,21 +478,61 @@ class Store(ABC):
         return timedelta(seconds=self._timeout_s)
 
     def set_timeout(self, timeout: Timeout) -> None:
-        """Set how long operations wait unless told otherwise."""
+        """Set how long operations wait unless told otherwise.
+
+        Args:
+            timeout: Seconds, or a `timedelta`.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.set_timeout(5)
+            >>> store.timeout
+            datetime.timedelta(seconds=5)
+        """
         self._timeout_s = min(seconds(timeout), _FOREVER_S)
 
     def clone(self: _Self) -> _Self:
-        """Return another store with the same content and a time-out of its own."""
+        """Return another store with the same content and a time-out of its own.
+
+        Returns:
+            The store, which has to be closed for itself.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.set("key", "value")
+            >>> store.clone().get("key")
+            b'value'
+        """
         return copy.copy(self)
 
     def view(self: _Self, timeout: Timeout) -> _Self:
-        """Return the same store with another time-out; it ends with this one."""
+        """Return the same store with another time-out; it ends with this one.
+
+        Args:
+            timeout: Seconds, or a `timedelta`.
+
+        Returns:
+            The store.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.view(timeout=5).timeout
+            datetime.timedelta(seconds=5)
+        """
         twin = copy.copy(self)
         twin.set_timeout(timeout)
         return twin
 
     def close(self) -> None:
-        """Give back what the store holds; calling again does nothing. Other operations fail from now on."""
+        """Give back what the store holds; calling again does nothing. Other operations fail from now on.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.close()
+            >>> store.set("key", "value")
+            Traceback (most recent call last):
+            rankwise.errors.DistStoreError: set on HashStore(): the store has been closed
+        """
         self._closed = True
 
     def __enter__(self: _Self) -> _Self:

@@ -47,6 +47,11 @@ class FileStore(Store):
     Raises:
         DistStoreError: It cannot be opened, is open to others, is something else than a store, is that of another job,
             or is in use by `world_size` others.
+
+    Examples:
+        >>> with dist.FileStore(folder / "store") as store:
+        ...     print(store.add("count", 1))
+        1
     """
 
     def __init__(

@@ -49,7 +49,14 @@ class Table:
 
 
 class HashStore(Store):
-    """A store that the threads of one process share by sharing the object, or clones of it."""
+    """A store that the threads of one process share by sharing the object, or clones of it.
+
+    Examples:
+        >>> store = dist.HashStore()
+        >>> store.set("key", "value")
+        >>> store.get("key")
+        b'value'
+    """
 
     def __init__(self) -> None:
         self._table = Table()

@@ -21,6 +21,12 @@ class PrefixStore(Store):
     Args:
         prefix: What the keys begin with.
         store: The other store.
+
+    Examples:
+        >>> store = dist.HashStore()
+        >>> dist.PrefixStore("mine", store).set("key", "value")
+        >>> store.list_keys()
+        ['mine/key']
     """
 
     def __init__(self, prefix: str, store: Store) -> None:

@@ -49,6 +49,14 @@ class TCPStore(Store):
         DistNetworkError: The port is taken, the name unknown, the network reachable without a secret, or something else
             than this store is there.
         DistTimeoutError: There was no server, or not enough workers, within the time-out.
+
+    Examples:
+        >>> with dist.TCPStore("127.0.0.1", is_master=True) as store:
+        ...     user = dist.TCPStore("127.0.0.1", store.port)
+        ...     user.set("key", "value")
+        ...     user.close()
+        ...     print(store.get("key"))
+        b'value'
     """
 
     def __init__(

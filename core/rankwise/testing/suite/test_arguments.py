@@ -41,16 +41,16 @@ def _parts(*lengths: int) -> list[Any]:
 
 #: What rank 1 calls in a world of two, the error, words of its message, and the operation that it needs.
 _MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...], str]] = {
-    "a scalar": (lambda: dist.all_reduce(1.0), TypeError, ("all_reduce", "rank 1", "tensor"), "all_reduce"),
+    "a scalar": (lambda: dist.all_reduce(1.0), TypeError, ("all_reduce", "rank 1", "tensor"), "all_reduce"),  # type: ignore[call-overload]
     "a NumPy scalar": (lambda: dist.all_reduce(np.float32(1)), TypeError, ("tensor", "rank 1"), "all_reduce"),
-    "a list": (lambda: dist.all_reduce([1.0]), TypeError, ("tensor", "list"), "all_reduce"),
-    "nothing": (lambda: dist.broadcast(None, src=0), TypeError, ("tensor", "rank 1"), "broadcast"),
+    "a list": (lambda: dist.all_reduce([1.0]), TypeError, ("tensor", "list"), "all_reduce"),  # type: ignore[call-overload]
+    "nothing": (lambda: dist.broadcast(None, src=0), TypeError, ("tensor", "rank 1"), "broadcast"),  # type: ignore[call-overload]
     "Python objects": (lambda: dist.all_reduce(_objects()), TypeError, ("object",), "all_reduce"),
     "a read-only output": (lambda: dist.all_reduce(_read_only()), ValueError, ("read-only", "rank 1"), "all_reduce"),
     "a strided output": (lambda: dist.all_reduce(_strided()), ValueError, ("contiguous", "rank 1"), "all_reduce"),
     "a strided receive": (lambda: dist.recv(_strided(), 0), ValueError, ("contiguous", "recv"), "recv"),
     "a strided broadcast": (lambda: dist.broadcast(_strided(), src=0), ValueError, ("contiguous",), "broadcast"),
-    "no reduce op": (lambda: dist.all_reduce(numbers(1), "sum"), TypeError, ("ReduceOp",), "all_reduce"),  # type: ignore[arg-type]
+    "no reduce op": (lambda: dist.all_reduce(numbers(1), "sum"), TypeError, ("ReduceOp",), "all_reduce"),  # type: ignore[call-overload]
     "too few outputs": (
         lambda: dist.all_gather(_parts(1), numbers(1)),
         ValueError,
@@ -118,8 +118,8 @@ _MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...], 
     "a negative root": (lambda: dist.broadcast(numbers(1), src=-1), ValueError, ("src", "-1"), "broadcast"),
     "no root": (lambda: dist.broadcast(numbers(1)), ValueError, ("src", "group_src"), "broadcast"),
     "two roots": (lambda: dist.broadcast(numbers(1), src=0, group_src=0), ValueError, ("group_src",), "broadcast"),
-    "a root that is no number": (lambda: dist.reduce(numbers(1), "0"), TypeError, ("dst",), "reduce"),  # type: ignore[arg-type]
-    "a group that is none": (lambda: dist.all_reduce(numbers(1), group="all"), TypeError, ("group",), "all_reduce"),  # type: ignore[arg-type]
+    "a root that is no number": (lambda: dist.reduce(numbers(1), "0"), TypeError, ("dst",), "reduce"),  # type: ignore[call-overload]
+    "a group that is none": (lambda: dist.all_reduce(numbers(1), group="all"), TypeError, ("group",), "all_reduce"),  # type: ignore[call-overload]
     "a peer outside": (lambda: dist.send(numbers(1), 7), ValueError, ("dst", "7"), "send"),
     "a negative tag": (lambda: dist.send(numbers(1), 0, tag=-1), ValueError, ("tag", "-1"), "send"),
     "a tag of the core": (lambda: dist.send(numbers(1), 0, tag=2**30), ValueError, ("tag",), "send"),
@@ -134,7 +134,7 @@ _MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...], 
         "send",
     ),
     "a PREMUL_SUM without its factor": (
-        lambda: dist.all_reduce(numbers(1), ReduceOp.PREMUL_SUM),  # type: ignore[arg-type]
+        lambda: dist.all_reduce(numbers(1), ReduceOp.PREMUL_SUM),  # type: ignore[call-overload]
         TypeError,
         ("ReduceOp",),
         "all_reduce",

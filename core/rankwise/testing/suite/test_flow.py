@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import rankwise as dist
@@ -22,11 +24,11 @@ _NEIGHBOURS = (
 )
 
 
-def _message(nbytes: int, salt: int) -> object:
+def _message(nbytes: int, salt: int) -> Any:
     return on_device(pattern(nbytes, salt))
 
 
-def _blank(nbytes: int) -> object:
+def _blank(nbytes: int) -> Any:
     return on_device(pattern(nbytes, 125))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 import rankwise as dist
@@ -48,7 +50,7 @@ def lists() -> None:
     _all_same(scattered, [sum(11 * r + 2 * entry for r in range(size)) for entry in (2 * rank, 2 * rank + 1)])
 
 
-def _two(rank: int) -> list[object]:
+def _two(rank: int) -> list[Any]:
     """Return two arrays, on two devices if there are as many."""
     first = numbers(10 * rank)
     with last_device():
