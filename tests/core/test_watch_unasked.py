@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.basics.recording import FlightRecorder, Trail, note, released
+from rankwise.basics.recording import PythonRecorder, Trail
 from rankwise.basics.work import BoundWork, FutureWork, Work
 from rankwise.errors import DistBackendError
 from rankwise.groups.world import current
@@ -90,23 +91,23 @@ class Polled(FutureWork):
 
 def noted(trail: Trail, inner: FutureWork | None = None) -> Any:
     trail.begin("all_reduce")
-    entry = released(trail.mine())
-    return entry, None if inner is None else BoundWork(inner, None, (0,), entry)
+    ticket = trail.issued()
+    return ticket, None if inner is None else BoundWork(inner, None, (0,), partial(trail.ended, ticket))
 
 
 def test_a_work_that_only_its_own_threads_may_ask_is_left_alone() -> None:
-    recorder = FlightRecorder()
+    recorder = PythonRecorder()
     trail = recorder.trail("dp", "dp", (0, 1))
     _, work = noted(trail, Polled())
     assert states(entries(recorder)) == ["issued"]
     later, _ = noted(trail)
-    note(later)
+    trail.ended(later)
     assert states(entries(recorder)) == ["done", "done"]  # since those of a group end in their order
     assert work is not None
 
 
 def test_what_has_failed_unseen_is_told_as_failed() -> None:
-    recorder = FlightRecorder()
+    recorder = PythonRecorder()
     trail = recorder.trail("dp", "dp", (0, 1))
     inner = FutureWork()
     _, work = noted(trail, inner)

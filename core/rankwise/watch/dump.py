@@ -19,11 +19,10 @@ from functools import partial
 from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
-from rankwise.basics import unasked
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.recording import Entry, Trail
 from rankwise.basics.version import __version__
-from rankwise.watch.recorder import site, states
+from rankwise.watch.recorder import entries, site, states
 from rankwise.watch.stacks import stacks
 
 if TYPE_CHECKING:
@@ -92,8 +91,7 @@ def write(world: World, reason: str) -> str | None:
 
 def record(world: World, reason: str) -> dict[str, Any]:
     """Return all that is known about what this rank has called, as plain data."""
-    unasked.look()
-    noted = world.recorder.entries()
+    noted = entries(world.recorder)
     trails = {id(trail): trail for trail in [*world.recorder.trails(), *(entry.trail for entry in noted)]}
     # The last of each group counts even if others have pushed it out of the ring.
     marks = [entry for trail in trails.values() for entry in trail.marks() if entry is not None]

@@ -16,6 +16,7 @@ __all__ = [
     "Progress",
     "Step",
     "describe",
+    "entries",
     "line_of",
     "progress",
     "site",
@@ -57,10 +58,15 @@ class Progress(TypedDict):
     pending: list[Step]
 
 
+def entries(recorder: FlightRecorder) -> list[Entry]:
+    """Return the operations, the oldest first, with the ends of works that nobody has asked."""
+    unasked.look()
+    return recorder.entries()
+
+
 def progress(recorder: FlightRecorder) -> dict[str, Progress]:
     """Return how far this rank has come on each of its groups. Any thread may ask, at any time."""
-    unasked.look()
-    now, noted = monotonic_ns(), recorder.entries()
+    now, noted = monotonic_ns(), entries(recorder)
     waiting: dict[str, list[Step]] = {}
     for entry, condition in zip(noted, states(noted), strict=True):
         if condition in ("running", "issued"):
