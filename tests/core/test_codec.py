@@ -400,7 +400,7 @@ FakeCuPy.__module__ = "cupy"
 @pytest.mark.parametrize(
     ("obj", "message"),
     [
-        (object(), r"obj is a object, which does not travel; only pickle=True"),
+        (object(), r"obj is an object, which does not travel; only pickle=True"),
         ({"a": [1, 2, 3, {4}, len]}, r"obj\['a'\]\[4\] is a builtin_function_or_method"),
         ([{"k": Point(1, (0, print))}], r"obj\[0\]\['k'\]\.y\[1\] is a builtin"),
         ({Colour.RED: 1}, r"obj<key> is a .*Colour.*: send its \.name or \.value"),

@@ -113,4 +113,4 @@ def test_the_wheel_imports_nothing_heavy(zoo):
 def test_the_core_wheel_is_small(wheels):
     (wheel,) = wheels.glob("rankwise-0*.whl")
     # The calls, stores and algorithms alone have 300; the rest is the watch, the commands and the testing kit.
-    assert wheel.stat().st_size < 384 * 1024
+    assert wheel.stat().st_size < 448 * 1024

@@ -12,18 +12,25 @@ __all__ = ["look", "watch"]
 #: Tells the flight recorder that an operation has ended, and with which error.
 Noted = Callable[[BaseException | None], object]
 
+#: How many are looked after whenever another one comes.
+_A_FEW = 2
 #: As many as a flight recorder notes, and more.
 _works: deque[tuple[ref[Any], Noted]] = deque(maxlen=4096)
 
 
 def watch(work: Any, noted: Noted) -> None:
     """Look after a work of which any thread may ask at any time whether it has ended; it is not kept alive."""
+    _tend(_A_FEW)  # else those that have ended would keep their groups' records for as long as nobody reads
     _works.append((ref(work), noted))
 
 
 def look() -> None:
     """Note the ends of all works that have ended, and of those that nobody has any more, not even their backends."""
-    for _ in range(len(_works)):
+    _tend(len(_works))
+
+
+def _tend(count: int) -> None:
+    for _ in range(min(count, len(_works))):
         try:
             reference, noted = _works.popleft()
         except IndexError:  # another thread looks too

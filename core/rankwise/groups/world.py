@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from rankwise.basics import unasked
 from rankwise.basics.recording import FlightRecorder, make_recorder
 from rankwise.errors import ForkedProcessError
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
@@ -58,6 +59,7 @@ class World:
         left = self.left
         if self.joined is not None:
             left[self.joined[0]] = self.joined[1]
+        unasked.look()
         self.recorder.clear()
         self.__init__(left=left, left_marks=self.left_marks)  # type: ignore[misc]
 

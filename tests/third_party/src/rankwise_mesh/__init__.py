@@ -5,12 +5,12 @@ import socket
 import struct
 import threading
 
-from rankwise import BackendSpec, Communicator, PeerDiedError, backends
+from rankwise import BackendSpec, Communicator, PeerDiedError
 from rankwise.backends import COLLECTIVES, COMPLETED, Capabilities, Device, Mailbox, as_bytes, derived, hookimpl, native
 
-HEADER, GOODBYE = struct.Struct("<qQI"), -1  # tag, number of bytes, mark of the dtype
+HEADER, GOODBYE = struct.Struct("<qQ"), -1  # tag, number of bytes
 OPS = {**native("send", "recv"), **derived(*COLLECTIVES)}
-FEATURES = native("tags", "any_source", "short_messages", "message_dtypes", "abort")
+FEATURES = native("tags", "any_source", "short_messages", "abort")
 FEATURES |= derived("async", "uneven", "timeout", "mismatch")
 
 
@@ -24,13 +24,13 @@ class MeshCommunicator(Communicator):
             reader.start()
 
     def isend(self, array, dst, tag):
-        payload, mark = as_bytes(array), backends.dtype_mark(array.dtype)
+        payload = as_bytes(array)
         if dst == self.rank:
-            self.mailbox.deliver(dst, tag, bytes(payload), dtype=mark)
+            self.mailbox.deliver(dst, tag, bytes(payload))
             return COMPLETED
         try:
             with self.lock:  # the peer's thread always reads, so this never waits for a receive
-                self.sockets[dst].sendall(HEADER.pack(tag, payload.nbytes, mark))
+                self.sockets[dst].sendall(HEADER.pack(tag, payload.nbytes))
                 self.sockets[dst].sendall(payload)
         except OSError as error:
             raise self.failure or self.lost(dst) from error
@@ -48,7 +48,7 @@ class MeshCommunicator(Communicator):
     def close(self):
         for connection in self.sockets.values():
             with contextlib.suppress(OSError):
-                connection.sendall(HEADER.pack(GOODBYE, 0, 0))
+                connection.sendall(HEADER.pack(GOODBYE, 0))
         self.abort(self.lost(self.rank))
         for reader in self.readers:
             reader.join()
@@ -56,11 +56,11 @@ class MeshCommunicator(Communicator):
     def read_from(self, peer):
         with self.sockets[peer], self.sockets[peer].makefile("rb") as stream, contextlib.suppress(OSError):
             while len(header := stream.read(HEADER.size)) == HEADER.size:
-                tag, nbytes, mark = HEADER.unpack(header)
+                tag, nbytes = HEADER.unpack(header)
                 if tag == GOODBYE:
                     return self.mailbox.fail(self.lost(peer), src=peer)
                 if len(payload := stream.read(nbytes)) == nbytes:
-                    self.mailbox.deliver(peer, tag, payload, dtype=mark)
+                    self.mailbox.deliver(peer, tag, payload)
         return self.mailbox.fail(self.lost(peer))  # it has died or given up, so nobody may go on waiting
 
     def lost(self, peer):
@@ -75,7 +75,7 @@ def connect_all(context):
         ports = [int(context.store.get(f"port/{peer}")) for peer in range(context.rank)]
         sockets = {peer: socket.create_connection(("127.0.0.1", port)) for peer, port in enumerate(ports)}
         for connection in sockets.values():
-            connection.sendall(HEADER.pack(context.rank, 0, 0))
+            connection.sendall(HEADER.pack(context.rank, 0))
         while len(sockets) < context.size - 1:
             connection, _ = server.accept()
             sockets[HEADER.unpack(connection.recv(HEADER.size, socket.MSG_WAITALL))[0]] = connection
