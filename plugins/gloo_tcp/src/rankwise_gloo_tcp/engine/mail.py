@@ -99,7 +99,7 @@ class Mail:
     def garbled(self, connection: Connection | Pipe, error: ProtocolError) -> None:
         """Hear that what a connection brings makes no sense: the group fails, and the peer is told why."""
         peer = self._peers[connection.peer]
-        wrong = ProtocolError(f"{error} from rank {self.names[peer.rank]} on {peer.card.host}")
+        wrong = ProtocolError(f"from rank {self.names[peer.rank]} on {peer.card.host}: {error}")
         self._fate.fail(wrong)
         if connection.closed:
             peer.connection = None
