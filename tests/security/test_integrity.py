@@ -97,9 +97,15 @@ def message() -> Iterator[Callable[..., tuple[bytes, list[BaseException]]]]:
             while not (received.done or failures) and monotonic() < deadline:
                 for engine in engines:
                     engine.look()
+            if failures:
+                engines[0].abort(failures[0])  # type: ignore[arg-type]
+                while not others and monotonic() < deadline:
+                    for engine in engines:
+                        engine.look()
+                # The other rank hears the reason, and not only that a connection has ended.
+                assert str(failures[0]) in str(others[0])
+                engines[1].abort(others[0])  # type: ignore[arg-type]
             for engine in engines:
-                if failures:
-                    engine.abort(failures[0])  # type: ignore[arg-type]
                 engine.close()
             return bytes(room), failures
 

@@ -124,6 +124,25 @@ def parted(timeout_s: float) -> tuple[str, str, float]:
     return "", "", 0.0
 
 
+def with_a_child(timeout_s: float) -> tuple[int, float]:
+    """Leave a child behind that sleeps, and be killed; return who is said to have died, and how long that took."""
+    rank, _ = _begin(timeout_s)
+    a = np.ones(4, np.float32)
+    dist.all_reduce(a)
+    if rank == 1:
+        if os.fork() == 0:
+            os.closerange(0, 3)  # the test reads what its parent prints until nobody can print any more
+            time.sleep(timeout_s)
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    start = time.perf_counter()
+    try:
+        dist.all_reduce(a)
+    except dist.PeerDiedError as error:
+        return error.rank, time.perf_counter() - start
+    return -1, 0.0
+
+
 def shape() -> tuple[list[int], bool]:
     """Return the ranks with whom this one shares memory, and whether it does."""
     _begin()

@@ -60,6 +60,13 @@ def test_a_network_that_falls_apart_is_an_error_within_the_time_out(tmp_path: Pa
             assert took < 3 + 2
 
 
+def test_a_death_is_noticed_although_a_child_has_the_dead_ranks_sockets(hosts: Hosts, tmp_path: Path) -> None:
+    with started(hosts, tmp_path, [0, 1], "with_a_child(20)") as processes:
+        [(died, took)] = results(processes[:1])  # type: ignore[misc]
+        assert died == 1
+        assert took < 2
+
+
 def test_ranks_on_two_hosts_need_a_secret(hosts: Hosts, tmp_path: Path) -> None:
     found = run(hosts, tmp_path, [0, 1], "refused()", RANKWISE_SECRET_FILE="")
     assert all("rankwise secret new" in str(text) for text in found), found

@@ -49,7 +49,8 @@ class Engine:
         self.rank, self.size, self.names = setting.rank, len(setting.names), setting.names
         self.timeout_s = setting.timeout_s
         self.on_abort: Callable[[DistError], object] | None = None
-        self._closed = False
+        #: Nothing new is begun while this rank leaves, and nothing at all once it has.
+        self._leaving = self._closed = False
 
         self.lock = threading.Lock()
         self.loop, self.fate = Loop(), Fate(setting.on_failure)
@@ -131,7 +132,7 @@ class Engine:
         window, peer = self._outbox.windows[to], self.peers.all[to]
         with self.lock:
             pipe = peer.connection
-            if type(pipe) is not Pipe or self.fate.sealed or self._closed or peer.gone is not None:
+            if type(pipe) is not Pipe or self.fate.sealed or self._leaving or peer.gone is not None:
                 return False
             if self.mail.dtypes.unusual or not window.fits(nbytes) or not pipe.post(tag, dtype, data):
                 return False
@@ -153,7 +154,7 @@ class Engine:
         """Begin to receive into memory."""
         request = Request(self, room, source, tag, dtype)
         with self.lock:
-            if not self._refused(request) and not self._inbox.receive(request) and source is not None:
+            if not self._refused(request) and not self._inbox.receive(request):
                 self._give_up_on_gone(request, source)
             if tag <= MAX_TAG and not waited:
                 self._issued(request)
@@ -169,7 +170,7 @@ class Engine:
             return False
         pipe = self.peers.all[source].connection
         with self.lock:
-            if type(pipe) is not Pipe or self.seat.holder or self.fate.sealed or self._closed:
+            if type(pipe) is not Pipe or self.seat.holder or self.fate.sealed or self._leaving:
                 return False
             matching = self._inbox.matching
             if matching.knows(tag) or matching.awaits(source, tag):
@@ -207,7 +208,7 @@ class Engine:
         """End a request that cannot succeed any more; what a rank has sent before it left can still be received."""
         if self.fate.failure is not None:
             request.end(self.fate.failure)
-        elif self._closed:
+        elif self._leaving:
             request.end(DistBackendError("the group has been destroyed"))
         elif to is not None and to != self.rank and self._is_gone(to):
             self.mail.bereave(request, to)
@@ -215,9 +216,11 @@ class Engine:
             return False
         return True
 
-    def _give_up_on_gone(self, request: Request, source: int) -> None:
+    def _give_up_on_gone(self, request: Request, source: int | None) -> None:
         """End a receive whose source is gone: its last word came after all that it has sent."""
-        if self._is_gone(source):
+        if source is None:
+            self.mail.end_hopeless()
+        elif self._is_gone(source):
             self._inbox.withdraw(request)
             self.mail.bereave(request, source)
 
@@ -306,8 +309,9 @@ class Engine:
             DistTimeoutError: Peers have not taken all in time; it says what was left.
         """
         with self.lock:
-            if self._closed:
+            if self._leaving:
                 return
+            self._leaving = True
         until = monotonic() + (min(self.timeout_s, _LINGER_S) if self.fate.failure else self.timeout_s)
         self.seat.take_for_the_end()
         try:
@@ -329,10 +333,13 @@ class Engine:
         with self.lock:
             self.peers.close()
             self._processes.close()
+            for request in (*self._inbox.clear(), *self._outbox.clear(), *self.fetching.requests()):
+                request.end(DistBackendError("the group has been destroyed"))
             self.loop.close()
             # What is called from here holds the communicator, which holds this: only the garbage collector would come.
             self.moving.given_up = _nothing
             self.fate.close()
+        self.settle()
 
     def forked(self) -> None:
         """Close the sockets, in the child of a fork, whose parent uses them."""

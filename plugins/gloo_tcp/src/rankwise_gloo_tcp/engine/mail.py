@@ -99,7 +99,7 @@ class Mail:
     def garbled(self, connection: Connection | Pipe, error: ProtocolError) -> None:
         """Hear that what a connection brings makes no sense: the group fails, and the peer is told why."""
         peer = self._peers[connection.peer]
-        wrong = ProtocolError(f"{error} from rank {self.names[peer.rank]} on {peer.card.host}")
+        wrong = ProtocolError(f"from rank {self.names[peer.rank]} on {peer.card.host}: {error}")
         self._fate.fail(wrong)
         if connection.closed:
             peer.connection = None
@@ -117,10 +117,20 @@ class Mail:
         peer = self._peers[source]
         gone = peer.gone = death(peer, self.names[source], "it has destroyed the group")
         self.inbox.left(source, gone)
+        self.end_hopeless()
         self.outbox.left(source, gone)
         if type(peer.connection) is Pipe:
             for request in peer.connection.drop():
                 request.end(gone)
+
+    def end_hopeless(self) -> None:
+        """End receives from anyone once all others have left: nobody is there to send."""
+        others = [peer for peer in self._peers.all if peer.rank != self._peers.rank]
+        gone = [peer.gone for peer in others if peer.gone is not None]
+        if others and len(gone) == len(others):
+            for receive in self.inbox.matching.receives(None):
+                self.inbox.withdraw(receive)
+                receive.end(gone[-1])
 
     def peer_died(self, peer: Peer, error: DistError) -> None:
         """Hear that a peer has died: what needs it fails now, or later when something does; the rest goes on."""
