@@ -13,7 +13,7 @@ from socket import socket
 from time import monotonic
 
 from rankwise.backends import MAX_TAG, Array, as_bytes
-from rankwise.errors import DistBackendError, DistError
+from rankwise.errors import DistBackendError, DistError, PeerDiedError
 from rankwise_gloo_tcp.engine.duty import Duty
 from rankwise_gloo_tcp.engine.fate import Fate
 from rankwise_gloo_tcp.engine.fetching import Fetching
@@ -278,8 +278,9 @@ class Engine:
     def _abort_now(self, error: DistError) -> None:
         with self.lock:
             if self.fate.failure is None and not self._closed:
-                # What others have sent before they failed is here: an operation that needs no more than that succeeds.
-                self.peers.take_in()
+                if isinstance(error, PeerDiedError):
+                    # What a rank has sent before it died is here: an operation that needs no more than that succeeds.
+                    self.peers.take_in()
                 self._abort(error)
 
     def _abort(self, error: DistError) -> None:
