@@ -19,8 +19,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import zmq
-
 __all__ = ["MONITOR_EVENT", "Accepting"]
 
 #: How ZeroMQ tells of what happens to a socket: what, and a number that says more.
@@ -30,9 +28,6 @@ MONITOR_EVENT = struct.Struct("<HI")
 _PAUSE_S = 0.01
 #: How many of ZeroMQ's reports are read before its server is served again.
 _EVENTS_A_LOOK = 256
-
-_FULL, _HANDSHAKE_FAILED = zmq.EVENT_ACCEPT_FAILED, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-_ANOTHER_SECRET = (zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC, zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
 
 
 class Accepting:
@@ -45,6 +40,8 @@ class Accepting:
     """
 
     def __init__(self, server: Any, descriptor: int, name: str) -> None:
+        import zmq
+
         self._server, self._descriptor, self._name = server, descriptor, name
         self._told = False
         with contextlib.ExitStack() as held:
@@ -54,7 +51,7 @@ class Accepting:
             self._listening.settimeout(0)  # for ZeroMQ as well: those whom it hears of may be sent away first
             self._empty = held.enter_context(_empty_listener(self._listening.family))
             #: Becomes readable when somebody has not got in.
-            self.monitor = server.get_monitor_socket(_FULL | _HANDSHAKE_FAILED)
+            self.monitor = server.get_monitor_socket(zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
             self._held = held.pop_all()
 
     def look(self) -> int:
@@ -62,15 +59,20 @@ class Accepting:
 
         Of a process without descriptors ZeroMQ tells so often that one look must not wait for the last of it.
         """
+        import zmq
+
+        another_secret = (zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC, zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
         refused, full = 0, False
         for event, value in self._events():
-            if event == _FULL and not full:
+            if event == zmq.EVENT_ACCEPT_FAILED and not full:
                 full = True
                 self._on_full()
-            refused += event == _HANDSHAKE_FAILED and value in _ANOTHER_SECRET
+            refused += event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value in another_secret
         return refused
 
     def _events(self) -> Iterator[tuple[int, int]]:
+        import zmq
+
         with contextlib.suppress(zmq.Again):
             for _ in range(_EVENTS_A_LOOK):
                 yield MONITOR_EVENT.unpack(self.monitor.recv_multipart(zmq.NOBLOCK)[0])
