@@ -6,8 +6,6 @@ handed down in the environment, which other processes can read.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 import select
 import stat
@@ -23,6 +21,7 @@ __all__ = [
     "load",
     "new",
     "new_file",
+    "same",
     "use",
     "verify",
 ]
@@ -120,10 +119,10 @@ def given_or_loaded(secret: bytes | None, who: str) -> Secret | None:
 
 def derive(secret: bytes, purpose: str, length: int = 32) -> bytes:
     """Derive a key from the secret by HKDF-SHA256; keys for different purposes tell nothing about each other."""
-    seed = hmac.digest(b"rankwise 1", secret, hashlib.sha256)
+    seed = _hmac(b"rankwise 1", secret)
     blocks, block = b"", b""
     for index in range(1, -(-length // 32) + 1):
-        block = hmac.digest(seed, block + purpose.encode() + bytes([index]), hashlib.sha256)
+        block = _hmac(seed, block + purpose.encode() + bytes([index]))
         blocks += block
     return blocks[:length]
 
@@ -131,12 +130,26 @@ def derive(secret: bytes, purpose: str, length: int = 32) -> bytes:
 def digest(key: bytes, *parts: bytes) -> bytes:
     """Return the HMAC-SHA256 of a sequence of byte strings; where one ends and the next begins counts."""
     message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-    return hmac.digest(key, message, hashlib.sha256)
+    return _hmac(key, message)
 
 
 def verify(key: bytes, tag: bytes, *parts: bytes) -> bool:
     """Tell, in constant time, whether `tag` is the digest of `parts`."""
-    return hmac.compare_digest(tag, digest(key, *parts))
+    return same(tag, digest(key, *parts))
+
+
+# `hmac` is loaded late: it brings OpenSSL, which jobs without a secret have no use for.
+def same(one: bytes, other: bytes) -> bool:
+    """Tell, in constant time, whether two byte strings are the same."""
+    import hmac
+
+    return hmac.compare_digest(one, other)
+
+
+def _hmac(key: bytes, message: bytes) -> bytes:
+    import hmac
+
+    return hmac.digest(key, message, "sha256")
 
 
 def _from_descriptor(text: str) -> Secret:
