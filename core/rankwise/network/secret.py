@@ -29,9 +29,7 @@ __all__ = [
 SECRET_NBYTES = 32
 
 #: Ends the message of every refusal for lack of a secret.
-ADVICE = (
-    "make a job secret with `rankwise secret new FILE` and give it to all processes with RANKWISE_SECRET_FILE=FILE"
-)
+ADVICE = "make a job secret with `rankwise secret new FILE` and give it to all processes with RANKWISE_SECRET_FILE=FILE"
 
 _FD, _FILE = "RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE"
 _PIPE_PATIENCE_S = 1.0
@@ -139,7 +137,7 @@ def verify(key: bytes, tag: bytes, *parts: bytes) -> bool:
 
 
 # `hmac` is loaded late: it brings OpenSSL, which jobs without a secret have no use for.
-def same(one: bytes, other: bytes) -> bool:
+def same(one: bytes, other: bytes | memoryview) -> bool:
     """Tell, in constant time, whether two byte strings are the same."""
     import hmac
 
