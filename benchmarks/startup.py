@@ -3,8 +3,8 @@
     python benchmarks/startup.py --ranks 2 16 32
 
 As a program sees it: from a common start, after `import rankwise` alone, each rank makes the group, for which it loads
-what it needs, waits at a barrier, reduces 1,000 floats and destroys the group. The time is that of the slowest rank, the
-median over the repeats. Memory is what is resident before the group is destroyed, beyond that of a process that has
+what it needs, waits at a barrier, reduces 1,000 floats and destroys the group. The time is that of the slowest rank,
+the median over the repeats. Memory is what is resident before the group is destroyed, beyond that of a process that has
 only imported NumPy. Before that it prints what `import rankwise` itself adds to NumPy's import.
 """
 
@@ -20,6 +20,7 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+
 
 def resident_nbytes() -> int:
     """Return the resident memory of this process."""
