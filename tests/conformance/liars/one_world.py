@@ -5,13 +5,14 @@ from honest import spec
 from rankwise.testing.local import LocalCommunicator
 
 
-class Communicator(LocalCommunicator):
-    _boxes_of_the_world = {}
+_boxes_of_the_world = {}
 
+
+class Communicator(LocalCommunicator):
     def __init__(self, context):
         super().__init__(context)
         if context.parent is None:
-            self._boxes = self._boxes_of_the_world.setdefault(context.size, self._boxes)
+            self._boxes = _boxes_of_the_world.setdefault(context.size, self._boxes)
 
     def close(self):
         """Leave the mailboxes open, lest the next group finds them closed."""
