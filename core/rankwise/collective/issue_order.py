@@ -101,6 +101,10 @@ class IssueOrder:
                 self.busy = False
             raise
 
+    def length(self) -> int:
+        """Return how many operations wait for their turn, or have it."""
+        return len(self._waiting) + self.busy
+
     def tell(self) -> None:
         """Wake those who wait for the turn."""
         with self._lock:
