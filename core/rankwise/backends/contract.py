@@ -22,6 +22,7 @@ from rankwise.backends.capability import Capabilities
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import COMPLETED, Work
 from rankwise.collective import derived
@@ -122,6 +123,10 @@ def _unnoted(ns: int, message: bool = False) -> None:
     """Do nothing with a wait that nobody notes."""
 
 
+def _unnoted_error(error: BaseException) -> None:
+    """Do nothing with a failure that nobody notes."""
+
+
 def _always() -> Availability:
     """Say yes: a backend of nothing but Python can always run."""
     return Availability(True)
@@ -190,6 +195,8 @@ class Communicator(ABC):
         self.on_failure: Callable[[DistError], object] | None = None
         #: Told for how many nanoseconds others were waited for, and whether by a message and not by a collective.
         self.on_wait: Callable[..., object] = _unnoted
+        #: Told why the collective has failed that this thread has begun last.
+        self.on_broken: Callable[[BaseException], object] = _unnoted_error
         self._order = IssueOrder(f"rankwise {context.name}")
         self._sequence = itertools.count()
 
@@ -378,12 +385,13 @@ class Communicator(ABC):
         """Tell whether a collective is running."""
         return self._order.busy
 
-    def note_waits(self, noted: Callable[[int, bool], object]) -> None:
-        """Have it noted for how many nanoseconds an operation has waited for others, and whether that is a message.
+    def note_to(self, trail: Trail) -> None:
+        """Have waits for others, and failures of calls, noted there.
 
-        A backend that knows it calls `on_wait` at the end of each wait, if that does not make calls slower.
+        A backend that knows for how long an operation has waited calls `on_wait` at the end of each wait, if that does
+        not make calls slower.
         """
-        self.on_wait = noted
+        self.on_wait, self.on_broken = trail.waited, trail.broken
 
     def gauges(self) -> Gauges:
         """Tell how much has moved, and what waits; called by another thread, now and then, while somebody looks."""
@@ -480,6 +488,7 @@ class Communicator(ABC):
 
         Returns only where the operation's own error is to be raised. Shortcuts call it too.
         """
+        self.on_broken(error)
         if isinstance(error, CollectiveMismatchError):
             return  # all ranks know, nothing has moved: the group is as good as before
         title = self._title(f"{op} #{sequence}")

@@ -123,6 +123,9 @@ class Trail(Protocol):
     def ended(self, ticket: Ticket, error: BaseException | None = None, source: int | None = None) -> None:
         """Note that an operation has been seen to end, and who has sent a message from anyone."""
 
+    def broken(self, error: BaseException) -> None:
+        """Note that the collective which this thread has begun last has failed."""
+
     def waited(self, ns: int, message: bool = False) -> None:
         """Note that the collective, or the message, which was begun last has waited for others for so long."""
 
@@ -278,7 +281,8 @@ class _PythonTrail:
         if code.co_filename not in _outside:
             frame = _program(frame)
             code = frame.f_code
-        entry = [self, op, self._collectives(), None, 0, None, code, frame.f_lasti, get_ident(), monotonic_ns(), 0, "", 0]
+        number, lasti = self._collectives(), frame.f_lasti
+        entry = [self, op, number, None, 0, None, code, lasti, get_ident(), monotonic_ns(), 0, "", 0]
         if type(array) is not str:
             entry[_NBYTES], entry[_DTYPE] = array.nbytes, array.dtype
         self._begun = entry
@@ -347,6 +351,10 @@ class _PythonTrail:
     def marks(self) -> tuple[Entry | None, Entry | None, Entry | None, Entry | None]:
         """Return the last collective begun and ended, and the last message begun and ended."""
         return _read(self._begun), _read(self._ended), _read(self._message_begun), _read(self._message_ended)
+
+    def broken(self, error: BaseException) -> None:
+        """Note that the collective which this thread has begun last has failed."""
+        self.ended(self._mine(), error)
 
     def waited(self, ns: int, message: bool = False) -> None:
         """Note that what was begun last has waited for others for so long."""

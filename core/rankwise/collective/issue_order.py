@@ -102,8 +102,8 @@ class IssueOrder:
             raise
 
     def length(self) -> int:
-        """Return how many operations wait for their turn, or have it."""
-        return len(self._waiting) + self.busy
+        """Return how many operations wait for their turn."""
+        return len(self._waiting)
 
     def tell(self) -> None:
         """Wake those who wait for the turn."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from rankwise.basics.debug import tell
@@ -15,7 +15,7 @@ from rankwise.metrics.stats import GroupStats, OperationStats, every_group
 __all__ = ["render", "serve"]
 
 #: The metrics: name, kind, what it is, and where it comes from; None where a backend cannot tell.
-_METRICS = (
+_METRICS: tuple[tuple[str, str, str, Callable[[OperationStats], float | None]], ...] = (
     ("rankwise_calls_total", "counter", "Calls that have begun.", lambda op: op.calls),
     ("rankwise_bytes_total", "counter", "Bytes that this rank has brought to them.", lambda op: op.nbytes),
     ("rankwise_seconds_total", "counter", "Time in calls.", lambda op: op.time_s),

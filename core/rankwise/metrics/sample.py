@@ -7,13 +7,13 @@ import resource
 import socket
 import sys
 from collections import Counter, defaultdict
-from time import monotonic_ns
+from time import monotonic_ns, time_ns
 from typing import Any
 
 from rankwise.basics.recording import Entry
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import World
-from rankwise.metrics.stats import of_group, under_way
+from rankwise.metrics.stats import of_group
 from rankwise.store import FileStore, PrefixStore, TCPStore
 from rankwise.watch.heartbeat import own_clock
 from rankwise.watch.recorder import entries, states, step
@@ -35,7 +35,7 @@ def sample(world: World) -> dict[str, Any]:
     mine: dict[str, list[tuple[Entry, str]]] = defaultdict(list)
     for entry, state in zip(noted, conditions, strict=True):
         mine[entry.trail.name].append((entry, state))
-    default, open_ = world.default, under_way(noted, conditions)
+    default = world.default
     groups = list(world.groups.values())
     return {
         "rankwise_sample": FORMAT,
@@ -47,15 +47,14 @@ def sample(world: World) -> dict[str, Any]:
         "program": " ".join(sys.argv)[:200],
         "clock": own_clock(),
         "now_ns": now,
+        "day_ns": time_ns() - monotonic_ns() + now,
         "memory_nbytes": _resident_nbytes(),
-        "groups": {g.name: _group(g, open_, mine[g.name], now) for g in groups[:_MOST_GROUPS]},
+        "groups": {g.name: _group(g, mine[g.name], now) for g in groups[:_MOST_GROUPS]},
     }
 
 
-def _group(
-    group: ProcessGroup, under_way: Counter[tuple[str, str]], mine: list[tuple[Entry, str]], now: int
-) -> dict[str, Any]:
-    stats = of_group(group, under_way)
+def _group(group: ProcessGroup, mine: list[tuple[Entry, str]], now: int) -> dict[str, Any]:
+    stats = of_group(group)
     moved: Counter[str] = Counter()
     queued: Counter[str] = Counter()
     shared_nbytes, way = 0, ""
@@ -86,7 +85,7 @@ def _group(
 
 
 def _arrivals(mine: list[tuple[Entry, str]]) -> list[list[Any]]:
-    """Return of the last collectives, the oldest first: operation, number, when they began, and when they ended or 0."""
+    """Return of the last collectives, oldest first: operation, number, when they began, and when they ended or 0."""
     collectives = [entry for entry, _ in mine if entry.detail is None][-_MOST_ARRIVALS:]
     return [[e.op, e.number, e.began_ns, e.ended_ns if e.thread else 0] for e in collectives]
 

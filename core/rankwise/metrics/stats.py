@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rankwise.basics.recording import Entry, FlightRecorder, Totals
+from rankwise.basics import unasked
+from rankwise.basics.recording import Totals
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.world import World, current, resolve
 
-__all__ = ["GroupStats", "OperationStats", "every_group", "stats"]
+__all__ = ["GroupStats", "OperationStats", "every_group", "of_group", "stats"]
 
 
 class OperationStats(NamedTuple):
@@ -78,38 +78,23 @@ def stats(group: GroupLike = None) -> GroupStats:
     found = resolve(group, "stats")
     if found is None:
         raise ValueError("stats: this process is not a member of the group")
-    world = current()
-    world.recorder.count()
-    return of_group(found, pending(world.recorder))
+    current().recorder.count()
+    return _looked_after(found)
 
 
 def every_group(world: World) -> list[GroupStats]:
     """Return the figures of all groups."""
     world.recorder.count()
-    under_way = pending(world.recorder)
-    return [of_group(group, under_way) for group in list(world.groups.values())]
+    return [_looked_after(group) for group in list(world.groups.values())]
 
 
-def pending(recorder: FlightRecorder) -> Counter[tuple[str, str]]:
-    """Return how many calls are under way, by group and operation."""
-    from rankwise.watch.recorder import entries, states
-
-    noted = entries(recorder)
-    return under_way(noted, states(noted))
+def _looked_after(group: ProcessGroup) -> GroupStats:
+    unasked.look()  # works that have ended, and that nobody has asked
+    return of_group(group)
 
 
-def under_way(noted: list[Entry], conditions: list[str]) -> Counter[tuple[str, str]]:
-    """Count entries that have neither ended nor failed."""
-    pairs = zip(noted, conditions, strict=True)
-    return Counter((entry.trail.name, entry.op) for entry, state in pairs if _is_open(entry, state))
-
-
-def _is_open(entry: Entry, state: str) -> bool:
-    return not entry.ended_ns and state != "failed"
-
-
-def of_group(group: ProcessGroup, under_way: Mapping[tuple[str, str], int]) -> GroupStats:
-    """Return the figures of one group, given how many calls are under way."""
+def of_group(group: ProcessGroup) -> GroupStats:
+    """Return the figures of one group."""
     totals = {op: Totals(*sums) for op, sums in group.trail.totals().items()}
     tells = any(communicator.tells_waits for communicator in group.communicators())
     begun, _, message_begun, _ = group.trail.marks()
@@ -119,12 +104,13 @@ def of_group(group: ProcessGroup, under_way: Mapping[tuple[str, str], int]) -> G
         group.group_desc,
         group.backend,
         group.ranks,
-        {op: _operation(sums, under_way.get((group.name, op), 0), tells) for op, sums in sorted(totals.items())},
+        {op: _operation(sums, tells, bool(group.trail.failure)) for op, sums in sorted(totals.items())},
         max(0, made - sum(sums.begun for sums in totals.values())),
     )
 
 
-def _operation(sums: Totals, open_: int, tells_waits: bool) -> OperationStats:
-    errors = max(sums.failed, sums.begun - sums.ended - open_)
+def _operation(sums: Totals, tells_waits: bool, has_failed: bool) -> OperationStats:
+    # In a group that has failed nothing goes on: what has not ended never will.
+    errors = max(0, sums.begun - sums.ended) if has_failed else sums.failed
     waiting_s = sums.waited_ns / 1e9 if tells_waits else None
     return OperationStats(sums.begun, sums.nbytes, sums.busy_ns / 1e9, waiting_s, errors)

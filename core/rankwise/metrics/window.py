@@ -1,8 +1,8 @@
-"""The window through which others look at this rank: those of this machine through a socket, others through the store.
+"""The window through which others look at this rank: on this machine through a socket, else through the store.
 
-The socket's name is no file, so that nothing is left behind, and only processes of the same user (or root) are answered.
-Who looks through the store writes a question into the watcher's log, and keeps a counter going; who has the job's secret
-may. Until somebody looks, all this costs is a socket that nobody connects to.
+The socket's name is no file, so that nothing is left behind, and only processes of the same user (or root) are
+answered. Who has the job's secret may look through the store: by a question in the watcher's log, and a counter that
+goes on. Until somebody looks, all this costs is a socket that nobody connects to.
 """
 
 from __future__ import annotations

@@ -159,6 +159,31 @@ static PyObject *py_end(Trail *trail, PyObject *Py_UNUSED(unused))
     Py_RETURN_NONE;
 }
 
+/* An error in words: objects would keep the program's arrays alive. */
+static PyObject *words_of(PyObject *error)
+{
+    const char *name = Py_TYPE(error)->tp_name, *dot = strrchr(name, '.');
+    return PyUnicode_FromFormat("%s: %S", dot == NULL ? name : dot + 1, error);
+}
+
+static PyObject *py_broken(Trail *trail, PyObject *error)
+{
+    Entry *entry = trail_mine(trail);
+    if (entry == NULL || entry->ended_ns != 0)
+        Py_RETURN_NONE;
+    uint64_t serial = entry->serial;
+    PyObject *text = words_of(error);
+    entry = text == NULL ? NULL : recorder_entry(trail->recorder, serial); /* words may let other threads run */
+    if (entry == NULL || entry->ended_ns != 0) {
+        Py_XDECREF(text);
+        return text == NULL ? NULL : or_none(NULL);
+    }
+    entry->ended_ns = monotonic_ns();
+    entry->error = text;
+    count_end(trail, entry);
+    Py_RETURN_NONE;
+}
+
 static PyObject *py_waited(Trail *trail, PyObject *const *args, Py_ssize_t count)
 {
     int message = count == 2 ? PyObject_IsTrue(args[1]) : 0;
@@ -199,13 +224,6 @@ static PyObject *py_released(Trail *trail, PyObject *ticket)
         return NULL;
     entry->thread = ((Ticket *)ticket)->entry.thread = 0;
     Py_RETURN_NONE;
-}
-
-/* An error in words: objects would keep the program's arrays alive. */
-static PyObject *words_of(PyObject *error)
-{
-    const char *name = Py_TYPE(error)->tp_name, *dot = strrchr(name, '.');
-    return PyUnicode_FromFormat("%s: %S", dot == NULL ? name : dot + 1, error);
 }
 
 /* They may be waited for in any order: the mark is the one with the highest number. */
@@ -268,6 +286,7 @@ static PyMethodDef trail_methods[] = {
     {"released", (PyCFunction)py_released, METH_O, "Note that its call has returned."},
     {"ended", (PyCFunction)(void (*)(void))py_ended, METH_VARARGS | METH_KEYWORDS, "Note an end that was seen."},
     {"fail", (PyCFunction)py_fail, METH_O, "Note that the group is of no use any more."},
+    {"broken", (PyCFunction)py_broken, METH_O, "Note that it has failed."},
     {"waited", (PyCFunction)(void (*)(void))py_waited, METH_FASTCALL, "Note a wait for others."},
     {"totals", (PyCFunction)trail_sums, METH_NOARGS, "Return what has been counted of each operation."},
     {"marks", (PyCFunction)trail_marks, METH_NOARGS, "Return what was begun and ended last."},

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 from rankwise.backends import COLLECTIVES, Array, Communicator, Context, Gauges, Work
 from rankwise.backends.shortcuts import Caller, Shortcuts
+from rankwise.basics.recording import Trail
 from rankwise.errors import DistError, PeerDiedError
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.collectives.selection import Selection
@@ -88,12 +88,12 @@ class GlooCommunicator(Communicator):
 
     # ------------------------------------------------------------------ for those who look
 
-    def note_waits(self, noted: Callable[[int, bool], object]) -> None:
-        """Have it noted how long others are waited for."""
-        super().note_waits(noted)
-        self.engine.seat.on_wait = noted
+    def note_to(self, trail: Trail) -> None:
+        """Have waits and failures noted."""
+        super().note_to(trail)
+        self.engine.seat.on_wait = trail.waited
         if self.ways.local is not None:
-            self.ways.local.note_waits(noted)
+            self.ways.local.note_to(trail)
 
     def gauges(self) -> Gauges:
         """Tell how much has moved on which way, and what waits."""

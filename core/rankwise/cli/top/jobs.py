@@ -1,0 +1,243 @@
+"""Running jobs, and how their ranks are asked for samples: through sockets of this machine, or the job's store."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from time import monotonic, sleep
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from rankwise.cli.commands import CommandError
+from rankwise.errors import DistError
+from rankwise.metrics.sample import FORMAT
+from rankwise.metrics.window import NAME, QUESTION, answer_key, is_own_user, wish_key
+
+__all__ = ["Job", "LocalJob", "Sample", "StoreJob", "local_jobs", "open_store"]
+
+Sample = Mapping[str, Any]
+
+_ANSWER_S = 2.0
+_MOST_NBYTES = 16 << 20
+_NAMES = re.compile(rf"@({re.escape(NAME)}\S+)")
+
+
+class Job(Protocol):
+    """A job that can be asked."""
+
+    def samples(self) -> dict[int, Sample]:
+        """Return what the ranks show now; those that do not answer are missing."""
+
+    def close(self) -> None:
+        """Ask no more."""
+
+
+# ---------------------------------------------------------------------- on this machine
+
+
+class _Rank:
+    """A rank of this machine."""
+
+    def __init__(self, name: str) -> None:
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._sock.settimeout(_ANSWER_S)
+        try:
+            self._sock.connect("\0" + name)
+            if not is_own_user(self._sock):
+                raise PermissionError("the process belongs to somebody else")
+        except OSError:
+            self._sock.close()
+            raise
+
+    def ask(self) -> None:
+        """Ask; the answer can be fetched later, so that all ranks are asked at about one time."""
+        self._sock.send(b"?")
+
+    def answer(self) -> Sample:
+        """Return what the rank shows.
+
+        Raises:
+            OSError: It does not answer.
+            ValueError: It makes no sense.
+        """
+        (length,) = struct.unpack("<I", self._exactly(4))
+        if length > _MOST_NBYTES:
+            raise ValueError("too long")
+        return _checked(json.loads(self._exactly(length)))
+
+    def _exactly(self, count: int) -> bytes:
+        found = self._sock.recv(count, socket.MSG_WAITALL)
+        if len(found) < count:
+            raise ConnectionResetError
+        return found
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class LocalJob:
+    """The ranks of one job that run on this machine."""
+
+    def __init__(self, ranks: dict[int, _Rank], first: dict[int, Sample]) -> None:
+        self._ranks, self._first = ranks, first
+
+    @property
+    def place(self) -> str:
+        """What tells this job from others."""
+        return str(next(iter(self._first.values()))["job"])
+
+    def describe(self) -> str:
+        """Return one line about it."""
+        sample = next(iter(self._first.values()))
+        return f"{len(self._ranks)} of {sample['world_size']} ranks, {sample['program']}"
+
+    def processes(self) -> set[int]:
+        """Return its processes' numbers."""
+        return {int(sample["pid"]) for sample in self._first.values()}
+
+    def samples(self) -> dict[int, Sample]:
+        """Return what the ranks show now."""
+        for rank in list(self._ranks):
+            self._guarded(rank, self._ranks[rank].ask)
+        found: dict[int, Sample] = {}
+        for rank in list(self._ranks):
+            answer = self._guarded(rank, self._ranks[rank].answer)
+            if answer is not None:
+                found[rank] = answer
+        return found
+
+    def _guarded(self, rank: int, step: Any) -> Any:
+        try:
+            return step()
+        except TimeoutError:  # it is stopped, or somebody holds its interpreter; its answer would come too late
+            self._ranks.pop(rank).close()
+        except (OSError, ValueError):  # it has ended
+            self._ranks.pop(rank).close()
+        return None
+
+    def close(self) -> None:
+        """Ask no more."""
+        for rank in self._ranks.values():
+            rank.close()
+
+
+def local_jobs() -> list[LocalJob]:
+    """Return the jobs of this user on this machine, as far as they have more than one rank."""
+    found: dict[str, tuple[dict[int, _Rank], dict[int, Sample]]] = {}
+    for name in _names():
+        with suppress(OSError, ValueError):
+            rank = _Rank(name)
+            try:
+                rank.ask()
+                sample = rank.answer()
+            except BaseException:
+                rank.close()
+                raise
+            ranks, samples = found.setdefault(str(sample["job"]), ({}, {}))
+            ranks[sample["rank"]], samples[sample["rank"]] = rank, sample
+    return [LocalJob(ranks, samples) for ranks, samples in found.values()]
+
+
+def _names() -> Iterator[str]:
+    try:
+        with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
+            yield from sorted(set(_NAMES.findall(file.read())))
+    except OSError as error:
+        raise CommandError(
+            "this system does not tell which jobs run here; give the job's address: rankwise top tcp://HOST:PORT"
+        ) from error
+
+
+# ---------------------------------------------------------------------- through the store
+
+
+class StoreJob:
+    """A job that is reached through the store in which its ranks have met."""
+
+    def __init__(self, store: Any, places: list[str]) -> None:
+        from rankwise.store import PrefixStore
+        from rankwise.watch.verdict import ask
+
+        self._store = store
+        self._question, self._wish = os.urandom(8).hex(), 0
+        self._place = PrefixStore(places[0], store)
+        self._ranks: list[int] = []
+        self._place.set(wish_key(self._question), "0")
+        ask(self._place, QUESTION + self._question)
+
+    def samples(self) -> dict[int, Sample]:
+        """Return what the ranks have shown last; the first time, wait until all have answered or a while has passed."""
+        self._wish += 1
+        self._place.set(wish_key(self._question), str(self._wish))
+        found = self._found()
+        until = monotonic() + _ANSWER_S + 1.0
+        while not self._ranks and len(found) < self._size(found) and monotonic() < until:
+            sleep(0.05)
+            found = self._found()
+        self._ranks = sorted(found)
+        return found
+
+    def _size(self, found: Mapping[int, Sample]) -> int:
+        return int(next(iter(found.values()))["world_size"]) if found else 1
+
+    def _found(self) -> dict[int, Sample]:
+        first = self._place.peek(answer_key(self._question, 0))
+        if first is None:
+            return {}
+        found = {0: _checked(json.loads(first))}
+        for rank in range(1, self._size(found)):
+            raw = self._place.peek(answer_key(self._question, rank))
+            if raw is not None:
+                found[rank] = _checked(json.loads(raw))
+        return found
+
+    def close(self) -> None:
+        """Ask no more."""
+        with suppress(DistError):
+            self._place.delete_key(wish_key(self._question))
+            self._store.close()
+
+
+def open_store(address: str) -> StoreJob:
+    """Return the job that meets at an address; the secret is that of the environment."""
+    from rankwise.store import TCPStore
+
+    parts = urlsplit(address)
+    if parts.scheme != "tcp" or not parts.hostname or not parts.port:
+        raise CommandError(f"{address!r} is no address of a job; it must read like tcp://HOST:PORT", 2)
+    store = TCPStore(parts.hostname, parts.port, timeout=_ANSWER_S + 3.0)
+    places = [key.removesuffix("beat/0") for key in store.list_keys() if key.endswith("watch/beat/0")]
+    if not places:
+        store.close()
+        raise CommandError(f"no job runs at {address}: its store is there, but no rank has given a sign of life")
+    return StoreJob(store, [place.rstrip("/") for place in places])
+
+
+# ---------------------------------------------------------------------- what is not trusted
+
+
+def _checked(told: Any) -> Sample:
+    """Return a sample with nothing in it that a terminal would take for a command.
+
+    Raises:
+        ValueError: It is none, or of another version.
+    """
+    if not isinstance(told, dict) or told.get("rankwise_sample") != FORMAT:
+        raise ValueError("it is no sample of this version of rankwise")
+    cleaned: Sample = _printable(told)
+    return cleaned
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return "".join(c if c.isprintable() else " " for c in value)
+    if isinstance(value, dict):
+        return {_printable(key): _printable(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_printable(each) for each in value]
+    return value
