@@ -10,9 +10,10 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import count
 from operator import add
-from threading import Lock, get_ident
+from threading import RLock, get_ident
 from time import monotonic_ns
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, Protocol
@@ -193,8 +194,9 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _outside: set[str] = set()
 
 
-#: How many threads may each have one entry more in a ring that is counted.
-_SLACK = 64
+#: How many entries a ring may hold beyond its capacity: where it is counted, half of them are in one go, and the other
+#: half are for threads that note more meanwhile.
+_SLACK = 256
 
 
 class PythonRecorder:
@@ -206,7 +208,7 @@ class PythonRecorder:
         #: What notes an entry: the ring itself, until somebody asks for counts.
         self.add: Callable[[_List], object] = self.noted.append
         #: Held while sums change or are read.
-        self.lock = Lock()
+        self.lock = RLock()
         self._capacity = capacity
         self._trails: WeakValueDictionary[str, _PythonTrail] = WeakValueDictionary()
 
@@ -218,6 +220,7 @@ class PythonRecorder:
     def count(self) -> None:
         """Count from now on what leaves the ring, which costs each call some 0.2 us."""
         if self.add == self.noted.append:
+            _push_out(self, self._capacity)  # lest the ring, which is full, drops some by itself
             self.add = _counting(self, self._capacity)
             for trail in self.trails():
                 trail._add = self.add  # type: ignore[attr-defined]
@@ -367,7 +370,7 @@ class _PythonTrail:
         with self._recorder.lock:
             for entry in [entry for entry in self.open if entry[_ENDED_NS]]:
                 self.open.remove(entry)  # it has ended after it had left the ring
-                _count(entry)
+                _count([entry])
             found = {op: Totals(*sums) for op, sums in self.counted.items()}
             mine = [entry for entry in self._recorder.lists() if entry[_TRAIL] is self]
             for entry in (*mine, *self.open):
@@ -388,39 +391,55 @@ _MOST_OPEN = 4096
 
 
 def _counting(recorder: PythonRecorder, capacity: int) -> Callable[[_List], object]:
-    """Return what notes an entry, and counts the one that leaves the ring for it."""
-    append, pop, length, lock = recorder.noted.append, recorder.noted.popleft, recorder.noted.__len__, recorder.lock
+    """Return what notes an entry, and now and then counts those that leave the ring."""
+    append, length, most = recorder.noted.append, recorder.noted.__len__, capacity + _SLACK // 2
 
     def add(entry: _List) -> None:
         append(entry)
-        if length() > capacity:
-            try:
-                old = pop()
-            except IndexError:  # the ring has been cleared
-                return
-            with lock:
-                if old[_ENDED_NS]:
-                    _count(old)
-                else:
-                    old[_TRAIL].open.append(old)
+        if length() > most:
+            _push_out(recorder, capacity)
 
     return add
 
 
-def _count(entry: _List) -> None:
-    """Add an operation that has ended to the sums of its kind. The lock is held."""
-    counted = entry[_TRAIL].counted
-    sums = counted.get(entry[_OP])
-    if sums is None:
-        sums = counted[entry[_OP]] = [0] * len(Totals._fields)
-    sums[0] += 1
-    sums[3] += entry[_NBYTES]
-    if entry[_ERROR]:
-        sums[2] += 1
-    else:
-        sums[1] += 1
-        sums[4] += entry[_ENDED_NS] - entry[_BEGAN_NS]
-        sums[5] += entry[_WAITED_NS]
+def _push_out(recorder: PythonRecorder, capacity: int) -> None:
+    """Count what there is too much of in the ring."""
+    pop = recorder.noted.popleft
+    with recorder.lock, suppress(IndexError):  # the ring has been cleared
+        _count([pop() for _ in range(len(recorder.noted) - capacity)])
+
+
+def _count(left: list[_List]) -> None:
+    """Add operations that have left the ring to the sums of their kinds. The lock is held.
+
+    Each call pays for this, so that sums are kept in local variables while operations are of one kind.
+    """
+    last_trail, last_op, sums = None, None, [0] * len(Totals._fields)
+    ended = nbytes = busy_ns = waited_ns = 0
+    for entry in left:
+        trail, op, _, _, size, _, _, _, _, began_at, ended_at, error, waited = entry
+        if trail is not last_trail or op is not last_op:
+            _add_up(sums, ended, nbytes, busy_ns, waited_ns)
+            ended = nbytes = busy_ns = waited_ns = 0
+            last_trail, last_op = trail, op
+            sums = trail.counted.setdefault(op, [0] * len(Totals._fields))
+        if ended_at and not error:
+            ended += 1
+            nbytes += size
+            busy_ns += ended_at - began_at
+            waited_ns += waited
+        elif error:
+            sums[0] += 1
+            sums[2] += 1
+            sums[3] += size
+        else:
+            trail.open.append(entry)
+    _add_up(sums, ended, nbytes, busy_ns, waited_ns)
+
+
+def _add_up(sums: list[int], ended: int, nbytes: int, busy_ns: int, waited_ns: int) -> None:
+    for field, value in enumerate((ended, ended, 0, nbytes, busy_ns, waited_ns)):
+        sums[field] += value
 
 
 def _alone(entry: _List) -> Totals:

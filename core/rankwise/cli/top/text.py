@@ -27,7 +27,7 @@ SORTS: dict[str, Callable[[RankRow], float]] = {
     "calls": lambda row: row.calls_per_s,
     "bytes": lambda row: row.bytes_per_s,
     "since": lambda row: row.since_s if row.is_in_call else -1.0,
-    "queue": lambda row: row.queued,
+    "pending": lambda row: row.queued,
     "memory": lambda row: row.memory_nbytes,
 }
 
