@@ -20,7 +20,7 @@ from rankwise.cli.top import jobs
 from rankwise.cli.top.live import Keys
 from rankwise.cli.top.text import SORTS, Wish, plain, rank_rows
 from rankwise.cli.top.view import History, View
-from rankwise.watch.arrivals import Arrival, latest, lateness, meetings, waits
+from rankwise.watch.arrivals import Arrival, lateness, latest, meetings, waits
 from rankwise.watch.clocks import Call, Clock, align
 
 MS = 1_000_000

@@ -239,7 +239,7 @@ class PythonRecorder:
 
     def entries(self) -> list[Entry]:
         """Return the operations, the oldest first."""
-        return [Entry._make(entry) for entry in self.lists()]
+        return [Entry._make(entry) for entry in self.lists()[-self._capacity :]]
 
     def clear(self) -> None:
         """Forget all."""

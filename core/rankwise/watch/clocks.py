@@ -13,8 +13,7 @@ from typing import NamedTuple
 __all__ = ["TOGETHER", "Call", "Clock", "align"]
 
 #: Collectives that no rank leaves before all have come.
-TOGETHER = ("barrier", "all_reduce", "all_gather", "all_gather_single", "all_to_all", "all_to_all_single",
-            "reduce_scatter", "reduce_scatter_single")  # fmt: skip
+TOGETHER = ("barrier", "all_reduce", "all_gather", "all_to_all", "reduce_scatter")
 
 
 class Call(NamedTuple):
