@@ -49,7 +49,7 @@ def stub() -> str:
             plain = [name for name, text in found.items() if not text]
             if plain:
                 imports.append(f"from {node.module} import {', '.join(plain)}")
-    lines = [line for text in sorted(imports) for line in wrapped(text)]
+    lines = [line for text in sorted(set(imports)) for line in wrapped(text)]
     listed = "".join(f'    "{name}",\n' for name in names)
     return f"{HEAD}{chr(10).join(lines)}\n\n__all__ = [\n{listed}]\n\n" + "\n".join(dict.fromkeys(overloads))
 

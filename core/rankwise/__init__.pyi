@@ -85,6 +85,7 @@ from rankwise.groups.subgroups import (
 )
 from rankwise.launch import SpawnContext
 from rankwise.meeting.rendezvous import register_rendezvous_handler, rendezvous
+from rankwise.metrics.stats import stats
 from rankwise.store import FileStore, HashStore, PrefixStore, Store, TCPStore
 
 __all__ = [
@@ -179,6 +180,7 @@ __all__ = [
     "set_debug_level",
     "set_debug_level_from_env",
     "spawn",
+    "stats",
     "BackendNotFoundError",
     "BackendUnavailableError",
     "CodecError",

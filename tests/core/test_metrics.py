@@ -224,9 +224,8 @@ def test_gloo_tells_how_long_it_waits_for_others(transport: str, compiled_parts:
 
 # ---------------------------------------------------------------------- Prometheus
 
-FIGURES = GroupStats(
-    "group-1", 'pair "a"\\b', "gloo", (0, 1), {"all_reduce": OperationStats(3, 48, 0.5, None, 1), "send": OperationStats()}
-)  # fmt: skip
+OPERATIONS = {"all_reduce": OperationStats(3, 48, 0.5, None, 1), "send": OperationStats()}
+FIGURES = GroupStats("group-1", 'pair "a"\\b', "gloo", (0, 1), OPERATIONS)
 LINE = re.compile(r'^[a-z_]+\{(?:[a-z_]+="(?:[^"\\]|\\.)*",?)+\} [0-9.e+-]+$')
 
 
