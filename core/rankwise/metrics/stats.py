@@ -70,10 +70,12 @@ def stats(group: GroupLike = None) -> GroupStats:
         ValueError: This process is not a member, or there is no default group.
 
     Examples:
+        >>> dist.init_process_group("gloo")
         >>> dist.all_reduce(np.ones(4, np.float32))
         >>> done = dist.stats().operations["all_reduce"]
         >>> done.calls, done.nbytes, done.errors
         (1, 16, 0)
+        >>> dist.destroy_process_group()
     """
     found = resolve(group, "stats")
     if found is None:

@@ -34,7 +34,7 @@ SORTS: dict[str, Callable[[RankRow], float]] = {
 #: Each with whether it is a number.
 RANK_COLUMNS = (
     *(("rank", True), ("host", False), ("pid", True), ("doing", False), ("for", True), ("calls/s", True)),
-    *(("bytes/s", True), ("waiting", True), ("late by", True), ("last", True), ("queue", True), ("memory", True)),
+    *(("bytes/s", True), ("waiting", True), ("late by", True), ("last", True), ("pending", True), ("memory", True)),
 )
 GROUP_COLUMNS = (
     *(("group", False), ("ranks", True), ("backend", False), ("operation", False), ("way", False)),

@@ -86,7 +86,7 @@ class Straggler:
         who = f"rank {self.rank} on {self.host} is waited for"
         if not self.calls:
             return f"{who}: it has not come to {self.at} of group {self.group!r} for {self.late_s:.1f} s"
-        where = f"; it was in {self.at} last" if self.at else ""
+        where = f"; seen in {self.at}" if self.at else ""
         return (
             f"{who}: last in {self.last} of {self.calls} collectives of group {self.group!r}, by "
             f"{self.late_s * 1e3:.2f} ms at the median{where}"
