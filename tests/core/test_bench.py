@@ -1,8 +1,9 @@
-"""`rankwise bench`: runs that are saved and compared, the time that is left, and what is said beside other libraries."""
+"""`rankwise bench`: runs that are saved and compared, the time that is left, and other libraries beside."""
 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_a_run_is_cut_into_parts_that_hold_all_calls(calls: int) -> None:
     parts = _batches(times)
     assert len(parts) == min(calls, 10)
     if calls <= 10:
-        assert parts == [after - before for before, after in zip(times, times[1:], strict=False)]
+        assert parts == [after - before for before, after in pairwise(times)]
     assert min(times[1:]) <= parts[0] <= parts[-1] <= times[-1]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -48,18 +49,26 @@ def test_clocks_of_two_machines_are_known_as_well_as_a_round_trip_is_short(offse
     assert abs(found[1].offset_ns - offset_ns) <= found[1].error_ns <= 4 * MS
 
 
-def test_more_calls_leave_less_doubt() -> None:
-    late_first, late_second = round_trips(5 * MS, MS), round_trips(5 * MS, MS)
-    # In half of the calls the other one is late.
-    for number in range(5):
-        came = 100 * SECOND + number * SECOND
-        late_second[0].append(Call(100 + number, came + 3 * MS, came + 4 * MS))
-        late_second[1].append(Call(100 + number, came - 5 * MS, came + 4 * MS - 5 * MS))
-    wide, narrow = (align({0: "one", 1: "two"}, calls, {0: 0, 1: 0})[1] for calls in (late_first, late_second))
-    assert wide.error_ns is not None
-    assert narrow.error_ns is not None
-    assert narrow.error_ns == MS < wide.error_ns
-    assert abs(narrow.offset_ns - 5 * MS) <= MS
+def test_a_rank_that_is_always_late_does_not_move_its_clock() -> None:
+    """By causality alone the clock could be wrong by as much as the rank is late."""
+    found = align({0: "one", 1: "two"}, round_trips(5 * MS, 100_000), {0: 0, 1: 0})[1]
+    assert found == Clock(5 * MS, 100_000)
+
+
+def test_what_cannot_be_is_ruled_out_however_unevenly_ranks_leave() -> None:
+    calls = {0: [Call(0, 0, 9 * MS), Call(1, 100 * MS, 101 * MS)], 1: [Call(0, 0, 3 * MS), Call(1, 100 * MS, 101 * MS)]}
+    found = align({0: "one", 1: "two"}, calls, {0: 0, 1: 0})[1]
+    assert found.error_ns is not None
+    assert -MS <= found.offset_ns <= MS
+    assert abs(found.offset_ns) <= found.error_ns <= 2 * MS
+
+
+def test_clocks_that_run_apart_leave_an_estimate_and_a_doubt() -> None:
+    calls = {0: [Call(n, n * SECOND, n * SECOND + MS) for n in range(3)]}
+    calls[1] = [Call(n, n * SECOND + n * 5 * MS, n * SECOND + n * 5 * MS + MS) for n in range(3)]
+    found = align({0: "one", 1: "two"}, calls, {0: 0, 1: 0})[1]
+    assert found.error_ns is not None
+    assert -10 * MS <= found.offset_ns <= 0
 
 
 def test_one_machine_has_one_clock_and_strangers_that_of_the_day() -> None:
@@ -179,6 +188,35 @@ def test_a_view_has_rates_waits_and_who_is_late() -> None:
     sent = next(row for row in view.groups if row.op == "send")
     assert (sent.way, sent.waiting) == ("pipe", None)
     assert view.ways == {"pipe": 4000.0, "board": 1_600_000.0}
+
+
+def on_two_hosts(look: int, late_ns: Mapping[int, int], behind_ns: int) -> dict[int, dict[str, Any]]:
+    """Return samples of four ranks, of which the last two are on a host whose clock is behind."""
+    samples = {rank: told(rank, look, late_ns) for rank in range(4)}
+    for rank, sample in samples.items():
+        for each in sample["groups"]["default"]["arrivals"]:
+            latest_ns = each[1] * 10 * MS + max([*late_ns.values(), 5000])
+            each[3] = latest_ns + 50_000 + 1000 * rank  # all leave some time after the last has come
+            if rank > 1:
+                each[2], each[3] = each[2] - behind_ns, each[3] - behind_ns
+        if rank > 1:
+            sample.update(host="node1", clock="second", now_ns=sample["now_ns"] - behind_ns)
+    return samples
+
+
+@pytest.mark.parametrize("behind_ns", [0, 5 * SECOND, -3600 * SECOND])
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_straggler_is_named_across_hosts_whatever_their_clocks_say(behind_ns: int, late: int) -> None:
+    history = History()
+    for look in (1, 2):
+        view = history.look(on_two_hosts(look, {late: 5 * MS}, behind_ns))
+    (straggler,) = view.stragglers
+    assert straggler.rank == late
+    error_s = view.ranks[3].clock_error_s
+    assert error_s is not None
+    assert abs(straggler.late_s - 5e-3) <= error_s + 1e-5
+    assert view.ranks[1].clock_error_s == 0.0
+    assert "clocks against the first host: node1 +-" in plain(view, Wish())
 
 
 def test_a_rank_that_does_not_come_at_all_is_named_too() -> None:
@@ -342,6 +380,29 @@ def test_plain_lines_where_there_is_no_terminal(job: tuple[int, Path], capsys: p
     assert "\x1b" not in told
     assert "rank 2 on" in told
     assert "all_reduce" in told
+
+
+@needs_windows
+def test_a_rank_that_is_stopped_is_silent_until_it_goes_on(
+    job: tuple[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_ANSWER_S", 0.5)
+    asked = top_command.find(str(job[0]))
+    assert isinstance(asked, jobs.LocalJob)
+    stopped = asked.samples()[3]["pid"]
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        found = asked.samples()
+        assert (sorted(found), asked.silent) == ([0, 1, 2], {3})
+        text = plain(History().look(found, asked.silent), Wish())
+        assert "no answer from ranks 3: stopped, or something holds the interpreter" in text
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    until = time.monotonic() + 30
+    while len(asked.samples()) < 4:
+        assert time.monotonic() < until
+    assert asked.silent == set()
+    asked.close()
 
 
 def test_through_the_store_with_the_secret(

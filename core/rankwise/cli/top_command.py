@@ -116,7 +116,7 @@ def _views(job: Job) -> Callable[[], View]:
         samples = job.samples()
         if not samples:
             raise EOFError
-        return history.look(samples)
+        return history.look(samples, job.silent)
 
     return view
 

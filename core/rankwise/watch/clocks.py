@@ -2,12 +2,14 @@
 
 Nobody leaves a barrier, and what is like one, before all have come: by true time each rank's end is after every
 other's beginning. So each such call of ranks on two machines is a round trip, and bounds the difference of their clocks
-from both sides. The estimate is the middle of what all calls leave, and half of that is the most that it can be wrong.
+from both sides. Between the bounds, the estimate is the one by which ranks leave together. It is wrong by no more than
+the bounds allow, or than the last to come takes to leave, as the others do not take longer for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from statistics import median
 from typing import NamedTuple
 
 __all__ = ["TOGETHER", "Call", "Clock", "align"]
@@ -56,14 +58,22 @@ def align(
     return {rank: clocks[machine] for rank, machine in machines.items()}
 
 
-#: For each call, when the last rank of a machine came to it, and when the first one left.
-_Spans = dict[Hashable, tuple[int, int]]
+class _Span(NamedTuple):
+    """One call on a machine: when its last rank came, when its first one left, and how long the shortest call took."""
+
+    came_ns: int
+    left_ns: int
+    shortest_ns: int
+
+
+_Spans = dict[Hashable, _Span]
 
 
 def _add(spans: _Spans, calls: Iterable[Call]) -> None:
     for key, began_ns, ended_ns in calls:
-        came, left = spans.get(key, (began_ns, ended_ns))
-        spans[key] = max(came, began_ns), min(left, ended_ns)
+        span = spans.get(key, _Span(began_ns, ended_ns, ended_ns - began_ns))
+        took_ns = min(span.shortest_ns, ended_ns - began_ns)
+        spans[key] = _Span(max(span.came_ns, began_ns), min(span.left_ns, ended_ns), took_ns)
 
 
 def _between(ours: _Spans, theirs: _Spans) -> Clock | None:
@@ -71,7 +81,11 @@ def _between(ours: _Spans, theirs: _Spans) -> Clock | None:
     common = ours.keys() & theirs.keys()
     if not common:
         return None
-    least = max(ours[key][0] - theirs[key][1] for key in common)
-    most = min(ours[key][1] - theirs[key][0] for key in common)
-    # Clocks that run apart can leave nothing in the end: then what is left over is by how much they did.
-    return Clock((least + most) // 2, abs(most - least + 1) // 2)
+    pairs = [(ours[key], theirs[key]) for key in common]
+    least = max(our.came_ns - their.left_ns for our, their in pairs)
+    most = min(our.left_ns - their.came_ns for our, their in pairs)
+    # Clocks that run apart can leave nothing between the bounds.
+    least, most = min(least, most), max(least, most)
+    offset = min(max(int(median(our.left_ns - their.left_ns for our, their in pairs)), least), most)
+    doubt = int(median(min(our.shortest_ns, their.shortest_ns) for our, their in pairs))
+    return Clock(offset, min(max(most - offset, offset - least), doubt))

@@ -30,6 +30,9 @@ _NAMES = re.compile(rf"@({re.escape(NAME)}\S+)")
 class Job(Protocol):
     """A job that can be asked."""
 
+    #: The ranks that are there, and have not answered in time.
+    silent: set[int]
+
     def samples(self) -> dict[int, Sample]:
         """Return what the ranks show now; those that do not answer are missing."""
 
@@ -44,33 +47,37 @@ class _Rank:
     """A rank of this machine."""
 
     def __init__(self, name: str) -> None:
+        self.name = name
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._sock.settimeout(_ANSWER_S)
         try:
             self._sock.connect("\0" + name)
             if not is_own_user(self._sock):
                 raise PermissionError("the process belongs to somebody else")
+            self.ask()
         except OSError:
             self._sock.close()
             raise
 
     def ask(self) -> None:
-        """Ask; the answer can be fetched later, so that all ranks are asked at about one time."""
+        """Ask; the answer is fetched later, so that all ranks are asked at about one time."""
         self._sock.send(b"?")
 
-    def answer(self) -> Sample:
+    def answer(self, until: float) -> Sample:
         """Return what the rank shows.
 
         Raises:
-            OSError: It does not answer.
-            ValueError: It makes no sense.
+            TimeoutError: It has not answered in time.
+            OSError: It has gone.
+            ValueError: Its answer makes no sense.
         """
-        (length,) = struct.unpack("<I", self._exactly(4))
+        (length,) = struct.unpack("<I", self._exactly(4, until))
         if length > _MOST_NBYTES:
             raise ValueError("too long")
-        return _checked(json.loads(self._exactly(length)))
+        return _checked(json.loads(self._exactly(length, until)))
 
-    def _exactly(self, count: int) -> bytes:
+    def _exactly(self, count: int, until: float) -> bytes:
+        self._sock.settimeout(max(0.01, until - monotonic()))
         found = self._sock.recv(count, socket.MSG_WAITALL)
         if len(found) < count:
             raise ConnectionResetError
@@ -81,10 +88,15 @@ class _Rank:
 
 
 class LocalJob:
-    """The ranks of one job that run on this machine."""
+    """The ranks of one job that run on this machine.
+
+    Attributes:
+        silent: Those that have not answered in time: they are stopped, or something holds their interpreters.
+    """
 
     def __init__(self, ranks: dict[int, _Rank], first: dict[int, Sample]) -> None:
         self._ranks, self._first = ranks, first
+        self.silent: set[int] = set()
 
     @property
     def place(self) -> str:
@@ -102,23 +114,39 @@ class LocalJob:
 
     def samples(self) -> dict[int, Sample]:
         """Return what the ranks show now."""
-        for rank in list(self._ranks):
-            self._guarded(rank, self._ranks[rank].ask)
-        found: dict[int, Sample] = {}
-        for rank in list(self._ranks):
-            answer = self._guarded(rank, self._ranks[rank].answer)
-            if answer is not None:
-                found[rank] = answer
-        return found
+        asked = [rank for rank in sorted(self._ranks) if self._ask(rank)]
+        until = monotonic() + _ANSWER_S
+        found = {rank: self._answer(rank, until) for rank in asked}
+        return {rank: sample for rank, sample in found.items() if sample is not None}
 
-    def _guarded(self, rank: int, step: Any) -> Any:
+    def _ask(self, rank: int) -> bool:
+        """Ask a rank, over a new connection if it has been silent: the answer to an old question says nothing now."""
+        known = self._ranks[rank]
         try:
-            return step()
-        except TimeoutError:  # it is stopped, or somebody holds its interpreter; its answer would come too late
-            self._ranks.pop(rank).close()
+            if rank in self.silent:
+                self._ranks[rank] = _Rank(known.name)
+            else:
+                known.ask()
+        except OSError:  # it has ended
+            del self._ranks[rank]
+            self.silent.discard(rank)
+            return False
+        return True
+
+    def _answer(self, rank: int, until: float) -> Sample | None:
+        known = self._ranks[rank]
+        try:
+            sample = known.answer(until)
+        except TimeoutError:
+            known.close()
+            self.silent.add(rank)
+            return None
         except (OSError, ValueError):  # it has ended
             self._ranks.pop(rank).close()
-        return None
+            self.silent.discard(rank)
+            return None
+        self.silent.discard(rank)
+        return sample
 
     def close(self) -> None:
         """Ask no more."""
@@ -128,18 +156,20 @@ class LocalJob:
 
 def local_jobs() -> list[LocalJob]:
     """Return the jobs of this user on this machine, as far as they have more than one rank."""
-    found: dict[str, tuple[dict[int, _Rank], dict[int, Sample]]] = {}
+    known: list[_Rank] = []
     for name in _names():
-        with suppress(OSError, ValueError):
-            rank = _Rank(name)
-            try:
-                rank.ask()
-                sample = rank.answer()
-            except BaseException:
-                rank.close()
-                raise
-            ranks, samples = found.setdefault(str(sample["job"]), ({}, {}))
-            ranks[sample["rank"]], samples[sample["rank"]] = rank, sample
+        with suppress(OSError):
+            known.append(_Rank(name))
+    found: dict[str, tuple[dict[int, _Rank], dict[int, Sample]]] = {}
+    until = monotonic() + _ANSWER_S
+    for rank in known:
+        try:
+            sample = rank.answer(until)
+        except (OSError, ValueError):
+            rank.close()
+            continue
+        ranks, samples = found.setdefault(str(sample["job"]), ({}, {}))
+        ranks[sample["rank"]], samples[sample["rank"]] = rank, sample
     return [LocalJob(ranks, samples) for ranks, samples in found.values()]
 
 
@@ -167,6 +197,7 @@ class StoreJob:
         self._question, self._wish = os.urandom(8).hex(), 0
         self._place = PrefixStore(places[0], store)
         self._ranks: list[int] = []
+        self.silent: set[int] = set()
         self._place.set(wish_key(self._question), "0")
         ask(self._place, QUESTION + self._question)
 

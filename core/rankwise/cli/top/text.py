@@ -98,14 +98,20 @@ def footer(view: View) -> list[str]:
     lines = [straggler.sentence() for straggler in view.stragglers]
     if not lines:
         lines.append("nobody is waited for more than others")
+    if view.silent:
+        lines.append(f"no answer from ranks {_few(view.silent)}: stopped, or something holds the interpreter")
     if view.missing:
-        names = ", ".join(map(str, view.missing[:8])) + (" ..." if len(view.missing) > 8 else "")
-        lines.append(f"not seen from here: ranks {names}; `rankwise top tcp://HOST:PORT` asks all through the store")
+        seen = f"not seen from here: ranks {_few(view.missing)}"
+        lines.append(f"{seen}; `rankwise top tcp://HOST:PORT` asks all through the store")
     lines += [f"group {name!r} has failed: {why}" for name, why in view.failures.items()]
     lines += _clocks(view.ranks)
     if view.ways:
         lines.append("moving: " + ", ".join(f"{way} {format_rate(rate)}" for way, rate in sorted(view.ways.items())))
     return lines
+
+
+def _few(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:8])) + (" ..." if len(ranks) > 8 else "")
 
 
 def _clocks(rows: Iterable[RankRow]) -> list[str]:

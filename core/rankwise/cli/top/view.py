@@ -106,6 +106,7 @@ class View:
     ways: Mapping[str, float]
     stragglers: tuple[Straggler, ...]
     missing: tuple[int, ...]
+    silent: tuple[int, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -121,8 +122,8 @@ class History:
         #: By group: collectives that all have come to, and the last number among them.
         self._met: dict[str, deque[Meeting]] = {}
 
-    def look(self, samples: Mapping[int, Sample]) -> View:
-        """Return what is new. The first time there are no rates."""
+    def look(self, samples: Mapping[int, Sample], silent: Iterable[int] = ()) -> View:
+        """Return what is new; `silent` are ranks that have not answered. The first time there are no rates."""
         clocks = _clocks(samples)
         late = {name: self._late(name, samples, clocks) for name in _groups(samples)}
         own = {rank: self._own(rank, sample) for rank, sample in samples.items()}
@@ -139,7 +140,8 @@ class History:
             groups=tuple(_operations(samples, own, late)),
             ways=_ways(samples, own),
             stragglers=tuple(_stragglers(samples, late, clocks)),
-            missing=tuple(rank for rank in range(first["world_size"]) if rank not in samples),
+            missing=tuple(r for r in range(first["world_size"]) if r not in samples and r not in set(silent)),
+            silent=tuple(sorted(silent)),
             failures=_failures(samples),
         )
         self._before = dict(samples)
