@@ -146,7 +146,8 @@ def told(rank: int, look: int, late_ns: Mapping[int, int], size: int = 4, **more
     return {
         "rankwise_sample": 1,
         "rank": rank,
-        "world_size": size,
+        "ranks": list(range(size)),
+        "outside": "",
         "job": "TCPStore('127.0.0.1', 29500)/world",
         "host": "node0",
         "pid": 1000 + rank,
@@ -444,9 +445,21 @@ def test_several_jobs_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert top_command.find("22") is two[1]
 
 
+def test_groups_outside_of_the_world_are_left_out_unless_they_are_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = jobs.LocalJob({}, {0: {**told(0, 1, {}), "pid": 11}})
+    within = jobs.LocalJob({}, {0: {**told(0, 1, {}), "pid": 11, "outside": "pipeline", "job": "another"}})
+    alone = jobs.LocalJob({}, {0: {**told(0, 1, {}), "pid": 22, "outside": "served", "job": "a third"}})
+    monkeypatch.setattr(top_command, "local_jobs", lambda: [within, world])
+    assert top_command.find(None) is world
+    assert top_command.find("11", "pipeline") is within
+    monkeypatch.setattr(top_command, "local_jobs", lambda: [within, world, alone])
+    assert top_command.find("22") is alone
+    assert alone.describe() == "0 of 4 ranks, train.py --lr 0.1, group 'served'"
+
+
 def test_a_job_that_has_ended_is_no_error_while_it_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = jobs.LocalJob({}, {0: told(0, 1, {})})
-    monkeypatch.setattr(top_command, "find", lambda wanted: ended)
+    monkeypatch.setattr(top_command, "find", lambda wanted, group: ended)
     options = argparse.Namespace(job=None, once=False, json=True, interval=1.0, sort="rank", group="", ranks="")
     assert top_command.run(options) == 0
     options.once = True

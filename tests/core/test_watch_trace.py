@@ -489,6 +489,21 @@ def test_collectives_that_let_ranks_go_before_others_come_have_arrows_and_no_wai
     assert not any("waited_ms" in e["args"] for e in trace["traceEvents"] if e["ph"] == "X")
 
 
+def test_several_worlds_are_on_one_timeline_and_none_of_their_ranks_is_taken_for_another() -> None:
+    world = records(*(told(rank, *late_steps(rank), clock_offset_ns=0) for rank in range(3)))
+    outside = {"group": "served", "ranks": [0, 2]}
+    served = [told(r, *late_steps(r), size=2, outside=outside, clock_offset_ns=20 * MS) for r in (0, 2)]
+    trace = timeline(world, records(*served))
+    rows = check(trace)
+    assert sorted({pid for pid, _ in rows}) == [0, 1, 2, 3, 5]
+    assert rows[3, 0][0]["ts"] == 20_000.0, "its clock of the day is ahead"
+    names = [e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"]
+    assert names[3] == "rank 0 of served (one, pid 1000)"
+    drawn = data_of(page(world, records(*served)))
+    assert [rank["title"] for rank in drawn["ranks"]][2:4] == ["rank 2", "rank 0 of served"]
+    assert {op[9] for rank in drawn["ranks"] for row in rank["rows"] for op in row["ops"]} == {"0 default", "1 default"}
+
+
 # ---------------------------------------------------------------------- the page
 
 

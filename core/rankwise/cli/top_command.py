@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.interval > 0:
         raise CommandError(f"--interval must be more than 0, not {options.interval:g}", 2)
     wish = Wish(options.sort, options.group, _ranks(options.ranks))
-    job = find(options.job)
+    job = find(options.job, options.group)
     try:
         views = _views(job)
         if options.once or options.json or not _is_live():
@@ -68,11 +68,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def find(wanted: str | None) -> Job:
-    """Return the job that is wanted, or the only one."""
+def find(wanted: str | None, group: str = "") -> Job:
+    """Return the job that is wanted, or the only one: the world, or a group outside of it that is called `group`."""
     if wanted is not None and "://" in wanted:
         return open_store(wanted)
-    jobs = local_jobs()
+    jobs = _worlds(local_jobs(), group)
     if wanted is not None:
         if not wanted.isdigit():
             raise CommandError(f"{wanted!r} is neither a process number nor an address such as tcp://HOST:PORT", 2)
@@ -81,6 +81,19 @@ def find(wanted: str | None) -> Job:
         ]
         return _only(jobs, chosen[:1], f"no job has a process {wanted}")
     return _only(jobs, jobs, "this user runs no job of more than one rank on this machine")
+
+
+def _worlds(jobs: list[LocalJob], group: str) -> list[LocalJob]:
+    """Leave out groups outside of the world, unless one is meant, or processes have nothing else."""
+    found = [job for job in jobs if group and job.outside == group]
+    if not found:
+        worlds = [job for job in jobs if not job.outside]
+        taken = {pid for job in worlds for pid in job.processes()}
+        found = [*worlds, *(job for job in jobs if job.outside and not job.processes() & taken)]
+    for job in jobs:
+        if job not in found:
+            job.close()
+    return found
 
 
 def _only(jobs: list[LocalJob], chosen: list[LocalJob], none: str) -> LocalJob:

@@ -6,11 +6,15 @@ import argparse
 import json
 import os
 import pickle
+import shlex
 import textwrap
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rankwise.cli.commands import CommandError
+
+if TYPE_CHECKING:
+    from rankwise.watch.records import Record
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
@@ -44,54 +48,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
     from rankwise.watch.analysis import analyse
-    from rankwise.watch.records import load
+    from rankwise.watch.records import load_all
 
     if options.format and not options.output:
         raise CommandError(f"--format {options.format} needs -o, to say where to", 2)
-    records = load(options.folder)
+    worlds = load_all(options.folder)
     if options.output:
         ending = os.path.splitext(options.output)[1].lower()
-        print(_WRITERS[options.format or _ENDINGS.get(ending, "perfetto")](records, options.output))
+        print(_WRITERS[options.format or _ENDINGS.get(ending, "perfetto")](worlds, options.output))
     if options.analyse or not options.output:
-        paragraphs = analyse(records).split("\n\n")
+        paragraphs = [p for records in worlds for p in [*_heading(records), *analyse(records).split("\n\n")]]
         print("\n\n".join(textwrap.fill(p, _WIDTH, break_long_words=False, break_on_hyphens=False) for p in paragraphs))
     return 0
 
 
-def _perfetto(records: Mapping[int, Any], path: str) -> str:
+def _heading(records: Mapping[int, Record]) -> list[str]:
+    name = next(iter(records.values())).outside
+    return [f"In the group {name!r}, which was made outside of the world:"] if name else []
+
+
+_Worlds = Sequence[Mapping[int, "Record"]]
+
+
+def _perfetto(worlds: _Worlds, path: str) -> str:
     from rankwise.watch.timelines.perfetto import timeline
 
-    events = timeline(records)
+    events = timeline(*worlds)
     with open(path, "w", encoding="utf-8") as file:
         json.dump(events, file, separators=(",", ":"))
     count = sum(event["ph"] == "X" for event in events["traceEvents"])
     clocks = {host: told for host, told in events["otherData"]["clocks"].items() if told != "+-0 us"}
     doubt = f" Clocks against the first host: {', '.join(f'{h} {t}' for h, t in clocks.items())}." if clocks else ""
-    where = os.path.abspath(path)
-    return f"{count} operations of {len(records)} rank(s) are in {where}; https://ui.perfetto.dev opens it.{doubt}"
+    told = f"{count} operations of {sum(map(len, worlds))} rank(s) are in {os.path.abspath(path)}"
+    return f"{told}; https://ui.perfetto.dev opens it.{doubt}"
 
 
-def _html(records: Mapping[int, Any], path: str) -> str:
+def _html(worlds: _Worlds, path: str) -> str:
     from rankwise.watch.timelines.page import page
 
     with open(path, "w", encoding="utf-8") as file:
-        file.write(page(records))
-    count = sum(len(record.operations) for record in records.values())
-    return f"{count} operations of {len(records)} rank(s) are in {os.path.abspath(path)}; any browser opens it."
+        file.write(page(*worlds))
+    count = sum(len(record.operations) for records in worlds for record in records.values())
+    where = os.path.abspath(path)
+    return f"{count} operations of {sum(map(len, worlds))} rank(s) are in {where}; any browser opens it."
 
 
-def _torch_fr(records: Mapping[int, Any], path: str) -> str:
+def _torch_fr(worlds: _Worlds, path: str) -> str:
+    from urllib.parse import quote
+
     from rankwise.watch.timelines.torch_fr import dumps
 
-    os.makedirs(path, exist_ok=True)
-    for rank, dump in dumps(records).items():
-        with open(os.path.join(path, f"rank_{rank}"), "wb") as file:
-            pickle.dump(dump, file)
-    where = os.path.abspath(path)
-    return f"The collectives of {len(records)} rank(s) are in {where}; `torchfrtrace {where}` reads them."
+    folders = []
+    for records in worlds:
+        name = next(iter(records.values())).outside
+        folders.append(os.path.abspath(os.path.join(path, f"group {quote(name, safe='')}") if name else path))
+        os.makedirs(folders[-1], exist_ok=True)
+        for rank, dump in dumps(records).items():
+            with open(os.path.join(folders[-1], f"rank_{rank}"), "wb") as file:
+                pickle.dump(dump, file)
+    commands = "; ".join(f"`torchfrtrace {shlex.quote(folder)}` reads them" for folder in folders)
+    return f"The collectives of {sum(map(len, worlds))} rank(s) are in {os.path.abspath(path)}; {commands}."
 
 
-_WRITERS: dict[str, Callable[[Mapping[int, Any], str], str]] = {
+_WRITERS: dict[str, Callable[[_Worlds, str], str]] = {
     "perfetto": _perfetto,
     "torch-fr": _torch_fr,
     "html": _html,

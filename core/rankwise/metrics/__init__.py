@@ -23,7 +23,7 @@ def start(world: World) -> None:
         from rankwise.metrics.window import open_window
 
         open_window(world)
-    if os.environ.get(PORT):
+    if os.environ.get(PORT) and world.home is None:  # whose page has the groups outside of it too
         serve_prometheus()
     elif os.environ.get("RANKWISE_STATS", "off").strip().lower() not in ("", "off", "0"):
         world.recorder.count()

@@ -54,9 +54,12 @@ def instrument(spans: bool = True) -> Callable[[], None]:
         return stopped.set
     making = Spans(trace.get_tracer("rankwise", __version__))
 
+    def take() -> None:
+        making.take([(_rank(each), entry) for each in world.worlds() for entry in _entries(each)])
+
     def run() -> None:
         while not stopped.wait(_SPANS_EVERY_S):
-            making.take(_entries(world), _rank(world))
+            take()
 
     thread = threading.Thread(target=run, name="rankwise spans", daemon=True)
     thread.start()
@@ -64,7 +67,7 @@ def instrument(spans: bool = True) -> Callable[[], None]:
     def stop() -> None:
         stopped.set()
         thread.join()
-        making.take(_entries(world), _rank(world))
+        take()
 
     return stop
 
@@ -77,14 +80,14 @@ def _observer(
             for op, figures in group.operations.items():
                 value = value_of(figures)
                 if value is not None:
-                    yield observation(value, _attributes(world, group, op))
+                    yield observation(value, _attributes(group, op))
 
     return observe
 
 
-def _attributes(world: World, group: GroupStats, op: str) -> dict[str, Any]:
+def _attributes(group: GroupStats, op: str) -> dict[str, Any]:
     return {
-        "rankwise.rank": _rank(world),
+        "rankwise.rank": group.rank,
         "rankwise.group": group.description,
         "rankwise.backend": group.backend,
         "rankwise.operation": op,
@@ -109,13 +112,13 @@ class Spans:
         #: What has had its span, of the entries that were there last time.
         self._made: set[tuple[int, bool, int]] = set()
 
-    def take(self, noted: list[Entry], rank: int) -> None:
-        """Make spans of the entries of a recorder that have ended since the last time."""
+    def take(self, noted: list[tuple[int, Entry]]) -> None:
+        """Make spans of entries, each with the rank whose it is, that have ended since the last time."""
         from rankwise.watch.recorder import site
 
         offset_ns = time_ns() - monotonic_ns()
         made: set[tuple[int, bool, int]] = set()
-        for entry in noted:
+        for rank, entry in noted:
             key = id(entry.trail), entry.detail is None, entry.number
             if entry.ended_ns:
                 made.add(key)

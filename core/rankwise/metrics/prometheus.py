@@ -24,19 +24,20 @@ _METRICS: tuple[tuple[str, str, str, Callable[[OperationStats], float | None]], 
 )
 
 
-def render(rank: int, groups: Iterable[GroupStats]) -> str:
-    """Return the text for one rank."""
+def render(groups: Iterable[GroupStats]) -> str:
+    """Return the text for one process."""
     rows = [(group, op, figures) for group in groups for op, figures in group.operations.items()]
-    return "".join(_lines(rank, rows))
+    return "".join(_lines(rows))
 
 
-def _lines(rank: int, rows: list[tuple[GroupStats, str, OperationStats]]) -> Iterator[str]:
+def _lines(rows: list[tuple[GroupStats, str, OperationStats]]) -> Iterator[str]:
     for name, kind, text, value_of in _METRICS:
         yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
         for group, op, figures in rows:
             value = value_of(figures)
             if value is not None:
-                labels = {"rank": str(rank), "group": group.description, "backend": group.backend, "operation": op}
+                names = {"rank": str(group.rank), "group": group.description}
+                labels = {**names, "backend": group.backend, "operation": op}
                 yield f"{name}{{{','.join(f'{k}={_quoted(v)}' for k, v in labels.items())}}} {value}\n"
 
 
@@ -79,9 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.partition("?")[0] not in ("/", "/metrics"):
             self.send_error(404)
             return
-        world = self.server.world
-        rank = -1 if world.default is None else world.default.global_rank
-        body = render(rank, every_group(world)).encode()
+        body = render(every_group(self.server.world)).encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))

@@ -40,7 +40,8 @@ def sample(world: World) -> dict[str, Any]:
     return {
         "rankwise_sample": FORMAT,
         "rank": -1 if default is None else default.global_rank,
-        "world_size": 0 if default is None else default.size(),
+        "ranks": [] if default is None else list(default.ranks),
+        "outside": default.name if default is not None and world.home is not None else "",
         "job": _job(world),
         "host": socket.gethostname(),
         "pid": os.getpid(),

@@ -39,6 +39,7 @@ class GroupStats:
 
     Attributes:
         group: The group's name.
+        rank: This rank, as a global one.
         description: What messages call it.
         backend: What carries it.
         ranks: The global ranks of its members.
@@ -47,6 +48,7 @@ class GroupStats:
     """
 
     group: str
+    rank: int
     description: str
     backend: str
     ranks: tuple[int, ...]
@@ -80,14 +82,19 @@ def stats(group: GroupLike = None) -> GroupStats:
     found = resolve(group, "stats")
     if found is None:
         raise ValueError("stats: this process is not a member of the group")
-    current().recorder.count()
+    _count(current())
     return _looked_after(found)
 
 
 def every_group(world: World) -> list[GroupStats]:
-    """Return the figures of all groups."""
-    world.recorder.count()
-    return [_looked_after(group) for group in list(world.groups.values())]
+    """Return the figures of all groups, those outside of the world included."""
+    _count(world)
+    return [_looked_after(group) for group in world.every_group()]
+
+
+def _count(world: World) -> None:
+    for each in world.worlds():
+        each.recorder.count()
 
 
 def _looked_after(group: ProcessGroup) -> GroupStats:
@@ -103,6 +110,7 @@ def of_group(group: ProcessGroup) -> GroupStats:
     made = sum(last.number + 1 for last in (begun, message_begun) if last is not None)
     return GroupStats(
         group.name,
+        group.global_rank,
         group.group_desc,
         group.backend,
         group.ranks,

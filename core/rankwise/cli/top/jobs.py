@@ -24,6 +24,7 @@ Sample = Mapping[str, Any]
 
 _ANSWER_S = 2.0
 _MOST_NBYTES = 16 << 20
+_BEAT = re.compile(r"(.*watch)/beat/(\d{1,7})")
 _NAMES = re.compile(rf"@({re.escape(NAME)}\S+)")
 
 
@@ -106,7 +107,13 @@ class LocalJob:
     def describe(self) -> str:
         """Return one line about it."""
         sample = next(iter(self._first.values()))
-        return f"{len(self._ranks)} of {sample['world_size']} ranks, {sample['program']}"
+        whose = f", group {sample['outside']!r}" if sample["outside"] else ""
+        return f"{len(self._ranks)} of {len(sample['ranks'])} ranks, {sample['program']}{whose}"
+
+    @property
+    def outside(self) -> str:
+        """The group outside of the world whose ranks these are; "" for the world's."""
+        return str(next(iter(self._first.values()))["outside"])
 
     def processes(self) -> set[int]:
         """Return its processes' numbers."""
@@ -187,17 +194,22 @@ def _names() -> Iterator[str]:
 
 
 class StoreJob:
-    """A job that is reached through the store in which its ranks have met."""
+    """A job that is reached through the store in which its ranks have met.
 
-    def __init__(self, store: Any, places: list[str]) -> None:
+    Args:
+        store: The store, which is closed with this.
+        place: The prefix under which their watchers write.
+        ranks: All that have given a sign of life.
+    """
+
+    def __init__(self, store: Any, place: str, ranks: list[int]) -> None:
         from rankwise.store import PrefixStore
         from rankwise.watch.verdict import ask
 
-        self._store = store
-        self._question, self._wish = os.urandom(8).hex(), 0
-        self._place = PrefixStore(places[0], store)
-        self._ranks: list[int] = []
+        self._store, self._ranks = store, ranks
         self.silent: set[int] = set()
+        self._question, self._wish, self._answered = os.urandom(8).hex(), 0, False
+        self._place = PrefixStore(place, store)
         self._place.set(wish_key(self._question), "0")
         ask(self._place, QUESTION + self._question)
 
@@ -207,25 +219,16 @@ class StoreJob:
         self._place.set(wish_key(self._question), str(self._wish))
         found = self._found()
         until = monotonic() + _ANSWER_S + 1.0
-        while not self._ranks and len(found) < self._size(found) and monotonic() < until:
+        while not self._answered and len(found) < len(self._ranks) and monotonic() < until:
             sleep(0.05)
             found = self._found()
-        self._ranks = sorted(found)
+        self._answered = True
+        self.silent = set(self._ranks) - set(found)
         return found
-
-    def _size(self, found: Mapping[int, Sample]) -> int:
-        return int(next(iter(found.values()))["world_size"]) if found else 1
 
     def _found(self) -> dict[int, Sample]:
-        first = self._place.peek(answer_key(self._question, 0))
-        if first is None:
-            return {}
-        found = {0: _checked(json.loads(first))}
-        for rank in range(1, self._size(found)):
-            raw = self._place.peek(answer_key(self._question, rank))
-            if raw is not None:
-                found[rank] = _checked(json.loads(raw))
-        return found
+        raw = {rank: self._place.peek(answer_key(self._question, rank)) for rank in self._ranks}
+        return {rank: _checked(json.loads(told)) for rank, told in raw.items() if told is not None}
 
     def close(self) -> None:
         """Ask no more."""
@@ -242,11 +245,16 @@ def open_store(address: str) -> StoreJob:
     if parts.scheme != "tcp" or not parts.hostname or not parts.port:
         raise CommandError(f"{address!r} is no address of a job; it must read like tcp://HOST:PORT", 2)
     store = TCPStore(parts.hostname, parts.port, timeout=_ANSWER_S + 3.0)
-    places = [key.removesuffix("beat/0") for key in store.list_keys() if key.endswith("watch/beat/0")]
+    places: dict[str, list[int]] = {}
+    for key in store.list_keys():
+        if beat := _BEAT.fullmatch(key):
+            places.setdefault(beat[1], []).append(int(beat[2]))
     if not places:
         store.close()
         raise CommandError(f"no job runs at {address}: its store is there, but no rank has given a sign of life")
-    return StoreJob(store, [place.rstrip("/") for place in places])
+    # Beside the world there may be groups outside of it.
+    place = max(places, key=lambda place: (place == "world/watch", len(places[place])))
+    return StoreJob(store, place, sorted(places[place]))
 
 
 # ---------------------------------------------------------------------- what is not trusted

@@ -131,7 +131,7 @@ class History:
         view = View(
             job=first["job"],
             program=first["program"],
-            world_size=first["world_size"],
+            world_size=len(first["ranks"]),
             interval_s=max((since_s for since_s, _ in own.values()), default=0.0),
             ranks=tuple(
                 _rank(sample, own[rank], late, clocks[rank], self._waited(rank, own[rank][0]))
@@ -140,7 +140,7 @@ class History:
             groups=tuple(_operations(samples, own, late)),
             ways=_ways(samples, own),
             stragglers=tuple(_stragglers(samples, late, clocks)),
-            missing=tuple(r for r in range(first["world_size"]) if r not in samples and r not in set(silent)),
+            missing=tuple(rank for rank in first["ranks"] if rank not in samples and rank not in set(silent)),
             silent=tuple(sorted(silent)),
             failures=_failures(samples),
         )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rankwise.watch.arrivals import Meeting
 from rankwise.watch.clocks import TOGETHER, Call, Clock, align
 from rankwise.watch.records import Operation, Record
 
-__all__ = ["Aligned", "aligned", "end_of", "rows"]
+__all__ = ["Aligned", "aligned", "all_aligned", "end_of", "rows"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,16 @@ def aligned(records: Mapping[int, Record]) -> Aligned:
     origin = min(began, default=0)
     shifts = {rank: clock.offset_ns - origin for rank, clock in clocks.items()}
     return Aligned(records, clocks, shifts, origin + records[min(records)].clock_offset_ns)
+
+
+def all_aligned(worlds: Sequence[Mapping[int, Record]]) -> list[Aligned]:
+    """Bring the times of several worlds to one clock: that of the day, where they begin."""
+    found = [aligned(records) for records in worlds]
+    first = min(each.origin_ns for each in found)
+    return [
+        replace(each, origin_ns=first, shifts={r: ns + each.origin_ns - first for r, ns in each.shifts.items()})
+        for each in found
+    ]
 
 
 def _calls(record: Record) -> list[Call]:

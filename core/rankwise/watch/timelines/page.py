@@ -8,34 +8,43 @@ from importlib.resources import files
 from typing import Any
 
 from rankwise.watch.arrivals import Meeting, lateness, latest
-from rankwise.watch.clocks import TOGETHER
+from rankwise.watch.clocks import TOGETHER, Clock
 from rankwise.watch.records import Operation, Record
-from rankwise.watch.timelines.aligned import Aligned, aligned, end_of, rows
+from rankwise.watch.timelines.aligned import Aligned, all_aligned, end_of, rows
 from rankwise.watch.timelines.perfetto import describe
 
 __all__ = ["page"]
 
 
-def page(records: Mapping[int, Record]) -> str:
-    """Return the page."""
-    data = json.dumps(_data(aligned(records)), separators=(",", ":"), allow_nan=False)
+def page(*worlds: Mapping[int, Record]) -> str:
+    """Return the page, with the ranks of all worlds."""
+    told = [_data(found, number) for number, found in enumerate(all_aligned(worlds))]
+    whole = {name: [each for world in told for each in world[name]] for name in ("ranks", "late")}
+    data = json.dumps(whole, separators=(",", ":"), allow_nan=False)
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     # Within a script "</" would end it, and what files say is not trusted.
     return template.replace("/*DATA*/null", data.replace("<", "\\u003c"))
 
 
-def _data(found: Aligned) -> dict[str, Any]:
+def _data(found: Aligned, world: int) -> dict[str, Any]:
     met = {key: each for key, each in found.meetings().items() if each.op in TOGETHER and found.is_complete(key, each)}
-    rank_rows = []
+    ranks = []
     for rank, record in sorted(found.records.items()):
-        clock = found.clocks[rank]
-        title = f"rank {rank}" + ("" if clock.error_ns == 0 else f" (clock {describe(clock)})")
-        drawn = [{"title": name, "ops": [_op(op, record, found, met) for op in row]} for name, row in rows(record)]
-        rank_rows.append({"rank": rank, "title": title, "host": f"{record.host}, pid {record.pid}", "rows": drawn})
-    return {"ranks": rank_rows, "late": _late(found, met)}
+        drawn = [
+            {"title": name, "ops": [_op(op, record, found, met, world) for op in row]} for name, row in rows(record)
+        ]
+        host = f"{record.host}, pid {record.pid}"
+        ranks.append({"rank": rank, "title": _title(record, found.clocks[rank]), "host": host, "rows": drawn})
+    return {"ranks": ranks, "late": _late(found, met)}
 
 
-def _op(op: Operation, record: Record, found: Aligned, met: Mapping[tuple[str, int], Meeting]) -> list[Any]:
+def _title(record: Record, clock: Clock) -> str:
+    whose = f" of {record.outside}" if record.outside else ""
+    doubt = "" if clock.error_ns == 0 else f" (clock {describe(clock)})"
+    return f"rank {record.rank}{whose}{doubt}"
+
+
+def _op(op: Operation, record: Record, found: Aligned, met: Mapping[tuple[str, int], Meeting], world: int) -> list[Any]:
     """Return an operation: what it is, number, times in us, how long it waited, where, bytes, state, more, group."""
     shift, key = found.shifts[record.rank], (op.group, op.number)
     meeting = None if op.message else met.get(key)
@@ -47,7 +56,7 @@ def _op(op: Operation, record: Record, found: Aligned, met: Mapping[tuple[str, i
     return [
         *(op.op, op.number, (op.began_ns + shift) / 1e3, (end_of(op, record) - op.began_ns) / 1e3, waited),
         *(f"{op.file}:{op.line} in {op.function}" if op.file else "", f"{op.nbytes} bytes{dtype}", op.state, more),
-        "" if op.message else op.group,
+        "" if op.message else f"{world} {op.group}",
     ]
 
 

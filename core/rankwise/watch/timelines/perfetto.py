@@ -12,45 +12,64 @@ from typing import Any
 from rankwise.watch.arrivals import Meeting
 from rankwise.watch.clocks import TOGETHER, Clock
 from rankwise.watch.records import Operation, Record
-from rankwise.watch.timelines.aligned import Aligned, aligned, end_of, rows
+from rankwise.watch.timelines.aligned import Aligned, all_aligned, end_of, rows
 
 __all__ = ["describe", "timeline"]
 
 
-def timeline(records: Mapping[int, Record]) -> dict[str, Any]:
-    """Return what a trace viewer opens."""
-    found = aligned(records)
-    met = found.meetings()
+def timeline(*worlds: Mapping[int, Record]) -> dict[str, Any]:
+    """Return what a trace viewer opens: a process for each rank of each world."""
     events: list[dict[str, Any]] = []
-    #: Where each rank's part of a collective is drawn.
-    places: dict[tuple[str, int], dict[int, tuple[int, float]]] = {}
-    for rank, record in sorted(records.items()):
-        events.append(_meta("process_name", rank, 0, name=_name(record, found.clocks[rank])))
-        events.append(_meta("process_sort_index", rank, 0, sort_index=rank))
-        for thread, (title, row) in enumerate(rows(record)):
-            events.append(_meta("thread_name", rank, thread, name=title))
-            events.append(_meta("thread_sort_index", rank, thread, sort_index=thread))
-            for op in row:
-                key = op.group, op.number
-                event = _event(op, record, thread, found.shifts[rank])
-                if not op.message and key in met:
-                    event["args"].update(_waits(found, key, met[key], rank))
-                    places.setdefault(key, {})[rank] = thread, event["ts"]
-                events.append(event)
-    for number, (key, meeting) in enumerate(sorted(met.items()), 1):
-        events += _arrows(number, meeting, places[key])
-    told = {"origin_ns": str(found.origin_ns), "clocks": _clocks(found)}
+    clocks: dict[str, str] = {}
+    first, arrow = 0, 1
+    found = all_aligned(worlds)
+    for each in found:
+        met = each.meetings()
+        drawn = _World(each, first, met)
+        for _, record in sorted(each.records.items()):
+            events += drawn.process(record)
+        for number, (key, meeting) in enumerate(sorted(met.items()), arrow):
+            events += _arrows(number, meeting, drawn.places[key])
+        clocks.update(_clocks(each))
+        first, arrow = first + 1 + max(each.records), arrow + len(met)
+    told = {"origin_ns": str(found[0].origin_ns), "clocks": clocks}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": told}
 
 
-def _arrows(number: int, meeting: Meeting, places: Mapping[int, tuple[int, float]]) -> Iterator[dict[str, Any]]:
+class _World:
+    """One world as it is drawn: its processes' numbers begin with `first`."""
+
+    def __init__(self, found: Aligned, first: int, met: Mapping[tuple[str, int], Meeting]) -> None:
+        self._found, self._first, self._met = found, first, met
+        #: For each collective, where it is drawn: process, thread and time.
+        self.places: dict[tuple[str, int], list[tuple[float, int, int]]] = {}
+
+    def process(self, record: Record) -> Iterator[dict[str, Any]]:
+        """Yield what there is of one rank."""
+        number = self._first + record.rank
+        yield _meta("process_name", number, 0, name=_name(record, self._found.clocks[record.rank]))
+        yield _meta("process_sort_index", number, 0, sort_index=number)
+        for thread, (title, row) in enumerate(rows(record)):
+            yield _meta("thread_name", number, thread, name=title)
+            yield _meta("thread_sort_index", number, thread, sort_index=thread)
+            for op in row:
+                yield self._box(op, record, number, thread)
+
+    def _box(self, op: Operation, record: Record, number: int, thread: int) -> dict[str, Any]:
+        key = op.group, op.number
+        event = {**_event(op, record, self._found.shifts[record.rank]), "pid": number, "tid": thread}
+        if not op.message and key in self._met:
+            event["args"].update(_waits(self._found, key, self._met[key], record.rank))
+            self.places.setdefault(key, []).append((event["ts"], number, thread))
+        return event
+
+
+def _arrows(number: int, meeting: Meeting, places: list[tuple[float, int, int]]) -> Iterator[dict[str, Any]]:
     """Yield a chain from the first rank that came to the last."""
-    order = sorted(places, key=lambda rank: (places[rank][1], rank))
-    for index, rank in enumerate(order):
-        thread, ts = places[rank]
-        phase = "s" if index == 0 else "f" if index == len(order) - 1 else "t"
-        told = {"name": meeting.op, "cat": "together", "ph": phase, "id": number, "ts": ts, "pid": rank, "tid": thread}
-        yield {**told, "bp": "e"} if phase == "f" else told
+    for index, (ts, process, thread) in enumerate(sorted(places)):
+        phase = "s" if index == 0 else "f" if index == len(places) - 1 else "t"
+        told = {"name": meeting.op, "cat": "together", "ph": phase, "id": number, "ts": ts}
+        yield {**told, "pid": process, "tid": thread, **({"bp": "e"} if phase == "f" else {})}
 
 
 def _waits(found: Aligned, key: tuple[str, int], meeting: Meeting, rank: int) -> dict[str, Any]:
@@ -61,7 +80,7 @@ def _waits(found: Aligned, key: tuple[str, int], meeting: Meeting, rank: int) ->
     return {"last": f"rank {last}", "waited_ms": (meeting.complete_ns - meeting.came_ns[rank]) / 1e6}
 
 
-def _event(op: Operation, record: Record, thread: int, shift_ns: int) -> dict[str, Any]:
+def _event(op: Operation, record: Record, shift_ns: int) -> dict[str, Any]:
     told: dict[str, Any] = {"number": op.number, "nbytes": op.nbytes, "dtype": op.dtype, "state": op.state}
     if op.file:
         told["at"] = f"{op.file}:{op.line} in {op.function}"
@@ -75,15 +94,14 @@ def _event(op: Operation, record: Record, thread: int, shift_ns: int) -> dict[st
         "ph": "X",
         "ts": (op.began_ns + shift_ns) / 1e3,
         "dur": (end_of(op, record) - op.began_ns) / 1e3,
-        "pid": record.rank,
-        "tid": thread,
         "args": told,
     }
 
 
 def _name(record: Record, clock: Clock) -> str:
     doubt = "" if clock.error_ns == 0 else f", clock {describe(clock)}"
-    return f"rank {record.rank} ({record.host}, pid {record.pid}{doubt})"
+    whose = f" of {record.outside}" if record.outside else ""
+    return f"rank {record.rank}{whose} ({record.host}, pid {record.pid}{doubt})"
 
 
 def describe(clock: Clock) -> str:
