@@ -35,6 +35,7 @@ class Background:
         self._jobs: deque[Callable[[], object]] = deque()
         #: Jobs of the thread's own, and when it is to do them.
         self._later: list[tuple[float, Callable[[], object]]] = []
+        self._at_end: list[Callable[[], object]] = []
         self._stopping = False
         self._pid = os.getpid()
         self._wake_read, self._wake_write = os.pipe()
@@ -102,6 +103,15 @@ class Background:
         """Do something once when a descriptor can be read."""
         self._selector.register(descriptor, selectors.EVENT_READ, job)
 
+    def forget(self, descriptor: int) -> None:
+        """Hear of a descriptor no more."""
+        with suppress(KeyError):
+            self._selector.unregister(descriptor)
+
+    def at_end(self, job: Callable[[], object]) -> None:
+        """Do something when the thread ends."""
+        self._at_end.append(job)
+
     def after(self, delay_s: float, job: Callable[[], object]) -> None:
         """Do something a while later, unless the end comes first."""
         self._later.append((monotonic() + delay_s, job))
@@ -143,6 +153,9 @@ class Background:
             os.write(self._wake_write, b"w")
 
     def _give_back(self) -> None:
+        for job in self._at_end:
+            _guarded(job)
+        self._at_end.clear()
         self._later.clear()  # which may call this object: the two would stay until the garbage collector comes
         self._selector.close()
         os.close(self._wake_read)
