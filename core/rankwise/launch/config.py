@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from rankwise.basics.systems import cores
 from rankwise.launch.exit_codes import ExitCode, LaunchError
 
 __all__ = ["STDERR", "STDOUT", "LaunchConfig", "Streams", "count_processes", "parse_streams"]
@@ -120,12 +121,12 @@ def count_processes(text: str) -> int:
         ValueError: It is neither, or there is no GPU to count.
     """
     if text == "cpu":
-        return _cores()
+        return cores()
     if text in ("auto", "gpu"):
         gpus = _gpus()
         if text == "gpu" and not gpus:
             raise ValueError("this machine shows no NVIDIA GPU")
-        return gpus or _cores()
+        return gpus or cores()
     try:
         return int(text)
     except ValueError:
@@ -137,10 +138,6 @@ def _bits(text: str) -> int:
     if not 0 <= bits <= STDOUT | STDERR:
         raise ValueError(text)
     return bits
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _gpus() -> int:

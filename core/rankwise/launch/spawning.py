@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from rankwise.errors import DistError
 from rankwise.launch import child
+from rankwise.launch.exit_codes import refuse_without_processes
 from rankwise.network import secret
 
 __all__ = ["ProcessException", "ProcessExitedException", "ProcessRaisedException", "SpawnContext", "spawn"]
@@ -175,6 +176,7 @@ def spawn(
     """
     if nprocs < 1:
         raise ValueError(f"spawn: nprocs must be at least 1, not {nprocs}")
+    refuse_without_processes()
     context: Any = multiprocessing.get_context(start_method)
     shared, job_secret = _job(nprocs)
     members: list[_Member] = []

@@ -133,6 +133,8 @@ class Worker:
         """Return the exit code if the process has ended, without letting go of it."""
         if self.process.returncode is not None:
             return self.process.returncode
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13: nobody can look without letting go
+            return self.process.poll()
         end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if end is None:
             return None
@@ -148,7 +150,7 @@ class Worker:
             self.stopped = self.stopped or self._status() is None
             try:
                 os.killpg(self.pid, number)
-            except ProcessLookupError:
+            except (ProcessLookupError, PermissionError):
                 self._group_is_there = False
 
     def group_is_there(self) -> bool:
@@ -177,7 +179,7 @@ def _group_lives(group: int) -> bool:
     """Tell whether a process group has a member that is not just waiting for its parent to notice its end."""
     try:
         os.killpg(group, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):  # the latter is how macOS tells of those that have ended
         return False
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import socket
 import struct
 import sys
 import time
 from typing import Any
+
+from rankwise.basics.system_errors import descriptor_limit
 
 __all__ = ["MONITOR_EVENT", "Accepting"]
 
@@ -66,10 +67,9 @@ class Accepting:
     def _on_full(self) -> None:
         if not self._told:
             self._told = True
-            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             print(
                 f"rankwise: {self._name}: this process has no free file descriptor for those who connect; they are "
-                f"sent away (raise the limit of {limit} with `ulimit -n`)",
+                f"sent away ({descriptor_limit()})",
                 file=sys.stderr,
             )
         self._turn_away()
@@ -103,4 +103,4 @@ class Accepting:
 
 
 def _any_descriptor() -> int:
-    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    return os.open(os.devnull, os.O_RDONLY)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.recording import Entry, Trail
+from rankwise.basics.systems import signals
 from rankwise.basics.version import __version__
 from rankwise.watch.recorder import entries, site, states
 from rankwise.watch.stacks import stacks
@@ -47,7 +48,7 @@ def install(world: World) -> None:
     """
     world.recorder.on_failure = partial(_failed, world)
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGUSR1, signal.SIGTERM) if os.environ.get(VARIABLE) else (signal.SIGUSR1,):
+        for number in signals("SIGUSR1", *(["SIGTERM"] if os.environ.get(VARIABLE) else [])):
             handler = signal.getsignal(number)
             if handler is signal.SIG_DFL or (isinstance(handler, _Asked) and not handler.ours()):
                 signal.signal(number, _Asked(world))
@@ -59,7 +60,7 @@ def remove(world: World, reason: str) -> None:
         return
     world.recorder.on_failure = None
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGUSR1, signal.SIGTERM):
+        for number in signals("SIGUSR1", "SIGTERM"):
             if isinstance(signal.getsignal(number), _Asked):
                 signal.signal(number, signal.SIG_DFL)
     if os.environ.get(VARIABLE):
@@ -151,6 +152,8 @@ def _failed(world: World, trail: Trail) -> None:
 
 def _own_folder() -> str:
     """Return a folder for the ranks with one parent process, which nobody else on this machine can have prepared."""
+    if not hasattr(os, "getuid"):
+        raise OSError(f"this system has no folder of this user alone; set {VARIABLE}")
     top = os.path.join(tempfile.gettempdir(), f"rankwise-trace-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(top, 0o700)
