@@ -32,7 +32,7 @@ def python(system, *arguments, **more):
 
 
 def launch(system, program, *options):
-    return python(system, "-m", "rankwise.cli", "run", *options, "-n", "2", PROGRAMS / program)
+    return python(system, "-m", "rankwise", "run", *options, "-n", "2", PROGRAMS / program)
 
 
 @pytest.mark.parametrize("system", ["macos", "windows"])
@@ -72,7 +72,7 @@ def test_a_killed_rank_is_told_of_on_macos():
 
 
 def test_the_doctor_proves_gloo_on_macos():
-    done = python("macos", "-m", "rankwise.cli", "doctor")
+    done = python("macos", "-m", "rankwise", "doctor")
     assert "gloo: two processes all_reduce 1 MiB on this machine: right" in done.stdout, done.stdout + done.stderr
     assert "memfd" in done.stdout
 

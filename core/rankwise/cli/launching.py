@@ -52,7 +52,7 @@ def command_for(backend: str, nprocs: int, module: str, *arguments: str) -> list
     """
     program = [sys.executable, "-m", module, *arguments]
     launcher = launcher_of(backend, nprocs)
-    return [*(launcher or [sys.executable, "-m", "rankwise.cli", "run", "-n", str(nprocs)]), *program[not launcher :]]
+    return [*(launcher or [sys.executable, "-m", "rankwise", "run", "-n", str(nprocs)]), *program[not launcher :]]
 
 
 def launcher_of(backend: str, nprocs: int) -> list[str]:
