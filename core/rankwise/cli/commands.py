@@ -77,8 +77,11 @@ def execute(arguments: list[str]) -> int:
 def _tell(program: str, error: Exception) -> int:
     expected = isinstance(error, (CommandError, OSError, ValueError, RuntimeError))
     text = str(error) if expected and str(error) else f"{type(error).__name__}: {error}"
-    print(textwrap.fill(f"{program}: {text}", 100, break_long_words=False, break_on_hyphens=False), file=sys.stderr)
     from rankwise.errors import BackendNotFoundError, BackendUnavailableError
+    from rankwise.launch.output import columns_of
+
+    width = columns_of(sys.stderr, 100)
+    print(textwrap.fill(f"{program}: {text}", width, break_long_words=False, break_on_hyphens=False), file=sys.stderr)
 
     backend_is_missing = isinstance(error, (BackendNotFoundError, BackendUnavailableError))
     return int(getattr(error, "exit_code", NO_BACKEND if backend_is_missing else 1))

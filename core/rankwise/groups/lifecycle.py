@@ -13,6 +13,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import tell
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import (
     BackendUnavailableError,
     DistError,
@@ -96,32 +97,36 @@ def init_process_group(
         (0, 1)
         >>> dist.destroy_process_group()
     """
-    world = current()
-    if world.forked:
-        world.reset()
-    if world.default is not None:
-        raise ValueError("init_process_group: the default process group is already there; destroy it first")
-    if store is not None and init_method is not None:
-        raise ValueError("init_process_group: give init_method or store, not both")
-    timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
-    deadline = Deadline(timeout_s)
-    config = available(BackendConfig(backend))
-    index = _device_index(device_id)
     try:
-        place = join(world, config, init_method, world_size, rank, store, deadline)
-        tell(
-            f"rank {place.rank} of {place.size} (pid {os.getpid()}) meets the others at {_where(place.store)}, "
-            f"{_guard()}; backends: {config.listed()}"
-        )
-        world.store, everyone = place.store, tuple(range(place.size))
-        world.watcher = _watch().begin(world, place.rank, place.size)
-        plan = Plan("default", everyone, place.rank, config, timeout_s, place.store, group_name, pg_options, index)
-        world.default = make_group(world, plan, deadline)
-    except BaseException:
-        _release(world)
+        world = current()
+        if world.forked:
+            world.reset()
+        if world.default is not None:
+            raise ValueError("init_process_group: the default process group is already there; destroy it first")
+        if store is not None and init_method is not None:
+            raise ValueError("init_process_group: give init_method or store, not both")
+        timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
+        deadline = Deadline(timeout_s)
+        config = available(BackendConfig(backend))
+        index = _device_index(device_id)
+        try:
+            place = join(world, config, init_method, world_size, rank, store, deadline)
+            tell(
+                f"rank {place.rank} of {place.size} (pid {os.getpid()}) meets the others at {_where(place.store)}, "
+                f"{_guard()}; backends: {config.listed()}"
+            )
+            world.store, everyone = place.store, tuple(range(place.size))
+            world.watcher = _watch().begin(world, place.rank, place.size)
+            plan = Plan("default", everyone, place.rank, config, timeout_s, place.store, group_name, pg_options, index)
+            world.default = make_group(world, plan, deadline)
+        except BaseException:
+            _release(world)
+            raise
+        _watch().start(world)
+        _close_at_exit()
+    except BaseException as error:
+        shorten(error)
         raise
-    _watch().start(world)
-    _close_at_exit()
 
 
 def _where(store: Store | None) -> str:
@@ -149,23 +154,27 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
         >>> dist.is_initialized()
         False
     """
-    world = current()
-    if world.default is None:
-        raise ValueError("destroy_process_group: there is no process group; was it destroyed before?")
-    if group == NON_GROUP_MEMBER:
-        return
-    if not isinstance(group, ProcessGroup | None):
-        raise TypeError(f"destroy_process_group: {group!r} is not a process group")
-    if world.forked:
-        world.reset()
-    elif group is None or group is world.default:
-        _leave(world)
-    elif world.groups.get(group.name) is not group:
-        raise ValueError(f"destroy_process_group: {group!r} was destroyed before")
-    else:
-        del world.groups[group.name]
-        group.close(group.timeout_s)
-        _forget(group.store, group.size())
+    try:
+        world = current()
+        if world.default is None:
+            raise ValueError("destroy_process_group: there is no process group; was it destroyed before?")
+        if group == NON_GROUP_MEMBER:
+            return
+        if not isinstance(group, ProcessGroup | None):
+            raise TypeError(f"destroy_process_group: {group!r} is not a process group")
+        if world.forked:
+            world.reset()
+        elif group is None or group is world.default:
+            _leave(world)
+        elif world.groups.get(group.name) is not group:
+            raise ValueError(f"destroy_process_group: {group!r} was destroyed before")
+        else:
+            del world.groups[group.name]
+            group.close(group.timeout_s)
+            _forget(group.store, group.size())
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def available(config: BackendConfig) -> BackendConfig:

@@ -15,6 +15,7 @@ from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import DistBackendError, DistError, GroupAbortedError
 
 if TYPE_CHECKING:
@@ -96,7 +97,11 @@ class ProcessGroup:
 
     def set_timeout(self, timeout: Timeout) -> None:
         """Change the default time-out of the group's operations."""
-        self.timeout_s = seconds(timeout)
+        try:
+            self.timeout_s = seconds(timeout)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def get_group_store(self) -> Store | None:
         """Return the store whose keys the members share."""

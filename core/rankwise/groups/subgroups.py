@@ -7,6 +7,7 @@ from typing import Any
 
 from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import ForkedProcessError, PeerDiedError
 from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available
 from rankwise.groups.making import MADE_TOLD, Plan, come_together, make_group, stay_for
@@ -69,21 +70,25 @@ def new_group(
         >>> dist.get_world_size(alone)  # -1 on rank 1
         1
     """
-    world, default = _world("new_group")
-    listed = members(default.ranks if ranks is None else ranks, default.size())
-    listed = tuple(sorted(listed)) if sort_ranks else listed
-    timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
-    config = default.config if backend is None else available(BackendConfig(backend))
-    # Last, when nothing can be wrong with this rank's arguments any more: all ranks must count alike.
-    name = _local_name(world, listed) if use_local_synchronization else _shared_name(world)
-    plan = _plan(world, default, name, listed, config, timeout_s, group_desc, pg_options)
-    plan.participants = listed if use_local_synchronization else default.ranks
-    if default.global_rank in listed:
-        return make_group(world, plan, Deadline(timeout_s))
-    if not use_local_synchronization:
-        come_together(world, plan, Deadline(timeout_s))
-        _note(world, name, len(listed))
-    return NON_GROUP_MEMBER
+    try:
+        world, default = _world("new_group")
+        listed = members(default.ranks if ranks is None else ranks, default.size())
+        listed = tuple(sorted(listed)) if sort_ranks else listed
+        timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
+        config = default.config if backend is None else available(BackendConfig(backend))
+        # Last, when nothing can be wrong with this rank's arguments any more: all ranks must count alike.
+        name = _local_name(world, listed) if use_local_synchronization else _shared_name(world)
+        plan = _plan(world, default, name, listed, config, timeout_s, group_desc, pg_options)
+        plan.participants = listed if use_local_synchronization else default.ranks
+        if default.global_rank in listed:
+            return make_group(world, plan, Deadline(timeout_s))
+        if not use_local_synchronization:
+            come_together(world, plan, Deadline(timeout_s))
+            _note(world, name, len(listed))
+        return NON_GROUP_MEMBER
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def split_group(
@@ -115,20 +120,24 @@ def split_group(
         >>> dist.get_process_group_ranks(part)  # [1] on rank 1
         [0]
     """
-    world, _ = _world("split_group")
-    parent = _group(parent_pg, "split_group")
-    if not split_ranks:
-        raise ValueError("split_group: split_ranks must list the ranks of each new group")
-    lists = [members(ranks, parent.size()) for ranks in split_ranks]
-    _disjoint("split_group", lists)
-    mine = next((ranks for ranks in lists if parent.rank() in ranks), None)
-    if mine is None:
-        return None
-    listed = tuple(parent.ranks[rank] for rank in mine)
-    timeout_s = parent.timeout_s if timeout is None else seconds(timeout)
-    config = parent.config if backend is None else available(BackendConfig(backend))
-    plan = _plan(world, parent, _local_name(world, listed), listed, config, timeout_s, group_desc, pg_options)
-    return make_group(world, plan, Deadline(timeout_s))
+    try:
+        world, _ = _world("split_group")
+        parent = _group(parent_pg, "split_group")
+        if not split_ranks:
+            raise ValueError("split_group: split_ranks must list the ranks of each new group")
+        lists = [members(ranks, parent.size()) for ranks in split_ranks]
+        _disjoint("split_group", lists)
+        mine = next((ranks for ranks in lists if parent.rank() in ranks), None)
+        if mine is None:
+            return None
+        listed = tuple(parent.ranks[rank] for rank in mine)
+        timeout_s = parent.timeout_s if timeout is None else seconds(timeout)
+        config = parent.config if backend is None else available(BackendConfig(backend))
+        plan = _plan(world, parent, _local_name(world, listed), listed, config, timeout_s, group_desc, pg_options)
+        return make_group(world, plan, Deadline(timeout_s))
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def new_subgroups(
@@ -160,16 +169,20 @@ def new_subgroups(
         >>> dist.get_process_group_ranks(mine)  # [1] on rank 1
         [0]
     """
-    whole = _group(group, "new_subgroups")
-    size = group_size if group_size is not None else _local_world_size()
-    if not 0 < size <= whole.size() or whole.size() % size:
-        raise ValueError(f"new_subgroups: a group of {whole.size()} cannot be cut into subgroups of {size}")
-    lists = [whole.ranks[i : i + size] for i in range(0, whole.size(), size)]
-    # Of a subgroup only its own ranks call.
-    local = whole is not _world("new_subgroups")[1]
-    made = [new_group(ranks, timeout, backend, pg_options, local, group_desc) for ranks in lists]
-    (mine,) = (group for group in made if isinstance(group, ProcessGroup))
-    return mine, made
+    try:
+        whole = _group(group, "new_subgroups")
+        size = group_size if group_size is not None else _local_world_size()
+        if not 0 < size <= whole.size() or whole.size() % size:
+            raise ValueError(f"new_subgroups: a group of {whole.size()} cannot be cut into subgroups of {size}")
+        lists = [whole.ranks[i : i + size] for i in range(0, whole.size(), size)]
+        # Of a subgroup only its own ranks call.
+        local = whole is not _world("new_subgroups")[1]
+        made = [new_group(ranks, timeout, backend, pg_options, local, group_desc) for ranks in lists]
+        (mine,) = (group for group in made if isinstance(group, ProcessGroup))
+        return mine, made
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def new_subgroups_by_enumeration(
@@ -199,12 +212,16 @@ def new_subgroups_by_enumeration(
         >>> dist.get_process_group_ranks(mine)  # [1] on rank 1
         [0]
     """
-    _, default = _world("new_subgroups_by_enumeration")
-    lists = [members(ranks, default.size()) for ranks in ranks_per_subgroup_list]
-    _disjoint("new_subgroups_by_enumeration", lists)
-    made = [new_group(ranks, timeout, backend, pg_options, group_desc=group_desc) for ranks in lists]
-    mine = next((group for group in made if isinstance(group, ProcessGroup)), None)
-    return mine, made
+    try:
+        _, default = _world("new_subgroups_by_enumeration")
+        lists = [members(ranks, default.size()) for ranks in ranks_per_subgroup_list]
+        _disjoint("new_subgroups_by_enumeration", lists)
+        made = [new_group(ranks, timeout, backend, pg_options, group_desc=group_desc) for ranks in lists]
+        mine = next((group for group in made if isinstance(group, ProcessGroup)), None)
+        return mine, made
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def shrink_group(
@@ -236,19 +253,23 @@ def shrink_group(
         ...     print(survivors.size())
         1
     """
-    world, _ = _world("shrink_group")
-    parent = _group(group, "shrink_group")
-    gone = members(ranks_to_exclude, 1 + max(parent.ranks))
-    strangers = [rank for rank in gone if rank not in parent.rank_of]
-    if strangers:
-        raise ValueError(f"shrink_group: ranks {strangers} are not in group {parent.group_desc!r}")
-    if parent.global_rank in gone:
-        raise ValueError(f"shrink_group: rank {parent.global_rank} excludes itself; only survivors call")
-    for device in parent.config.device_backend_map:
-        parent.require_feature("shrink", device, "shrink_group")
-    if shrink_flags & SHRINK_ABORT:
-        parent.abort("by shrink_group")
-    return _survivors(world, parent, set(gone), pg_options, Deadline(parent.timeout_s))
+    try:
+        world, _ = _world("shrink_group")
+        parent = _group(group, "shrink_group")
+        gone = members(ranks_to_exclude, 1 + max(parent.ranks))
+        strangers = [rank for rank in gone if rank not in parent.rank_of]
+        if strangers:
+            raise ValueError(f"shrink_group: ranks {strangers} are not in group {parent.group_desc!r}")
+        if parent.global_rank in gone:
+            raise ValueError(f"shrink_group: rank {parent.global_rank} excludes itself; only survivors call")
+        for device in parent.config.device_backend_map:
+            parent.require_feature("shrink", device, "shrink_group")
+        if shrink_flags & SHRINK_ABORT:
+            parent.abort("by shrink_group")
+        return _survivors(world, parent, set(gone), pg_options, Deadline(parent.timeout_s))
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def _survivors(world: World, parent: ProcessGroup, gone: set[int], options: Any, deadline: Deadline) -> ProcessGroup:
@@ -284,7 +305,11 @@ def abort_process_group(group: ProcessGroup | None = None) -> None:
         Traceback (most recent call last):
         rankwise.errors.GroupAbortedError: group 'group-1' was aborted on rank 0 by abort_process_group
     """
-    _group(group, "abort_process_group").abort("by abort_process_group")
+    try:
+        _group(group, "abort_process_group").abort("by abort_process_group")
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def _world(op: str) -> tuple[World, ProcessGroup]:

@@ -40,7 +40,7 @@ def run(config: LaunchConfig) -> int:
         with ExitStack() as stack:
             return _Job(config, stack).run()
     except LaunchError as error:
-        print(f"rankwise run: {error}", file=sys.stderr)
+        Console(1).say(f"rankwise run: {error}")
         return int(error.exit_code)
     except KeyboardInterrupt:
         # While ranks are running this is no exception but an `Outcome`.

@@ -13,6 +13,7 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import DistError
 from rankwise.launch import child
 from rankwise.launch.exit_codes import refuse_without_processes
@@ -95,17 +96,21 @@ class SpawnContext:
         Raises:
             ProcessException: One has failed; the others have been stopped.
         """
-        end = None if timeout is None else time.monotonic() + timeout
-        while self._running:
-            left = None if end is None else max(end - time.monotonic(), 0.0)
-            ended = connection.wait(list(self._running), left)
-            failed = [member for member in map(self._reap, ended) if member.process.exitcode]
-            if failed:
-                self._stop(grace_period)
-                raise self._error(min(failed, key=lambda member: member.number))
-            if not ended:
-                return False
-        return True
+        try:
+            end = None if timeout is None else time.monotonic() + timeout
+            while self._running:
+                left = None if end is None else max(end - time.monotonic(), 0.0)
+                ended = connection.wait(list(self._running), left)
+                failed = [member for member in map(self._reap, ended) if member.process.exitcode]
+                if failed:
+                    self._stop(grace_period)
+                    raise self._error(min(failed, key=lambda member: member.number))
+                if not ended:
+                    return False
+            return True
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def _reap(self, sentinel: Any) -> _Member:
         member = self._running.pop(sentinel)
@@ -174,23 +179,27 @@ def spawn(
         >>> if __name__ == "__main__":
         ...     dist.spawn(train, ("hello",), nprocs=2)
     """
-    if nprocs < 1:
-        raise ValueError(f"spawn: nprocs must be at least 1, not {nprocs}")
-    refuse_without_processes()
-    context: Any = multiprocessing.get_context(start_method)
-    shared, job_secret = _job(nprocs)
-    members: list[_Member] = []
     try:
-        for index in range(nprocs):
-            members.append(_start(context, index, fn, args, daemon, _place(shared, index), job_secret))
-    except BaseException:
-        SpawnContext(members)._stop(None)
+        if nprocs < 1:
+            raise ValueError(f"spawn: nprocs must be at least 1, not {nprocs}")
+        refuse_without_processes()
+        context: Any = multiprocessing.get_context(start_method)
+        shared, job_secret = _job(nprocs)
+        members: list[_Member] = []
+        try:
+            for index in range(nprocs):
+                members.append(_start(context, index, fn, args, daemon, _place(shared, index), job_secret))
+        except BaseException:
+            SpawnContext(members)._stop(None)
+            raise
+        started = SpawnContext(members)
+        if not join:
+            return started
+        started.join()
+        return None
+    except BaseException as error:
+        shorten(error)
         raise
-    started = SpawnContext(members)
-    if not join:
-        return started
-    started.join()
-    return None
 
 
 def _start(
