@@ -47,7 +47,7 @@ def test_the_traceback_of_an_interrupt_becomes_a_line():
     "text",
     [
         b"a line\n  and another",
-        b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    1 / 0\nZeroDivisionError: division',
+        b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    1 / 0\nZeroDivisionError: none',
         b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>',
     ],
 )

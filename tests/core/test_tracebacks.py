@@ -147,8 +147,10 @@ def test_ctrl_c_has_one_frame_of_ours():
 
 
 def test_the_systems_own_reason_is_still_told():
-    with dist.TCPStore("127.0.0.1", is_master=True, wait_for_workers=False) as store:
-        with pytest.raises(dist.DistNetworkError) as caught:
-            dist.TCPStore("127.0.0.1", store.port, is_master=True, wait_for_workers=False)
+    with (
+        dist.TCPStore("127.0.0.1", is_master=True, wait_for_workers=False) as store,
+        pytest.raises(dist.DistNetworkError) as caught,
+    ):
+        dist.TCPStore("127.0.0.1", store.port, is_master=True, wait_for_workers=False)
     assert frames(caught.value) == ["__init__"]
     assert caught.value.__cause__.errno

@@ -54,6 +54,8 @@ class CommandError(Exception):
 def execute(arguments: list[str]) -> int:
     """Run a command line, and return the exit code."""
     name = next((word for word in arguments if not word.startswith("-")), None)
+    if name is not None and name not in COMMANDS:
+        return _unknown(name)
     module = import_module(f"rankwise.cli.{name}_command") if name in COMMANDS else None
     # argparse would take what follows `--` for more of our own, where an option stands before it.
     end = arguments.index("--") if "--" in arguments and hasattr(module, "AFTER_DASHES") else len(arguments)
@@ -74,6 +76,16 @@ def execute(arguments: list[str]) -> int:
         return _tell(f"rankwise {name}", error)
 
 
+def _unknown(name: str) -> int:
+    from rankwise.launch.parser import near
+
+    hint = near(name, COMMANDS)
+    if name.endswith(".py"):
+        hint = f"; did you mean rankwise run {name}?"
+    print(f"rankwise: there is no command {name!r}{hint}\ncommands: {', '.join(COMMANDS)}", file=sys.stderr)
+    return 2
+
+
 def _tell(program: str, error: Exception) -> int:
     expected = isinstance(error, (CommandError, OSError, ValueError, RuntimeError))
     text = str(error) if expected and str(error) else f"{type(error).__name__}: {error}"
@@ -88,7 +100,9 @@ def _tell(program: str, error: Exception) -> int:
 
 
 def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    from rankwise.launch.parser import Parser
+
+    parser = Parser(
         prog="rankwise",
         description="The communication layer of torch.distributed without torch.",
         epilog=_EPILOG,
@@ -100,7 +114,9 @@ def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentPar
     for command, line in COMMANDS.items():
         # Only the one that is asked for is imported and knows its options.
         if command == name and module is not None:
-            _complete(commands.add_parser(command, help=line, **_texts(module)), module)
+            own = commands.add_parser(command, help=line, **_texts(module))
+            own.is_command = True
+            _complete(own, module)
         else:
             commands.add_parser(command, help=line, add_help=False)
     return parser

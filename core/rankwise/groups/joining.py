@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import time
 import warnings
@@ -14,10 +15,19 @@ from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistStoreError
 from rankwise.groups.world import World
+from rankwise.meeting.launcher_env import told_of_a_job
 from rankwise.meeting.rendezvous import rendezvous
 from rankwise.store import HashStore, PrefixStore, Store
 
 __all__ = ["Place", "join"]
+
+
+_log = logging.getLogger("rankwise")
+
+_ALONE = (
+    "rankwise: no launcher has told this process of others, so that it is a world of one; "
+    "`rankwise run -n 4 program.py` starts four, and init_process_group(rank=0, world_size=1) says that one is meant"
+)
 
 
 class Place(NamedTuple):
@@ -50,6 +60,9 @@ def join(
         world.lent_store = True
         return Place(PrefixStore(f"life-{_life(world, store)}", store), rank, world_size)
     if world_size == 1 and rank in (0, -1) and init_method is None and "MASTER_ADDR" not in os.environ:
+        return Place(HashStore(), 0, 1)
+    if rank == world_size == -1 and init_method is None and not told_of_a_job():
+        _log.warning(_ALONE)
         return Place(HashStore(), 0, 1)
     return _meet_at(world, init_method or "env://", rank, world_size, deadline)
 

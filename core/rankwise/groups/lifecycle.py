@@ -73,7 +73,8 @@ def init_process_group(
         backend: A backend's name, or one for each kind of device ("cpu:gloo,cuda:nccl"); None takes the default
             of each kind of device, as far as it can run here.
         init_method: Where the ranks meet: "env://" (the default), "tcp://host:port", "file:///path", or a scheme
-            of `register_rendezvous_handler`.
+            of `register_rendezvous_handler`. Where nothing is given here and no variable speaks of a job, this process
+            is a world of one, and says so in the log.
         timeout: Default time-out of the group's operations, and of this call: a `timedelta` or seconds; 30 minutes.
         world_size: Number of ranks, where `init_method` does not tell.
         rank: This process's rank, where `init_method` does not tell.

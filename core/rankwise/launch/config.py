@@ -44,6 +44,7 @@ class LaunchConfig:
         log_dir: Where the log files go; None makes a temporary folder if there is anything to log.
         tee: Which streams are written to log files as well as to the console.
         redirects: Which streams are written to log files only.
+        shown: Which local ranks the console shows; None for all.
         run_id: A name for the run; None makes one up.
         role: What `ROLE_NAME` says.
         module: The command's first word is a Python module, not a script.
@@ -63,6 +64,7 @@ class LaunchConfig:
     log_dir: Path | None = None
     tee: Streams = field(default_factory=Streams)
     redirects: Streams = field(default_factory=Streams)
+    shown: frozenset[int] | None = None
     run_id: str | None = None
     role: str = "default"
     module: bool = False

@@ -91,7 +91,8 @@ class Worker:
             teed, redirected = (bool(s.of(self.local_rank) & bit) for s in (config.tee, config.redirects))
             path = self.log_path(name) if teed or redirected else None
             log = None if path is None else LogFile(path, console.say)
-            stream = LineStream(self.rank, bit, console, teed or not redirected, log)
+            shown = (teed or not redirected) and (config.shown is None or self.local_rank in config.shown)
+            stream = LineStream(self.rank, bit, console, shown, log)
             self.streams[pipe.fileno()] = stream
             if bit == STDERR:
                 self.stderr = stream
