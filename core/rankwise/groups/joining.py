@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import time
 import warnings
@@ -21,8 +20,6 @@ from rankwise.store import HashStore, PrefixStore, Store
 
 __all__ = ["Place", "join"]
 
-
-_log = logging.getLogger("rankwise")
 
 _ALONE = (
     "rankwise: no launcher has told this process of others, so that it is a world of one; "
@@ -62,9 +59,15 @@ def join(
     if world_size == 1 and rank in (0, -1) and init_method is None and "MASTER_ADDR" not in os.environ:
         return Place(HashStore(), 0, 1)
     if rank == world_size == -1 and init_method is None and not told_of_a_job():
-        _log.warning(_ALONE)
+        _say_so()
         return Place(HashStore(), 0, 1)
     return _meet_at(world, init_method or "env://", rank, world_size, deadline)
+
+
+def _say_so() -> None:
+    import logging  # which a job that was launched has no need of here
+
+    logging.getLogger("rankwise").warning(_ALONE)
 
 
 def _runtime(config: BackendConfig, rank: int, world_size: int, deadline: Deadline) -> Runtime | None:

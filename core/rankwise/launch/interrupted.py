@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sysconfig
 
 __all__ = ["Fold"]
 
@@ -13,7 +12,7 @@ _BEGIN = b"Traceback (most recent call last):"
 _END = re.compile(rb"(?:[\w.]+\.)?(KeyboardInterrupt|PeerDiedError|GroupAbortedError)\b")
 _PLACE = re.compile(rb'  File "(.+)", line (\d+)')
 #: Frames of these are between the program's line and the interrupt.
-_INNER = re.compile(rb"/rankwise(_\w+)?/|^" + re.escape(os.fsencode(sysconfig.get_path("stdlib"))) + rb"/(?!site-)")
+_INNER = re.compile(rb"/rankwise(_\w+)?/|^" + re.escape(os.fsencode(os.path.dirname(os.__file__))) + rb"/(?!site-)")
 
 
 class Fold:

@@ -12,18 +12,15 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import struct
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from rankwise.basics.system_errors import descriptor_limit
+from rankwise.store.zeromq import MONITOR_EVENT
 
-__all__ = ["MONITOR_EVENT", "Accepting"]
-
-#: How ZeroMQ tells of what happens to a socket: what, and a number that says more.
-MONITOR_EVENT = struct.Struct("<HI")
+__all__ = ["Accepting"]
 
 #: Lest another thread of this process, which needs descriptors too, and we both do nothing but try.
 _PAUSE_S = 0.01
@@ -110,6 +107,10 @@ class Accepting:
         finally:
             with contextlib.suppress(OSError):
                 self._reserve = _any_descriptor()
+
+    def drop_in_child(self) -> None:
+        """Give back a forked child's copies; ZeroMQ's sockets must not be touched there."""
+        self._held.close()
 
     def _release(self) -> None:
         reserve, self._reserve = self._reserve, -1

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import signal
 import socket
 import stat
-import tempfile
 import threading
 from functools import partial
 from time import monotonic_ns, time_ns
@@ -27,6 +25,8 @@ from rankwise.watch.recorder import entries, site, states
 from rankwise.watch.stacks import stacks
 
 if TYPE_CHECKING:
+    import logging
+
     from rankwise.groups.world import World
 
 __all__ = ["FORMAT", "VARIABLE", "install", "record", "remove", "write"]
@@ -37,7 +37,6 @@ FORMAT = 1
 VARIABLE = "RANKWISE_TRACE_DIR"
 
 _MOST_FRAMES = 64
-_log = logging.getLogger("rankwise")
 
 
 def install(world: World) -> None:
@@ -75,6 +74,8 @@ def write(world: World, reason: str) -> str | None:
         told = record(world, reason)
         path = os.path.join(folder, f"rank{told['rank']}.json")
         # Whoever reads meanwhile, or writes too, must find a whole file.
+        import tempfile
+
         descriptor, half = tempfile.mkstemp(prefix=".rank", dir=folder)
         try:
             with open(descriptor, "w", encoding="utf-8") as file:
@@ -85,7 +86,7 @@ def write(world: World, reason: str) -> str | None:
                 os.unlink(half)
             raise
     except OSError as error:
-        _log.warning("the record of this rank's operations cannot be written: %s", error)
+        _log().warning("the record of this rank's operations cannot be written: %s", error)
         return None
     return path
 
@@ -144,16 +145,26 @@ def _failed(world: World, trail: Trail) -> None:
             return
         path = write(world, f"group {trail.description!r} failed: {trail.failure}")
     except Exception as error:
-        _log.warning("the record of this rank's operations cannot be written: %r", error)
+        _log().warning("the record of this rank's operations cannot be written: %r", error)
         return
     if path is not None and not named:
-        _log.error("group %r failed: %s. The operations of this rank are in %s", trail.description, trail.failure, path)
+        _log().error(
+            "group %r failed: %s. The operations of this rank are in %s", trail.description, trail.failure, path
+        )
+
+
+def _log() -> logging.Logger:
+    import logging  # only now: where all goes well, nothing is logged
+
+    return logging.getLogger("rankwise")
 
 
 def _own_folder() -> str:
     """Return a folder for the ranks with one parent process, which nobody else on this machine can have prepared."""
     if not hasattr(os, "getuid"):
         raise OSError(f"this system has no folder of this user alone; set {VARIABLE}")
+    import tempfile
+
     top = os.path.join(tempfile.gettempdir(), f"rankwise-trace-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(top, 0o700)
