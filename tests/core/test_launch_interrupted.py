@@ -81,7 +81,7 @@ def test_each_rank_says_a_line_after_ctrl_c(tmp_path, level, lines):
         return
     said = errors.splitlines()
     assert said[0].startswith("rankwise: Ctrl-C: stopping all ranks")
-    assert "[0]: KeyboardInterrupt at program.py:8: signal.pause()" in said
+    assert any(line.startswith("[0]: KeyboardInterrupt at program.py:") for line in said)
     for line in said[1:]:
         assert re.fullmatch(r"\[\d\]: \w+ at program.py:\d+: .+", line)
     assert len(said) <= lines

@@ -27,6 +27,7 @@ COMMANDS = {
     "explain": "which algorithm runs for a size and a number of ranks, and why",
     "trace": "one timeline of what all ranks did, and who left the common path first",
     "secret": "make a job secret",
+    "completion": "what a shell needs to complete command lines",
 }
 
 
