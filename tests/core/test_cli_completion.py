@@ -55,9 +55,9 @@ def test_shells_offer_what_can_be_typed(shell, script):
 
 
 def test_the_grammar_has_every_option_of_every_command():
-    commands = {command.name: command for command in grammar()}
-    assert list(commands) == list(COMMANDS)
-    options = {name: [spelling for option in command.options for spelling in option.names] for name, command in commands.items()}
+    found = {command.name: command for command in grammar()}
+    assert list(found) == list(COMMANDS)
+    options = {name: [word for option in command.options for word in option.names] for name, command in found.items()}
     assert {"--nproc-per-node", "-n", "--max-restarts", "--rdzv-endpoint"} <= set(options["run"])
     assert not any("_" in spelling for spellings in options.values() for spelling in spellings)
     assert all("--traceback" in spellings for spellings in options.values())

@@ -33,10 +33,10 @@ _JOBS = (("PMIX_NAMESPACE",), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("OMPI_MCA_ess_
 #: Variables that launchers and queueing systems set, whether or not they tell a rank; and what such names begin with.
 _OF_A_JOB = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-    *("PBS_JOBID", "LSB_JOBID", "JOB_COMPLETION_INDEX"),
+    *("RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE", "PBS_JOBID", "LSB_JOBID", "JOB_COMPLETION_INDEX"),
 }
 _BEGINS_OF_A_JOB = (
-    *("RANKWISE_SECRET_", "TORCHELASTIC_", "PET_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_", "MPI_LOCAL", "HYDRA_", "PALS_"),
+    *("TORCHELASTIC_", "PET_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_", "MPI_LOCAL", "HYDRA_", "PALS_"),
     *("SLURM_JOB", "SLURM_STEP", "SLURM_PROCID", "SLURM_NTASKS", "FLUX_JOB", "FLUX_TASK", "ALPS_APP", "JSM_"),
     "MV2_COMM_",
 )
