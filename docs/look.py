@@ -1,7 +1,8 @@
 """Look at the built site in a browser, opened from the disk: python docs/look.py [SITE]
 
 Each page is shown on a narrow and on a wide screen, in light and in dark. Nothing may stick out, no picture may be
-missing, no program beside another may be cut off, nothing may be fetched from elsewhere, and the search must find something.
+missing, no program beside another may be cut off, nothing may be fetched from elsewhere, and the search must find
+something.
 """
 
 from __future__ import annotations

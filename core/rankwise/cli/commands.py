@@ -78,7 +78,7 @@ def execute(arguments: list[str]) -> int:
 
 
 def _unknown(name: str) -> int:
-    from rankwise.launch.parser import near
+    from rankwise.cli.parser import near
 
     hint = near(name, COMMANDS)
     if name.endswith(".py"):
@@ -101,7 +101,7 @@ def _tell(program: str, error: Exception) -> int:
 
 
 def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:
-    from rankwise.launch.parser import Parser
+    from rankwise.cli.parser import Parser
 
     parser = Parser(
         prog="rankwise",

@@ -7,7 +7,6 @@ import sys
 
 from rankwise.launch.exit_codes import LaunchError
 from rankwise.launch.options import EPILOG, add_options, to_config
-from rankwise.launch.parser import Parser
 from rankwise.launch.run import run
 
 __all__ = ["main"]
@@ -15,7 +14,7 @@ __all__ = ["main"]
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the older command line, and return the exit code."""
-    parser = Parser(
+    parser = argparse.ArgumentParser(
         prog="python -m rankwise.launch",
         description="Start ranks on this node, as torch.distributed.launch does. New programs use `rankwise run`.",
         epilog=EPILOG.replace("rankwise run", "python -m rankwise.launch"),

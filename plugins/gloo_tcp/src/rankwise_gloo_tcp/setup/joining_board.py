@@ -55,7 +55,7 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
             Pipe(comm.engine.mail, peer, shared.ring(rank, peer), shared.ring(peer, rank), shared.sleep(peer, bell))
             for peer, bell in bells.items()
         ]
-        comm.engine.use_pipes(pipes, shared.sleep(rank, -1), shared.notice)
+        comm.engine.use_pipes(pipes, shared.sleep(rank, -1), shared.quitters)
 
 
 def _descriptor(pid: int) -> int:
