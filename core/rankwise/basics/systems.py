@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import signal
 
 __all__ = ["after_fork", "cores", "die_with_parent", "signals"]
 
 _PR_SET_PDEATHSIG = 1
+_SIGTERM = 15  # as everywhere; most programs do without the module that knows it by name
 
 
 def cores() -> int:
@@ -19,6 +23,8 @@ def cores() -> int:
 
 def signals(*names: str) -> tuple[signal.Signals, ...]:
     """Return those signals of these names that this system has."""
+    import signal
+
     return tuple(signal.Signals[name] for name in names if name in signal.Signals.__members__)
 
 
@@ -28,7 +34,7 @@ def after_fork(act: Callable[[], object]) -> None:
         os.register_at_fork(after_in_child=act)
 
 
-def die_with_parent(number: int = signal.SIGTERM, parent: int = 0) -> Callable[[], None] | None:
+def die_with_parent(number: int = _SIGTERM, parent: int = 0) -> Callable[[], None] | None:
     """Return what a new process calls to get a signal when its parent has ended; None where the kernel sends none.
 
     Args:

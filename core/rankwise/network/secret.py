@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import stat
-import tempfile
 
 __all__ = [
     "ADVICE",
@@ -72,6 +71,8 @@ def hand_down(secret: bytes) -> int:
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("rankwise-secret")
     else:
+        import tempfile
+
         with tempfile.TemporaryFile() as file:  # which has no name, and is gone with its last descriptor
             descriptor = os.dup(file.fileno())
     os.write(descriptor, secret)
