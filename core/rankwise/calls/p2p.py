@@ -65,7 +65,11 @@ def send(
             raise ValueError(f"send on rank {pg.global_rank}: a blocking send to oneself would never return; use isend")
         timeout_s = bounded(pg, array, "send", timeout)
         ticket = pg.trail.begin_message("send", array, pg.ranks[peer], tag)
-        lane.send(array, peer, tag, timeout_s)
+        try:
+            lane.send(array, peer, tag, timeout_s)
+        except BaseException as error:
+            pg.trail.ended(ticket, error)
+            raise
         pg.trail.ended(ticket)
     except BaseException as error:
         shorten(error)
@@ -120,7 +124,11 @@ def recv(
         array, peer, lane = _incoming(pg, "recv", tensor, src, group_src, tag)
         timeout_s = bounded(pg, array, "recv", timeout)
         ticket = pg.trail.begin_message("recv", array, None if peer is None else pg.ranks[peer], tag)
-        source = pg.ranks[lane.recv(array, peer, tag, timeout_s)]
+        try:
+            source = pg.ranks[lane.recv(array, peer, tag, timeout_s)]
+        except BaseException as error:
+            pg.trail.ended(ticket, error)
+            raise
         pg.trail.ended(ticket, source=source)
         return source
     except BaseException as error:

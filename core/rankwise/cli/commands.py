@@ -25,6 +25,7 @@ COMMANDS = {
     "conformance": "prove what a backend declares",
     "bench": "measure latency and bandwidth",
     "explain": "which algorithm runs for a size and a number of ranks, and why",
+    "top": "what the ranks of a running job do, and who is waited for",
     "trace": "one timeline of what all ranks did, and who left the common path first",
     "secret": "make a job secret",
     "completion": "what a shell needs to complete command lines",

@@ -74,6 +74,7 @@ class ProcessGroup:
         self.shortcuts = Shortcuts()
         for communicator in self.communicators():
             communicator.on_failure = trail.fail
+            communicator.note_to(trail)
         if communicators:
             self.shortcuts = communicators[self._usual_device()].shortcuts(self)
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rankwise.basics.system_errors import cause
 from rankwise.launch.config import STDERR, STDOUT, LaunchConfig
 from rankwise.launch.exit_codes import ExitCode, LaunchError
 from rankwise.launch.log_file import LogFile
@@ -66,7 +67,7 @@ class Worker:
         except PermissionError as error:
             raise LaunchError(ExitCode.NOT_EXECUTABLE, f"cannot start {command[0]!r}: {error.strerror}") from error
         except OSError as error:
-            raise LaunchError(ExitCode.CANNOT_START, f"cannot start rank {self.rank}: {error}") from error
+            raise LaunchError(ExitCode.CANNOT_START, f"cannot start rank {self.rank}: {cause(error)}") from error
         self._group_is_there = True
 
     @property

@@ -36,6 +36,7 @@ class Background:
         self._jobs: deque[Callable[[], object]] = deque()
         #: Jobs of the thread's own, and when it is to do them.
         self._later: list[tuple[float, Callable[[], object]]] = []
+        self._at_end: list[Callable[[], object]] = []
         self._stopping = False
         self._pid = os.getpid()
         # Sockets, as there are systems on which one cannot wait for a pipe.
@@ -104,6 +105,15 @@ class Background:
         """Do something once when a descriptor can be read."""
         self._selector.register(descriptor, selectors.EVENT_READ, job)
 
+    def forget(self, descriptor: int) -> None:
+        """Hear of a descriptor no more."""
+        with suppress(KeyError):
+            self._selector.unregister(descriptor)
+
+    def at_end(self, job: Callable[[], object]) -> None:
+        """Do something when the thread ends."""
+        self._at_end.append(job)
+
     def after(self, delay_s: float, job: Callable[[], object]) -> None:
         """Do something a while later, unless the end comes first."""
         self._later.append((monotonic() + delay_s, job))
@@ -145,6 +155,9 @@ class Background:
             self._waker.send(b"w")
 
     def _give_back(self) -> None:
+        for job in self._at_end:
+            _guarded(job)
+        self._at_end.clear()
         self._later.clear()  # which may call this object: the two would stay until the garbage collector comes
         self._selector.close()
         self._woken.close()

@@ -249,6 +249,8 @@ def _entry(entry: Entry, state: str) -> dict[str, Any]:
         told["peer"], told["tag"] = entry.detail
     if entry.error:
         told["error"] = entry.error
+    if entry.waited_ns:
+        told["waited_ns"] = entry.waited_ns
     return told
 
 
