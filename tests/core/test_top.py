@@ -335,7 +335,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Any:
     (folder / "program.py").write_text(PROGRAM)
     assert main(["secret", "new", str(folder / "secret")]) == 0
     env = {**os.environ, "RANKWISE_SECRET_FILE": str(folder / "secret"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "rankwise.cli", "run", "-n", "4", "program.py", str(folder / "stop")]
+    command = [sys.executable, "-m", "rankwise", "run", "-n", "4", "program.py", str(folder / "stop")]
     with subprocess.Popen(command, cwd=folder, env=env) as process:
         try:
             until = time.monotonic() + 60
