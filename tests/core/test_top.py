@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
+import pty
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -371,6 +377,37 @@ def test_a_straggler_of_a_running_job_is_named(job: tuple[int, Path], capsys: py
     assert all(row["calls_per_s"] > 0 and row["is_in_call"] in (True, False) for row in view["ranks"])
     assert [each["rank"] for each in view["stragglers"]] == [2]
     assert 3e-3 < view["stragglers"][0]["late_s"] < 50e-3
+
+
+@needs_windows
+def test_the_table_is_live_in_a_terminal_and_ends_by_a_key(job: tuple[int, Path]) -> None:
+    pytest.importorskip("rich")
+    leader, follower = pty.openpty()
+    fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 180, 0, 0))
+    env = {**{name: value for name, value in os.environ.items() if name != "NO_COLOR"}, "TERM": "xterm-256color"}
+    command = [sys.executable, "-m", "rankwise.cli", "top", str(job[0]), "--interval", "0.2"]
+    with subprocess.Popen(command, env=env, stdin=follower, stdout=follower, stderr=follower) as process:
+        os.close(follower)
+        try:
+            shown = read_until(leader, b"sorted by rank")
+            os.write(leader, b"l")
+            shown += read_until(leader, b"sorted by late")
+            os.write(leader, b"q")
+            with suppress(OSError):  # how the system tells that the last writer is gone
+                read_until(leader, b"nothing like it")
+            assert process.wait(30) == 0, shown
+        finally:
+            process.kill()
+            os.close(leader)
+    assert b"rank 2 on" in shown
+
+
+def read_until(descriptor: int, words: bytes) -> bytes:
+    found, until = b"", time.monotonic() + 60
+    while words not in found:
+        assert select.select([descriptor], [], [], max(0.0, until - time.monotonic()))[0], found
+        found += os.read(descriptor, 1 << 16)
+    return found
 
 
 @needs_windows
