@@ -686,7 +686,7 @@ def test_the_survivors_records_name_the_dead(tmp_path: Path) -> None:
 
 def test_the_command_has_help_with_an_example_and_needs_no_backend(tmp_path: Path) -> None:
     write(tmp_path, *(told(rank, *STEPS) for rank in range(3)))
-    command = [sys.executable, "-m", "rankwise.cli", "trace"]
+    command = [sys.executable, "-m", "rankwise", "trace"]
     path = {"PYTHONPATH": str(Path(dist.__file__).parents[1])}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:

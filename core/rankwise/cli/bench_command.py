@@ -133,7 +133,7 @@ def _command(name: str, backend: str, options: argparse.Namespace, ops: list[str
     if name == backend:
         return command_for(backend, options.n, PROGRAM, text)
     if name == "gloo-torch":
-        return [sys.executable, "-m", "rankwise.cli", "run", "-n", str(options.n), "-m", PROGRAM, text]
+        return [sys.executable, "-m", "rankwise", "run", "-n", str(options.n), "-m", PROGRAM, text]
     return [*mpiexec(options.n), sys.executable, "-m", PROGRAM, text]
 
 
