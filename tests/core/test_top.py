@@ -343,7 +343,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Any:
     # One rank is stopped for a while, which on a busy machine takes its time.
     settings = {"RANKWISE_SECRET_FILE": str(folder / "secret"), "RANKWISE_HEARTBEAT_LIMIT_S": "60"}
     env = {**os.environ, **settings, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "rankwise.cli", "run", "-n", "4", "program.py", str(folder / "stop")]
+    command = [sys.executable, "-m", "rankwise", "run", "-n", "4", "program.py", str(folder / "stop")]
     with subprocess.Popen(command, cwd=folder, env=env) as process:
         try:
             until = time.monotonic() + 60
@@ -387,7 +387,7 @@ def test_the_table_is_live_in_a_terminal_and_ends_by_a_key(job: tuple[int, Path]
     leader, follower = pty.openpty()
     fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 180, 0, 0))
     env = {**{name: value for name, value in os.environ.items() if name != "NO_COLOR"}, "TERM": "xterm-256color"}
-    command = [sys.executable, "-m", "rankwise.cli", "top", str(job[0]), "--interval", "0.2"]
+    command = [sys.executable, "-m", "rankwise", "top", str(job[0]), "--interval", "0.2"]
     with subprocess.Popen(command, env=env, stdin=follower, stdout=follower, stderr=follower) as process:
         os.close(follower)
         try:
