@@ -387,7 +387,7 @@ def test_the_table_is_live_in_a_terminal_and_ends_by_a_key(job: tuple[int, Path]
     leader, follower = pty.openpty()
     fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 180, 0, 0))
     env = {**{name: value for name, value in os.environ.items() if name != "NO_COLOR"}, "TERM": "xterm-256color"}
-    command = [sys.executable, "-m", "rankwise.cli", "top", str(job[0]), "--interval", "0.2"]
+    command = [sys.executable, "-m", "rankwise", "top", str(job[0]), "--interval", "0.2"]
     with subprocess.Popen(command, env=env, stdin=follower, stdout=follower, stderr=follower) as process:
         os.close(follower)
         try:

@@ -24,6 +24,8 @@ Sample = Mapping[str, Any]
 
 _ANSWER_S = 2.0
 _MOST_NBYTES = 16 << 20
+#: What every sample tells.
+_NEEDED = {"rank", "ranks", "outside", "job", "host", "pid", "program", "clock", "now_ns", "day_ns", "groups"}
 _BEAT = re.compile(r"(.*watch)/beat/(\d{1,7})")
 _NAMES = re.compile(rf"@({re.escape(NAME)}\S+)")
 
@@ -276,7 +278,7 @@ def _checked(told: Any) -> Sample:
     Raises:
         ValueError: It is none, or of another version.
     """
-    if not isinstance(told, dict) or told.get("rankwise_sample") != FORMAT:
+    if not isinstance(told, dict) or told.get("rankwise_sample") != FORMAT or not told.keys() >= _NEEDED:
         raise ValueError("it is no sample of this version of rankwise")
     cleaned: Sample = _printable(told)
     return cleaned
