@@ -6,7 +6,6 @@ a recorder is; there is one in Python here, and one that is compiled in `rankwis
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from rankwise.basics import native
+from rankwise.basics.callers import is_skipped, known_outside, skipped
 
 __all__ = ["Entry", "FlightRecorder", "PythonRecorder", "Ticket", "Trail", "make_recorder"]
 
@@ -133,7 +133,7 @@ def make_recorder(capacity: int = 1024) -> FlightRecorder:
     compiled = native.module()
     if compiled is None:
         return PythonRecorder(capacity)
-    made: FlightRecorder = compiled.FlightRecorder(Entry, _HERE, capacity)
+    made: FlightRecorder = compiled.FlightRecorder(Entry, skipped, capacity)
     return made
 
 
@@ -148,10 +148,6 @@ _TRAIL, _NUMBER, _DETAIL, _NBYTES, _DTYPE, _THREAD, _ENDED_NS, _ERROR = (
 
 _getframe = sys._getframe
 
-#: The folder of this package, whose frames are not the program's.
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-#: Files met so far that are the program's: looking one up takes half the time of comparing the path.
-_outside: set[str] = set()
 
 
 class PythonRecorder:
@@ -219,7 +215,7 @@ class _PythonTrail:
         """Note that a collective begins."""
         frame = _getframe(3)
         code = frame.f_code
-        if code.co_filename not in _outside:
+        if code.co_filename not in known_outside:
             frame = _program(frame)
             code = frame.f_code
         entry = [self, op, self._collectives(), None, 0, None, code, frame.f_lasti, get_ident(), monotonic_ns(), 0, ""]
@@ -240,7 +236,7 @@ class _PythonTrail:
         """Note that a message begins."""
         frame = _getframe(2)
         code = frame.f_code
-        if code.co_filename not in _outside:
+        if code.co_filename not in known_outside:
             frame = _program(frame)
             code = frame.f_code
         number, lasti, what, nbytes, dtype = self._messages(), frame.f_lasti, (peer, tag), array.nbytes, array.dtype
@@ -306,9 +302,9 @@ def _read(entry: _List | None) -> Entry | None:
 
 
 def _program(frame: FrameType) -> FrameType:
-    """Return the nearest frame outside of this package, or the outermost one."""
-    while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
+    """Return the nearest frame that is the program's, or the outermost one."""
+    while is_skipped(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
-    if not frame.f_code.co_filename.startswith(_HERE):
-        _outside.add(frame.f_code.co_filename)
+    if not is_skipped(frame.f_code.co_filename):
+        known_outside.add(frame.f_code.co_filename)
     return frame

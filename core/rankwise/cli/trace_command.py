@@ -6,6 +6,11 @@ import argparse
 import json
 import os
 import textwrap
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rankwise.watch.records import Record
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
@@ -33,18 +38,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
     from rankwise.watch.analysis import analyse
-    from rankwise.watch.records import load
+    from rankwise.watch.records import load_all
     from rankwise.watch.timeline import timeline
 
-    records = load(options.folder)
+    worlds = load_all(options.folder)
     if options.output:
-        events = timeline(records)
+        events = timeline(*worlds)
         with open(options.output, "w", encoding="utf-8") as file:
             json.dump(events, file, separators=(",", ":"))
         count = sum(event["ph"] == "X" for event in events["traceEvents"])
         path = os.path.abspath(options.output)
-        print(f"{count} operations of {len(records)} rank(s) are in {path}; https://ui.perfetto.dev opens it.")
+        print(f"{count} operations of {sum(map(len, worlds))} rank(s) are in {path}; https://ui.perfetto.dev opens it.")
     if options.analyse or not options.output:
-        paragraphs = analyse(records).split("\n\n")
+        paragraphs = [p for records in worlds for p in [*_heading(records), *analyse(records).split("\n\n")]]
         print("\n\n".join(textwrap.fill(p, _WIDTH, break_long_words=False, break_on_hyphens=False) for p in paragraphs))
     return 0
+
+
+def _heading(records: Mapping[int, Record]) -> list[str]:
+    name = next(iter(records.values())).outside
+    return [f"In the group {name!r}, which was made outside of the world:"] if name else []

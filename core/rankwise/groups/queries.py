@@ -195,7 +195,7 @@ def get_pg_count() -> int:
     """Return how many groups this process has now.
 
     Returns:
-        The number, the default group included.
+        The number, the default group and those outside of its world included.
 
     Examples:
         >>> dist.get_pg_count()
@@ -204,7 +204,7 @@ def get_pg_count() -> int:
         >>> dist.get_pg_count()
         2
     """
-    return len(current().groups)
+    return len([group for world in current().worlds() if not world.forked for group in world.groups])
 
 
 def _group(group: GroupLike, op: str) -> ProcessGroup:

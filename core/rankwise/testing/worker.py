@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from rankwise.errors import DistError
-from rankwise.groups.lifecycle import destroy_process_group
+from rankwise.groups.lifecycle import leave_everything
 from rankwise.groups.world import World, current
 from rankwise.meeting.launcher_env import from_environment
 from rankwise.testing.messages import STACKS_SIGNAL, Outcome, Setup, Task, failed, succeeded
@@ -96,8 +96,8 @@ def _run(task: Task) -> Outcome:
     except BaseException as error:  # even SystemExit: the process serves further tests
         outcome = failed(error)
         _abort(f"after {type(error).__name__} on this rank: {error}")
-        with contextlib.suppress(DistError, ValueError):
-            destroy_process_group()
+        with contextlib.suppress(DistError):
+            leave_everything()
         return outcome
     finally:
         sys.stdout.flush()
@@ -106,7 +106,7 @@ def _run(task: Task) -> Outcome:
 
 def _abort(reason: str) -> None:
     for world in [reference() for reference in _worlds]:
-        for group in [] if world is None else list(world.groups.values()):
+        for group in [] if world is None else world.every_group():
             group.abort(reason)
 
 

@@ -1,7 +1,8 @@
 """Writing what the flight recorder has noted: one JSON file a rank, on failure, on SIGUSR1 and at the end.
 
-The files go to the folder `RANKWISE_TRACE_DIR`. They hold names, sizes, times, errors and places in the program, but
-no data, no variables and nothing of the environment.
+The files go to the folder `RANKWISE_TRACE_DIR`, those of a group outside of the world to one of their own within that,
+as its ranks are others. They hold names, sizes, times, errors and places in the program, but no data, no variables and
+nothing of the environment.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import threading
 from functools import partial
 from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.recording import Entry, Trail
@@ -28,14 +30,19 @@ from rankwise.watch.stacks import stacks
 if TYPE_CHECKING:
     from rankwise.groups.world import World
 
-__all__ = ["FORMAT", "VARIABLE", "install", "record", "remove", "write"]
+__all__ = ["FORMAT", "GROUP_FOLDER", "VARIABLE", "install", "record", "remove", "write"]
 
 #: The version of the files' format.
 FORMAT = 1
 #: Names the folder that the files go to.
 VARIABLE = "RANKWISE_TRACE_DIR"
 
+#: What the names of the folders begin with that hold the records of groups outside of the world.
+GROUP_FOLDER = "group "
+
 _MOST_FRAMES = 64
+#: How long the name of such a folder may be.
+_MOST_NAME = 200
 _log = logging.getLogger("rankwise")
 
 
@@ -46,11 +53,14 @@ def install(world: World) -> None:
     is only taken where a folder is named: the last word of the slow rank is what explains the failure.
     """
     world.recorder.on_failure = partial(_failed, world)
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGUSR1, signal.SIGTERM) if os.environ.get(VARIABLE) else (signal.SIGUSR1,):
-            handler = signal.getsignal(number)
-            if handler is signal.SIG_DFL or (isinstance(handler, _Asked) and not handler.ours()):
-                signal.signal(number, _Asked(world))
+    for number in (signal.SIGUSR1, signal.SIGTERM) if os.environ.get(VARIABLE) else (signal.SIGUSR1,):
+        handler = signal.getsignal(number)
+        is_main = threading.current_thread() is threading.main_thread()
+        if isinstance(handler, _Asked) and handler.ours():
+            if is_main or world.home is not None:
+                handler.worlds.append(world)
+        elif is_main and (handler is signal.SIG_DFL or isinstance(handler, _Asked)):
+            signal.signal(number, _Asked(world))
 
 
 def remove(world: World, reason: str) -> None:
@@ -58,9 +68,11 @@ def remove(world: World, reason: str) -> None:
     if world.recorder.on_failure is None:
         return
     world.recorder.on_failure = None
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGUSR1, signal.SIGTERM):
-            if isinstance(signal.getsignal(number), _Asked):
+    for number in (signal.SIGUSR1, signal.SIGTERM):
+        handler = signal.getsignal(number)
+        if isinstance(handler, _Asked) and world in handler.worlds:
+            handler.worlds.remove(world)
+            if not handler.worlds and threading.current_thread() is threading.main_thread():
                 signal.signal(number, signal.SIG_DFL)
     if os.environ.get(VARIABLE):
         write(world, reason)
@@ -69,7 +81,7 @@ def remove(world: World, reason: str) -> None:
 def write(world: World, reason: str) -> str | None:
     """Write a rank's record, and return its path; None if that cannot be done, which is logged."""
     try:
-        folder = os.environ.get(VARIABLE) or _own_folder()
+        folder = os.path.join(os.environ.get(VARIABLE) or _own_folder(), *_subfolder(world))
         os.makedirs(folder, exist_ok=True)
         told = record(world, reason)
         path = os.path.join(folder, f"rank{told['rank']}.json")
@@ -112,6 +124,7 @@ def record(world: World, reason: str) -> dict[str, Any]:
         "groups": {trail.name: _group(trail) for trail in trails.values()},
         "entries": _operations(noted),
         "threads": _threads(),
+        **_outside(world),
     }
 
 
@@ -119,17 +132,20 @@ class _Asked:
     """The handler of the two signals."""
 
     def __init__(self, world: World) -> None:
-        self._world, self._pid = world, os.getpid()
+        #: Whose records are written: worlds that end meanwhile take themselves out.
+        self.worlds = [world]
+        self._pid = os.getpid()
 
     def ours(self) -> bool:
         """Tell whether this is still the process whose record it is, and not a forked child."""
         return os.getpid() == self._pid
 
     def __call__(self, number: int, frame: Any) -> None:
-        path = write(self._world, signal.Signals(number).name) if self.ours() else None
-        if path is not None and not os.environ.get(VARIABLE):
-            # Not through sys.stderr, which the program may be writing to this moment.
-            os.write(2, f"rankwise: the operations of this rank are in {path}\n".encode())
+        for world in list(self.worlds) if self.ours() else []:
+            path = write(world, signal.Signals(number).name)
+            if path is not None and not os.environ.get(VARIABLE):
+                # Not through sys.stderr, which the program may be writing to this moment.
+                os.write(2, f"rankwise: the operations of this rank are in {path}\n".encode())
         if not self.ours() or number == signal.SIGTERM:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -147,6 +163,20 @@ def _failed(world: World, trail: Trail) -> None:
         return
     if path is not None and not named:
         _log.error("group %r failed: %s. The operations of this rank are in %s", trail.description, trail.failure, path)
+
+
+def _outside(world: World) -> dict[str, Any]:
+    """Return what a record says of a group that was made outside of the world."""
+    if world.home is None or world.default is None:
+        return {}
+    return {"outside": {"group": world.default.name, "ranks": list(world.default.ranks)}}
+
+
+def _subfolder(world: World) -> tuple[str, ...]:
+    """Return where in the folder a world's records lie: apart for a group outside of the world, by its name."""
+    if world.home is None or world.default is None:
+        return ()
+    return (GROUP_FOLDER + quote(world.default.name, safe="")[:_MOST_NAME],)
 
 
 def _own_folder() -> str:

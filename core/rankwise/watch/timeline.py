@@ -14,20 +14,30 @@ __all__ = ["shifts", "timeline"]
 _TOGETHER = ("barrier", "all_reduce", "all_gather", "all_to_all", "reduce_scatter")
 
 
-def timeline(records: Mapping[int, Record]) -> dict[str, Any]:
-    """Return what a trace viewer opens: a process for each rank, in it threads for each group."""
-    shift = shifts(records)
-    origin = min((op.began_ns + shift[rank] for rank, r in records.items() for op in r.operations), default=0)
+def timeline(*worlds: Mapping[int, Record]) -> dict[str, Any]:
+    """Return what a trace viewer opens: a process for each rank of each world, in it threads for each group."""
+    shifted = [(shifts(records), records) for records in worlds]
+    starts = [op.began_ns + shift[rank] for shift, told in shifted for rank, r in told.items() for op in r.operations]
+    origin = min(starts, default=0)
     events: list[dict[str, Any]] = []
-    for rank, record in sorted(records.items()):
-        name = f"rank {rank} ({record.host}, pid {record.pid})"
-        events.append(_meta("process_name", rank, 0, name=name))
-        events.append(_meta("process_sort_index", rank, 0, sort_index=rank))
-        for thread, (title, row) in enumerate(_rows(record)):
-            events.append(_meta("thread_name", rank, thread, name=title))
-            events.append(_meta("thread_sort_index", rank, thread, sort_index=thread))
-            events += [_event(op, record, thread, shift[rank] - origin) for op in row]
+    first = 0
+    for shift, records in shifted:
+        for rank, record in sorted(records.items()):
+            events += _process(first + rank, record, shift[rank] - origin)
+        first += 1 + max(records)
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"origin_ns": str(origin)}}
+
+
+def _process(number: int, record: Record, shift_ns: int) -> Iterator[dict[str, Any]]:
+    where = f"{record.host}, pid {record.pid}"
+    name = f"rank {record.rank} of {record.outside} ({where})" if record.outside else f"rank {record.rank} ({where})"
+    yield _meta("process_name", number, 0, name=name)
+    yield _meta("process_sort_index", number, 0, sort_index=number)
+    for thread, (title, row) in enumerate(_rows(record)):
+        yield _meta("thread_name", number, thread, name=title)
+        yield _meta("thread_sort_index", number, thread, sort_index=thread)
+        for op in row:
+            yield {**_event(op, record, thread, shift_ns), "pid": number}
 
 
 def shifts(records: Mapping[int, Record]) -> dict[int, int]:
@@ -90,11 +100,10 @@ def _event(op: Operation, record: Record, thread: int, shift_ns: int) -> dict[st
         "ph": "X",
         "ts": (op.began_ns + shift_ns) / 1e3,
         "dur": (_end(op, record) - op.began_ns) / 1e3,
-        "pid": record.rank,
         "tid": thread,
         "args": told,
     }
 
 
-def _meta(what: str, rank: int, thread: int, **told: Any) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": rank, "tid": thread, "args": told}
+def _meta(what: str, process: int, thread: int, **told: Any) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": process, "tid": thread, "args": told}

@@ -14,7 +14,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from rankwise.errors import DistError, DistTimeoutError, PeerDiedError
-from rankwise.store import PrefixStore, Store
+from rankwise.store import PrefixStore, Store, innermost
 from rankwise.watch.background import Background
 from rankwise.watch.heartbeat import Beat, Beats, setting
 from rankwise.watch.liveness import Processes
@@ -47,21 +47,21 @@ _LATE_BEATS = 2.0
 
 
 class Watcher(Background):
-    """Watches over one life of the default group, whose store must be shared with other processes.
+    """Watches over one life of a world, whose store must be shared with other processes.
 
     Args:
         world: The groups of this rank.
         store: The store of this life.
         rank: This rank.
-        size: Number of ranks.
+        ranks: All ranks of the world.
         progress: Tells how far this rank has come on each group.
     """
 
     def __init__(
-        self, world: World, store: Store, rank: int, size: int, progress: Callable[[], dict[str, Any]]
+        self, world: World, store: Store, rank: int, ranks: Sequence[int], progress: Callable[[], dict[str, Any]]
     ) -> None:
         self._world, self._progress = world, progress
-        self._rank, self._size = rank, size
+        self._rank, self._ranks = rank, ranks
         super().__init__(_FIRST_BEAT_S, setting("RANKWISE_HEARTBEAT_S", 1.0))
         self._limit_s = setting("RANKWISE_HEARTBEAT_LIMIT_S", _silence_s(store))
         self._warn_s = setting("RANKWISE_WARN_AFTER_S", 60.0)
@@ -127,8 +127,7 @@ class Watcher(Background):
     def stop(self) -> None:
         """End; the host of the store stays until the others can have read the last verdict."""
         super().stop()
-        hosts_store = getattr(self._world.owned_store, "is_master", False)
-        if hosts_store and self._judged_at:
+        if self._judged_at and self._world.serves_store():
             sleep(max(0.0, self._judged_at + _STAY_S - monotonic()))
 
     # ------------------------------------------------------------------ what the thread does
@@ -249,12 +248,12 @@ class Watcher(Background):
 
     def _known(self, wait_s: float = 0.0) -> Processes:
         """Return the processes of this machine; while not all have come, of this rank and the next."""
-        if len(self._processes.hosts) < self._size:
-            ranks = range(self._size)
+        if len(self._processes.hosts) < len(self._ranks):
+            ranks = self._ranks
             try:
                 cards = self._cards.multi_get([f"rank/{rank}" for rank in ranks], timeout=wait_s)
             except DistTimeoutError:
-                ranks = range((self._rank + 1) % self._size, (self._rank + 1) % self._size + 1)
+                ranks = [self._ranks[(self._ranks.index(self._rank) + 1) % len(self._ranks)]]
                 card = self._cards.peek(f"rank/{ranks[0]}")
                 cards = [] if card is None else [card]
             for rank, card in zip(ranks, cards, strict=False):
@@ -356,6 +355,4 @@ class Watcher(Background):
 
 def _silence_s(store: Store) -> float:
     """Return how long a rank may be silent: longer where the store's messages queue with the program's data."""
-    while isinstance(store, PrefixStore):
-        store = store.underlying_store
-    return float(getattr(store, "silence_s", 5.0))
+    return float(getattr(innermost(store), "silence_s", 5.0))

@@ -61,15 +61,22 @@ static void push_out(Entry *entry)
     release(entry);
 }
 
+static bool begins_with(PyObject *text, PyObject *beginning)
+{
+    Py_ssize_t length, count;
+    const char *whole = PyUnicode_AsUTF8AndSize(text, &length);
+    const char *part = whole == NULL ? NULL : PyUnicode_AsUTF8AndSize(beginning, &count);
+    if (part == NULL)
+        PyErr_Clear();
+    return part != NULL && length >= count && memcmp(whole, part, (size_t)count) == 0;
+}
+
 static bool inside(const Recorder *recorder, PyCodeObject *code)
 {
-    Py_ssize_t length;
-    const char *file = PyUnicode_AsUTF8AndSize(code->co_filename, &length);
-    if (file == NULL) {
-        PyErr_Clear();
-        return false;
-    }
-    return length >= recorder->here_length && memcmp(file, recorder->here, (size_t)recorder->here_length) == 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(recorder->skipped); i++)
+        if (begins_with(code->co_filename, PyList_GET_ITEM(recorder->skipped, i)))
+            return true;
+    return false;
 }
 
 static int instruction_of(PyFrameObject *frame)
@@ -81,7 +88,7 @@ static int instruction_of(PyFrameObject *frame)
 #endif
 }
 
-/* Find the program's call: the nearest frame outside of the package, `skipped` frames up or more, or the outermost. */
+/* Find the program's call: the nearest frame that is not skipped, `skipped` frames up or more, or the outermost. */
 static void find_site(const Recorder *recorder, Entry *entry, int skipped)
 {
     PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());

@@ -39,8 +39,7 @@ struct Trail {
 struct Recorder {
     PyObject_HEAD
     PyObject *make_entry, *on_failure;
-    char *here; /* the folder of the package, whose frames are not the program's */
-    Py_ssize_t here_length;
+    PyObject *skipped; /* a list of the files and folders whose frames are not the program's; it may grow */
     uint64_t capacity, serial;
     Entry *ring;
     Trail *first;

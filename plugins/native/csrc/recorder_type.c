@@ -344,23 +344,20 @@ static PyObject *recorder_clear(Recorder *recorder, PyObject *Py_UNUSED(unused))
 
 static int recorder_init(Recorder *recorder, PyObject *args, PyObject *Py_UNUSED(options))
 {
-    PyObject *make_entry;
-    const char *here;
-    Py_ssize_t length, capacity;
+    PyObject *make_entry, *skipped;
+    Py_ssize_t capacity;
     if (recorder->ring != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "a recorder is made once");
         return -1;
     }
-    if (!PyArg_ParseTuple(args, "Os#n", &make_entry, &here, &length, &capacity))
+    if (!PyArg_ParseTuple(args, "OO!n", &make_entry, &PyList_Type, &skipped, &capacity))
         return -1;
     recorder->ring = capacity < 1 ? NULL : PyMem_Calloc((size_t)capacity, sizeof(Entry));
-    recorder->here = PyMem_Malloc((size_t)length + 1);
-    if (recorder->ring == NULL || recorder->here == NULL) {
+    if (recorder->ring == NULL) {
         PyErr_SetString(PyExc_ValueError, "no room for so many entries");
         return -1;
     }
-    memcpy(recorder->here, here, (size_t)length + 1);
-    recorder->here_length = length;
+    recorder->skipped = or_none(skipped);
     recorder->capacity = (uint64_t)capacity;
     recorder->make_entry = or_none(make_entry);
     recorder->on_failure = or_none(NULL);
@@ -393,7 +390,7 @@ static void recorder_free(Recorder *recorder)
     Py_CLEAR(recorder->make_entry);
     Py_CLEAR(recorder->on_failure);
     PyMem_Free(recorder->ring);
-    PyMem_Free(recorder->here);
+    Py_CLEAR(recorder->skipped);
     Py_TYPE(recorder)->tp_free((PyObject *)recorder);
 }
 

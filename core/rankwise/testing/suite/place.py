@@ -10,6 +10,7 @@ from typing import Any
 import rankwise as dist
 from rankwise.backends.registry import registry
 from rankwise.errors import DistError
+from rankwise.groups.lifecycle import leave_everything
 from rankwise.groups.world import World, use
 from rankwise.meeting.launcher_env import from_environment
 from rankwise.store import FileStore, PrefixStore, Store
@@ -118,9 +119,8 @@ def outside(place: Place, function: FunctionName, args: tuple[Any, ...]) -> Any:
 
 def _leave(world: World) -> None:
     use(world)
-    if dist.is_initialized():
-        with suppress(DistError):
-            dist.destroy_process_group()
+    with suppress(DistError):
+        leave_everything()
 
 
 def _leave_all() -> None:
