@@ -15,6 +15,9 @@ from rankwise_torch.request import Request, asked
 
 __all__ = ["create", "make"]
 
+# Errors and the flight recorder name the line of the program, which is neither torch's nor ours.
+rankwise.skip_callers("torch", "rankwise_torch")
+
 
 def create(name: str, opts: Any) -> ProcessGroup:
     """Make the group that torch asks for with its `DistributedBackendOptions`."""

@@ -37,9 +37,7 @@ def of_both(error: BaseException) -> BaseException:
     """Return an error like `error` that torch's programs know to catch; any but rankwise's as it is."""
     if not isinstance(error, rankwise.DistError) or isinstance(error, c10d.DistError):
         return error
-    kind = _both(type(error))
-    both = kind.__new__(kind, *error.args)
-    both.args = error.args
+    both = _both(type(error))(*error.args)
     both.__dict__.update(error.__dict__)
     return both.with_traceback(error.__traceback__)
 

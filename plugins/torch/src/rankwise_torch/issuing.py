@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from threading import get_ident
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch.distributed import ProcessGroup
 
 from rankwise_torch.errors import as_torch_raises, of_both
 from rankwise_torch.options import timeout_of
-from rankwise_torch.profiling import is_profiling, profiled
+from rankwise_torch.profiling import event, is_profiling
 from rankwise_torch.tensors import Filled, put_back
 from rankwise_torch.works import DONE, Done, Inner, Pending, Together
 
@@ -58,8 +57,8 @@ class Issuing(ProcessGroup):  # type: ignore[misc] # torch's bindings have no ty
         if opts.timeout.days >= 0:
             more |= timeout_of(opts)
         if is_profiling():
-            issue = partial(self._issue, call, arrays, opts.asyncOp, result, copies, more)
-            return profiled(f"{self.backend}:{call.__name__}", issue)  # type: ignore[no-any-return]
+            with event(self.backend, call.__name__, result):
+                return self._issue(call, arrays, opts.asyncOp, result, copies, more)
         return self._issue(call, arrays, opts.asyncOp, result, copies, more)
 
     def _issue(
@@ -96,7 +95,7 @@ class Issuing(ProcessGroup):  # type: ignore[misc] # torch's bindings have no ty
         more |= timeout_of(opts)
         if opts.asyncOp:
             more["async_op"] = True
-        with as_torch_raises():
+        with event(self.backend, call.__name__, result), as_torch_raises():
             inners: list[Inner] = [call(*group, group=self.under, **more) for group in arrays]
         if opts.asyncOp:
             return self._noted(Pending(Together(inners), result, copies))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from threading import get_ident
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from rankwise_torch.errors import as_torch_raises
 from rankwise_torch.issuing import Issuing
 from rankwise_torch.options import one
-from rankwise_torch.profiling import is_profiling, profiled
+from rankwise_torch.profiling import event, is_profiling
 from rankwise_torch.tensors import Filled, filled, read
 from rankwise_torch.works import Done, Inner, Pending, Together
 
@@ -37,7 +38,7 @@ class Messages(Issuing):
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int = 0) -> Pending:
         """Begin to receive a tensor from whoever sends one."""
         tensor, copies = one("recv", tensors), []
-        return self._begin("recvAnySource", partial(rankwise.irecv, filled(tensor, copies)), tensor, tag, copies)
+        return self._begin("recv", partial(rankwise.irecv, filled(tensor, copies)), tensor, tag, copies)
 
     def _start_coalescing(self, device: torch.device) -> None:
         """Begin a block of calls that `_end_coalescing` waits for together."""
@@ -50,12 +51,7 @@ class Messages(Issuing):
             return Done()
         return Pending(Together(works), [tensor for work in works for tensor in work.filled])
 
-    def _begin(
-        self, title: str, message: Any, tensor: torch.Tensor, tag: int, copies: Sequence[Filled]
-    ) -> Pending:
-        def begin() -> Pending:
-            with as_torch_raises():
-                inner: Inner = message(group=self.under, tag=tag)
-            return Pending(inner, (tensor,), copies, self.under.rank_of)
-
-        return self._noted(profiled(f"{self.backend}:{title}", begin) if is_profiling() else begin())
+    def _begin(self, op: str, message: Any, tensor: torch.Tensor, tag: int, copies: Sequence[Filled]) -> Pending:
+        with event(self.backend, op, (tensor,)) if is_profiling() else nullcontext(), as_torch_raises():
+            inner: Inner = message(group=self.under, tag=tag)
+        return self._noted(Pending(inner, (tensor,), copies, self.under.rank_of))

@@ -1,28 +1,21 @@
-"""Events of torch's profiler, such as `rankwise:all_reduce`, each from the call to the operation's end."""
+"""Events of torch's profiler, such as `rankwise:all_reduce`.
+
+An event lasts as long as the call: for a synchronous one until its operation has ended, for an asynchronous one until
+it has been issued, and the wait for it is an event of its own. Torch's own backends end their events from C++ when the
+operation does; an event that was begun in Python can only be ended on the thread that began it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch._C._autograd import _profiler_enabled as is_profiling
+from torch._C._profiler import _RecordFunctionFast
 
-from rankwise_torch.works import Pending
-
-__all__ = ["is_profiling", "profiled"]
+__all__ = ["event", "is_profiling"]
 
 
-def profiled(title: str, call: Callable[[], Any]) -> Any:
-    """Return what `call` returns, a work, and record an event that lasts until that work has ended."""
-    record = torch.autograd.profiler.record_function(title)
-    record.__enter__()
-    work = None
-    try:
-        work = call()
-    finally:
-        if not isinstance(work, Pending):
-            record.__exit__(None, None, None)
-    if isinstance(work, Pending):
-        work.lasts(record._call_end_callbacks_on_future)
-    return work
+def event(backend: str, op: str, tensors: Sequence[torch.Tensor] = ()) -> _RecordFunctionFast:
+    """Return a context that records an event with the shapes of tensors."""
+    return _RecordFunctionFast(f"{backend}:{op}", list(tensors))

@@ -32,7 +32,8 @@ def all_reduce_sparse(group: Issuing, tensor: torch.Tensor, opts: Any) -> Done:
         values = _gathered(group, mine.values(), counts)
     group.sequence += 1
     whole = torch.sparse_coo_tensor(places.t(), values, mine.shape, check_invariants=False).coalesce()
-    tensor.detach().copy_(whole)
+    with torch.no_grad():
+        tensor.copy_(whole)  # which gives this very tensor other places and values
     return Done([tensor])
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch.distributed import Work
 
-from rankwise_torch.errors import of_both
+from rankwise_torch.errors import as_torch_raises, of_both
 from rankwise_torch.tensors import Filled, put_back
 
 __all__ = ["DONE", "Done", "Inner", "Pending", "Together"]
@@ -107,10 +107,8 @@ class Pending(Work):  # type: ignore[misc] # as above
 
         Without a time-out it is as long as the operation itself may take.
         """
-        try:
+        with as_torch_raises():
             self._inner.wait(timeout.total_seconds() if timeout else None)
-        except Exception as error:
-            raise of_both(error) from error.__cause__
         self._settle()
         return True
 
@@ -159,10 +157,6 @@ class Pending(Work):  # type: ignore[misc] # as above
             raise error
         self._settle()
         return self.filled
-
-    def lasts(self, noting: Callable[[Any], Any]) -> None:
-        """Let `noting` make another future of this work's, and notice when it ends."""
-        self._future = noting(self.get_future())
 
     def _settle(self) -> None:
         """Put results back, once; whoever comes meanwhile waits for that."""
