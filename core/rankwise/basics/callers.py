@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["is_skipped", "known_outside", "skip_callers", "skipped"]
+__all__ = ["is_skipped", "known_inside", "known_outside", "skip_callers", "skipped"]
 
 #: The files, and the folders, each with the separator. Recorders share the list itself, and see what is added later.
 skipped = [os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep]
-#: Files met so far that are the program's: looking one up takes half the time of comparing the path.
+#: Files met so far that are the program's, and that are not: looking one up takes a fraction of comparing the path.
 known_outside: set[str] = set()
+known_inside: set[str] = set()
 
 
 def skip_callers(*modules: str) -> None:
@@ -32,12 +33,16 @@ def skip_callers(*modules: str) -> None:
     """
     found = [path for module in modules for path in _paths(module)]
     skipped.extend(path for path in found if path not in skipped)
-    known_outside.clear()
+    known_outside.clear()  # those inside stay there
 
 
 def is_skipped(file: str) -> bool:
     """Tell whether a frame of a file is not the program's."""
-    return file.startswith(tuple(skipped))
+    if file in known_inside:
+        return True
+    is_inside = file.startswith(tuple(skipped))
+    (known_inside if is_inside else known_outside).add(file)
+    return is_inside
 
 
 def _paths(name: str) -> list[str]:

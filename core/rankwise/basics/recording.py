@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from rankwise.basics import native
-from rankwise.basics.callers import is_skipped, known_outside, skipped
+from rankwise.basics.callers import is_skipped, known_inside, known_outside, skipped
 
 __all__ = ["Entry", "FlightRecorder", "PythonRecorder", "Ticket", "Trail", "make_recorder"]
 
@@ -303,8 +303,8 @@ def _read(entry: _List | None) -> Entry | None:
 
 def _program(frame: FrameType) -> FrameType:
     """Return the nearest frame that is the program's, or the outermost one."""
-    while is_skipped(frame.f_code.co_filename) and frame.f_back is not None:
+    while (file := frame.f_code.co_filename) in known_inside or is_skipped(file):
+        if frame.f_back is None:
+            break
         frame = frame.f_back
-    if not is_skipped(frame.f_code.co_filename):
-        known_outside.add(frame.f_code.co_filename)
     return frame

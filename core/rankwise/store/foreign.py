@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
+from rankwise.basics.debug import tell
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError
 from rankwise.store import operations
 from rankwise.store.base import Operation, Store
+from rankwise.store.limits import RESERVED
 from rankwise.store.operations import Missing
 
 __all__ = ["ForeignStore", "StoreLike", "as_store"]
@@ -157,9 +159,14 @@ class ForeignStore(Store):
     # ------------------------------------------------------------------ the primitives, as far as there are any
 
     def peek(self, key: str) -> bytes | None:
+        if key.startswith(RESERVED):
+            self._refuse()
         return _as_bytes(self._client.ask("get", key)) if self._has([key]) else None
 
-    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> NoReturn:
+    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
         raise DistStoreError(
             f"{self!r} has no queues, barriers, append and swap, which are made of steps that a store of another "
             "library does not have; use a store of rankwise"
@@ -196,6 +203,8 @@ class ForeignStore(Store):
             self._set(key, value)
 
     def _has(self, keys: Sequence[str]) -> bool:
+        if not keys:
+            return True
         if self._client.has("check"):
             return bool(self._client.ask("check", list(keys)))
         try:
@@ -205,7 +214,14 @@ class ForeignStore(Store):
         return True
 
     def _wait_from(self, keys: Sequence[str], begin: int = 0) -> bool | Missing:
-        return True if not keys or self._has(keys) else Missing(keys[0], operations.wait_from, (keys, begin))
+        """Return once all the keys are there; who waits for many looks for the first that is missing alone."""
+        if self._has(keys[begin : begin + 1]) and self._has(keys):
+            return True
+        low, high = begin, len(keys)
+        while high - low > 1 and self._has(keys[low : low + 1]):
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._has(keys[low:middle]) else (low, middle)
+        return Missing(keys[low], operations.wait_from, (keys, low))
 
     def _multi_get_from(self, keys: Sequence[str], begin: int = 0) -> list[bytes] | Missing:
         missing = self._wait_from(keys, begin)
@@ -256,7 +272,8 @@ def _twin(store: Any) -> Any:
         return None
     try:
         twin = store.clone()
-    except Exception:  # a subclass in Python of torch's store has the method, and no body for it
+    except Exception as error:  # a subclass in Python of torch's store has the method, and no body for it
+        tell(f"{type(store).__qualname__} has no clone to give, so it is used itself: {error!r}")
         return None
     return None if twin is store else twin
 

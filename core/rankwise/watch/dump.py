@@ -19,7 +19,6 @@ import threading
 from functools import partial
 from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.recording import Entry, Trail
@@ -176,6 +175,8 @@ def _subfolder(world: World) -> tuple[str, ...]:
     """Return where in the folder a world's records lie: apart for a group outside of the world, by its name."""
     if world.home is None or world.default is None:
         return ()
+    from urllib.parse import quote
+
     return (GROUP_FOLDER + quote(world.default.name, safe="")[:_MOST_NAME],)
 
 
