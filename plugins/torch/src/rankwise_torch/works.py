@@ -13,7 +13,7 @@ from torch.distributed import Work
 from rankwise_torch.errors import as_torch_raises, of_both
 from rankwise_torch.tensors import Filled, put_back
 
-__all__ = ["DONE", "Done", "Inner", "Pending", "Together"]
+__all__ = ["DONE", "Done", "Inner", "Pending", "Received", "Together"]
 
 #: How torch's C++ says that a wait has no time-out.
 _NO_TIMEOUT = timedelta(0)
@@ -77,6 +77,20 @@ class Done(Work):  # type: ignore[misc] # torch's bindings have no types
 
 #: What synchronous calls return.
 DONE = Done()
+
+
+class Received(Done):
+    """A message that has been received before this was returned, from `source`, a rank in the group."""
+
+    def __init__(self, tensor: torch.Tensor, source: int) -> None:
+        super().__init__([tensor])
+        self._source = source
+
+    def source_rank(self) -> int:
+        """Return who sent it."""
+        return self._source
+
+    _source_rank = source_rank
 
 
 class Pending(Work):  # type: ignore[misc] # as above
