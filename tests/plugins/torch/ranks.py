@@ -9,7 +9,10 @@ import time
 import traceback
 from datetime import timedelta
 
-_PRELOADED = ["torch", "torch.distributed", "torch.nn.parallel", "rankwise_torch.creation", "rankwise_gloo_tcp.setup.creation"]
+_PRELOADED = """
+    torch torch.nn.parallel torch.distributed.fsdp torch.distributed.tensor.parallel rankwise_torch.creation
+    rankwise_gloo_tcp.setup.creation rankwise_native.board rankwise.watch
+""".split()
 #: What a test may take, on a machine that has much else to do.
 LIMIT_S = 90
 
