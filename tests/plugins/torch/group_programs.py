@@ -79,7 +79,6 @@ def facts(rank, size):
     world.set_timeout(timedelta(seconds=33))
     assert world.under.timeout == timedelta(seconds=33)
     assert world._get_backend(torch.device("cpu")) is world
-    dist.monitored_barrier if rank else None
     world.monitored_barrier(timedelta(seconds=30), wait_all_ranks=True)
 
 
@@ -149,3 +148,27 @@ def aborted(rank, size):
         assert time.monotonic() - began < 20
     else:
         raise AssertionError("the barrier ended")
+
+
+def with_secret(rank, size, place):
+    """Over sockets, guarded by a secret that was handed out in torch's store."""
+    import os
+
+    from rankwise.network import secret
+
+    os.environ["RANKWISE_GLOO_TRANSPORT"] = "tcp"
+    meeting = dist.FileStore(f"{place}-port", size)
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, size, is_master=True, wait_for_workers=False)
+        meeting.set("port", str(store.port))
+    else:
+        store = dist.TCPStore("127.0.0.1", int(meeting.get("port")), size, is_master=False)
+    assert secret.load() is None
+    dist.init_process_group("rankwise", store=store, rank=rank, world_size=size)
+    tensor = torch.ones(1 << 16)
+    dist.all_reduce(tensor)
+    assert tensor.eq(size).all()
+    known = [None] * size
+    dist.all_gather_object(known, secret.load().hex())
+    assert len(set(known)) == 1
+    dist.barrier()

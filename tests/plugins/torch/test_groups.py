@@ -24,9 +24,9 @@ def test_under_another_default_group(default):
     run(programs.under_gloo, backend=default)
 
 
-@pytest.mark.parametrize("program", ["beside", "as_gloo"])
-def test_names(program):
-    """Names that stand for more than one backend, or for another."""
+@pytest.mark.parametrize("program", ["beside", "as_gloo", "with_secret"])
+def test_beginnings(program):
+    """Names that stand for more than one backend, or for another, and stores of torch's."""
     run(getattr(programs, program), backend=None)
 
 

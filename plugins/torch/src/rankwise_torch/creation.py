@@ -12,6 +12,7 @@ from rankwise_torch.errors import as_torch_raises
 from rankwise_torch.group import RankwiseGroup
 from rankwise_torch.names import backend_of
 from rankwise_torch.request import Request, asked
+from rankwise_torch.trust import share
 
 __all__ = ["create", "make"]
 
@@ -26,6 +27,7 @@ def create(name: str, opts: Any) -> ProcessGroup:
 
 def make(request: Request) -> RankwiseGroup:
     """Make a group, and return once all its ranks have come."""
+    share(request.store)
     with as_torch_raises():
         under = rankwise.ProcessGroup.create(
             store=request.store,
