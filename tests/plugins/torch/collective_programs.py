@@ -98,7 +98,8 @@ def _every_call(rank, size, async_op, make):
     outputs = [make(-1) for _ in range(size)]
     check(dist.all_gather(outputs, make(rank), async_op=async_op), *zip(outputs, range(size), strict=True))
     whole = make(-1, (4 * size, 2))
-    check(dist.all_gather_single(whole, make(rank), async_op=async_op), *((whole[4 * r : 4 * r + 4], r) for r in range(size)))
+    parts = [(whole[4 * r : 4 * r + 4], r) for r in range(size)]
+    check(dist.all_gather_single(whole, make(rank), async_op=async_op), *parts)
     outputs = [make(-1) for _ in range(size)] if rank == 1 else None
     check(dist.gather(make(rank), outputs, 1, async_op=async_op), *(zip(outputs or [], range(size), strict=False)))
     inputs = [make(r) for r in range(size)] if rank == 1 else None

@@ -2,10 +2,10 @@
 
 import failure_programs as programs
 import pytest
-import rankwise
 import torch.distributed as dist
 from ranks import run
 
+import rankwise
 from rankwise_torch.errors import of_both
 
 

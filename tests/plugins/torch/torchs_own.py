@@ -68,7 +68,8 @@ def _load_what_groups_need():
 
 def _ours(words):
     """Return the words of ours that stand for some of torch's."""
-    return next((ours for theirs, ours in EXCEPTIONS["words"].items() if re.search(theirs, words) or theirs == words), words)
+    known = EXCEPTIONS["words"].items()
+    return next((ours for theirs, ours in known if theirs == words or re.search(theirs, words)), words)
 
 
 class _Outcome(unittest.TestResult):

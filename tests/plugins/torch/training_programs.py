@@ -41,10 +41,11 @@ def ddp_hooks(rank, size):
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     losses = []
+    power = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
     for state, hook in (
         (None, default_hooks.fp16_compress_hook),
         (None, default_hooks.allreduce_hook),
-        (powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook),
+        (power, powerSGD_hook.powerSGD_hook),
     ):
         model = nn.parallel.DistributedDataParallel(_model())
         model.register_comm_hook(state, hook)
@@ -139,8 +140,8 @@ def checkpoint(rank, size, folder):
     state = {"model": get_model_state_dict(other)}
     dcp.load(state, checkpoint_id=place)
     set_model_state_dict(other, state["model"])
-    same = [torch.equal(a.full_tensor(), b.full_tensor()) for a, b in zip(model.parameters(), other.parameters(), strict=True)]
-    assert all(same)
+    for mine, loaded in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine.full_tensor(), loaded.full_tensor())
     return losses
 
 

@@ -1,4 +1,4 @@
-"""Training over rankwise in all ways that torch has on the CPU, beside `test_training.py`; `scripts/test-torch` runs it."""
+"""Training over rankwise in the ways that `test_training.py` leaves out; `scripts/test-torch` runs it."""
 
 import pytest
 import training_programs as programs

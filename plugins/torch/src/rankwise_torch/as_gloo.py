@@ -12,6 +12,7 @@ import logging
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed.distributed_c10d as c10d
 from torch.distributed import ProcessGroup, Store
 
@@ -23,12 +24,18 @@ _log = logging.getLogger("rankwise_torch")
 def install(as_gloo: bool = False) -> None:
     """Register the names of rankwise's backends with torch, as the import of this package does.
 
+    rankwise's own calls, such as `rankwise.all_reduce`, take tensors of every dtype from then on.
+
     Args:
         as_gloo: Let "gloo" mean rankwise from now on, in this process. All processes of a job must agree.
     """
+    import rankwise
     from rankwise_torch.names import creator, register
+    from rankwise_torch.tensors import shared
 
     register()
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        rankwise.register_array_type(kind, shared)
     if not as_gloo or _is_installed():
         return
     if hasattr(c10d.Backend, "_ensure_backend_registered"):

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
-import rankwise
 import torch
 import torch.distributed.distributed_c10d as c10d
 from torch.distributed import ProcessGroup, Store
 
+import rankwise
 from rankwise_torch.group import RankwiseGroup
 from rankwise_torch.request import helper
 
@@ -36,7 +36,7 @@ def beside(backend: str) -> ProcessGroup | None:
         **{name: local[name] for name in ("backend_options", "timeout", "device_id", "group_desc")},
     )
     c10d._cleanup_process_group_global_state(group)  # torch knows the whole group, and needs no part of it
-    return group  # type: ignore[no-any-return]
+    return group
 
 
 class BesideGroup(RankwiseGroup):
@@ -107,19 +107,20 @@ def _device_type(values: Iterable[Any]) -> str:
     """Return the kind of device of the first tensor among values, in lists of lists if need be."""
     for value in values:
         if isinstance(value, torch.device):
-            return value.type
+            return str(value.type)
         if isinstance(value, (torch.Tensor, c10d.BarrierOptions)):
-            return "cpu" if value.device is None else value.device.type
+            return "cpu" if value.device is None else str(value.device.type)
         if isinstance(value, (list, tuple)) and value and (found := _device_type(value)) != "":
             return found
     return "cpu"
 
 
-for _name in """
+_NAMES = """
     allreduce allreduce_coalesced reduce reduce_scatter reduce_scatter_single reduce_scatter_single_coalesced
     _reduce_scatter_base reduce_scatter_tensor_coalesced broadcast allgather all_gather_single
     all_gather_single_coalesced allgather_coalesced _allgather_base allgather_into_tensor_coalesced gather gather_single
     gather_into_tensor scatter alltoall all_to_all_single alltoall_base barrier send recv recv_anysource
     _start_coalescing _end_coalescing
-""".split():
+""".split()  # noqa: SIM905 - a list of names reads better as text
+for _name in _NAMES:
     setattr(BesideGroup, _name, _for_its_device(_name))

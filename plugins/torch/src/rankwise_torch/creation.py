@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import rankwise
 from torch.distributed import ProcessGroup
 
+import rankwise
 from rankwise_torch.beside import BesideGroup, beside
 from rankwise_torch.errors import as_torch_raises
 from rankwise_torch.group import RankwiseGroup

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+
+import torch.distributed as c10d
 
 import rankwise
-import torch.distributed as c10d
 
 __all__ = ["as_torch_raises", "of_both"]
 
@@ -22,6 +22,8 @@ _KINDS: tuple[tuple[type[rankwise.DistError], type[Exception]], ...] = (
     (rankwise.RendezvousError, c10d.DistError),
     (rankwise.DistError, c10d.DistBackendError),
 )
+
+_made: dict[type[BaseException], type[BaseException]] = {}
 
 
 @contextmanager
@@ -42,8 +44,10 @@ def of_both(error: BaseException) -> BaseException:
     return both.with_traceback(error.__traceback__)
 
 
-@cache
-def _both(ours: type[rankwise.DistError]) -> type[BaseException]:
+def _both(ours: type[BaseException]) -> type[BaseException]:
     """Return the class of errors that are of the kind `ours` and of its counterpart in torch."""
-    theirs = next(theirs for kind, theirs in _KINDS if issubclass(ours, kind))
-    return type(ours.__name__, (ours, theirs), {"__module__": __name__, "__doc__": ours.__doc__})
+    made = _made.get(ours)
+    if made is None:
+        theirs = next(theirs for kind, theirs in _KINDS if issubclass(ours, kind))
+        made = _made[ours] = type(ours.__name__, (ours, theirs), {"__module__": __name__, "__doc__": ours.__doc__})
+    return made

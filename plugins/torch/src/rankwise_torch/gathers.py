@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-import rankwise
 import torch
 from torch.distributed.distributed_c10d import (
     AllgatherOptions,
@@ -17,6 +16,7 @@ from torch.distributed.distributed_c10d import (
     ScatterOptions,
 )
 
+import rankwise
 from rankwise_torch.issuing import Issuing
 from rankwise_torch.options import Rows, Tensors, one, options, row
 from rankwise_torch.tensors import Filled, filled, read
@@ -34,7 +34,8 @@ class Gathers(Issuing):
         """Copy the root's tensor into every rank's."""
         opts = options(BroadcastOptions, opts, rootRank=root if opts is None else opts, timeout=timeout)
         tensor = one("broadcast", tensors)
-        root, copies = opts.rootRank, []
+        copies: list[Filled] = []
+        root = opts.rootRank
         array = read(tensor) if root == self.under.rank() else filled(tensor, copies)
         return self._carry_out(rankwise.broadcast, (array,), opts, (tensor,), copies, group_src=root)
 
@@ -76,7 +77,12 @@ class Gathers(Issuing):
         return self._each(rankwise.all_gather, arrays, opts, result, copies)
 
     def gather(
-        self, output_tensors: Rows, input_tensors: Tensors, opts: Any = None, root: int | None = None, timeout: Any = None
+        self,
+        output_tensors: Rows,
+        input_tensors: Tensors,
+        opts: Any = None,
+        root: int | None = None,
+        timeout: timedelta | None = None,
     ) -> Done | Pending:
         """Gather every rank's tensor in the root's list."""
         opts = options(GatherOptions, opts, rootRank=root if opts is None else opts, timeout=timeout)
@@ -92,7 +98,12 @@ class Gathers(Issuing):
         return self.gather(parts, input, opts)
 
     def scatter(
-        self, output_tensors: Tensors, input_tensors: Rows, opts: Any = None, root: int | None = None, timeout: Any = None
+        self,
+        output_tensors: Tensors,
+        input_tensors: Rows,
+        opts: Any = None,
+        root: int | None = None,
+        timeout: timedelta | None = None,
     ) -> Done | Pending:
         """Give each rank a tensor from the root's list."""
         opts = options(ScatterOptions, opts, rootRank=root if opts is None else opts, timeout=timeout)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-import rankwise
 import torch
 from torch.distributed import PrefixStore, Store
 
+import rankwise
 from rankwise_torch.errors import as_torch_raises
 from rankwise_torch.gathers import Gathers
 from rankwise_torch.identity import Identity, Options
@@ -66,11 +66,9 @@ class RankwiseGroup(Identity, Reductions, Gathers, Messages):
             return None
         name = group_name or f"{self.group_name}:split:{'-'.join(map(str, new_ranks))}"
         ranks = [self.under.ranks[rank] for rank in new_ranks]
+        store, rank = PrefixStore(f"{name}/", self.store), new_ranks.index(self.rank())
         return make(
-            Request(
-                *(PrefixStore(f"{name}/", self.store), new_ranks.index(self.rank()), ranks),
-                *(self.backend, timeout or self.under.timeout, name, group_desc or name),
-            )
+            Request(store, rank, ranks, self.backend, timeout or self.under.timeout, name, group_desc or name)
         )
 
     splitGroup = split_group

@@ -85,7 +85,7 @@ class Identity(Issuing):
     def _get_backend(self, device: torch.device) -> ProcessGroup:
         """Return what serves a device: this group itself, for the CPU."""
         if torch.device(device).type != "cpu":
-            raise RuntimeError(f"group {self.description!r} has no backend for {device}, but {self.backend!r} for the CPU")
+            raise RuntimeError(f"group {self.description!r} has {self.backend!r} for the CPU and nothing for {device}")
         return self
 
     def _backend_id(self, backend_type: Any) -> int:

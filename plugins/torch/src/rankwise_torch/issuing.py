@@ -1,4 +1,4 @@
-"""How each call is carried out: now or later, with its time-out, an event for the profiler, and errors of both kinds."""
+"""How each call is carried out: now or later, with its time-out, an event for the profiler, errors of both kinds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any
 
-import rankwise
 import torch
 from torch.distributed import ProcessGroup
 
+import rankwise
 from rankwise_torch.errors import as_torch_raises, of_both
 from rankwise_torch.options import timeout_of
 from rankwise_torch.profiling import event, is_profiling

@@ -1,7 +1,7 @@
 """Messages between two ranks, and blocks of calls that end together.
 
-Torch's blocking `send` and `recv` begin a message as `isend` and `irecv` do, and wait for it. Where they are seen to have
-called, the message is sent and received at once, which takes a third of the time.
+Torch's blocking `send` and `recv` begin a message as `isend` and `irecv` do, and wait for it. Where they are seen to
+have called, the message is sent or received at once, without a work.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
-import rankwise
 import torch
 import torch.distributed.distributed_c10d as c10d
 
+import rankwise
 from rankwise_torch.errors import as_torch_raises
 from rankwise_torch.issuing import Issuing
 from rankwise_torch.options import one

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import rankwise
 import torch
 import torch.distributed as c10d
+
+import rankwise
 
 __all__ = ["operator_of"]
 

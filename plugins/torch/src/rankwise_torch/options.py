@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-__all__ = ["one", "options", "row", "timeout_of"]
+__all__ = ["Rows", "Tensors", "one", "options", "row", "timeout_of"]
 
 _Options = TypeVar("_Options")
-Tensors = torch.Tensor | Sequence[torch.Tensor]
-Rows = Sequence[torch.Tensor] | Sequence[Sequence[torch.Tensor]]
+#: What torch takes where one tensor is meant, and where a list of them is.
+Tensors: TypeAlias = "torch.Tensor | Sequence[torch.Tensor]"
+Rows: TypeAlias = "Sequence[torch.Tensor] | Sequence[Sequence[torch.Tensor]]"
 
 
 def options(kind: type[_Options], given: Any, **fields: Any) -> _Options:
@@ -40,7 +41,7 @@ def one(op: str, tensors: Tensors) -> torch.Tensor:
 def row(op: str, lists: Rows) -> Sequence[torch.Tensor]:
     """Return the list of a call that takes a list of lists, for the same reason; an empty one where none is needed."""
     if not lists or isinstance(lists[0], torch.Tensor):
-        return lists  # type: ignore[return-value] # what is in it has just been looked at
+        return lists
     if len(lists) != 1:
         raise ValueError(f"{op}: pass one list of tensors, not {len(lists)}")
     return lists[0]

@@ -6,10 +6,15 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-import rankwise
 import torch
-from torch.distributed.distributed_c10d import AllreduceCoalescedOptions, AllreduceOptions, ReduceOptions, ReduceScatterOptions
+from torch.distributed.distributed_c10d import (
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    ReduceOptions,
+    ReduceScatterOptions,
+)
 
+import rankwise
 from rankwise_torch.issuing import Issuing
 from rankwise_torch.operators import operator_of
 from rankwise_torch.options import Rows, Tensors, one, options, row
@@ -49,7 +54,8 @@ class Reductions(Issuing):
         """Reduce into the root's tensor."""
         opts = options(ReduceOptions, opts, rootRank=root if opts is None else opts, reduceOp=op, timeout=timeout)
         tensor = one("reduce", tensors)
-        root, copies = opts.rootRank, []
+        copies: list[Filled] = []
+        root = opts.rootRank
         array = filled(tensor, copies) if root == self.under.rank() else read(tensor)
         more = {"op": operator_of(opts.reduceOp), "group_dst": root}
         return self._carry_out(rankwise.reduce, (array,), opts, (tensor,), copies, **more)

@@ -6,9 +6,9 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import rankwise
 import torch
 
+import rankwise
 from rankwise_torch.errors import as_torch_raises
 from rankwise_torch.operators import operator_of
 from rankwise_torch.tensors import read
@@ -21,7 +21,7 @@ __all__ = ["all_reduce_sparse"]
 
 
 def all_reduce_sparse(group: Issuing, tensor: torch.Tensor, opts: Any) -> Done:
-    """Sum a sparse tensor of all ranks into each. It has ended when it returns, whether or not the caller would wait."""
+    """Sum a sparse tensor of all ranks into each. It has ended when it returns, even if the caller would not wait."""
     if tensor.layout is not torch.sparse_coo or operator_of(opts.reduceOp) != rankwise.ReduceOp.SUM:
         raise ValueError(f"all_reduce of a sparse tensor takes COO and SUM, not {tensor.layout} and {opts.reduceOp}")
     mine = tensor.coalesce()

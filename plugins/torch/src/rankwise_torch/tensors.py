@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["Filled", "dtype_of", "filled", "put_back", "read"]
+__all__ = ["Filled", "dtype_of", "filled", "put_back", "read", "shared"]
 
 #: A result's tensor and the array that stands in for it until the operation has ended.
 Filled = tuple[torch.Tensor, torch.Tensor]
@@ -25,7 +25,7 @@ _BY_NAME = """
 """.split()  # noqa: SIM905 - a list of names reads better as text
 _OF_ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 
-_dtypes: dict[torch.dtype, np.dtype[Any]] = {getattr(torch, name): np.dtype(name) for name in _BY_NAME}
+_dtypes: dict[Any, np.dtype[Any]] = {getattr(torch, name): np.dtype(name) for name in _BY_NAME}
 
 
 class _Memory(ctypes.Array):  # type: ignore[type-arg] # it is generic for type checkers alone
@@ -37,12 +37,28 @@ class _Memory(ctypes.Array):  # type: ignore[type-arg] # it is generic for type 
     tensor: torch.Tensor
 
 
-_at: Callable[[int], _Memory] = _Memory.from_address
+_at: Callable[[int], Any] = _Memory.from_address
 
 
 def read(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """Return a tensor's elements for an operation that only reads them; a copy if they do not lie in order."""
     return _view(tensor if _is_plain(tensor) else _in_order(tensor))
+
+
+def shared(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Return a tensor as an array of its shape, for rankwise's own calls.
+
+    Raises:
+        TypeError: It is not one that can be shared, and why.
+    """
+    if tensor.layout is not torch.strided or not tensor.is_cpu or tensor.is_neg() or tensor.is_conj():
+        raise TypeError(f"a tensor of layout {tensor.layout} on {tensor.device}, or conjugated, has no memory to share")
+    memory = _at(tensor.data_ptr())
+    memory.tensor = tensor
+    dtype = dtype_of(tensor)
+    strides = tuple(step * dtype.itemsize for step in tensor.stride())
+    array: np.ndarray[Any, Any] = np.ndarray(tuple(tensor.shape), dtype, memory, strides=strides)
+    return array
 
 
 def filled(tensor: torch.Tensor, copies: list[Filled]) -> np.ndarray[Any, Any]:
@@ -65,10 +81,10 @@ def put_back(copies: Sequence[Filled]) -> None:
 
 def dtype_of(tensor: torch.Tensor) -> np.dtype[Any]:
     """Return the dtype of a tensor's array; bytes for what NumPy knows no arithmetic of, such as quantized numbers."""
-    dtype = _dtypes.get(tensor.dtype)
-    if dtype is None:
-        dtype = _dtypes[tensor.dtype] = _uncommon(tensor.dtype)
-    return dtype
+    if tensor.dtype not in _dtypes:
+        _dtypes[tensor.dtype] = _uncommon(tensor.dtype)
+    found: np.dtype[Any] = _dtypes[tensor.dtype]
+    return found
 
 
 def _uncommon(dtype: torch.dtype) -> np.dtype[Any]:
@@ -97,5 +113,6 @@ def _in_order(tensor: torch.Tensor) -> torch.Tensor:
 def _view(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     memory = _at(tensor.data_ptr())
     memory.tensor = tensor
-    dtype = _dtypes.get(tensor.dtype)
-    return np.ndarray((tensor.numel(),), dtype_of(tensor) if dtype is None else dtype, memory)
+    known = _dtypes.get(tensor.dtype)
+    view: np.ndarray[Any, Any] = np.ndarray((tensor.numel(),), dtype_of(tensor) if known is None else known, memory)
+    return view

@@ -8,8 +8,9 @@ means, and how to bring a secret in a better way.
 
 from __future__ import annotations
 
-from rankwise.network import secret
 from torch.distributed import Store, TCPStore
+
+from rankwise.network import secret
 
 __all__ = ["share"]
 
