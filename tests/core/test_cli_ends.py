@@ -199,11 +199,13 @@ def test_supports_says_which_dtypes_there_are(dtype: object) -> None:
 
 
 def test_a_backend_in_a_message_is_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rankwise.backends import registry as module
+    from rankwise.backends import discovery
+    from rankwise.backends.registry import Registry
 
-    point = next(point for point in module._installed() if point.name == "gloo")
-    monkeypatch.setattr(module, "_entry_points", lambda name: [point, point])
-    fresh = type(module.registry)()
+    points = 2 * discovery.entry_points_of("gloo")
+    monkeypatch.setattr(discovery, "quickly", lambda name: None)
+    monkeypatch.setattr(discovery, "entry_points_of", lambda name: points)
+    fresh = Registry()
     with pytest.raises(dist.PluginError, match=r"^backend 'gloo' is claimed by"):
         fresh.get(dist.Backend("gloo"))
     assert "<Backend" not in fresh.availability(dist.Backend("gloo")).reason

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -35,6 +34,8 @@ class CapabilityTable:
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return the table as JSON."""
+        import json
+
         return json.dumps(self.to_dict(), indent=indent)
 
     def to_markdown(self, notes: bool = True) -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from contextvars import copy_context
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from rankwise.basics import unasked
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.ending import Ending
-from rankwise.basics.future import WorkFuture
 from rankwise.errors import DistTimeoutError
 
-__all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work", "WorkFuture"]
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from rankwise.basics.future import WorkFuture
+
+__all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work"]
 
 
 @runtime_checkable
@@ -122,7 +125,7 @@ class FutureWork:
     def get_future(self) -> Future[Any]:
         """Return a future of `result()`."""
         ending = self._ending
-        future = WorkFuture(self, lambda: ending.value)
+        future = _future(self, lambda: ending.value)
         ending.then(future.end)
         return future
 
@@ -185,7 +188,7 @@ class CompletedWork(FutureWork):
 
     def get_future(self) -> Future[Any]:
         """Return a future that is done."""
-        future = WorkFuture(self, lambda: None)
+        future = _future(self, lambda: None)
         future.end()
         return future
 
@@ -246,7 +249,7 @@ class BoundWork:
 
     def get_future(self) -> Future[Any]:
         """Return a future of `result()`."""
-        future = WorkFuture(self, lambda: self._result)
+        future = _future(self, lambda: self._result)
         self._inner.add_done_callback(lambda _: future.end())
         return future
 
@@ -276,3 +279,9 @@ class BoundWork:
         import asyncio
 
         return asyncio.wrap_future(self.get_future()).__await__()
+
+
+def _future(work: Work, value: Callable[[], Any]) -> WorkFuture:
+    from rankwise.basics.future import WorkFuture  # only now: few programs ask for futures
+
+    return WorkFuture(work, value)

@@ -7,14 +7,12 @@ and all raise the same `CollectiveMismatchError`, which names the odd one out.
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from hashlib import blake2b
 from types import FrameType
 from typing import Any, Protocol
 
@@ -170,6 +168,8 @@ def _exchange(comm: Members, record: bytes, deadline: Deadline) -> list[bytes]:
 
 def mismatch(comm: Members, mine: Fingerprint, sequence: int, deadline: Deadline) -> CollectiveMismatchError:
     """Exchange the calls in words, and return the error that all ranks are to raise; all must call this."""
+    import json
+
     words = json.dumps({**asdict(mine), "sequence": sequence, "at": _call_site()}).encode()
     # All ranks must send the same number of bytes, and a rank may have a count for each of its peers.
     room = 1024 + 64 * comm.size
@@ -261,4 +261,6 @@ def _pair(source: int, target: int, count: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _digest(*fields: Any) -> int:
+    from hashlib import blake2b  # only now: it loads OpenSSL
+
     return int.from_bytes(blake2b(repr(fields).encode(), digest_size=8).digest(), "little")

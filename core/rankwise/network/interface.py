@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-import ipaddress
 import os
 import socket
 import struct
 import threading
+from contextlib import suppress
 
 from rankwise.basics.debug import tell
 from rankwise.basics.system_errors import cause
@@ -21,6 +21,9 @@ _VARIABLES = ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 _SIOCGIFADDR = 0x8915
 _IPV6_TABLE = "/proc/net/if_inet6"
 _LINK_LOCAL_SCOPE = 0x20
+_IPV4_NBYTES, _LOOPBACK_NETWORK, _IPV6_LOOPBACK = 4, 127, bytes(15) + b"\1"
+#: What an IPv4 address begins with where it is written as one of IPv6.
+_MAPPED = bytes(10) + b"\xff\xff"
 #: Any port will do: connecting a datagram socket sends nothing.
 _DISCARD_PORT = 9
 
@@ -99,17 +102,32 @@ def resolve(host: str, timeout_s: float = DNS_TIMEOUT_S) -> list[str]:
 def numeric(host: str) -> str | None:
     """Return an address in its usual form, without brackets; None for a name."""
     text = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
+    bare, sign, scope = text.partition("%")
+    packed = _packed(bare)
+    if packed is None or (sign and (len(packed) == _IPV4_NBYTES or not scope or "%" in scope)):
         return None
+    return _text(packed) + sign + scope
 
 
 def is_loopback(address: str) -> bool:
     """Tell whether a numeric address never leaves this machine."""
-    parsed = ipaddress.ip_address(address)
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return bool((mapped or parsed).is_loopback)
+    packed = _packed(address.partition("%")[0])
+    if packed is None:
+        raise ValueError(f"{address!r} is no numeric address")
+    packed = packed.removeprefix(_MAPPED)
+    return packed[0] == _LOOPBACK_NETWORK if len(packed) == _IPV4_NBYTES else packed == _IPV6_LOOPBACK
+
+
+def _packed(address: str) -> bytes | None:
+    """Return an address as bytes, or None for what is none. `ipaddress` would do, but takes long to load."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError, ValueError):
+            return socket.inet_pton(family, address)
+    return None
+
+
+def _text(packed: bytes) -> str:
+    return socket.inet_ntop(socket.AF_INET if len(packed) == _IPV4_NBYTES else socket.AF_INET6, packed)
 
 
 def outward_address() -> str | None:
@@ -173,6 +191,6 @@ def _ipv6(name: str) -> str | None:
         return None
     found = [(int(row[3], 16), row[0]) for row in rows if row[5] == name]
     for scope, digits in sorted(found):
-        address = str(ipaddress.IPv6Address(bytes.fromhex(digits)))
+        address = _text(bytes.fromhex(digits))
         return f"{address}%{name}" if scope == _LINK_LOCAL_SCOPE else address
     return None

@@ -126,13 +126,14 @@ class TCPStore(Store):
     def _open(self, deadline: Deadline) -> Pool:
         # Sockets and all that guards them are loaded when they are needed: many programs only import the name.
         from rankwise.store.guard import Keys, addresses_of
-        from rankwise.store.listening import Listener
         from rankwise.store.pool import Pool
 
         keys = None if self._secret is None else Keys.of(self._secret)
         addresses = addresses_of(self._host, keys is not None, deadline.remaining())
         if not self._is_master:
             return Pool(repr(self), addresses, self._port, keys)
+        from rankwise.store.listening import Listener
+
         listener = Listener(self._host, addresses, self._port)
         try:
             self._port = listener.port

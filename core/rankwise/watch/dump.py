@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import signal
 import socket
 import stat
-import tempfile
 import threading
 from functools import partial
 from time import monotonic_ns, time_ns
@@ -27,6 +25,8 @@ from rankwise.watch.recorder import entries, site, states
 from rankwise.watch.stacks import stacks
 
 if TYPE_CHECKING:
+    import logging
+
     from rankwise.groups.world import World
 
 __all__ = ["FORMAT", "GROUP_FOLDER", "VARIABLE", "install", "record", "remove", "write"]
@@ -42,7 +42,6 @@ GROUP_FOLDER = "group "
 _MOST_FRAMES = 64
 #: How long the name of such a folder may be.
 _MOST_NAME = 200
-_log = logging.getLogger("rankwise")
 
 
 def install(world: World) -> None:
@@ -85,6 +84,8 @@ def write(world: World, reason: str) -> str | None:
         told = record(world, reason)
         path = os.path.join(folder, f"rank{told['rank']}.json")
         # Whoever reads meanwhile, or writes too, must find a whole file.
+        import tempfile
+
         descriptor, half = tempfile.mkstemp(prefix=".rank", dir=folder)
         try:
             with open(descriptor, "w", encoding="utf-8") as file:
@@ -95,7 +96,7 @@ def write(world: World, reason: str) -> str | None:
                 os.unlink(half)
             raise
     except OSError as error:
-        _log.warning("the record of this rank's operations cannot be written: %s", error)
+        _log().warning("the record of this rank's operations cannot be written: %s", error)
         return None
     return path
 
@@ -158,10 +159,18 @@ def _failed(world: World, trail: Trail) -> None:
             return
         path = write(world, f"group {trail.description!r} failed: {trail.failure}")
     except Exception as error:
-        _log.warning("the record of this rank's operations cannot be written: %r", error)
+        _log().warning("the record of this rank's operations cannot be written: %r", error)
         return
     if path is not None and not named:
-        _log.error("group %r failed: %s. The operations of this rank are in %s", trail.description, trail.failure, path)
+        _log().error(
+            "group %r failed: %s. The operations of this rank are in %s", trail.description, trail.failure, path
+        )
+
+
+def _log() -> logging.Logger:
+    import logging  # only now: where all goes well, nothing is logged
+
+    return logging.getLogger("rankwise")
 
 
 def _outside(world: World) -> dict[str, Any]:
@@ -182,6 +191,8 @@ def _subfolder(world: World) -> tuple[str, ...]:
 
 def _own_folder() -> str:
     """Return a folder for the ranks with one parent process, which nobody else on this machine can have prepared."""
+    import tempfile
+
     top = os.path.join(tempfile.gettempdir(), f"rankwise-trace-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(top, 0o700)

@@ -96,7 +96,8 @@ def describe(step: Step | dict[str, Any]) -> str:
 
 def states(noted: Sequence[Entry]) -> list[str]:
     """Return for each entry whether it is done, failed, running, or issued and not waited for yet."""
-    threads = stacks()
+    # Only operations that have begun and not ended make it worth asking where the threads are.
+    threads = stacks() if any(entry.thread and not entry.ended_ns for entry in noted) else {}
     # A thread can only be in the operation that it has begun last.
     last = {entry.thread: place for place, entry in enumerate(noted)}
     return [

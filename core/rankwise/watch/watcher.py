@@ -36,6 +36,9 @@ _ASK_FAILED_S = 0.5
 _END_S = 0.1
 #: How long a collective may still take that was running when a member died: by then that may have done its part.
 _LAST_WORDS_S = 0.05
+#: How long others may go on with what they are doing once a rank has given a group up because another has died: what
+#: they need has been sent by then, if the operation has come to an end anywhere.
+_GRACE_S = 0.5
 #: What one request to the store may take.
 _STORE_S = 1.0
 #: How long the host of the store stays after a verdict, so that all can read it.
@@ -178,14 +181,20 @@ class Watcher(Background):
 
     def _end(self, communicator: Communicator, verdict: Verdict) -> None:
         error = self._first[communicator.context.name]
-        if verdict.is_certain and isinstance(verdict.error, PeerDiedError):
+        if isinstance(verdict.error, PeerDiedError) and (verdict.is_certain or self._is_dead(verdict.error.rank)):
             rank = communicator.context.global_ranks.index(verdict.error.rank)
             if communicator.peer_died(rank, verdict.error):
+                if not verdict.is_certain:
+                    # A rank has given the group up for this, and cannot be waited for; others may be about to finish.
+                    self.after(_GRACE_S, partial(self._give_up, communicator, error))
                 return
             if communicator.is_busy():
                 self.after(_LAST_WORDS_S, partial(self._give_up, communicator, error))
                 return
         communicator.give_up(error)
+
+    def _is_dead(self, rank: int) -> bool:
+        return any(error.rank == rank for error in self._dead)
 
     def _give_up(self, communicator: Communicator, error: DistError) -> None:
         """Give up a group of a dead rank, if it is still there."""

@@ -4,7 +4,6 @@ from honest import spec
 
 from rankwise.testing.local import LocalCommunicator
 
-
 _boxes_of_the_world = {}
 
 

@@ -94,8 +94,8 @@ class GlooCommunicator(Communicator):
         board = self.board
         if board is not None and self.failure is None:
             said = board.given_up()
-            if said is not None:
-                self.fail(read_notice(said[1]))
+            if said is not None and not isinstance(error := read_notice(said[1]), PeerDiedError):
+                self.fail(error)
             for peer in board.late():
                 self._look_for(peer, board)
         if self.failure is not None:
@@ -106,6 +106,8 @@ class GlooCommunicator(Communicator):
         known = self.engine.peers[peer]
         if known.dead is not None:
             self.fail(known.dead)
+        elif board.has_given_up(peer) and (said := board.given_up()):
+            self.fail(read_notice(said[1]))
         elif board.has_left(peer):
             name = self.context.global_ranks[peer]
             self.fail(PeerDiedError(name, known.card.host, "it has destroyed the group"))

@@ -30,9 +30,10 @@ _RECORD_STRIDE = 64
 _COUNT, _SENT, _RECEIVED, _LONGEST = 2, 3, 4, 5
 _MASK = (1 << 64) - 1
 _CONTROL_STRIDE = 128
-#: Words of a rank's control block besides its turn: whether it has gone in good order, and whether it sleeps until a
-#: pipe has news.
-_HAS_LEFT, _ASLEEP = 9, 10
+#: Words of a rank's control block besides its turn: whether and how it has gone, and whether it sleeps until a pipe has
+#: news.
+_GONE, _ASLEEP = 9, 10
+_IN_GOOD_ORDER, _GIVING_UP = 1, 2
 #: Words of the board: for which turn somebody sleeps, by parity; and up to which turn all have come.
 _SLEEPERS, _GO = 4, 6
 _PAGE = 4096
@@ -263,11 +264,11 @@ class Board:
 
     def leave(self) -> None:
         """Tell the others that this rank goes in good order."""
-        self._words[self._mine + _HAS_LEFT] = 1
+        self._words[self._mine + _GONE] = _IN_GOOD_ORDER
 
     def has_left(self, peer: int) -> bool:
         """Tell whether a rank has gone in good order."""
-        return bool(self._words[self._turns[peer] + _HAS_LEFT])
+        return bool(self._words[self._turns[peer] + _GONE] == _IN_GOOD_ORDER)
 
     def give_up(self, text: bytes) -> None:
         """Tell everyone that the group is given up, and wake them; who has said so first is heard."""
@@ -275,19 +276,24 @@ class Board:
             self._bytes[_NOTICE_AT : _NOTICE_AT + len(text)] = text
             self._words[1] = len(text) | self.rank << 32
             self._words[0] = 1
+        self._words[self._mine + _GONE] = _GIVING_UP
         self._wake()
 
     def given_up(self) -> tuple[int, bytes] | None:
-        """Return who has given the group up, and the text."""
+        """Return who was the first to give the group up, and the text."""
         if not self._words[0]:
             return None
         length, sender = self._words[1] & 0xFFFF, self._words[1] >> 32
         return int(sender), bytes(self._bytes[_NOTICE_AT : _NOTICE_AT + min(length, _PAGE - _NOTICE_AT)])
 
-    def notice(self) -> bytes | None:
-        """Return the text of whoever has given the group up."""
+    def has_given_up(self, peer: int) -> bool:
+        """Tell whether a rank has given the group up, be it not as the first."""
+        return bool(self._words[self._turns[peer] + _GONE] == _GIVING_UP)
+
+    def quitters(self) -> tuple[list[int], bytes] | None:
+        """Return all who have given the group up, and the text of the first."""
         said = self.given_up()
-        return None if said is None else said[1]
+        return said and ([peer for peer in range(self.size) if self.has_given_up(peer)], said[1])
 
     def close(self) -> None:
         """Give the memory back."""

@@ -20,7 +20,7 @@ from rankwise_gloo_tcp.engine.fetching import Fetching
 from rankwise_gloo_tcp.engine.helper import Helper
 from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.mail import Mail
-from rankwise_gloo_tcp.engine.moving import Moving
+from rankwise_gloo_tcp.engine.moving import Moving, Quitters
 from rankwise_gloo_tcp.engine.parting import Parting
 from rankwise_gloo_tcp.engine.peers import Peers
 from rankwise_gloo_tcp.engine.processes import Processes
@@ -87,13 +87,13 @@ class Engine:
         with self.lock:
             self._processes.watch(descriptors, has_left)
 
-    def use_pipes(self, pipes: list[Pipe], sleep: Sleep, given_up: Callable[[], bytes | None]) -> None:
+    def use_pipes(self, pipes: list[Pipe], sleep: Sleep, given_up: Callable[[], Quitters]) -> None:
         """Talk to peers of this machine through shared memory.
 
         Args:
             pipes: The connections.
             sleep: Where this rank says that it sleeps.
-            given_up: Returns the notice of a rank that has given the group up.
+            given_up: Returns who has given the group up, and the notice of the first.
         """
         with self.lock:
             self.peers.use_pipes(pipes, sleep)
