@@ -92,7 +92,8 @@ def _uncommon(dtype: torch.dtype) -> np.dtype[Any]:
     if name in _OF_ML_DTYPES:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return found
     return np.dtype((np.void, dtype.itemsize))
 
 
