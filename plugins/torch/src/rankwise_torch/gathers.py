@@ -32,7 +32,8 @@ class Gathers(Issuing):
         self, tensors: Tensors, opts: Any = None, root: int | None = None, timeout: timedelta | None = None
     ) -> Done | Pending:
         """Copy the root's tensor into every rank's."""
-        opts = options(BroadcastOptions, opts, rootRank=root if opts is None else opts, timeout=timeout)
+        if type(opts) is not BroadcastOptions:
+            opts = options(BroadcastOptions, rootRank=root if opts is None else opts, timeout=timeout)
         tensor = one("broadcast", tensors)
         copies: list[Filled] = []
         root = opts.rootRank
@@ -43,7 +44,8 @@ class Gathers(Issuing):
         self, output_tensors: Rows, input_tensors: Tensors, opts: Any = None, timeout: timedelta | None = None
     ) -> Done | Pending:
         """Gather every rank's tensor in every rank's list."""
-        opts = options(AllgatherOptions, opts, timeout=timeout or opts)
+        if type(opts) is not AllgatherOptions:
+            opts = options(AllgatherOptions, timeout=timeout or opts)
         outputs = row("allgather", output_tensors)
         copies: list[Filled] = []
         arrays = [filled(out, copies) for out in outputs], read(one("allgather", input_tensors))
@@ -51,7 +53,8 @@ class Gathers(Issuing):
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Done | Pending:
         """Gather every rank's tensor in one tensor of every rank."""
-        opts = options(AllgatherOptions, opts)
+        if type(opts) is not AllgatherOptions:
+            opts = options(AllgatherOptions)
         copies: list[Filled] = []
         arrays = filled(output, copies), read(input)
         return self._carry_out(rankwise.all_gather_single, arrays, opts, (output,), copies)
@@ -60,7 +63,8 @@ class Gathers(Issuing):
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Done | Pending:
         """Do an `all_gather_single` of each pair."""
-        opts = options(AllgatherOptions, opts)
+        if type(opts) is not AllgatherOptions:
+            opts = options(AllgatherOptions)
         copies: list[Filled] = []
         arrays = [(filled(out, copies), read(part)) for out, part in zip(outputs, inputs, strict=True)]
         return self._each(rankwise.all_gather_single, arrays, opts, outputs, copies)
@@ -69,7 +73,8 @@ class Gathers(Issuing):
         self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Done | Pending:
         """Gather several tensors: `output_lists[rank][i]` gets that rank's i-th one."""
-        opts = options(AllgatherOptions, opts)
+        if type(opts) is not AllgatherOptions:
+            opts = options(AllgatherOptions)
         copies: list[Filled] = []
         lists = [[filled(outputs[i], copies) for outputs in output_lists] for i in range(len(inputs))]
         arrays = [(outputs, read(part)) for outputs, part in zip(lists, inputs, strict=True)]
@@ -85,7 +90,8 @@ class Gathers(Issuing):
         timeout: timedelta | None = None,
     ) -> Done | Pending:
         """Gather every rank's tensor in the root's list."""
-        opts = options(GatherOptions, opts, rootRank=root if opts is None else opts, timeout=timeout)
+        if type(opts) is not GatherOptions:
+            opts = options(GatherOptions, rootRank=root if opts is None else opts, timeout=timeout)
         outputs = row("gather", output_tensors)
         copies: list[Filled] = []
         lists = [filled(out, copies) for out in outputs] if self.under.rank() == opts.rootRank else None
@@ -106,7 +112,8 @@ class Gathers(Issuing):
         timeout: timedelta | None = None,
     ) -> Done | Pending:
         """Give each rank a tensor from the root's list."""
-        opts = options(ScatterOptions, opts, rootRank=root if opts is None else opts, timeout=timeout)
+        if type(opts) is not ScatterOptions:
+            opts = options(ScatterOptions, rootRank=root if opts is None else opts, timeout=timeout)
         output = one("scatter", output_tensors)
         copies: list[Filled] = []
         is_root = self.under.rank() == opts.rootRank
@@ -122,7 +129,8 @@ class Gathers(Issuing):
         timeout: timedelta | None = None,
     ) -> Done | Pending:
         """Give each rank one tensor of this one's list."""
-        opts = options(AllToAllOptions, opts, timeout=timeout or opts)
+        if type(opts) is not AllToAllOptions:
+            opts = options(AllToAllOptions, timeout=timeout or opts)
         copies: list[Filled] = []
         arrays = [filled(out, copies) for out in outputs], [read(part) for part in inputs]
         return self._carry_out(rankwise.all_to_all, arrays, opts, outputs, copies)
@@ -137,7 +145,8 @@ class Gathers(Issuing):
         timeout: timedelta | None = None,
     ) -> Done | Pending:
         """Give each rank a part of this one's tensor."""
-        opts = options(AllToAllOptions, opts, timeout=timeout or opts)
+        if type(opts) is not AllToAllOptions:
+            opts = options(AllToAllOptions, timeout=timeout or opts)
         copies: list[Filled] = []
         arrays = (
             *(filled(output, copies), read(input)),
@@ -147,7 +156,8 @@ class Gathers(Issuing):
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Done | Pending:
         """Return once every rank has called."""
-        opts = options(BarrierOptions, opts, timeout=timeout or opts)
+        if type(opts) is not BarrierOptions:
+            opts = options(BarrierOptions, timeout=timeout or opts)
         return self._carry_out(rankwise.barrier, (), opts, ())
 
     # The names of before 2.13, which C++ and programs still call.

@@ -16,10 +16,8 @@ Tensors: TypeAlias = "torch.Tensor | Sequence[torch.Tensor]"
 Rows: TypeAlias = "Sequence[torch.Tensor] | Sequence[Sequence[torch.Tensor]]"
 
 
-def options(kind: type[_Options], given: Any, **fields: Any) -> _Options:
-    """Return options of torch's class `kind`: those given, or new ones with the fields that are not None."""
-    if type(given) is kind:
-        return given
+def options(kind: type[_Options], **fields: Any) -> _Options:
+    """Return options of torch's class `kind` with the fields that are not None."""
     made = kind()
     for name, value in fields.items():
         if value is not None:

@@ -32,7 +32,8 @@ class Reductions(Issuing):
         self, tensors: Tensors, opts: Any = None, op: Any = None, timeout: timedelta | None = None
     ) -> Done | Pending:
         """Reduce into every rank's tensor."""
-        opts = options(AllreduceOptions, opts, reduceOp=opts or op, timeout=timeout)
+        if type(opts) is not AllreduceOptions:
+            opts = options(AllreduceOptions, reduceOp=opts or op, timeout=timeout)
         tensor = one("allreduce", tensors)
         if tensor.layout is not torch.strided:
             return all_reduce_sparse(self, tensor, opts)
@@ -42,7 +43,8 @@ class Reductions(Issuing):
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Done | Pending:
         """Reduce several tensors, each into every rank's."""
-        opts = options(AllreduceCoalescedOptions, opts)
+        if type(opts) is not AllreduceCoalescedOptions:
+            opts = options(AllreduceCoalescedOptions)
         copies: list[Filled] = []
         op = operator_of(opts.reduceOp)
         arrays = [(filled(tensor, copies), op) for tensor in tensors]
@@ -52,7 +54,8 @@ class Reductions(Issuing):
         self, tensors: Tensors, opts: Any = None, root: int | None = None, op: Any = None, timeout: Any = None
     ) -> Done | Pending:
         """Reduce into the root's tensor."""
-        opts = options(ReduceOptions, opts, rootRank=root if opts is None else opts, reduceOp=op, timeout=timeout)
+        if type(opts) is not ReduceOptions:
+            opts = options(ReduceOptions, rootRank=root if opts is None else opts, reduceOp=op, timeout=timeout)
         tensor = one("reduce", tensors)
         copies: list[Filled] = []
         root = opts.rootRank
@@ -64,7 +67,8 @@ class Reductions(Issuing):
         self, output_tensors: Tensors, input_tensors: Rows, opts: Any = None, op: Any = None, timeout: Any = None
     ) -> Done | Pending:
         """Reduce the ranks' lists of tensors, and give each rank one of the results."""
-        opts = options(ReduceScatterOptions, opts, reduceOp=opts or op, timeout=timeout)
+        if type(opts) is not ReduceScatterOptions:
+            opts = options(ReduceScatterOptions, reduceOp=opts or op, timeout=timeout)
         output = one("reduce_scatter", output_tensors)
         copies: list[Filled] = []
         inputs = [read(tensor) for tensor in row("reduce_scatter", input_tensors)]
@@ -73,7 +77,8 @@ class Reductions(Issuing):
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Done | Pending:
         """Reduce the ranks' tensors, and give each rank a part of the result."""
-        opts = options(ReduceScatterOptions, opts)
+        if type(opts) is not ReduceScatterOptions:
+            opts = options(ReduceScatterOptions)
         copies: list[Filled] = []
         arrays = filled(output, copies), read(input), operator_of(opts.reduceOp)
         return self._carry_out(rankwise.reduce_scatter_single, arrays, opts, (output,), copies)
@@ -82,7 +87,8 @@ class Reductions(Issuing):
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Done | Pending:
         """Do a `reduce_scatter_single` of each pair."""
-        opts = options(ReduceScatterOptions, opts)
+        if type(opts) is not ReduceScatterOptions:
+            opts = options(ReduceScatterOptions)
         copies: list[Filled] = []
         op = operator_of(opts.reduceOp)
         arrays = [(filled(out, copies), read(whole), op) for out, whole in zip(outputs, inputs, strict=True)]
