@@ -56,7 +56,7 @@ def _measure(given: argparse.Namespace) -> None:
         if given.only in name:
             report.add(name, _in_turns(dist, {whose: make(group) for whose, group in groups.items()}))
     if given.only in "beginning" and given.rank == 0:
-        report.add("first init of a process, ms", _beginnings())
+        report.add("first init of a process", _beginnings())
     dist.barrier()
     dist.destroy_process_group()
 

@@ -47,7 +47,8 @@ def install(as_gloo: bool = False) -> None:
 
 def _is_installed() -> bool:
     plugin = c10d.Backend._plugins.get("GLOO")
-    return isinstance(c10d.ProcessGroupGloo, _Taken) or "rankwise" in getattr(plugin, "creator_fn", _log).__module__
+    is_ours = plugin is not None and plugin.creator_fn.__module__.startswith("rankwise_torch")
+    return is_ours or isinstance(c10d.ProcessGroupGloo, _Taken)
 
 
 class _Taken(type):
