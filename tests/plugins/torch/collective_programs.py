@@ -289,6 +289,33 @@ def memory(rank, size):
     assert storage.resizable()
 
 
+def own_calls(rank, size):
+    """Hand tensors to rankwise's own calls, of any dtype and requiring gradients or not."""
+    import rankwise
+    import rankwise_torch
+
+    rankwise_torch.install()
+    group, total = dist.group.WORLD.under, size * (size + 1) / 2
+    for tensor in (
+        torch.full((2, 3), rank + 1.0, dtype=torch.bfloat16),
+        torch.nn.Parameter(torch.full((3,), rank + 1.0)),
+    ):
+        rankwise.all_reduce(tensor, group=group)
+        assert tensor.eq(total).all()
+    transposed = torch.arange(6.0).view(2, 3).t()
+    whole = torch.zeros(size, 3, 2)
+    rankwise.all_gather_single(whole, transposed, group=group)
+    assert whole.eq(transposed).all()
+    refused = torch.ones(2, device="meta"), torch.ones(2).to_sparse(), torch.ones(2, dtype=torch.complex64).conj()
+    for tensor in refused:
+        try:
+            rankwise.all_reduce(tensor, group=group)
+        except TypeError as error:
+            assert "no memory to share" in str(error)
+        else:
+            raise AssertionError("it was taken")
+
+
 def events(rank, size):
     """The profiler has an event for each call."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:

@@ -1,5 +1,6 @@
 """What the ranks of `test_groups.py` do."""
 
+import logging.handlers
 import time
 from datetime import timedelta
 
@@ -118,8 +119,12 @@ def as_gloo(rank, size, place):
     import rankwise_torch
     from rankwise_torch.group import RankwiseGroup
 
+    said = logging.handlers.BufferingHandler(100)
+    logging.getLogger("rankwise_torch").addHandler(said)
+    logging.getLogger("rankwise_torch").setLevel(logging.INFO)
     rankwise_torch.install(as_gloo=True)
     rankwise_torch.install(as_gloo=True)
+    assert len(said.buffer) == 1
     dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=size)
     assert isinstance(dist.group.WORLD, RankwiseGroup)
     assert dist.get_backend() == "gloo"

@@ -12,9 +12,10 @@ def test_calls(program, size):
     run(getattr(programs, program), size)
 
 
-@pytest.mark.parametrize(
-    "program", ["every_dtype", "moved_alone", "objects", "direct", "quiet_when_synchronous", "memory", "events"]
-)
+_KINDS = "every_dtype moved_alone objects direct quiet_when_synchronous memory own_calls events".split()
+
+
+@pytest.mark.parametrize("program", _KINDS)
 def test_kinds(program):
     """What does not depend on the number of ranks."""
     run(getattr(programs, program))
