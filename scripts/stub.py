@@ -65,7 +65,7 @@ def merged(imports: list[str]) -> Iterator[str]:
     for line in imports:
         before, _, listed = line.partition(" import ")
         names.setdefault(before, []).extend(listed.split(", "))
-    yield from (f"{before} import {', '.join(listed)}" for before, listed in names.items())
+    yield from (f"{before} import {', '.join(dict.fromkeys(listed))}" for before, listed in names.items())
 
 
 def wrapped(line: str) -> Iterator[str]:

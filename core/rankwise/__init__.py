@@ -121,10 +121,11 @@ from rankwise.store import FileStore, HashStore, PrefixStore, Store, StoreLike, 
 
 if TYPE_CHECKING:
     from rankwise.launch import spawn
+    from rankwise.metrics.stats import stats
 
 #: The folders of this package, which `dir` shows beside the public names.
 _ROOMS = """
-    backends basics calls cli codec collective errors groups launch meeting network store testing watch
+    backends basics calls cli codec collective errors groups launch meeting metrics network store testing watch
 """.split()  # noqa: SIM905 - a long list of names reads better as text
 
 __all__ = [
@@ -229,6 +230,7 @@ __all__ = [
     "set_debug_level_from_env",
     "skip_callers",
     "spawn",
+    "stats",
     # errors
     "BackendNotFoundError",
     "BackendUnavailableError",
@@ -257,6 +259,10 @@ def __getattr__(name: str) -> Any:
         from rankwise.launch import spawn
 
         return spawn
+    if name == "stats":
+        from rankwise.metrics.stats import stats
+
+        return stats
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

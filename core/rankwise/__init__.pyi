@@ -86,6 +86,7 @@ from rankwise.groups.subgroups import (
 )
 from rankwise.launch import SpawnContext
 from rankwise.meeting.rendezvous import register_rendezvous_handler, rendezvous
+from rankwise.metrics.stats import stats
 from rankwise.store import FileStore, HashStore, PrefixStore, Store, StoreLike, TCPStore, as_store
 
 __all__ = [
@@ -184,6 +185,7 @@ __all__ = [
     "set_debug_level_from_env",
     "skip_callers",
     "spawn",
+    "stats",
     "BackendNotFoundError",
     "BackendUnavailableError",
     "CodecError",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from rankwise.basics.tracebacks import shorten
 from rankwise.basics.words import with_article
 
 if TYPE_CHECKING:
@@ -126,9 +127,13 @@ def register_array_type(kind: type[_T], convert: Callable[[_T], Array]) -> None:
         >>> dist.all_reduce(column)
         >>> dist.destroy_process_group()
     """
-    if issubclass(kind, np.ndarray) or kind.__module__.partition(".")[0] == "cupy":
-        raise ValueError(f"register_array_type: {kind.__qualname__} is an array already")
-    _converters[kind] = convert
+    try:
+        if issubclass(kind, np.ndarray) or kind.__module__.partition(".")[0] == "cupy":
+            raise ValueError(f"register_array_type: {kind.__qualname__} is an array already")
+        _converters[kind] = convert
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def device_of(array: Array) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from rankwise.basics.tracebacks import shorten
+
 __all__ = ["is_skipped", "known_inside", "known_outside", "skip_callers", "skipped"]
 
 #: The files, and the folders, each with the separator. Recorders share the list itself, and see what is added later.
@@ -31,9 +33,13 @@ def skip_callers(*modules: str) -> None:
     Examples:
         >>> dist.skip_callers("json")
     """
-    found = [path for module in modules for path in _paths(module)]
-    skipped.extend(path for path in found if path not in skipped)
-    known_outside.clear()  # those inside stay there
+    try:
+        found = [path for module in modules for path in _paths(module)]
+        skipped.extend(path for path in found if path not in skipped)
+        known_outside.clear()  # those inside stay there
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def is_skipped(file: str) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from rankwise.basics import unasked
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.ending import Ending
+from rankwise.basics.tracebacks import anew, shorten
 from rankwise.errors import DistTimeoutError
 
 if TYPE_CHECKING:
@@ -99,11 +100,15 @@ class FutureWork:
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Block until the work has ended; see `Work.wait`."""
-        timeout_s = None if timeout is None else seconds(timeout)
-        if not self._ending.wait(timeout_s):
-            raise DistTimeoutError(f"timed out: not done after {timeout_s:g} s")
-        self._check()
-        return True
+        try:
+            timeout_s = None if timeout is None else seconds(timeout)
+            if not self._ending.wait(timeout_s):
+                raise DistTimeoutError(f"timed out: not done after {timeout_s:g} s")
+            self._check()
+            return True
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def is_completed(self) -> bool:
         """Tell whether the work has ended."""
@@ -155,7 +160,7 @@ class FutureWork:
     def _check(self) -> None:
         """Raise the error of a work that has failed."""
         if self._ending.error is not None:
-            raise self._ending.error
+            raise anew(self._ending.error)
 
 
 class CompletedWork(FutureWork):
@@ -222,6 +227,9 @@ class BoundWork:
         """Block until the operation has ended; see `Work.wait`."""
         try:
             return self._inner.wait(timeout)
+        except BaseException as error:
+            shorten(error)
+            raise
         finally:
             self.is_completed()
 
@@ -244,7 +252,11 @@ class BoundWork:
 
     def result(self) -> Any:
         """Wait for the operation and return the array or arrays that it filled."""
-        self.wait()
+        try:
+            self.wait()
+        except BaseException as error:
+            shorten(error)
+            raise
         return self._result
 
     def get_future(self) -> Future[Any]:
@@ -255,11 +267,19 @@ class BoundWork:
 
     def source_rank(self) -> int:
         """Return the global rank that sent the message of a completed receive."""
-        return self._global_ranks[self._inner.source_rank()]
+        try:
+            return self._global_ranks[self._inner.source_rank()]
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def synchronize(self) -> None:
         """Block the host until the operation has ended."""
-        self._inner.synchronize()
+        try:
+            self._inner.synchronize()
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         """Call `callback(work)` once the operation has ended, in the context of this call."""

@@ -13,6 +13,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import tell
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import (
     BackendUnavailableError,
     DistError,
@@ -75,7 +76,8 @@ def init_process_group(
         backend: A backend's name, or one for each kind of device ("cpu:gloo,cuda:nccl"); None takes the default
             of each kind of device, as far as it can run here.
         init_method: Where the ranks meet: "env://" (the default), "tcp://host:port", "file:///path", or a scheme
-            of `register_rendezvous_handler`.
+            of `register_rendezvous_handler`. Where nothing is given here and no variable speaks of a job, this process
+            is a world of one, and says so in the log.
         timeout: Default time-out of the group's operations, and of this call: a `timedelta` or seconds; 30 minutes.
         world_size: Number of ranks, where `init_method` does not tell.
         rank: This process's rank, where `init_method` does not tell.
@@ -99,30 +101,34 @@ def init_process_group(
         (0, 1)
         >>> dist.destroy_process_group()
     """
-    world = current()
-    if world.forked:
-        world.reset()
-    if world.default is not None:
-        raise ValueError("init_process_group: the default process group is already there; destroy it first")
-    if store is not None and init_method is not None:
-        raise ValueError("init_process_group: give init_method or store, not both")
-    timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
-    deadline = Deadline(timeout_s)
-    config = available(BackendConfig(backend))
-    index = device_index(device_id)
+    try:
+        world = current()
+        if world.forked:
+            world.reset()
+        if world.default is not None:
+            raise ValueError("init_process_group: the default process group is already there; destroy it first")
+        if store is not None and init_method is not None:
+            raise ValueError("init_process_group: give init_method or store, not both")
+        timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
+        deadline = Deadline(timeout_s)
+        config = available(BackendConfig(backend))
+        index = device_index(device_id)
 
-    def plan() -> Plan:
-        place = join(world, config, init_method, world_size, rank, store, deadline)
-        return Plan(
-            *("default", tuple(range(place.size)), place.rank, config, timeout_s, place.store),
-            terms={"world_size": place.size},
-            description=group_name,
-            options=pg_options,
-            device_index=index,
-            purpose="init_process_group",
-        )
+        def plan() -> Plan:
+            place = join(world, config, init_method, world_size, rank, store, deadline)
+            return Plan(
+                *("default", tuple(range(place.size)), place.rank, config, timeout_s, place.store),
+                terms={"world_size": place.size},
+                description=group_name,
+                options=pg_options,
+                device_index=index,
+                purpose="init_process_group",
+            )
 
-    begin(world, plan, deadline)
+        begin(world, plan, deadline)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def begin(world: World, plan: Callable[[], Plan], deadline: Deadline) -> ProcessGroup:
@@ -174,23 +180,27 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
         >>> dist.is_initialized()
         False
     """
-    if group == NON_GROUP_MEMBER:
-        return
-    if not isinstance(group, ProcessGroup | None):
-        raise TypeError(f"destroy_process_group: {group!r} is not a process group")
-    world = current() if group is None else group.world
-    if world.default is None:
-        raise ValueError("destroy_process_group: there is no process group; was it destroyed before?")
-    if world.forked:
-        world.reset()
-    elif group is None or group is world.default:
-        _leave(world)
-    elif world.groups.get(group.name) is not group:
-        raise ValueError(f"destroy_process_group: {group!r} was destroyed before")
-    else:
-        del world.groups[group.name]
-        group.close(group.timeout_s)
-        _forget(group.store, group.size())
+    try:
+        if group == NON_GROUP_MEMBER:
+            return
+        if not isinstance(group, ProcessGroup | None):
+            raise TypeError(f"destroy_process_group: {group!r} is not a process group")
+        world = current() if group is None else group.world
+        if world.default is None:
+            raise ValueError("destroy_process_group: there is no process group; was it destroyed before?")
+        if world.forked:
+            world.reset()
+        elif group is None or group is world.default:
+            _leave(world)
+        elif world.groups.get(group.name) is not group:
+            raise ValueError(f"destroy_process_group: {group!r} was destroyed before")
+        else:
+            del world.groups[group.name]
+            group.close(group.timeout_s)
+            _forget(group.store, group.size())
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def leave_everything() -> None:

@@ -16,6 +16,7 @@ from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import DistBackendError, DistError, GroupAbortedError
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class ProcessGroup:
         self.shortcuts = Shortcuts()
         for communicator in self.communicators():
             communicator.on_failure = trail.fail
+            communicator.note_to(trail)
         if communicators:
             self.shortcuts = communicators[self._usual_device()].shortcuts(self)
 
@@ -128,9 +130,13 @@ class ProcessGroup:
             >>> dist.destroy_process_group(pair)
             >>> store.close()
         """
-        from rankwise.groups.outside import Request, create  # which makes groups, and so knows this class
+        try:
+            from rankwise.groups.outside import Request, create  # which makes groups, and so knows this class
 
-        return create(Request(store, rank, size, name, backend, timeout, ranks, description, options, device_id))
+            return create(Request(store, rank, size, name, backend, timeout, ranks, description, options, device_id))
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_desc!r}: rank {self._rank} of {self.size()}, {self.config}>"
@@ -160,7 +166,11 @@ class ProcessGroup:
 
     def set_timeout(self, timeout: Timeout) -> None:
         """Change the default time-out of the group's operations."""
-        self.timeout_s = seconds(timeout)
+        try:
+            self.timeout_s = seconds(timeout)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def get_group_store(self) -> Store | None:
         """Return the store whose keys the members share."""

@@ -7,7 +7,6 @@ global but the registries of backends, of converters and of callers to skip.
 
 from __future__ import annotations
 
-import os
 import warnings
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 
 from rankwise.basics import unasked
 from rankwise.basics.recording import FlightRecorder, make_recorder
+from rankwise.basics.systems import after_fork
 from rankwise.errors import ForkedProcessError
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.store import Store, innermost
@@ -126,4 +126,4 @@ def _after_fork() -> None:
             group.poison(error)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)

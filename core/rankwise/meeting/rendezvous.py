@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import DistError, DistNetworkError, DistTimeoutError
 from rankwise.meeting.launcher_env import from_environment, job_name
 from rankwise.store import FileStore, Store, TCPStore
@@ -50,11 +51,15 @@ def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
         >>> next(dist.rendezvous("mine://somewhere"))
         (HashStore(), 0, 1)
     """
-    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
-        raise ValueError(f"register_rendezvous_handler: {scheme!r} cannot be the scheme of a URL")
-    if scheme in _handlers:
-        raise ValueError(f"register_rendezvous_handler: {scheme}:// has a handler already")
-    _handlers[scheme] = handler
+    try:
+        if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
+            raise ValueError(f"register_rendezvous_handler: {scheme!r} cannot be the scheme of a URL")
+        if scheme in _handlers:
+            raise ValueError(f"register_rendezvous_handler: {scheme}:// has a handler already")
+        _handlers[scheme] = handler
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def rendezvous(
@@ -81,22 +86,26 @@ def rendezvous(
         >>> store.set("key", "value")
         >>> store.close()
     """
-    if not isinstance(url, str):
-        raise TypeError(f"rendezvous: a URL is a str, not {url!r}")
-    if url == _FROM_ENVIRONMENT:
-        return _of_environment(rank, world_size, timeout)
-    parts = _split(url)
-    if parts.scheme not in _handlers:
-        known = ", ".join(f"{scheme}://" for scheme in sorted(_handlers))
-        _refuse(url, f"no such scheme; there are {known}")
-    given = dict(_pairs(parts))
-    for name, value in (("rank", rank), ("world_size", world_size)):
-        if value != -1:
-            if name in given:
-                _refuse(url, f"{name} is given twice, here and as the argument {value}")
-            parts = parts._replace(query=f"{parts.query}&{name}={value}".lstrip("&"))
-    whole = f"{parts.scheme}://{parts.netloc}{parts.path}"
-    return _handlers[parts.scheme](f"{whole}?{parts.query}" if parts.query else whole, timeout=timeout, **kwargs)
+    try:
+        if not isinstance(url, str):
+            raise TypeError(f"rendezvous: a URL is a str, not {url!r}")
+        if url == _FROM_ENVIRONMENT:
+            return _of_environment(rank, world_size, timeout)
+        parts = _split(url)
+        if parts.scheme not in _handlers:
+            known = ", ".join(f"{scheme}://" for scheme in sorted(_handlers))
+            _refuse(url, f"no such scheme; there are {known}")
+        given = dict(_pairs(parts))
+        for name, value in (("rank", rank), ("world_size", world_size)):
+            if value != -1:
+                if name in given:
+                    _refuse(url, f"{name} is given twice, here and as the argument {value}")
+                parts = parts._replace(query=f"{parts.query}&{name}={value}".lstrip("&"))
+        whole = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        return _handlers[parts.scheme](f"{whole}?{parts.query}" if parts.query else whole, timeout=timeout, **kwargs)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 # ---------------------------------------------------------------------- the three schemes

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import struct
+import sys
 import threading
 from contextlib import suppress
 
@@ -18,7 +18,8 @@ __all__ = ["DNS_TIMEOUT_S", "interface_of", "is_loopback", "local_address", "num
 #: Both are understood; the first that is set counts.
 _VARIABLES = ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
-_SIOCGIFADDR = 0x8915
+#: Asks the kernel for an interface's address; a number of Linux, and one of the BSDs and macOS.
+_SIOCGIFADDR = 0x8915 if sys.platform == "linux" else 0xC0206921
 _IPV6_TABLE = "/proc/net/if_inet6"
 _LINK_LOCAL_SCOPE = 0x20
 _IPV4_NBYTES, _LOOPBACK_NETWORK, _IPV6_LOOPBACK = 4, 127, bytes(15) + b"\1"
@@ -170,10 +171,14 @@ def _of_interface(variable: str, names: str, addresses: list[str]) -> str:
             address = ask(name)
             if address is not None:
                 return address
-    raise ValueError(f"{variable}={names}: none of these interfaces has an address")
+    raise ValueError(f"{variable}={names}: none of these interfaces has an address, as far as this system tells")
 
 
 def _ipv4(name: str) -> str | None:
+    try:
+        import fcntl
+    except ImportError:  # Windows, which tells nothing of an interface but its name
+        return None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("16s24x", name.encode()))

@@ -58,7 +58,7 @@ def new_file(path: str | os.PathLike[str]) -> None:
     Raises:
         FileExistsError: There is a file of that name.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(new().hex() + "\n")
 
@@ -68,7 +68,13 @@ def hand_down(secret: bytes) -> int:
 
     The caller lets the children inherit it (`pass_fds` of `subprocess.Popen`), and closes it.
     """
-    descriptor = os.memfd_create("rankwise-secret")
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("rankwise-secret")
+    else:
+        import tempfile
+
+        with tempfile.TemporaryFile() as file:  # which has no name, and is gone with its last descriptor
+            descriptor = os.dup(file.fileno())
     os.write(descriptor, secret)
     return descriptor
 
@@ -186,8 +192,10 @@ def _drain(descriptor: int) -> bytes:
 
 def _from_file(path: str) -> Secret:
     origin = f"{_FILE}={path}"
+    if not hasattr(os, "geteuid"):
+        raise ValueError(f"{origin}: this system does not tell who else can read a file")
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         raise ValueError(f"{origin}: {error}; make it with `rankwise secret new {path}`") from error
     try:

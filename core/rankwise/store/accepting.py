@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import socket
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
+from rankwise.basics.system_errors import descriptor_limit
 from rankwise.store.zeromq import MONITOR_EVENT
 
 __all__ = ["Accepting"]
@@ -78,10 +78,9 @@ class Accepting:
     def _on_full(self) -> None:
         if not self._told:
             self._told = True
-            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             print(
                 f"rankwise: {self._name}: this process has no free file descriptor for those who connect; they are "
-                f"sent away (raise the limit of {limit} with `ulimit -n`)",
+                f"sent away ({descriptor_limit()})",
                 file=sys.stderr,
             )
         with self._out_of_zeromqs_reach():
@@ -126,7 +125,7 @@ class Accepting:
 
 
 def _any_descriptor() -> int:
-    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    return os.open(os.devnull, os.O_RDONLY)
 
 
 def _empty_listener(family: int) -> socket.socket:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 from rankwise.basics.debug import tell
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError
 from rankwise.store import operations
 from rankwise.store.base import Operation, Store
@@ -95,13 +96,17 @@ def as_store(store: Store | StoreLike) -> Store:
         Traceback (most recent call last):
         rankwise.errors.DistTimeoutError: timed out: get on ForeignStore(...): waited 0.01 s for key 'nothing', ...
     """
-    if isinstance(store, Store):
-        return store
-    needed = ("set", "get", "add", "compare_set", "wait")
-    lacking = [name for name in needed if not callable(getattr(store, name, None))]
-    if lacking:
-        raise TypeError(f"a store must have {', '.join(lacking)}, which {type(store).__name__} does not")
-    return ForeignStore(store)
+    try:
+        if isinstance(store, Store):
+            return store
+        needed = ("set", "get", "add", "compare_set", "wait")
+        lacking = [name for name in needed if not callable(getattr(store, name, None))]
+        if lacking:
+            raise TypeError(f"a store must have {', '.join(lacking)}, which {type(store).__name__} does not")
+        return ForeignStore(store)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 class _Client:

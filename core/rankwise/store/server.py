@@ -10,6 +10,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from rankwise.basics.systems import after_fork
 from rankwise.errors import DistStoreError, ProtocolError
 from rankwise.network.secret import same
 from rankwise.store import operations, wire
@@ -303,4 +304,4 @@ def _after_fork() -> None:
     _servers.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)

@@ -47,6 +47,7 @@ def main() -> None:
     directory = Path(sys.argv[1])
     faulthandler.enable()
     with open(directory / f"stacks-{os.getpid()}", "w", encoding="utf-8") as stacks:
+        assert STACKS_SIGNAL is not None  # wherever such processes can be started
         faulthandler.register(STACKS_SIGNAL, stacks, all_threads=True)
         with Client(str(directory / "socket"), "AF_UNIX", authkey=(directory / "key").read_bytes()) as connection:
             connection.send((from_environment().rank, os.getpid()))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.recording import Entry, Trail
+from rankwise.basics.systems import signals
 from rankwise.basics.version import __version__
 from rankwise.watch.recorder import entries, site, states
 from rankwise.watch.stacks import stacks
@@ -51,7 +52,7 @@ def install(world: World) -> None:
     is only taken where a folder is named: the last word of the slow rank is what explains the failure.
     """
     world.recorder.on_failure = partial(_failed, world)
-    for number in (signal.SIGUSR1, signal.SIGTERM) if os.environ.get(VARIABLE) else (signal.SIGUSR1,):
+    for number in signals("SIGUSR1", *(["SIGTERM"] if os.environ.get(VARIABLE) else [])):
         handler = signal.getsignal(number)
         is_main = threading.current_thread() is threading.main_thread()
         if isinstance(handler, _Asked) and handler.ours():
@@ -66,7 +67,7 @@ def remove(world: World, reason: str) -> None:
     if world.recorder.on_failure is None:
         return
     world.recorder.on_failure = None
-    for number in (signal.SIGUSR1, signal.SIGTERM):
+    for number in signals("SIGUSR1", "SIGTERM"):
         handler = signal.getsignal(number)
         if isinstance(handler, _Asked) and world in handler.worlds:
             handler.worlds.remove(world)
@@ -191,6 +192,8 @@ def _subfolder(world: World) -> tuple[str, ...]:
 
 def _own_folder() -> str:
     """Return a folder for the ranks with one parent process, which nobody else on this machine can have prepared."""
+    if not hasattr(os, "getuid"):
+        raise OSError(f"this system has no folder of this user alone; set {VARIABLE}")
     import tempfile
 
     top = os.path.join(tempfile.gettempdir(), f"rankwise-trace-{os.getuid()}")
@@ -246,6 +249,8 @@ def _entry(entry: Entry, state: str) -> dict[str, Any]:
         told["peer"], told["tag"] = entry.detail
     if entry.error:
         told["error"] = entry.error
+    if entry.waited_ns:
+        told["waited_ns"] = entry.waited_ns
     return told
 
 

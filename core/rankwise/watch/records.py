@@ -56,6 +56,7 @@ class Operation:
     peer: int | None = None
     tag: int = 0
     error: str = ""
+    waited_ns: int = 0
 
     @property
     def at(self) -> str:
@@ -226,6 +227,7 @@ def _operation(told: dict[str, Any], groups: Mapping[str, Group]) -> Operation:
         peer=None if peer is None else _number(peer),
         tag=_number(told.get("tag", 0)),
         error=_text(told.get("error", "")),
+        waited_ns=_number(told.get("waited_ns", 0)),
     )
 
 

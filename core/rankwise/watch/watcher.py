@@ -74,7 +74,10 @@ class Watcher(Background):
         bounded = store.view(min(_STORE_S, self._limit_s / 2))
         self._cards = PrefixStore("meet", bounded)
         place = PrefixStore("watch", bounded)
-        self._log = Log(place, self._rank, self._heard)
+        #: What answers those who look at the job from outside, and where they find it.
+        self.on_question: Callable[[str], object] = lambda question: None
+        self.place, self.rank = place, rank
+        self._log = Log(place, self._rank, self._heard, lambda question: self.on_question(question))
         self._beats = Beats(place, self._rank)
         self._processes = Processes(rank)
         self._dead: list[PeerDiedError] = []

@@ -71,7 +71,9 @@ static bool yield(Board *board, int late, bool held)
         sched_yield();
         late = first_late(board, late);
     }
-    bool slow = monotonic_ns() - began > SLICE_NS;
+    int64_t took = monotonic_ns() - began;
+    bool slow = took > SLICE_NS;
+    board->waited_ns += took;
     if (let_go != NULL)
         PyEval_RestoreThread(let_go);
     int next = late < 0 && !slow ? 2 * board->yields : board->yields / 2;
@@ -98,7 +100,7 @@ static void learn(Board *board)
 static bool look(Board *board, int late, bool held)
 {
     PyThreadState *let_go = NULL;
-    int64_t until = 0;
+    int64_t began = 0;
     for (unsigned n = 1; (late = first_late(board, late)) >= 0; n++) {
         RELAX();
         if (n == BRIEF && held)
@@ -106,11 +108,13 @@ static bool look(Board *board, int late, bool held)
         if (n % CLOCK != 0)
             continue;
         int64_t now = monotonic_ns();
-        if (until == 0)
-            until = now + board->spin_ns;
-        else if (now >= until)
+        if (began == 0)
+            began = now;
+        else if (now - began >= board->spin_ns)
             break;
     }
+    if (began != 0) /* else the wait was so short that nobody looked at the clock */
+        board->waited_ns += monotonic_ns() - began;
     if (let_go != NULL)
         PyEval_RestoreThread(let_go);
     if (late < 0) {
@@ -194,8 +198,10 @@ bool board_doze(Board *board, int64_t longest_ns)
         learn(board);
         return true;
     }
+    int64_t began = monotonic_ns();
     struct timespec time = {longest_ns / 1000000000, longest_ns % 1000000000};
     syscall(SYS_futex, word(board, GO), FUTEX_WAIT, (uint32_t)found, &time, NULL, 0);
+    board->waited_ns += monotonic_ns() - began;
     bool all = atomic_load_explicit(word(board, GO), memory_order_acquire) >= turn || first_late(board, 1) < 0;
     if (all)
         learn(board);

@@ -22,6 +22,7 @@ typedef struct {
     int64_t spin_ns; /* how long a wait looks before it sleeps, and how often it yields; both are learned */
     int yields;
     int resigned; /* how many waits do not try to look for longer */
+    int64_t waited_ns; /* for how long others were waited for in all, but for waits of a microsecond or so */
 } Board;
 
 extern PyTypeObject BoardType;

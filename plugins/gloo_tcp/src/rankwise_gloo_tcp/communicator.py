@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from rankwise.backends import COLLECTIVES, Array, Communicator, Context, Work
+from collections import Counter
+
+from rankwise.backends import COLLECTIVES, Array, Communicator, Context, Gauges, Work
 from rankwise.backends.shortcuts import Caller, Shortcuts
+from rankwise.basics.recording import Trail
 from rankwise.errors import DistError, PeerDiedError
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.collectives.selection import Selection
@@ -29,6 +32,7 @@ class GlooCommunicator(Communicator):
 
     engine: Engine
     ways: Ways
+    tells_waits = True
 
     def __init__(self, context: Context, selection: Selection | None = None) -> None:
         super().__init__(context)
@@ -81,6 +85,24 @@ class GlooCommunicator(Communicator):
         request = self.engine.receive(array, src, tag, waited=True)
         self._finish(request, "recv from", src, timeout_s)
         return request.source_rank()
+
+    # ------------------------------------------------------------------ for those who look
+
+    def note_to(self, trail: Trail) -> None:
+        """Have waits and failures noted."""
+        super().note_to(trail)
+        self.engine.seat.on_wait = trail.waited
+        if self.ways.local is not None:
+            self.ways.local.note_to(trail)
+
+    def gauges(self) -> Gauges:
+        """Tell how much has moved on which way, and what waits."""
+        local, board = self.ways.local, self.board
+        here = Gauges() if local is None else local.gauges()
+        moved = Counter(self.engine.moved_nbytes()) + Counter(here.moved_nbytes)
+        queued = Counter({"collectives": self._order.length(), **self.engine.queued()}) + Counter(here.queued)
+        way = "board" if board is not None else "+".join(filter(None, (here.way, next(iter(moved), ""))))
+        return Gauges(moved, queued, way, here.memory_nbytes + (0 if board is None else board.nbytes))
 
     # ------------------------------------------------------------------ while others are waited for
 

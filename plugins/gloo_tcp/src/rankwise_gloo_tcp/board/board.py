@@ -108,6 +108,7 @@ class Board:
         self.most_nbytes = _SLOT_NBYTES if may_spin else _SHARED_SLOT_NBYTES
         records, data, self._rings, total = _offsets(size, area_nbytes)
         self.rank, self.size, self.may_spin = rank, size, may_spin
+        self.nbytes = total
         #: Where control blocks, records and areas begin, for those who look for themselves.
         self.layout = _PAGE, _CONTROL_STRIDE, records, data
         self._memory = mmap.mmap(descriptor, total)
@@ -131,6 +132,8 @@ class Board:
         #: What stands in this rank's places for records, but for the numbers of the calls.
         self._told: list[tuple[int, ...] | None] = [None, None]
         self._spin_s = _SPIN_S if may_spin else 0.0
+        #: For how long others were waited for in all, but for waits of a microsecond or so.
+        self.waited_ns = 0
         self._look = look
 
     # ------------------------------------------------------------------ turns
@@ -212,7 +215,7 @@ class Board:
     def _await(self, turn: int, deadline: Deadline) -> None:
         words, spin_s = self._words, self._spin_s
         looks, yields = (_LOOKS, 0) if spin_s else (_ONE_LOOK, _YIELDS)
-        until = monotonic() + spin_s if spin_s else 0.0
+        began = now = monotonic()
         # Whoever has come last is on everybody's way: nothing is done between the look that finds it and the return.
         for index in self._others:
             while words[index] < turn:
@@ -223,12 +226,16 @@ class Board:
                     if yields:
                         yields -= 1
                         os.sched_yield()
-                    elif monotonic() >= until:
+                    elif (now := monotonic()) >= began + spin_s:
                         self._spin_s = max(spin_s / 2, _LEAST_SPIN_S) if spin_s else 0.0
                         self._sleep(turn, deadline)
+                        self.waited_ns += int((monotonic() - began) * 1e9)
                         return
-        if spin_s < _SPIN_S:
+        if not spin_s:
+            now = monotonic()
+        elif spin_s < _SPIN_S:
             self._spin_s = min(2 * spin_s, _SPIN_S)
+        self.waited_ns += int((now - began) * 1e9)
 
     def _sleep(self, turn: int, deadline: Deadline) -> None:
         words = self._words
