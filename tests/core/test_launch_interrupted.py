@@ -43,9 +43,32 @@ def test_the_traceback_of_an_interrupt_becomes_a_line():
     assert shown(TRACEBACK) == [b"KeyboardInterrupt at train.py:7: dist.all_reduce(array)"]
 
 
+CHAINED = b"""\
+Traceback (most recent call last):
+  File "/usr/lib/python3/site-packages/rankwise/network/x.py", line 3, in reach
+    sock.connect(address)
+ConnectionRefusedError: [Errno 111] Connection refused
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/home/me/train.py", line 5, in <module>
+    dist.init_process_group("gloo")
+  File "/usr/lib/python3/site-packages/rankwise/groups/lifecycle.py", line 105, in init_process_group
+    begin(world, plan, deadline)
+rankwise.errors.DistNetworkError: rank 0, which served the store, is gone"""
+
+
+def test_what_a_rank_says_that_misses_an_interrupted_one_becomes_a_line_too():
+    line = b'DistNetworkError at train.py:5: dist.init_process_group("gloo")'
+    assert shown(CHAINED) == [line]
+    assert shown(CHAINED + b"\nanother line\n" + TRACEBACK)[:2] == [line, b"another line"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        CHAINED.replace(b"rankwise.errors.Dist", b"library."),
         b"a line\n  and another",
         b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    1 / 0\nZeroDivisionError: none',
         b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>',

@@ -8,8 +8,9 @@ import re
 __all__ = ["Fold"]
 
 _BEGIN = b"Traceback (most recent call last):"
+_CHAINED = (b"During handling of the above exception", b"The above exception was the direct cause")
 #: How a rank ends that is interrupted, or misses one that was.
-_END = re.compile(rb"(?:[\w.]+\.)?(KeyboardInterrupt|PeerDiedError|GroupAbortedError)\b")
+_END = re.compile(rb"(?:rankwise\.errors\.(\w+)|(KeyboardInterrupt))\b")
 _PLACE = re.compile(rb'  File "(.+)", line (\d+)')
 #: Frames of these are between the program's line and the interrupt.
 _INNER = re.compile(rb"/rankwise(_\w+)?/|^" + re.escape(os.fsencode(os.path.dirname(os.__file__))) + rb"/(?!site-)")
@@ -19,23 +20,29 @@ class Fold:
     """Takes the lines of a rank's standard error one by one, and gives those that are worth to be shown."""
 
     def __init__(self) -> None:
+        #: The lines of a traceback so far, with those that it is chained to.
         self._held: list[bytes] = []
+        #: Whether its last line has come; others may yet follow that chain it to another.
+        self._is_whole = False
 
     def take(self, line: bytes) -> list[bytes]:
         """Take a line; return what can be shown by now."""
+        if self._is_whole and line and not line.startswith((*_CHAINED, _BEGIN)):
+            return [*self.rest(), *self.take(line)]
         if not self._held and not line.startswith(_BEGIN):
             return [line]
         self._held.append(line)
-        if line.startswith((b" ", _BEGIN)) or not line:
-            return []
-        lines = self.rest()
-        end = _END.match(line)
-        return [_in_a_line(lines, end[1])] if end else lines
+        is_within = line.startswith((b" ", _BEGIN, *_CHAINED))
+        self._is_whole = not is_within and (self._is_whole or bool(line))
+        return []
 
     def rest(self) -> list[bytes]:
-        """Return the lines that were held back, of a traceback that has no end."""
+        """Return what to show of the lines that were held back."""
         held, self._held = self._held, []
-        return held
+        is_whole, self._is_whole = self._is_whole, False
+        last = next((line for line in reversed(held) if line), b"")
+        end = _END.match(last)
+        return [_in_a_line(held, end[1] or end[2])] if is_whole and end else held
 
 
 def _in_a_line(lines: list[bytes], error: bytes) -> bytes:
