@@ -316,6 +316,20 @@ def own_calls(rank, size):
             raise AssertionError("it was taken")
 
 
+def waiting_in_callbacks(rank, size):
+    """Wait, in a callback of a future, for the future of another call, as PowerSGD does."""
+
+    def go_on(ended):
+        tensor = ended.value()[0]
+        for _ in range(3):
+            tensor = dist.all_reduce(tensor, async_op=True).get_future().wait()[0]
+        return tensor
+
+    for _ in range(20):
+        future = dist.all_reduce(torch.ones(1000), async_op=True).get_future().then(go_on)
+        assert future.wait().eq(size**4).all()
+
+
 def events(rank, size):
     """The profiler has an event for each call."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:

@@ -12,7 +12,9 @@ def test_calls(program, size):
     run(getattr(programs, program), size)
 
 
-_KINDS = "every_dtype moved_alone objects direct quiet_when_synchronous memory own_calls events".split()
+_KINDS = """
+    every_dtype moved_alone objects direct quiet_when_synchronous memory own_calls events waiting_in_callbacks
+""".split()
 
 
 @pytest.mark.parametrize("program", _KINDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -17,6 +18,23 @@ __all__ = ["DONE", "Done", "Inner", "Pending", "Received", "Together"]
 
 #: How torch's C++ says that a wait has no time-out.
 _NO_TIMEOUT = timedelta(0)
+
+
+class _Telling(threading.local):
+    """Whether this thread is telling a future, and so runs callbacks of the program."""
+
+    now = False
+
+
+_telling = _Telling()
+
+
+def _tell(ended: torch.futures.Future[None]) -> None:
+    before, _telling.now = _telling.now, True
+    try:
+        ended.set_result(None)
+    finally:
+        _telling.now = before
 
 
 class Inner(Protocol):
@@ -162,7 +180,11 @@ class Pending(Work):  # type: ignore[misc] # as above
             # An error that `set_exception` leaves is seen in Python alone; one that a callback raises, by C++ too.
             ended: torch.futures.Future[None] = torch.futures.Future()
             self._future = ended.then(self._outcome)
-            self._inner.add_done_callback(lambda _: ended.set_result(None))
+            if _telling.now:
+                # A callback may wait for this future in C++, on the thread that would have to end it: end it first.
+                with suppress(Exception):  # which the future tells
+                    self._inner.wait()
+            self._inner.add_done_callback(lambda _: _tell(ended))
         return self._future
 
     def _outcome(self, _: object) -> list[torch.Tensor]:
