@@ -433,6 +433,9 @@ def test_a_rank_that_is_stopped_is_silent_until_it_goes_on(job: tuple[int, Path]
     stopped = asked.samples()[3]["pid"]
     os.kill(stopped, signal.SIGSTOP)
     try:
+        until = time.monotonic() + 30
+        while Path(f"/proc/{stopped}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            assert time.monotonic() < until
         found = asked.samples()
         assert (sorted(found), asked.silent) == ([0, 1, 2], {3})
         text = plain(History().look(found, asked.silent), Wish())

@@ -150,6 +150,7 @@ class LocalJob:
             else:
                 known.ask()
         except OSError:  # it has ended
+            known.close()
             del self._ranks[rank]
             self.silent.discard(rank)
             return False
@@ -181,6 +182,8 @@ def local_jobs() -> list[LocalJob]:
     found: dict[str, tuple[dict[int, _Rank], dict[int, Sample]]] = {}
     for rank, sample in _asked(_names()):
         ranks, samples = found.setdefault(str(sample["job"]), ({}, {}))
+        if sample["rank"] in ranks:  # of a job that is ending at this address
+            ranks[sample["rank"]].close()
         ranks[sample["rank"]], samples[sample["rank"]] = rank, sample
     return [LocalJob(ranks, samples) for ranks, samples in found.values()]
 
