@@ -13,7 +13,7 @@ import types
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -386,8 +386,9 @@ def look_from_outside() -> list[dict[str, Any]]:
         names = sorted(set(re.findall(rf"@({window.NAME}\S+)", file.read())))
     found = []
     for name in names:
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(10)
+        # Those of other jobs may end this moment.
+        with suppress(OSError, struct.error), socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(2)
             sock.connect("\0" + name)
             for _ in range(2):
                 sock.send(b"?")

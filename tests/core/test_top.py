@@ -347,7 +347,11 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with subprocess.Popen(command, cwd=folder, env=env) as process:
         try:
             until = time.monotonic() + 60
-            while not any(process.pid in top_command._ancestors(p) for j in found() for p in j.processes()):
+            # A window opens a moment after the group is there.
+            while not any(
+                len(each.processes()) == 4 and all(process.pid in top_command._ancestors(p) for p in each.processes())
+                for each in found()
+            ):
                 assert time.monotonic() < until
                 assert process.poll() is None
                 time.sleep(0.05)
@@ -371,7 +375,7 @@ needs_windows = pytest.mark.skipif(not sys.platform.startswith("linux"), reason=
 def test_a_straggler_of_a_running_job_is_named(job: tuple[int, Path], capsys: pytest.CaptureFixture[str]) -> None:
     pid, _ = job
     began = time.monotonic()
-    assert main(["top", str(pid), "--json", "--once", "--interval", "0.5"]) == 0
+    assert main(["top", str(pid), "--json", "--once", "--interval", "1"]) == 0
     assert time.monotonic() - began < 5
     view = json.loads(capsys.readouterr().out)
     assert view["world_size"] == 4
@@ -429,6 +433,9 @@ def test_a_rank_that_is_stopped_is_silent_until_it_goes_on(job: tuple[int, Path]
     stopped = asked.samples()[3]["pid"]
     os.kill(stopped, signal.SIGSTOP)
     try:
+        until = time.monotonic() + 30
+        while Path(f"/proc/{stopped}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            assert time.monotonic() < until
         found = asked.samples()
         assert (sorted(found), asked.silent) == ([0, 1, 2], {3})
         text = plain(History().look(found, asked.silent), Wish())

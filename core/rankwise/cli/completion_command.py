@@ -111,9 +111,7 @@ def _fish() -> str:
     lines = ["# completion of rankwise for fish; made by: rankwise completion fish"]
     commands = grammar()
     for command in commands:
-        lines.append(
-            f"complete -c rankwise -n __fish_use_subcommand -f -a {command.name} -d {_quoted(command.help)}"
-        )
+        lines.append(f"complete -c rankwise -n __fish_use_subcommand -f -a {command.name} -d {_quoted(command.help)}")
         seen = f"complete -c rankwise -n '__fish_seen_subcommand_from {command.name}'"
         for option in command.options:
             spelled = " ".join(f"-l {name[2:]}" if name[:2] == "--" else f"-s {name[1:]}" for name in option.names)

@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any, Protocol
@@ -99,6 +99,7 @@ class LocalJob:
 
     def __init__(self, ranks: dict[int, _Rank], first: dict[int, Sample]) -> None:
         self._ranks, self._first = ranks, first
+        self._strangers: set[str] = set()
         self.silent: set[int] = set()
 
     @property
@@ -123,10 +124,22 @@ class LocalJob:
 
     def samples(self) -> dict[int, Sample]:
         """Return what the ranks show now."""
+        if len(self._ranks) < len(next(iter(self._first.values()))["ranks"]):
+            self._look_for_more()
         asked = [rank for rank in sorted(self._ranks) if self._ask(rank)]
         until = monotonic() + _ANSWER_S
         found = {rank: self._answer(rank, until) for rank in asked}
         return {rank: sample for rank, sample in found.items() if sample is not None}
+
+    def _look_for_more(self) -> None:
+        """Take in ranks that have opened their windows since this job was found."""
+        known = {rank.name for rank in self._ranks.values()} | self._strangers
+        for rank, sample in _asked(name for name in _names() if name not in known):
+            if sample["job"] == self.place and sample["rank"] not in self._ranks:
+                self._ranks[sample["rank"]], self._first[sample["rank"]] = rank, sample
+            else:
+                rank.close()
+                self._strangers.add(rank.name)
 
     def _ask(self, rank: int) -> bool:
         """Ask a rank, over a new connection if it has been silent: the answer to an old question says nothing now."""
@@ -137,6 +150,7 @@ class LocalJob:
             else:
                 known.ask()
         except OSError:  # it has ended
+            known.close()
             del self._ranks[rank]
             self.silent.discard(rank)
             return False
@@ -165,21 +179,29 @@ class LocalJob:
 
 def local_jobs() -> list[LocalJob]:
     """Return the jobs of this user on this machine, as far as they have more than one rank."""
-    known: list[_Rank] = []
-    for name in _names():
-        with suppress(OSError):
-            known.append(_Rank(name))
     found: dict[str, tuple[dict[int, _Rank], dict[int, Sample]]] = {}
+    for rank, sample in _asked(_names()):
+        ranks, samples = found.setdefault(str(sample["job"]), ({}, {}))
+        if sample["rank"] in ranks:  # of a job that is ending at this address
+            ranks[sample["rank"]].close()
+        ranks[sample["rank"]], samples[sample["rank"]] = rank, sample
+    return [LocalJob(ranks, samples) for ranks, samples in found.values()]
+
+
+def _asked(names: Iterable[str]) -> Iterator[tuple[_Rank, Sample]]:
+    """Ask all at once, and yield those that answer."""
+    asked: list[_Rank] = []
+    for name in names:
+        with suppress(OSError):
+            asked.append(_Rank(name))
     until = monotonic() + _ANSWER_S
-    for rank in known:
+    for rank in asked:
         try:
             sample = rank.answer(until)
         except (OSError, ValueError):
             rank.close()
             continue
-        ranks, samples = found.setdefault(str(sample["job"]), ({}, {}))
-        ranks[sample["rank"]], samples[sample["rank"]] = rank, sample
-    return [LocalJob(ranks, samples) for ranks, samples in found.values()]
+        yield rank, sample
 
 
 def _names() -> Iterator[str]:
