@@ -2,32 +2,15 @@
    tests/plugins/native/protocol_model.py; each comment that names an order says what would break without it. */
 #include "board.h"
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#if defined(__x86_64__) || defined(__i386__)
-#define RELAX() __builtin_ia32_pause()
-#elif defined(__aarch64__)
-#define RELAX() __asm__ volatile("isb" ::: "memory") /* a yield is nothing on most of these processors */
-#else
-#define RELAX() atomic_signal_fence(memory_order_seq_cst)
-#endif
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the kernel looks at the lower half of a word, which must come first"
 #endif
 
-typedef _Atomic uint64_t Word;
-_Static_assert(sizeof(Word) == 8, "words are shared with other languages");
-
 /* Words of the board's first page: whether it is given up, for which turn somebody sleeps, and how far all have come. */
 enum { GIVEN_UP = 0, SLEEPERS = 4, GO = 6 };
-/* How often a wait looks before it lets the interpreter go, and between looks at the clock. */
-enum { BRIEF = 200, CLOCK = 32 };
-enum { MOST_SPIN_NS = BOARD_SPIN_NS, LEAST_SPIN_NS = 15000, RESIGNED_WAITS = 200 };
-/* How often a wait lets others have the processor before it sleeps, and what is too long for that. */
-enum { MOST_YIELDS = 64, LEAST_YIELDS = 2, SLICE_NS = 500000 };
 
 static Word *word(const Board *board, size_t index)
 {
@@ -61,63 +44,15 @@ void board_wake(Board *board)
     syscall(SYS_futex, word(board, GO), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Where ranks share processors: let others have this one, as whoever is waited for may be next in line. Where other
-   programs are, that costs whole slices of time, and soon is done no more than a few times. */
-static bool yield(Board *board, int late, bool held)
-{
-    PyThreadState *let_go = held ? PyEval_SaveThread() : NULL;
-    int64_t began = monotonic_ns();
-    for (int n = 0; n < board->yields && late >= 0; n++) {
-        sched_yield();
-        late = first_late(board, late);
-    }
-    bool slow = monotonic_ns() - began > SLICE_NS;
-    if (let_go != NULL)
-        PyEval_RestoreThread(let_go);
-    int next = late < 0 && !slow ? 2 * board->yields : board->yields / 2;
-    board->yields = next > MOST_YIELDS ? MOST_YIELDS : next < LEAST_YIELDS ? LEAST_YIELDS : next;
-    return late < 0;
-}
+typedef struct {
+    Board *board;
+    int late;
+} Waited;
 
-/* After a sleep: look for longer next time. To be woken takes longer than a short look, so that ranks that have slept once
-   would go on sleeping for each other. If even the longest look was in vain, the ranks are not in step, or others want
-   the processor: look for the least time, and do not try again soon. */
-static void learn(Board *board)
+static bool all_there(void *what)
 {
-    if (board->spin_ns >= MOST_SPIN_NS) {
-        board->spin_ns = LEAST_SPIN_NS;
-        board->resigned = RESIGNED_WAITS;
-    } else if (board->resigned > 0) {
-        board->resigned--;
-    } else {
-        board->spin_ns = 2 * board->spin_ns < MOST_SPIN_NS ? 2 * board->spin_ns : MOST_SPIN_NS;
-    }
-}
-
-/* Look for those who are late, for as long as it takes to fall asleep and be woken. */
-static bool look(Board *board, int late, bool held)
-{
-    PyThreadState *let_go = NULL;
-    int64_t until = 0;
-    for (unsigned n = 1; (late = first_late(board, late)) >= 0; n++) {
-        RELAX();
-        if (n == BRIEF && held)
-            let_go = PyEval_SaveThread();
-        if (n % CLOCK != 0)
-            continue;
-        int64_t now = monotonic_ns();
-        if (until == 0)
-            until = now + board->spin_ns;
-        else if (now >= until)
-            break;
-    }
-    if (let_go != NULL)
-        PyEval_RestoreThread(let_go);
-    if (late < 0) {
-        board->spin_ns = MOST_SPIN_NS;
-        board->resigned = 0;
-    }
-    return late < 0;
+    Waited *waited = what;
+    return (waited->late = first_late(waited->board, waited->late)) < 0;
 }
 
 bool board_arrive(Board *board, bool held)
@@ -131,7 +66,7 @@ bool board_arrive(Board *board, bool held)
     atomic_thread_fence(memory_order_seq_cst);
     int late = first_late(board, 1);
     if (late >= 0)
-        return board->may_spin ? look(board, late, held) : yield(board, late, held);
+        return patience_look(&board->patience, all_there, &(Waited){board, late}, held);
     if (atomic_load_explicit(word(board, SLEEPERS + (turn & 1)), memory_order_relaxed) == turn) {
         /* Release: whoever is woken by it has all that this rank has acquired from the others. */
         atomic_store_explicit(word(board, GO), turn, memory_order_release);
@@ -191,13 +126,13 @@ bool board_doze(Board *board, int64_t longest_ns)
     /* A full fence, the other half of the one in `board_arrive`: say so before looking whether it is needed. */
     atomic_thread_fence(memory_order_seq_cst);
     if (found >= turn || first_late(board, 1) < 0) {
-        learn(board);
+        patience_learn(&board->patience);
         return true;
     }
     struct timespec time = {longest_ns / 1000000000, longest_ns % 1000000000};
     syscall(SYS_futex, word(board, GO), FUTEX_WAIT, (uint32_t)found, &time, NULL, 0);
     bool all = atomic_load_explicit(word(board, GO), memory_order_acquire) >= turn || first_late(board, 1) < 0;
     if (all)
-        learn(board);
+        patience_learn(&board->patience);
     return all;
 }

@@ -3,9 +3,9 @@
 #ifndef RANKWISE_BOARD_H
 #define RANKWISE_BOARD_H
 
-#include "native.h"
+#include "waiting.h"
 
-enum { MOST_RANKS = 4096, CACHE_LINE = 64, BOARD_SPIN_NS = 100000 };
+enum { MOST_RANKS = 4096, CACHE_LINE = 64 };
 /* The words of a record. */
 enum { SEQUENCE, DIGEST, COUNT, SENT, RECEIVED, LONGEST, RECORD_WORDS, RECORD_STRIDE = 64 };
 
@@ -18,10 +18,7 @@ typedef struct {
     int rank, size;
     size_t control, control_stride, records, data, area_nbytes, most_nbytes;
     unsigned long long turn, parity;
-    bool may_spin;
-    int64_t spin_ns; /* how long a wait looks before it sleeps, and how often it yields; both are learned */
-    int yields;
-    int resigned; /* how many waits do not try to look for longer */
+    Patience patience;
 } Board;
 
 extern PyTypeObject BoardType;

@@ -60,8 +60,7 @@ static PyObject *py_attach(Board *board, PyObject *args)
         return NULL;
     }
     board->base = board->memory.buf;
-    board->may_spin = spins;
-    board->spin_ns = BOARD_SPIN_NS;
+    board->patience = patience_new(spins);
     Py_RETURN_NONE;
 }
 

@@ -16,7 +16,7 @@ from programs import _descriptors, begin, end
 import rankwise as dist
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise_gloo_tcp.machine import peer_memory
-from rankwise_gloo_tcp.transport.pipe import _TAIL
+from rankwise_gloo_tcp.transport.rings import _TAIL
 
 #: Every byte of a message can be told: a slice of this that begins at a number of the message's own.
 _PATTERN = (np.arange(6 << 20) % 251).astype(np.uint8)
@@ -463,7 +463,8 @@ def answered_through_a_full_ring() -> None:
     array = np.full(400_000, 7, np.uint8)
     if rank == 0:
         pipe = _comm().engine.peers[1].connection
-        while left := pipe._capacity - (pipe._head - pipe._out_words[_TAIL]):
+        tail = _comm().board.ring(0, 1).cast("Q")[_TAIL : _TAIL + 1]
+        while left := pipe.rings.capacity - (pipe.rings.head - tail[0]):
             dist.send(np.zeros(min(left - 32, pipe.eager_nbytes & -32), np.uint8), 1, tag=1)
         store.set("full", "")
         room = np.empty_like(array)

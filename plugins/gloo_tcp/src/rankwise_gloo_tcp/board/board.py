@@ -21,7 +21,7 @@ import numpy as np
 from rankwise.backends import Deadline
 from rankwise.basics import native
 from rankwise_gloo_tcp.machine import futex
-from rankwise_gloo_tcp.transport.pipe import Sleep, ring_nbytes
+from rankwise_gloo_tcp.transport.rings import Sleep, ring_nbytes
 
 __all__ = ["Board", "available", "create"]
 
@@ -257,7 +257,8 @@ class Board:
 
     def sleep(self, peer: int, bell: int) -> Sleep:
         """Return where a rank says that it sleeps; `bell` is the descriptor that wakes it."""
-        return Sleep(self._words, self._turns[peer] + _ASLEEP, bell)
+        at = self._turns[peer] + _ASLEEP
+        return Sleep(self._words[at : at + 1], bell)
 
     # ------------------------------------------------------------------ the end
 
