@@ -491,9 +491,10 @@ static PyObject *py_send(Messages *messages, PyObject *const *args, Py_ssize_t c
     }
     bool sent = false, fits = before + letter.nbytes + messages->message_nbytes <= messages->window_nbytes;
     Frame header = {.first = frame_word(MESSAGE, letter.tag), .length = letter.nbytes, .marks = (uint64_t)letter.mark << 32};
-    if (letter.way->pid > 0 && letter.nbytes >= READ_FROM_NBYTES)
-        sent = send_offer(messages, &letter);
-    else if (fits && letter.nbytes <= (size_t)letter.way->rings->eager_nbytes)
+    bool brief = letter.nbytes <= (size_t)letter.way->rings->eager_nbytes;
+    if (letter.way->pid > 0 && letter.nbytes >= READ_FROM_NBYTES && (!brief || rings_awaited(letter.way->rings, letter.tag)))
+        sent = send_offer(messages, &letter); /* a brief message that nobody waits for must not wait either */
+    else if (fits && brief)
         sent = send_brief(messages, &letter, header, before);
     else if (fits)
         sent = send_long(messages, &letter, header, before);
@@ -568,8 +569,9 @@ static bool sit_down(Messages *messages)
 }
 
 /* Look for something that comes; with the seat if that has taken more than a moment. */
-static bool look(Messages *messages, Rings *rings, bool *seated)
+static bool look(Messages *messages, Rings *rings, unsigned tag, bool *seated)
 {
+    rings_wait_for(rings, tag);
     for (int n = 0; n < BRIEF; n++) {
         if (rings_have_news(rings))
             return true;
@@ -596,7 +598,7 @@ static PyObject *py_recv(Messages *messages, PyObject *const *args, Py_ssize_t c
         Py_RETURN_NONE;
     }
     begin_noting(messages, &letter, text_recv);
-    bool come = look(messages, letter.way->rings, &seated);
+    bool come = look(messages, letter.way->rings, letter.tag, &seated);
     Taken taken = PyErr_Occurred() ? FAILED : NOTHING;
     if (come && (!seated || is_free(messages)))
         taken = take(messages, &letter, &seated);
@@ -609,8 +611,11 @@ static PyObject *py_recv(Messages *messages, PyObject *const *args, Py_ssize_t c
         taken = done == NULL ? FAILED : TAKEN;
         Py_XDECREF(done);
     }
-    if (taken == FAILED)
+    if (taken == FAILED) {
+        if (letter.way->rings->out != NULL)
+            rings_wait_no_more(letter.way->rings);
         return NULL;
+    }
     end_noting(messages, &letter);
     return PyLong_FromLong(letter.way->name);
 }

@@ -4,8 +4,9 @@
 #include <unistd.h>
 
 enum { CONTROL_NBYTES = 256, LEAST_CAPACITY = 4096 };
-/* Words of the control block: how far the writer has come and whether it waits for room; how far the reader has. */
-enum { HEAD = 0, WANTS_ROOM = 1, TAIL = 16 };
+/* Words of the control block: how far the writer has come and whether it waits for room; how far the reader has, and
+   what it waits for. */
+enum { HEAD = 0, WANTS_ROOM = 1, TAIL = 16, WAITS_FOR = 17 };
 
 static Word *control(const unsigned char *ring, int index)
 {
@@ -73,6 +74,27 @@ bool rings_write(Rings *rings, Frame frame, const void *data, size_t nbytes)
     /* Release: whoever sees it sees the frame. */
     atomic_store_explicit(control(rings->out, HEAD), rings->head, memory_order_release);
     return true;
+}
+
+/* A tag, and how far the reader had come: once it has read more the word is out of date. */
+static uint64_t wait_word(unsigned tag, uint64_t position)
+{
+    return (position / 32) << 32 | 1u << 31 | tag;
+}
+
+void rings_wait_for(Rings *rings, unsigned tag)
+{
+    atomic_store_explicit(control(rings->into, WAITS_FOR), wait_word(tag, rings->tail), memory_order_relaxed);
+}
+
+void rings_wait_no_more(Rings *rings)
+{
+    atomic_store_explicit(control(rings->into, WAITS_FOR), 0, memory_order_relaxed);
+}
+
+bool rings_awaited(const Rings *rings, unsigned tag)
+{
+    return atomic_load_explicit(control(rings->out, WAITS_FOR), memory_order_relaxed) == wait_word(tag, rings->head);
 }
 
 void rings_wake(Rings *rings)

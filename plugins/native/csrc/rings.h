@@ -50,6 +50,11 @@ static inline unsigned kind_of_frame(const Frame *frame)
 bool rings_fit(Rings *rings, size_t nbytes);
 /* Write a frame, and let the peer see it; false if there is no room. */
 bool rings_write(Rings *rings, Frame frame, const void *data, size_t nbytes);
+/* Tell the peer that this end waits for a message of a tag, having read all that has come. It stands until the next. */
+void rings_wait_for(Rings *rings, unsigned tag);
+void rings_wait_no_more(Rings *rings);
+/* Whether the peer waits for a message of a tag, and for nothing that was written before. */
+bool rings_awaited(const Rings *rings, unsigned tag);
 /* Wake the peer if it sleeps. */
 void rings_wake(Rings *rings);
 /* How many bytes the peer has not read yet, as it says. */

@@ -223,7 +223,7 @@ def messages(seed: int, rounds: int, count: int) -> None:
     """Send to everyone on one thread, receive from each rank on another, so that nobody waits in a circle."""
     rank, size = begin()
     pipe = _comm().engine.peers.pipes[0]
-    eager, piece, ring = pipe.eager_nbytes, pipe._piece_nbytes, pipe._capacity
+    eager, piece, ring = pipe.eager_nbytes, pipe._piece_nbytes, pipe.rings.capacity
     edges = [1, 32, 64, 32 << 10, 64 << 10, eager - 32, eager, eager, eager, piece, 2 * piece, ring, ring + piece]
     for turn in range(rounds):
         plan = _schedule(seed + turn, size, count, edges)

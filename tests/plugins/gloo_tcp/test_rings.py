@@ -56,9 +56,8 @@ class _Two:
         self.offices = _Office(), _Office()
         sleeps = Sleep(self.asleep[1:], bell), Sleep(self.asleep[:1], os.dup(bell))
         office: Any = self.offices
-        rings = _rings(compiled[0], memory[0], memory[1], sleeps[0]), _rings(compiled[1], memory[1], memory[0], sleeps[1])
-        self.writer = Pipe(office[0], 1, rings[0], sleeps[0])
-        self.reader = Pipe(office[1], 0, rings[1], sleeps[1])
+        self.writer = Pipe(office[0], 1, _rings(compiled[0], memory[0], memory[1], sleeps[0]), sleeps[0])
+        self.reader = Pipe(office[1], 0, _rings(compiled[1], memory[1], memory[0], sleeps[1]), sleeps[1])
         self.capacity = self.writer.rings.capacity
 
     def close(self) -> None:

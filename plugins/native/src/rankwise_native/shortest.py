@@ -19,8 +19,11 @@ from rankwise_gloo_tcp.board.moving import Combine, Move
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
 from rankwise_gloo_tcp.board.shortest import Meeting
 from rankwise_gloo_tcp.communicator import GlooCommunicator
+from rankwise_gloo_tcp.engine.peer import Peer
 from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.protocol.flow import MESSAGE_NBYTES, WINDOW_NBYTES
+from rankwise_gloo_tcp.transport.pipe import Pipe
+from rankwise_gloo_tcp.transport.rings import Rings
 from rankwise_native._native import Calls, Messages, Trail
 from rankwise_native.board import NativeBoard
 
@@ -85,14 +88,19 @@ def _messages(comm: Communicator, group: Caller) -> dict[str, Any] | None:
         """Receive a message for which this has looked in vain."""
         finish(engine.receive(array, source, tag, waited=True), "recv from", source)
 
+    def rings_of(peer: Peer) -> Rings | None:
+        return peer.connection.rings if isinstance(peer.connection, Pipe) else None
+
     def break_off(request: Request | None, verb: str, peer: int, error: BaseException) -> None:
         """Give the group up after a message that stays half-way, unless that is done."""
         if request is None or not request.done:
             text = f"{verb} rank {names[peer]} was broken off by {type(error).__name__}"
             comm.fail(GroupAbortedError(text))
 
-    ways = [(names[peer.rank], peer.card.pid if peer.readable else 0, getattr(peer.connection, "rings", None), peer.connection, peer, window)
-            for peer, window in zip(engine.peers.all, mail.outbox.windows, strict=True)]
+    ways = [
+        (names[peer.rank], peer.card.pid if peer.readable else 0, rings_of(peer), peer.connection, peer, window)
+        for peer, window in zip(engine.peers.all, mail.outbox.windows, strict=True)
+    ]
     lock = engine.lock
     parts = comm, engine, engine.fate, seat, engine.moving.deferred, matching._arrivals, matching._receives
     doings = mail.dtypes.mark, lock.locked, lock.acquire, lock.release, engine.settle

@@ -161,7 +161,8 @@ class Pipe:
                     self._fill(rings.payload(length))
                     rings.advance(length)
                 else:
-                    header = Header(kind, first >> 8 & 0xFF, first >> 32, length, marks & 0xFFFFFFFF, marks >> 32, address)
+                    flags, tag, ident, dtype = first >> 8 & 0xFF, first >> 32, marks & 0xFFFFFFFF, marks >> 32
+                    header = Header(kind, flags, tag, length, ident, dtype, address)
                     check(header)
                     if kind == Kind.MESSAGE and length > WINDOW_NBYTES:
                         raise ProtocolError(f"a message of {length} bytes was not announced")

@@ -22,7 +22,8 @@ MAX_RANKS = 64
 _RINGS_NBYTES, _MOST_NBYTES, _LEAST_NBYTES = 4 << 20, 1 << 20, 128 << 10
 _HEADER_NBYTES = _UNIT = 32
 _CONTROL_NBYTES = 256
-#: Words of the control block: how far the writer has come and whether it waits for room; how far the reader has.
+#: Words of the control block: how far the writer has come and whether it waits for room; how far the reader has. The
+#: compiled rings tell each other in word 17 what the reader waits for.
 _HEAD, _WANTS_ROOM, _TAIL = 0, 1, 16
 #: In place of a kind: nothing more follows until the end of the ring; a piece of a long payload.
 _WRAP, PIECE = 0, 255
