@@ -56,7 +56,7 @@ def measure(given: argparse.Namespace, ranks: int) -> Runs:
         for name, (contender, python, native) in contenders(given).items():
             print(f"{ranks} ranks, turn {turn + 1}: {name}", file=sys.stderr)
             os.environ["RANKWISE_NATIVE"], sys.executable = native, python
-            os.environ["PATH"] = f"{Path(python).parent}{os.pathsep}{path}"  # where its mpiexec is
+            os.environ["PATH"] = f"{Path(python).absolute().parent}{os.pathsep}{path}"  # where its mpiexec is
             results[name].append(gloo_compare.launch(contender, ranks, arguments))
     return results
 

@@ -3,6 +3,7 @@
 #include "board.h"
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -106,12 +107,20 @@ bool board_alike(Board *board, const uint64_t about[RECORD_WORDS])
 
 uint64_t board_longest(Board *board)
 {
-    uint64_t longest = 0;
+    uint64_t longest = 0, fetches = 0;
     for (int peer = 0; peer < board->size; peer++) {
         uint64_t told = atomic_load_explicit(record_of(board, peer) + LONGEST, memory_order_relaxed);
+        fetches |= told >= FETCHES ? FETCHES : 0;
+        told &= ~FETCHES;
         longest = told > longest ? told : longest;
     }
-    return longest;
+    return longest | fetches;
+}
+
+bool board_fetch(const Board *board, int peer, uint64_t address, void *to, size_t nbytes)
+{
+    struct iovec here = {to, nbytes}, there = {(void *)(uintptr_t)address, nbytes};
+    return board->pids != NULL && process_vm_readv(board->pids[peer], &here, 1, &there, 1, 0) == (ssize_t)nbytes;
 }
 
 bool board_given_up(const Board *board)

@@ -7,6 +7,7 @@
 
 enum { MOST_RANKS = 4096, CACHE_LINE = 64 };
 /* The words of a record. */
+#define FETCHES ((uint64_t)1 << 62)
 enum { SEQUENCE, DIGEST, COUNT, SENT, RECEIVED, LONGEST, RECORD_WORDS, RECORD_STRIDE = 64 };
 
 typedef struct {
@@ -17,6 +18,7 @@ typedef struct {
     bool closing;
     int rank, size;
     size_t control, control_stride, records, data, area_nbytes, most_nbytes;
+    int *pids; /* the processes of all ranks, if each may read the memory of the others */
     unsigned long long turn, parity;
     Patience patience;
 } Board;
@@ -52,8 +54,11 @@ bool board_come(Board *board, bool held);
 bool board_come_with(Board *board, const uint64_t about[RECORD_WORDS], bool held);
 /* Whether all have made the same call at this turn; everyone has come. */
 bool board_alike(Board *board, const uint64_t about[RECORD_WORDS]);
-/* The most elements that any rank sends to another, as they tell; believe it with care. */
+/* The most elements that any rank sends to another through slots, as they tell, and FETCHES if there are others; believe
+   it with care. */
 uint64_t board_longest(Board *board);
+/* Copy from the memory of another rank; false if that cannot be. It needs no interpreter. */
+bool board_fetch(const Board *board, int peer, uint64_t address, void *to, size_t nbytes);
 /* Whether somebody has given the group up. */
 bool board_given_up(const Board *board);
 

@@ -18,6 +18,7 @@ typedef struct {
 typedef struct {
     Key key;
     Way way;
+    size_t fetch_count;
     uint64_t about[RECORD_WORDS];
     PyObject *call; /* of Python; NULL where there is no plan */
 } Plan;
@@ -255,11 +256,14 @@ static Plan *learn(Calls *calls, const Given *given)
     PyObject *told = PyObject_CallFunction(calls->learn, "OOiN", names[given->key.name], array, given->key.option, numbers);
     int way;
     unsigned long long about[RECORD_WORDS] = {0};
+    Py_ssize_t fetch_count;
     PyObject *call;
     bool known = told != NULL && told != Py_None &&
-                 PyArg_ParseTuple(told, "OiKKKKK", &call, &way, about + 1, about + 2, about + 3, about + 4, about + 5);
+                 PyArg_ParseTuple(told, "OiKKKKKn", &call, &way, about + 1, about + 2, about + 3, about + 4, about + 5,
+                                  &fetch_count);
     if (known) {
         plan->key = given->key;
+        plan->fetch_count = (size_t)fetch_count;
         plan->way = way > NEVER && way < WAYS && has_room(calls, given, (Way)way, given->route.slots) ? (Way)way : NEVER;
         for (int i = 0; i < RECORD_WORDS; i++)
             plan->about[i] = about[i];
@@ -273,11 +277,14 @@ static Plan *learn(Calls *calls, const Given *given)
 
 /* ------------------------------------------------------------------ carrying out */
 
-static Ending go(Call *call, Way way, Given *given)
+static Ending go(Call *call, const Plan *plan, Given *given)
 {
+    given->route.fetch_count = plan->way == MOVE ? plan->fetch_count : SIZE_MAX;
+    given->route.told = given->key.name == ALL_TO_ALL; /* the others may send more than this rank knows */
+    given->route.longest = plan->about[LONGEST];
     void *array = given->array == NULL ? NULL : PyArray_DATA(given->array);
     size_t count = given->array == NULL ? 0 : (size_t)PyArray_SIZE(given->array);
-    switch (way) {
+    switch (plan->way) {
     case MEET: return meet_only(call);
     case ONE_SHOT: return one_shot(call, array, count, given->op, given->kind);
     case TWO_SHOT: return two_shot(call, array, count, given->op, given->kind);
@@ -287,10 +294,12 @@ static Ending go(Call *call, Way way, Given *given)
 }
 
 /* Let Python raise what all ranks raise. */
-static void explain(Calls *calls, const Plan *plan, uint64_t sequence, Ending ending)
+static void explain(Calls *calls, PyObject *call, uint64_t sequence, Ending ending)
 {
-    PyObject *error = ending == BROKEN ? raised() : NULL;
-    PyObject *told = PyObject_CallFunction(calls->broken, "OKO", plan->call, (unsigned long long)sequence,
+    if (ending == UNREADABLE)
+        PyErr_SetString(PyExc_OSError, "another rank's memory could not be read any more");
+    PyObject *error = ending == UNLIKE ? NULL : raised();
+    PyObject *told = PyObject_CallFunction(calls->broken, "OKO", call, (unsigned long long)sequence,
                                            error == NULL ? Py_None : error);
     if (told != NULL)
         PyErr_SetString(PyExc_SystemError, "a call that has failed was not explained");
@@ -320,10 +329,10 @@ static bool make(Calls *calls, Plan *plan, Given *given)
     /* Kept alive: while the interpreter is let go, others may forget the plan. */
     PyObject *prepared = plan->call;
     Py_INCREF(prepared);
-    Ending ending = go(&call, plan->way, given);
+    Ending ending = go(&call, plan, given);
     board_leave(calls->board);
     if (ending != DONE)
-        explain(calls, plan, about[SEQUENCE], ending);
+        explain(calls, prepared, about[SEQUENCE], ending);
     Py_DECREF(prepared);
     Py_XDECREF(call.deadline);
     if (ending == DONE)
@@ -393,7 +402,6 @@ static PyObject *broadcast(Calls *calls, PyObject *const *args, Py_ssize_t count
         Py_RETURN_FALSE;
     }
     given.route.slots = 1;
-    given.route.longest = (uint64_t)PyArray_SIZE(array);
     if (rank == root)
         send_to(&given, 0, part_of(array));
     else
@@ -416,16 +424,12 @@ static PyObject *gather_parts(Calls *calls, Given *given, const Part parts[MOST_
     if (own.count != parts[rank].count || !apart(calls, given->route.item, parts, &own, in_place ? 0 : 1))
         return nothing(given);
     given->route.slots = 1;
-    given->route.longest = 0;
-    for (int i = 0; i < size; i++)
-        if (parts[i].count > given->route.longest)
-            given->route.longest = parts[i].count;
     send_to(given, 0, own);
     for (int k = 1; k < size; k++)
         take_from(given, (rank + k) % size, 0, parts[(rank + k) % size]);
     given->keep_to = parts[rank];
     given->keep_from = own;
-    return given->route.longest == 0 ? nothing(given) : carry_out(calls, given);
+    return carry_out(calls, given);
 }
 
 static PyObject *all_gather(Calls *calls, PyObject *const *args, Py_ssize_t count)
@@ -453,14 +457,11 @@ static PyObject *scatter_parts(Calls *calls, Given *given, PyArrayObject *out, c
 {
     int rank = calls->board->rank, size = calls->board->size;
     Part target = part_of(out);
-    given->route.longest = 0;
     for (int i = 0; i < size; i++) {
         if (touch(parts[i], target, given->route.item) && !(i == rank && parts[i].bytes == target.bytes))
             return nothing(given);
-        if (parts[i].count > given->route.longest)
-            given->route.longest = parts[i].count;
     }
-    if (target.count != parts[rank].count || given->route.longest == 0)
+    if (target.count != parts[rank].count)
         return nothing(given);
     given->route.slots = size;
     for (int k = 1; k < size; k++) {
@@ -501,7 +502,6 @@ static PyObject *exchange_parts(Calls *calls, Given *given, const Part outs[MOST
     if (ins[rank].count != outs[rank].count || !apart(calls, given->route.item, outs, ins, size))
         return nothing(given);
     given->route.slots = size;
-    given->route.longest = 0; /* the others may send more than this rank knows */
     for (int k = 1; k < size; k++) {
         int peer = (rank + k) % size;
         send_to(given, peer, ins[peer]);

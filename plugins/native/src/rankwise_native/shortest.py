@@ -63,7 +63,8 @@ def shortest(
         call = prepared.barrier.call if name == "barrier" else prepared.calls.get(_key(name, array, option, numbers))
         if call is None:
             return None
-        return (call, _WAYS.get(type(call), 0), *call.about(comm.rank))
+        fetch_count = call.route.fetch_count if isinstance(call, Move) else 0
+        return (call, _WAYS.get(type(call), 0), *call.about(comm.rank), fetch_count)
 
     turn = order, order._lock.acquire, order._lock.release, order._waiting, sequence
     calls = Calls(board, trail, comm, *turn, group.collected, _OPS, wait, broken, learn)

@@ -11,19 +11,25 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
-from rankwise.backends import Deadline
+from rankwise.backends import Array, Deadline, as_bytes
 from rankwise.basics import native
-from rankwise_gloo_tcp.machine import futex
+from rankwise_gloo_tcp.machine import futex, peer_memory
 from rankwise_gloo_tcp.transport.rings import Sleep, ring_nbytes
 
-__all__ = ["Board", "available", "create"]
+__all__ = ["FETCHES", "Board", "available", "create"]
+
+#: Added to the longest part that a rank tells of, where there are parts that are copied from its memory.
+FETCHES = 1 << 62
+#: From which length on a part had better be copied by its receiver alone than by both ends through the board: one that
+#: goes to a single rank, and one that all read; and where ranks share processors, as then each meeting costs.
+_FETCH_NBYTES = {"single": 32 << 10, "all": 8 << 20, "shared": 64 << 10}
 
 #: Eight words, six of which are used.
 _RECORD_STRIDE = 64
@@ -126,6 +132,8 @@ class Board:
         self.areas = [
             [whole[data + (2 * peer + area) * area_nbytes :][:area_nbytes] for peer in range(size)] for area in range(2)
         ]
+        #: The processes of all ranks, if each may read the memory of the others.
+        self.pids: tuple[int, ...] = ()
         self._turn = self._parity = 0
         #: What stands in this rank's places for records, but for the numbers of the calls.
         self._told: list[tuple[int, ...] | None] = [None, None]
@@ -166,8 +174,12 @@ class Board:
         return self._column(_COUNT)
 
     def longest(self) -> int:
-        """Return how many elements any rank sends to another at the most in the call that was compared last."""
-        return max(self._column(_LONGEST))
+        """Return how many elements any rank sends to another through slots at the most in the call compared last.
+
+        `FETCHES` is added where any rank has told it.
+        """
+        told = self._column(_LONGEST)
+        return max(count & ~FETCHES for count in told) | (FETCHES if max(told) >= FETCHES else 0)
 
     def _column(self, field: int) -> list[int]:
         return [self._words[at + field] for at in self._table[self._turn & 1]]
@@ -189,6 +201,22 @@ class Board:
     def slot_nbytes(self, slots: int) -> int:
         """Return the size of each of so many equal slots of an area, none larger than is good for the cache."""
         return min(self.area_nbytes // slots & -_ALIGN, self.most_nbytes)
+
+    # ------------------------------------------------------------------ memory of other ranks
+
+    def may_read(self, pids: Sequence[int]) -> None:
+        """Hear that each rank may read the memory of all others, which are these processes."""
+        self.pids = tuple(pids)
+
+    def fetch_nbytes(self, readers: str) -> int:
+        """Return from which length on parts are copied from their owner's memory; 0 where that may not be read."""
+        return _FETCH_NBYTES[readers if self.may_spin else "shared"] if self.pids else 0
+
+    def fetch(self, peer: int, address: int, target: Array) -> bool:
+        """Copy from a rank's memory; tell whether that was possible."""
+        return peer_memory.read(self.pids[peer], address, as_bytes(target))
+
+    # ------------------------------------------------------------------ waiting
 
     def _arrive(self, turn: int, deadline: Deadline) -> None:
         """Come to a turn, and return once everyone has.

@@ -50,6 +50,8 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
         for bell in bells.values():
             os.close(bell)
         raise
+    if can_read:
+        shared.may_read(pids)
     for peer in comm.engine.peers.all:
         peer.readable = can_read and peer.rank != rank
     if bells:
