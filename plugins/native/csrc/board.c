@@ -18,14 +18,15 @@ static Word *word(const Board *board, size_t index)
     return (Word *)(void *)(board->base + 8 * index);
 }
 
-static Word *turn_of(const Board *board, int peer)
-{
-    return (Word *)(void *)(board->base + board->control + (size_t)peer * board->control_stride);
-}
-
 static Word *record_of(const Board *board, int peer)
 {
     return (Word *)(void *)(board->base + board->records + (2 * (size_t)peer + (board->turn & 1)) * RECORD_STRIDE);
+}
+
+/* Beside the record, in one line of the cache. */
+static Word *turn_of(const Board *board, int peer)
+{
+    return record_of(board, peer) + TURN;
 }
 
 /* The first rank after this one that has not come; -1 if all have.

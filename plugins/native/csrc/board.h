@@ -8,7 +8,7 @@
 enum { MOST_RANKS = 4096, CACHE_LINE = 64 };
 /* The words of a record. */
 #define FETCHES ((uint64_t)1 << 62)
-enum { SEQUENCE, DIGEST, COUNT, SENT, RECEIVED, LONGEST, RECORD_WORDS, RECORD_STRIDE = 64 };
+enum { SEQUENCE, DIGEST, COUNT, SENT, RECEIVED, LONGEST, RECORD_WORDS, TURN = RECORD_WORDS, RECORD_STRIDE = 64 };
 
 typedef struct {
     PyObject_HEAD

@@ -4,30 +4,35 @@
 enum { MOST_SPIN_NS = LONGEST_LOOK_NS, LEAST_SPIN_NS = 15000, RESIGNED_WAITS = 200 };
 /* How often a wait looks between looks at the clock. */
 enum { CLOCK = 32 };
-/* How often a wait lets others have the processor before it sleeps, and what is too long for that. */
-enum { MOST_YIELDS = 64, LEAST_YIELDS = 2, SLICE_NS = 500000 };
+/* How often a wait that has resigned lets others have the processor, and for how long they should have it at the most. */
+enum { LEAST_YIELDS = 2, SLICE_NS = 500000 };
 
 Patience patience_new(bool may_spin)
 {
-    return (Patience){.may_spin = may_spin, .spin_ns = MOST_SPIN_NS, .yields = MOST_YIELDS};
+    return (Patience){.may_spin = may_spin, .spin_ns = MOST_SPIN_NS};
 }
 
 /* Where ranks share processors: let others have this one, as whoever is waited for may be next in line. Where other
-   programs are, that costs whole slices of time, and soon is done no more than a few times. */
+   programs are, that costs whole slices of time, and is done no more than a few times for a while. */
 static bool yield(Patience *patience, Ready ready, void *what, bool held)
 {
     PyThreadState *let_go = held ? PyEval_SaveThread() : NULL;
-    int64_t began = monotonic_ns();
+    int64_t began = monotonic_ns(), before, now = began;
     bool come = false;
-    for (int n = 0; n < patience->yields && !come; n++) {
+    int yields = 0;
+    do {
+        before = now;
         sched_yield();
         come = ready(what);
-    }
-    bool slow = monotonic_ns() - began > SLICE_NS;
+        now = monotonic_ns();
+    } while (!come && now - before < SLICE_NS && now - began < patience->spin_ns &&
+             (patience->resigned == 0 || ++yields < LEAST_YIELDS));
     if (let_go != NULL)
         PyEval_RestoreThread(let_go);
-    int next = come && !slow ? 2 * patience->yields : patience->yields / 2;
-    patience->yields = next > MOST_YIELDS ? MOST_YIELDS : next < LEAST_YIELDS ? LEAST_YIELDS : next;
+    if (now - before >= SLICE_NS)
+        patience->resigned = RESIGNED_WAITS;
+    else if (patience->resigned > 0)
+        patience->resigned--;
     return come;
 }
 
@@ -68,6 +73,8 @@ bool patience_look(Patience *patience, Ready ready, void *what, bool held)
    processor: look for the least time, and do not try again soon. */
 void patience_learn(Patience *patience)
 {
+    if (!patience->may_spin)
+        return;
     if (patience->spin_ns >= MOST_SPIN_NS) {
         patience->spin_ns = LEAST_SPIN_NS;
         patience->resigned = RESIGNED_WAITS;

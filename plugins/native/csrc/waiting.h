@@ -21,8 +21,7 @@ enum { LONGEST_LOOK_NS = 100000, BRIEF = 200 };
 /* What waits of one kind have learned. */
 typedef struct {
     bool may_spin;   /* whether there is a processor for each rank */
-    int64_t spin_ns; /* how long a wait looks before it sleeps, */
-    int yields;      /* ... or how often it lets others have the processor */
+    int64_t spin_ns; /* how long a wait looks before it sleeps */
     int resigned;    /* how many waits do not try to look for longer */
 } Patience;
 

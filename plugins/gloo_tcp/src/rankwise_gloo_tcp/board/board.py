@@ -1,8 +1,8 @@
 """The board: memory that all ranks of a group on one machine share, to agree on a call and to pass small data.
 
-Each rank has a turn number that only it writes, two places for its record, and two areas for data. A rank writes
+Each rank has two places for its turn number and its record, which only it writes, and two areas for data. A rank writes
 data and record, then its turn number; when it has seen the same number from all others, their records and data are
-there to be read. Records alternate between turns, and areas between uses: when a place is written again, every rank
+there to be read. The places alternate between turns, and areas between uses: when a place is written again, every rank
 has meanwhile posted a later turn, which it does after it has read.
 """
 
@@ -27,17 +27,16 @@ __all__ = ["FETCHES", "Board", "available", "create"]
 
 #: Added to the longest part that a rank tells of, where there are parts that are copied from its memory.
 FETCHES = 1 << 62
-#: From which length on a part had better be copied by its receiver alone than by both ends through the board: one that
-#: goes to a single rank, and one that all read; and where ranks share processors, as then each meeting costs.
-_FETCH_NBYTES = {"single": 32 << 10, "all": 8 << 20, "shared": 64 << 10}
+#: From which length on a part had better be copied by its receiver alone than by both ends through the board. How fast
+#: caches are for each other differs much from one machine to the next.
+_FETCH_NBYTES = 32 << 10
 
-#: Eight words, six of which are used.
+#: Eight words: the number of the call, its digest, what follows, and the turn. In one line of the cache they come together.
 _RECORD_STRIDE = 64
-_COUNT, _SENT, _RECEIVED, _LONGEST = 2, 3, 4, 5
+_COUNT, _SENT, _RECEIVED, _LONGEST, _TURN = 2, 3, 4, 5, 6
 _MASK = (1 << 64) - 1
 _CONTROL_STRIDE = 128
-#: Words of a rank's control block besides its turn: whether it has gone in good order, and whether it sleeps until a
-#: pipe has news.
+#: Words of a rank's control block: whether it has gone in good order, and whether it sleeps until a pipe has news.
 _HAS_LEFT, _ASLEEP = 9, 10
 #: Words of the board: for which turn somebody sleeps, by parity; and up to which turn all have come.
 _SLEEPERS, _GO = 4, 6
@@ -120,13 +119,14 @@ class Board:
         self._words = self._bytes.cast("Q")
         whole = np.frombuffer(self._memory, np.uint8)
         self._base = whole.ctypes.data
-        self._turns = [(_PAGE + peer * _CONTROL_STRIDE) // 8 for peer in range(size)]
-        self._others = [self._turns[(rank + k) % size] for k in range(1, size)]
-        self._mine = self._turns[rank]
+        self._controls = [(_PAGE + peer * _CONTROL_STRIDE) // 8 for peer in range(size)]
         self._table = [
             [(records + (2 * peer + phase) * _RECORD_STRIDE) // 8 for peer in range(size)] for phase in range(2)
         ]
-        #: Those of the others, by phase.
+        #: The turns of all, and of the others, by phase.
+        self._turns = [[at + _TURN for at in table] for table in self._table]
+        self._others = [[turns[(rank + k) % size] for k in range(1, size)] for turns in self._turns]
+        #: The records of the others, by phase.
         self._places = [[at for peer, at in enumerate(table) if peer != rank] for table in self._table]
         #: By parity and rank.
         self.areas = [
@@ -191,7 +191,8 @@ class Board:
 
     def late(self) -> list[int]:
         """Return the ranks that have not come to this turn."""
-        return [peer for peer, index in enumerate(self._turns) if self._words[index] < self._turn]
+        turns, words, turn = self._turns[self._turn & 1], self._words, self._turn
+        return [peer for peer, index in enumerate(turns) if words[index] < turn]
 
     def flip(self) -> int:
         """Return the parity of the areas to write before the next turn, and to read the others' of after it."""
@@ -208,9 +209,10 @@ class Board:
         """Hear that each rank may read the memory of all others, which are these processes."""
         self.pids = tuple(pids)
 
-    def fetch_nbytes(self, readers: str) -> int:
-        """Return from which length on parts are copied from their owner's memory; 0 where that may not be read."""
-        return _FETCH_NBYTES[readers if self.may_spin else "shared"] if self.pids else 0
+    @property
+    def fetch_nbytes(self) -> int:
+        """From which length on parts are copied from their owner's memory; 0 where that may not be read."""
+        return _FETCH_NBYTES if self.pids else 0
 
     def fetch(self, peer: int, address: int, target: Array) -> bool:
         """Copy from a rank's memory; tell whether that was possible."""
@@ -225,10 +227,10 @@ class Board:
         last two to come at least one sees the other, as its own number is written before it looks.
         """
         words = self._words
-        words[self._mine] = turn
+        words[self._turns[turn & 1][self.rank]] = turn
         with _fence:
             pass
-        for index in self._others:
+        for index in self._others[turn & 1]:
             if words[index] < turn:
                 self._await(turn, deadline)
                 return
@@ -241,7 +243,7 @@ class Board:
         looks, yields = (_LOOKS, 0) if spin_s else (_ONE_LOOK, _YIELDS)
         until = monotonic() + spin_s if spin_s else 0.0
         # Whoever has come last is on everybody's way: nothing is done between the look that finds it and the return.
-        for index in self._others:
+        for index in self._others[turn & 1]:
             while words[index] < turn:
                 for _ in looks:
                     if words[index] >= turn:
@@ -285,18 +287,18 @@ class Board:
 
     def sleep(self, peer: int, bell: int) -> Sleep:
         """Return where a rank says that it sleeps; `bell` is the descriptor that wakes it."""
-        at = self._turns[peer] + _ASLEEP
+        at = self._controls[peer] + _ASLEEP
         return Sleep(self._words[at : at + 1], bell)
 
     # ------------------------------------------------------------------ the end
 
     def leave(self) -> None:
         """Tell the others that this rank goes in good order."""
-        self._words[self._mine + _HAS_LEFT] = 1
+        self._words[self._controls[self.rank] + _HAS_LEFT] = 1
 
     def has_left(self, peer: int) -> bool:
         """Tell whether a rank has gone in good order."""
-        return bool(self._words[self._turns[peer] + _HAS_LEFT])
+        return bool(self._words[self._controls[peer] + _HAS_LEFT])
 
     def give_up(self, text: bytes) -> None:
         """Tell everyone that the group is given up, and wake them; who has said so first is heard."""

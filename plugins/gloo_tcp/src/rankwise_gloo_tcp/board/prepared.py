@@ -39,7 +39,7 @@ class Prepared:
                 return None
             sends = [(0, array.size)] if self._rank == root else []
             takes = [] if self._rank == root else [(root, 0, array.size)]
-            route = Route(self._board, array.dtype, 1, sends, takes, self._board.fetch_nbytes("all"))
+            route = Route(self._board, array.dtype, 1, sends, takes, self._board.fetch_nbytes)
             call = self._keep(key, Move(Fingerprint.of("broadcast", array, root=root), route, [array.size]))
         return Errand(call, ([array], []) if self._rank == root else ([], [array]))
 
@@ -81,7 +81,7 @@ class Prepared:
             if not self._fits(array, 1):
                 return None
             takes = [(peer, 0, sizes[peer]) for peer in self._others]
-            route = Route(self._board, array.dtype, 1, [(0, array.size)], takes, self._board.fetch_nbytes("all"))
+            route = Route(self._board, array.dtype, 1, [(0, array.size)], takes, self._board.fetch_nbytes)
             call = self._keep(key, Move(Fingerprint.of("all_gather", array, parts=parts), route, sizes))
         return Errand(call, ([array], self._of_others(parts)))
 
@@ -138,8 +138,8 @@ class Prepared:
             sends = [(peer, sent[peer]) for peer in self._others]
             takes = [(peer, self._rank, received[peer]) for peer in self._others]
             told = Fingerprint.of("all_to_all", mine, sent=ins, received=outs)
-            fetch_nbytes = self._board.fetch_nbytes("single")
-            call = self._keep(key, Move(told, Route(self._board, mine.dtype, self._size, sends, takes, fetch_nbytes)))
+            route = Route(self._board, mine.dtype, self._size, sends, takes, self._board.fetch_nbytes)
+            call = self._keep(key, Move(told, route))
         return Errand(call, (self._of_others(ins), self._of_others(outs)))
 
     def _keep(self, key: Hashable, call: Call) -> Call:
