@@ -155,6 +155,19 @@ def test_a_message_is_taken_only_if_it_is_the_next_and_fits(two: _Two) -> None:
     assert room == _PATTERN[100:200]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_whoever_waits_for_room_hears_of_it_once_everything_is_read(two: _Two, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(30):
+        while two.writer.idle:
+            _send(two.writer, 0, _PATTERN[: int(rng.choice([0, 100, 5000, two.writer.eager_nbytes, two.capacity]))])
+        while not two.writer.idle:
+            two.reader.receive()
+            assert two.writer.has_room()
+            two.writer.flush()
+        two.reader.receive()
+
+
 @pytest.mark.parametrize("asleep", [False, True])
 def test_room_is_noticed_whether_it_comes_before_the_sleep_or_after(two: _Two, asleep: bool) -> None:
     engine = Engine(Setting(0, [], b"", False, (0, 1), 10.0, lambda error: None, False))
