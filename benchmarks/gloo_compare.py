@@ -174,7 +174,8 @@ def launch(contender: str, ranks: int, arguments: list[str]) -> dict[str, float]
     """Run all ranks of a contender, and return what rank 0 has found."""
     command = [sys.executable, __file__, "--work", contender, *arguments]
     if contender == "mpi":
-        output = subprocess.run([*_mpiexec(), "-n", str(ranks), *command], stdout=-1, text=True, check=True, timeout=900).stdout
+        command = [*_mpiexec(), "-n", str(ranks), *command]
+        output = subprocess.run(command, stdout=-1, text=True, check=True, timeout=900).stdout
         return dict(json.loads(output.splitlines()[-1]))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

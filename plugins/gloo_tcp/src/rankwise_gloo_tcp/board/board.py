@@ -294,6 +294,7 @@ class Board:
 
     def leave(self) -> None:
         """Tell the others that this rank goes in good order."""
+        futex.fence()  # after all that it has sent
         self._words[self._controls[self.rank] + _HAS_LEFT] = 1
 
     def has_left(self, peer: int) -> bool:
@@ -305,6 +306,7 @@ class Board:
         if not self._words[0]:
             self._bytes[_NOTICE_AT : _NOTICE_AT + len(text)] = text
             self._words[1] = len(text) | self.rank << 32
+            futex.fence()
             self._words[0] = 1
         self._wake()
 
@@ -312,6 +314,7 @@ class Board:
         """Return who has given the group up, and the text."""
         if not self._words[0]:
             return None
+        futex.fence()  # the text was written before
         length, sender = self._words[1] & 0xFFFF, self._words[1] >> 32
         return int(sender), bytes(self._bytes[_NOTICE_AT : _NOTICE_AT + min(length, _PAGE - _NOTICE_AT)])
 
