@@ -51,7 +51,7 @@ def environment(**more: str) -> dict[str, str]:
 def piped(command: str) -> tuple[int, str]:
     """Return the exit code of a command, and what it prints into a pipe."""
     done = subprocess.run(
-        [sys.executable, "-m", "rankwise.cli", *command.split()],
+        [sys.executable, "-m", "rankwise", *command.split()],
         env=environment(),
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
@@ -67,7 +67,7 @@ def on_a_terminal(command: str) -> tuple[int, str]:
     """Return the exit code of a command, and what a terminal shows when it has ended."""
     leader, follower = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "rankwise.cli", *command.split()],
+        [sys.executable, "-m", "rankwise", *command.split()],
         env=environment(TERM="xterm-256color", COLUMNS=str(COLUMNS)),
         cwd=ROOT,
         stdin=subprocess.DEVNULL,

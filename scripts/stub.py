@@ -49,7 +49,7 @@ def stub() -> str:
             plain = [name for name, text in found.items() if not text]
             if plain:
                 imports.append(f"from {node.module} import {', '.join(plain)}")
-    lines = [line for text in sorted(imports) for line in wrapped(text)]
+    lines = [line for text in sorted(merged(imports)) for line in wrapped(text)]
     listed = "".join(f'    "{name}",\n' for name in names)
     return f"{HEAD}{chr(10).join(lines)}\n\n__all__ = [\n{listed}]\n\n" + "\n".join(dict.fromkeys(overloads))
 
@@ -57,6 +57,15 @@ def stub() -> str:
 def target(node: ast.stmt) -> str:
     """Return the name that a statement assigns to."""
     return ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
+
+
+def merged(imports: list[str]) -> Iterator[str]:
+    """Import from each module once."""
+    names: dict[str, list[str]] = {}
+    for line in imports:
+        before, _, listed = line.partition(" import ")
+        names.setdefault(before, []).extend(listed.split(", "))
+    yield from (f"{before} import {', '.join(dict.fromkeys(listed))}" for before, listed in names.items())
 
 
 def wrapped(line: str) -> Iterator[str]:

@@ -33,11 +33,10 @@ def both_ways(compiled):
 @pytest.fixture(autouse=True)
 def own_world():
     """Give each test a world of its own, and destroy what it has left in it."""
-    import rankwise
+    from rankwise.groups.lifecycle import leave_everything
     from rankwise.groups.world import _current
 
     token = use(World())
     yield
-    if rankwise.is_initialized():
-        rankwise.destroy_process_group()
+    leave_everything()
     _current.reset(token)

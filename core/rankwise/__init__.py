@@ -32,6 +32,8 @@ from rankwise.backends.backend import (
 from rankwise.backends.capability_table import capabilities, supports
 from rankwise.backends.contract import API_VERSION, Availability, BackendSpec, Communicator, Context
 from rankwise.basics import reduce_op
+from rankwise.basics.arrays import register_array_type
+from rankwise.basics.callers import skip_callers
 from rankwise.basics.debug import DebugLevel, get_debug_level, set_debug_level, set_debug_level_from_env
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.version import __version__
@@ -115,14 +117,15 @@ from rankwise.groups.subgroups import (
     split_group,
 )
 from rankwise.meeting.rendezvous import register_rendezvous_handler, rendezvous
-from rankwise.store import FileStore, HashStore, PrefixStore, Store, TCPStore
+from rankwise.store import FileStore, HashStore, PrefixStore, Store, StoreLike, TCPStore, as_store
 
 if TYPE_CHECKING:
     from rankwise.launch import spawn
+    from rankwise.metrics.stats import stats
 
 #: The folders of this package, which `dir` shows beside the public names.
 _ROOMS = """
-    backends basics calls cli codec collective errors groups launch meeting network store testing watch
+    backends basics calls cli codec collective errors groups launch meeting metrics network store testing watch
 """.split()  # noqa: SIM905 - a long list of names reads better as text
 
 __all__ = [
@@ -173,7 +176,9 @@ __all__ = [
     "HashStore",
     "PrefixStore",
     "Store",
+    "StoreLike",
     "TCPStore",
+    "as_store",
     "register_rendezvous_handler",
     "rendezvous",
     # point to point
@@ -213,6 +218,7 @@ __all__ = [
     "reduce_scatter_multigpu",
     "reduce_scatter_single",
     "reduce_scatter_tensor",
+    "register_array_type",
     "register_dataclass",
     "scatter",
     "scatter_object_list",
@@ -222,7 +228,9 @@ __all__ = [
     "get_debug_level",
     "set_debug_level",
     "set_debug_level_from_env",
+    "skip_callers",
     "spawn",
+    "stats",
     # errors
     "BackendNotFoundError",
     "BackendUnavailableError",
@@ -251,6 +259,10 @@ def __getattr__(name: str) -> Any:
         from rankwise.launch import spawn
 
         return spawn
+    if name == "stats":
+        from rankwise.metrics.stats import stats
+
+        return stats
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

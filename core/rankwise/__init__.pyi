@@ -21,7 +21,8 @@ from rankwise.backends.backend import (
 from rankwise.backends.capability_table import capabilities, supports
 from rankwise.backends.contract import API_VERSION, Availability, BackendSpec, Communicator, Context
 from rankwise.basics import reduce_op
-from rankwise.basics.arrays import AnyArray, SparseArray
+from rankwise.basics.arrays import AnyArray, SparseArray, register_array_type
+from rankwise.basics.callers import skip_callers
 from rankwise.basics.deadline import Timeout
 from rankwise.basics.debug import DebugLevel, get_debug_level, set_debug_level, set_debug_level_from_env
 from rankwise.basics.reduce_op import ReduceOp
@@ -85,7 +86,8 @@ from rankwise.groups.subgroups import (
 )
 from rankwise.launch import SpawnContext
 from rankwise.meeting.rendezvous import register_rendezvous_handler, rendezvous
-from rankwise.store import FileStore, HashStore, PrefixStore, Store, TCPStore
+from rankwise.metrics.stats import stats
+from rankwise.store import FileStore, HashStore, PrefixStore, Store, StoreLike, TCPStore, as_store
 
 __all__ = [
     "API_VERSION",
@@ -132,7 +134,9 @@ __all__ = [
     "HashStore",
     "PrefixStore",
     "Store",
+    "StoreLike",
     "TCPStore",
+    "as_store",
     "register_rendezvous_handler",
     "rendezvous",
     "P2POp",
@@ -170,6 +174,7 @@ __all__ = [
     "reduce_scatter_multigpu",
     "reduce_scatter_single",
     "reduce_scatter_tensor",
+    "register_array_type",
     "register_dataclass",
     "scatter",
     "scatter_object_list",
@@ -178,7 +183,9 @@ __all__ = [
     "get_debug_level",
     "set_debug_level",
     "set_debug_level_from_env",
+    "skip_callers",
     "spawn",
+    "stats",
     "BackendNotFoundError",
     "BackendUnavailableError",
     "CodecError",

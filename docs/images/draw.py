@@ -12,6 +12,8 @@ from html import escape
 from math import log10
 from pathlib import Path
 
+from front import front
+
 HERE = Path(__file__).parent
 INK, GREY, LINE = "#1f2937", "#6b7280", "#9ca3af"
 BLUE, GREEN, AMBER, ROSE, PLAIN = "#dbeafe", "#dcfce7", "#fef3c7", "#ffe4e6", "#ffffff"
@@ -320,11 +322,9 @@ DRAWINGS = (call, groups, lanes, collectives, machines, latency, bandwidth)
 
 def main() -> int:
     """Write the diagrams, or tell which are stale."""
-    stale = {}
-    for draw in DRAWINGS:
-        path, text = HERE / f"{draw.__name__}.svg", draw().svg()
-        if not path.exists() or path.read_text() != text:
-            stale[path] = text
+    drawn = {**{f"{draw.__name__}.svg": draw().svg() for draw in DRAWINGS}, **front()}
+    paths = {HERE / name: text for name, text in drawn.items()}
+    stale = {path: text for path, text in paths.items() if not path.exists() or path.read_text() != text}
     if "--check" in sys.argv:
         print("\n".join(f"{path.name} is stale: run docs/images/draw.py" for path in stale))
         return bool(stale)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
+from rankwise.basics import arrays
 from rankwise.basics.arrays import as_array, as_bytes, device_of
 from rankwise.testing import local_world
 
@@ -119,3 +120,57 @@ def test_importing_the_core_imports_none_of_the_heavy_libraries():
     heavy = ["zmq", "cupy", "mpi4py", "torch", "scipy", "pluggy", "msgpack", "asyncio", "rich", "ml_dtypes"]
     done = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# ---------------------------------------------------------------------- types of other libraries
+
+
+class Column:
+    def __init__(self, *values):
+        self.values = np.array(values, float)
+
+
+class Narrow(Column):
+    pass
+
+
+@pytest.fixture
+def column(monkeypatch):
+    monkeypatch.setattr(arrays, "_converters", {})
+
+    def convert(column):
+        if column.values.ndim != 1:
+            raise TypeError("it is not flat")
+        return column.values
+
+    dist.register_array_type(Column, convert)
+    return Column(1, 2)
+
+
+def test_a_registered_type_is_an_array_to_all_calls(column):
+    dist.init_process_group("local", rank=0, world_size=1)
+    out = Column(0, 0)
+    dist.all_gather([out], column)
+    assert out.values.tolist() == [1, 2]
+    dist.all_reduce(column, dist.ReduceOp.MAX)
+    work = dist.all_reduce(column, async_op=True)
+    assert work.result() is column
+    assert as_array(column) is column.values
+
+
+def test_a_subclass_of_a_registered_type_is_another_type(column):
+    with pytest.raises(TypeError, match="Narrow is not an array"):
+        as_array(Narrow(1))
+
+
+def test_what_a_converter_refuses_names_argument_and_reason(column):
+    column.values = np.ones((2, 2))
+    dist.init_process_group("local", rank=0, world_size=1)
+    with pytest.raises(TypeError, match="all_reduce on rank 0: tensor: it is not flat"):
+        dist.all_reduce(column)
+
+
+@pytest.mark.parametrize("kind", [np.ndarray, np.ma.MaskedArray])
+def test_arrays_themselves_are_not_registered(kind):
+    with pytest.raises(ValueError, match="is an array already"):
+        dist.register_array_type(kind, np.asarray)

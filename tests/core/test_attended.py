@@ -86,7 +86,7 @@ def test_those_who_meet_notice_that_the_store_is_out_of_reach(monkeypatch: pytes
     monkeypatch.setenv("RANKWISE_HEARTBEAT_LIMIT_S", "0.3")
     store, world = Cut(), World()
     world.owned_store = store
-    watcher = Watcher(world, store, 1, 3, dict)
+    watcher = Watcher(world, store, 1, range(3), dict)
     try:
         with watcher.meeting(PrefixStore("meet", store), (1, 2), "making group 'dp'") as look:
             look()

@@ -38,7 +38,7 @@ def on_a_terminal(*arguments: str, **variables: str) -> Iterator[tuple[subproces
     """Start `rankwise` on a terminal of its own; yield the process and the terminal's other end."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "rankwise.cli", *arguments],
+        [sys.executable, "-m", "rankwise", *arguments],
         env=environment(**variables),
         stdin=subprocess.DEVNULL,
         stdout=follower,

@@ -39,7 +39,7 @@ class Shell:
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         environment = {**self.environment, "PYTHONPATH": os.pathsep.join(self.path), **variables}
         return subprocess.run(
-            [sys.executable, "-m", "rankwise.cli", *arguments],
+            [sys.executable, "-m", "rankwise", *arguments],
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -56,7 +56,7 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_conformance_leaves_nothing_running(tmp_path: Path, number: int) -> None:
-    command = [sys.executable, "-m", "rankwise.cli", "conformance", "gloo", "--report", "r.json"]
+    command = [sys.executable, "-m", "rankwise", "conformance", "gloo", "--report", "r.json"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             assert wait_until(lambda: len(descendants(process.pid)) >= 4), "it has started no ranks"
@@ -199,11 +199,13 @@ def test_supports_says_which_dtypes_there_are(dtype: object) -> None:
 
 
 def test_a_backend_in_a_message_is_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rankwise.backends import registry as module
+    from rankwise.backends import discovery
+    from rankwise.backends.registry import Registry
 
-    point = next(point for point in module._installed() if point.name == "gloo")
-    monkeypatch.setattr(module, "_entry_points", lambda name: [point, point])
-    fresh = type(module.registry)()
+    points = 2 * discovery.entry_points_of("gloo")
+    monkeypatch.setattr(discovery, "quickly", lambda name: None)
+    monkeypatch.setattr(discovery, "entry_points_of", lambda name: points)
+    fresh = Registry()
     with pytest.raises(dist.PluginError, match=r"^backend 'gloo' is claimed by"):
         fresh.get(dist.Backend("gloo"))
     assert "<Backend" not in fresh.availability(dist.Backend("gloo")).reason
@@ -218,7 +220,7 @@ def test_info_tells_what_is_chosen_and_why(tmp_path: Path, level: str) -> None:
         "import rankwise as dist\ndist.init_process_group('gloo')\ndist.new_group([0, 1], group_desc='pair')\n"
         "dist.destroy_process_group()\n"
     )
-    command = [sys.executable, "-m", "rankwise.cli", "run", "-n", "2", "script.py"]
+    command = [sys.executable, "-m", "rankwise", "run", "-n", "2", "script.py"]
     environment = {**os.environ, "RANKWISE_DEBUG": level}
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert run.returncode == 0, run.stderr

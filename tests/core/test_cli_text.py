@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rankwise.cli.plot import check_plot, write_plot
+from rankwise.cli.bench.plot import check_plot, write_plot
 from rankwise.cli.text import columns, format_nbytes, format_rate, format_seconds, parse_nbytes
 
 

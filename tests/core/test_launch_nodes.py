@@ -34,7 +34,7 @@ class Cluster:
         where = ["--nnodes", str(nnodes), "--node-rank", str(node), "--master-addr", "127.0.0.1"]
         where += ["--master-port", str(self.port), "--join-timeout", "20"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "rankwise.cli", "run", *where, *arguments],
+            [sys.executable, "-m", "rankwise", "run", *where, *arguments],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,

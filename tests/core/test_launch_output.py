@@ -38,7 +38,7 @@ class Recorder(Console):
 def run(folder: Path, *arguments: str, script: str, **settings: Any) -> subprocess.CompletedProcess[str]:
     (folder / "script.py").write_text(script)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RANKWISE_SECRET")}
-    command = [sys.executable, "-m", "rankwise.cli", "run", *arguments, "script.py"]
+    command = [sys.executable, "-m", "rankwise", "run", *arguments, "script.py"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings}
     environment["PYTHONPATH"] = SOURCE
     return subprocess.run(command, cwd=folder, env=environment, text=True, timeout=TIMEOUT_S, **pipes)

@@ -42,8 +42,8 @@ class Launcher:
         (self.folder / "script.py").write_text(text)
         return "script.py"
 
-    def start(self, *arguments: str, module: str = "rankwise.cli", **variables: str) -> subprocess.Popen[str]:
-        words = ["run", *arguments] if module == "rankwise.cli" else arguments
+    def start(self, *arguments: str, module: str = "rankwise", **variables: str) -> subprocess.Popen[str]:
+        words = ["run", *arguments] if module == "rankwise" else arguments
         return subprocess.Popen(
             [sys.executable, "-m", module, *words],
             cwd=self.folder,
@@ -168,7 +168,7 @@ def test_colour_is_for_terminals_only_and_not_for_those_who_do_not_want_it(launc
     for no_color in ("", "1"):
         leader, follower = os.openpty()
         environment = {**launcher.environment, "TERM": "xterm", "NO_COLOR": no_color}
-        command = [sys.executable, "-m", "rankwise.cli", "run", "--no-python", "echo", "hello"]
+        command = [sys.executable, "-m", "rankwise", "run", "--no-python", "echo", "hello"]
         subprocess.run(command, cwd=launcher.folder, env=environment, stdout=follower, timeout=TIMEOUT_S, check=True)
         os.close(follower)
         shown[no_color] = os.read(leader, 4096)
@@ -358,7 +358,7 @@ def test_the_older_command_line_tells_the_local_rank(launcher: Launcher) -> None
 
 def test_only_rank_0_reads_the_standard_input(launcher: Launcher) -> None:
     script = launcher.script("import sys; print(repr(sys.stdin.read()))")
-    command = [sys.executable, "-m", "rankwise.cli", "run", "-n", "2", script]
+    command = [sys.executable, "-m", "rankwise", "run", "-n", "2", script]
     result = subprocess.run(
         command, cwd=launcher.folder, env=launcher.environment, input=b"text", capture_output=True, timeout=TIMEOUT_S
     )

@@ -1,6 +1,7 @@
 """Chaos: what it does, that it does the same again, and that the core bears what is allowed."""
 
 import os
+import queue
 import random
 import threading
 from pathlib import Path
@@ -77,13 +78,14 @@ def test_messages_of_other_streams_are_overtaken():
             return None
         first, second = np.zeros(1, int), np.zeros(1, int)
         works = [dist.irecv(first, 0, tag=1), dist.irecv(second, 0, tag=2)]
-        done = []
+        done = queue.SimpleQueue()
         for name, work in zip("ab", works, strict=True):
-            work.add_done_callback(lambda _, name=name: done.append(name))
+            work.add_done_callback(lambda _, name=name: done.put(name))
         ready.set()
         for work in works:
             work.wait()
-        return "".join(done), int(first[0]), int(second[0])
+        # A wait may be over before the callbacks have been called.
+        return done.get(timeout=20) + done.get(timeout=20), int(first[0]), int(second[0])
 
     name = register_chaos("local", seed=first_seed_that_holds_back_tag(1), reorder=0.5, delay_s=5.0)
     with local_world(2, backend=name, timeout=30) as ranks:

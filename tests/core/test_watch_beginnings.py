@@ -34,7 +34,7 @@ def test_a_rank_that_has_come_and_ended_before_it_was_looked_at_is_named() -> No
     store = HashStore()
     store.set("meet/rank/1", card_of_an_ended_process())
     place = PrefixStore("meet", store)
-    watcher = Watcher(World(), store, 0, 3, dict)  # rank 2 has yet to come
+    watcher = Watcher(World(), store, 0, range(3), dict)  # rank 2 has yet to come
     try:
         with watcher.meeting(place, (0, 1, 2), "making group 'dp'"):
             said = died(place.get("verdict", timeout=PATIENCE_S).decode())

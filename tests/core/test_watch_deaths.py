@@ -90,7 +90,7 @@ class Scene:
             card = {"host": "h", "pid": process.pid, "space": process_space(), "started": started_at(process.pid)}
             self.store.set(f"meet/rank/{rank}", json.dumps(card))
         self.store.set("meet/rank/0", json.dumps({"host": "h", "pid": os.getpid()}))
-        self.watcher = Watcher(self.world, self.store, 0, 3, dict)
+        self.watcher = Watcher(self.world, self.store, 0, range(3), dict)
         self.watcher.everyone_is_here()
         self.watcher.ask(dict, PATIENCE_S)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -24,8 +26,12 @@ import rankwise as dist
 from rankwise.cli import main
 from rankwise.testing import RankPool, local_world
 from rankwise.watch.analysis import analyse, findings
+from rankwise.watch.clocks import Clock
 from rankwise.watch.records import Record, TraceError, load, parse
-from rankwise.watch.timeline import shifts, timeline
+from rankwise.watch.timelines import torch_fr
+from rankwise.watch.timelines.aligned import aligned
+from rankwise.watch.timelines.page import page
+from rankwise.watch.timelines.perfetto import timeline
 
 MS = 1_000_000
 WRITTEN = 10_000 * MS
@@ -360,6 +366,9 @@ def test_only_our_error_escapes_whatever_a_file_holds(name: str, key: str, value
             continue
         assert analyse(found)
         check(timeline(found))
+        assert data_of(page(found))
+        for dump in torch_fr.dumps(found).values():
+            assert dump["version"]
 
 
 # ---------------------------------------------------------------------- the timeline
@@ -370,6 +379,7 @@ def check(trace: Mapping[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]
     assert json.loads(json.dumps(trace, allow_nan=False)) == trace
     assert trace["displayTimeUnit"] == "ms"
     rows: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+    arrows: dict[int, list[dict[str, Any]]] = defaultdict(list)
     named = set()
     for event in trace["traceEvents"]:
         assert isinstance(event["pid"], int)
@@ -378,10 +388,19 @@ def check(trace: Mapping[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]
             assert event["name"] in ("process_name", "process_sort_index", "thread_name", "thread_sort_index")
             named.add((event["name"], event["pid"], event["tid"]))
             continue
+        if event["ph"] in ("s", "t", "f"):
+            arrows[event["id"]].append(event)
+            continue
         assert event["ph"] == "X"
         assert event["ts"] >= 0
         assert event["dur"] >= 0
         rows[event["pid"], event["tid"]].append(event)
+    for chain in arrows.values():
+        assert "".join(event["ph"] for event in chain) == "s" + "t" * (len(chain) - 2) + "f"
+        assert len({event["pid"] for event in chain}) == len(chain)
+        assert [event["ts"] for event in chain] == sorted(event["ts"] for event in chain)
+        for event in chain:  # a viewer finds the box by the arrow's time
+            assert any(event["ts"] == box["ts"] for box in rows[event["pid"], event["tid"]])
     for (pid, tid), row in rows.items():
         assert {("process_name", pid, 0), ("thread_name", pid, tid)} <= named
         for before, after in pairwise(row):
@@ -418,22 +437,184 @@ def test_operations_that_overlap_are_in_different_rows() -> None:
     assert [e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"] == ["default", "default (2)"]
 
 
-def test_clocks_of_one_machine_are_one_and_others_are_aligned_on_common_ends() -> None:
+def moved(steps: list[dict[str, Any]], by_ns: int) -> list[dict[str, Any]]:
+    """Return operations as a clock tells them that is ahead."""
+    return [{**o, "began_ns": o["began_ns"] + by_ns, "ended_ns": o["ended_ns"] + by_ns} for o in steps]
+
+
+def test_clocks_of_one_machine_are_one_and_others_are_known_as_well_as_their_barriers_were_short() -> None:
     steps = [op("barrier", number) for number in range(3)]
-    ahead = [{**o, "began_ns": o["began_ns"] + 7 * MS, "ended_ns": o["ended_ns"] + 7 * MS} for o in steps]
-    ahead[1]["ended_ns"] += MS  # it was late once
     found = records(
         told(0, *steps, clock_offset_ns=1000),
         told(1, *steps, clock_offset_ns=2000),  # the same clock, whatever it thinks of the time of day
-        told(2, *ahead, clock_offset_ns=-99 * MS, boot="second"),
+        told(2, *moved(steps, 7 * MS), clock_offset_ns=-99 * MS, boot="second"),
     )
-    assert shifts(found) == {0: 1000, 1: 1000, 2: 1000 - 7 * MS}
-    check(timeline(found))
+    clocks = aligned(found).clocks
+    assert clocks[0] == clocks[1] == Clock(0)
+    assert clocks[2] == Clock(-7 * MS, MS)  # each barrier took a millisecond
+    trace = timeline(found)
+    check(trace)
+    assert trace["otherData"]["clocks"] == {"one": "+-0 us"}
+    names = [e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"]
+    assert names[2] == "rank 2 (one, pid 1002, clock +-1000 us)"
 
 
 def test_without_common_operations_the_clocks_of_the_day_count() -> None:
     found = records(told(0, clock_offset_ns=5), told(1, op("barrier", 0), clock_offset_ns=9, boot="second"))
-    assert shifts(found) == {0: 5, 1: 9}
+    assert aligned(found).clocks == {0: Clock(0), 1: Clock(4, None)}
+    assert "clock unknown" in json.dumps(timeline(found))
+
+
+def late_steps(rank: int, count: int = 12) -> list[dict[str, Any]]:
+    """Return barriers to which rank 1 comes two milliseconds late."""
+    late = 2 * MS if rank == 1 else rank * 1000
+    return [op("barrier", n, began_ns=n * 10 * MS + late, ended_ns=n * 10 * MS + 3 * MS) for n in range(count)]
+
+
+def test_arrows_lead_to_the_last_and_boxes_say_how_long_they_waited() -> None:
+    trace = timeline(records(*(told(rank, *late_steps(rank)) for rank in range(3))))
+    rows = check(trace)
+    chains = [e["pid"] for e in trace["traceEvents"] if e["ph"] in ("s", "t", "f") and e["id"] == 1]
+    assert chains == [0, 2, 1]
+    first = {rank: rows[rank, 0][0]["args"] for rank in range(3)}
+    assert first[0]["waited_ms"] == 2.0
+    assert first[1]["waited_ms"] == 0.0
+    assert {told["last"] for told in first.values()} == {"rank 1"}
+
+
+def test_collectives_that_let_ranks_go_before_others_come_have_arrows_and_no_waits() -> None:
+    found = records(*(told(rank, op("broadcast", 0, root=0)) for rank in range(2)), told(2))
+    trace = timeline(found)
+    assert sum(e["ph"] in ("s", "f") for e in trace["traceEvents"]) == 2
+    assert not any("waited_ms" in e["args"] for e in trace["traceEvents"] if e["ph"] == "X")
+
+
+def test_several_worlds_are_on_one_timeline_and_none_of_their_ranks_is_taken_for_another() -> None:
+    world = records(*(told(rank, *late_steps(rank), clock_offset_ns=0) for rank in range(3)))
+    outside = {"group": "served", "ranks": [0, 2]}
+    served = [told(r, *late_steps(r), size=2, outside=outside, clock_offset_ns=20 * MS) for r in (0, 2)]
+    trace = timeline(world, records(*served))
+    rows = check(trace)
+    assert sorted({pid for pid, _ in rows}) == [0, 1, 2, 3, 5]
+    assert rows[3, 0][0]["ts"] == 20_000.0, "its clock of the day is ahead"
+    names = [e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"]
+    assert names[3] == "rank 0 of served (one, pid 1000)"
+    drawn = data_of(page(world, records(*served)))
+    assert [rank["title"] for rank in drawn["ranks"]][2:4] == ["rank 2", "rank 0 of served"]
+    assert {op[9] for rank in drawn["ranks"] for row in rank["rows"] for op in row["ops"]} == {"0 default", "1 default"}
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def data_of(text: str) -> Any:
+    (data,) = re.findall(r"^const data = (.*);$", text, re.MULTILINE)
+    return json.loads(data)
+
+
+def test_the_page_is_whole_and_fetches_nothing() -> None:
+    text = page(records(*(told(rank, *late_steps(rank), message("send", 0, 1)) for rank in range(3))))
+    assert not re.search(r"(?:https?:)?//[a-z]|\bsrc=|@import|\burl\(|\bfetch\(|<link", text)
+    assert text.count("<script>") == text.count("</script>") == 1
+    data = data_of(text)
+    assert data["late"] == [
+        "rank 1 was waited for: last in 12 of 12 collectives of group 'default', by 2.00 ms at the median"
+    ]
+    assert [rank["title"] for rank in data["ranks"]] == ["rank 0", "rank 1", "rank 2"]
+    collectives, messages = data["ranks"][0]["rows"]
+    assert collectives["ops"][0][:5] == ["barrier", 0, 0.0, 3000.0, 2000.0]
+    assert messages["ops"][0][8].strip() == "to rank 1"
+
+
+def test_what_files_say_cannot_end_the_script() -> None:
+    nasty = told(0, op("barrier", 0, file="</script><script>alert(1)</script>"), size=1)
+    text = page(records(nasty))
+    assert text.count("</script>") == 1
+    assert "</script>" in data_of(text)["ranks"][0]["rows"][0]["ops"][0][5]
+
+
+# ---------------------------------------------------------------------- torch's analyser
+
+#: What its analyser (torch 2.13) asks of each entry, and of which type it is.
+ENTRY = {
+    "record_id": int,
+    "pg_id": int,
+    "collective_seq_id": int,
+    "p2p_seq_id": int,
+    "op_id": int,
+    "process_group": tuple,
+    "profiling_name": str,
+    "time_created_ns": int,
+    "state": str,
+    "is_p2p": bool,
+    "input_sizes": list,
+    "output_sizes": list,
+    "input_dtypes": list,
+    "output_dtypes": list,
+    "frames": list,
+    "retired": bool,
+    "timeout_ms": int,
+}
+#: What it knows of ours.
+KNOWN = "broadcast reduce all_gather all_reduce reduce_scatter gather scatter all_to_all barrier".split()
+
+
+def check_dump(dump: Mapping[str, Any]) -> None:
+    assert re.fullmatch(r"\d+\.\d+", dump["version"])
+    for name, config in dump["pg_config"].items():
+        assert config["name"] == name
+        assert isinstance(ast.literal_eval(config["ranks"]), list)
+        assert isinstance(config["desc"], str)
+    for index, entry in enumerate(dump["entries"]):
+        assert entry["record_id"] == index
+        for field, kind in ENTRY.items():
+            assert type(entry[field]) is kind, field
+        assert entry["process_group"][0] in dump["pg_config"]
+        assert entry["state"] in ("scheduled", "started", "completed")
+        library, _, name = entry["profiling_name"].partition(":")
+        assert library == "gloo"
+        assert name in KNOWN
+        for frame in entry["frames"]:
+            assert set(frame) == {"name", "filename", "line"}
+
+
+def test_torchs_analyser_gets_the_collectives_that_all_have() -> None:
+    steps = [op("all_reduce", 0), op("broadcast", 1), message("send", 0, 1), op("all_gather", 2), op("barrier", 3)]
+    dumps = torch_fr.dumps(
+        records(told(0, *steps), told(1, *steps[1:]), told(2, *steps[:-1], op("barrier", 3, "running")))
+    )
+    for dump in dumps.values():
+        check_dump(dump)
+    names = [[e["profiling_name"] for e in dump["entries"]] for dump in dumps.values()]
+    assert names == [["gloo:broadcast", "gloo:all_gather", "gloo:barrier"]] * 3
+    gathered = dumps[0]["entries"][1]
+    assert (gathered["input_sizes"], gathered["output_sizes"]) == ([[1024]], [[3 * 1024]])
+    assert gathered["input_dtypes"] == ["Float"]
+    assert [dump["entries"][2]["state"] for dump in dumps.values()] == ["completed", "completed", "started"]
+    assert dumps[0]["entries"][0]["frames"] == [{"name": "step", "filename": "/home/me/train.py", "line": 101}]
+
+
+def test_uneven_parts_are_no_error_to_torchs_analyser_and_uneven_sums_are() -> None:
+    uneven = [told(r, op("all_gather", 0, nbytes=4 * r), op("all_reduce", 1, nbytes=4 * r)) for r in range(3)]
+    dumps = torch_fr.dumps(records(*uneven))
+    assert [dump["entries"][0]["input_sizes"] for dump in dumps.values()] == [[[2]]] * 3
+    assert [dump["entries"][1]["input_sizes"] for dump in dumps.values()] == [[[0]], [[1]], [[2]]]
+
+
+def test_each_format_has_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, *(told(rank, *late_steps(rank)) for rank in range(3)))
+    assert main(["trace", str(tmp_path), "-o", str(tmp_path / "out.json")]) == 0
+    check(json.loads((tmp_path / "out.json").read_text()))
+    assert main(["trace", str(tmp_path), "-o", str(tmp_path / "out.html")]) == 0
+    assert data_of((tmp_path / "out.html").read_text())["late"]
+    assert main(["trace", str(tmp_path), "--format", "torch-fr", "-o", str(tmp_path / "dumps")]) == 0
+    for rank in range(3):
+        check_dump(pickle.loads((tmp_path / "dumps" / f"rank_{rank}").read_bytes()))
+    assert main(["trace", str(tmp_path), "--format", "perfetto", "-o", str(tmp_path / "other.html")]) == 0
+    check(json.loads((tmp_path / "other.html").read_text()))
+    assert "torchfrtrace" in capsys.readouterr().out
+    assert main(["trace", str(tmp_path), "--format", "html"]) == 2
+    assert "needs -o" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------- the command, on what ranks have really written
@@ -505,7 +686,7 @@ def test_the_survivors_records_name_the_dead(tmp_path: Path) -> None:
 
 def test_the_command_has_help_with_an_example_and_needs_no_backend(tmp_path: Path) -> None:
     write(tmp_path, *(told(rank, *STEPS) for rank in range(3)))
-    command = [sys.executable, "-m", "rankwise.cli", "trace"]
+    command = [sys.executable, "-m", "rankwise", "trace"]
     path = {"PYTHONPATH": str(Path(dist.__file__).parents[1])}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -19,7 +19,7 @@ from rankwise.errors import (
     ProtocolError,
 )
 from rankwise.store import HashStore
-from rankwise.watch.verdict import Log, Verdict, pack, unpack
+from rankwise.watch.verdict import Log, Verdict, ask, pack, unpack
 
 EVERYONE = (0, 1, 2)
 
@@ -141,3 +141,20 @@ def test_a_store_that_is_gone_is_said_to_be() -> None:
     with pytest.raises(DistError) as failure:
         Log(store, 0, lambda verdict: None).settle(Verdict("dp", DistNetworkError("x")), "dp", EVERYONE)
     assert "closed" in str(failure.value)
+
+
+def test_questions_of_those_who_look_stand_between_verdicts_and_are_none() -> None:
+    store, heard, asked = HashStore(), [], []
+    ask(store, "look 1")
+    log = Log(store, 0, heard.append, asked.append)
+    mine = Verdict("dp", GroupAbortedError("of dp"))
+    assert str(log.settle(mine, "dp", EVERYONE)) == "of dp"
+    ask(store, "look 2")
+    ask(store, "look 2")  # who has written it already has no need to again
+    late, later = [], []
+    Log(store, 1, late.append, later.append).catch_up()
+    log.catch_up()
+    assert asked == later == ["look 1", "look 2"]
+    assert [str(verdict.error) for verdict in heard] == [str(verdict.error) for verdict in late] == ["of dp"]
+    Log(store, 2, late.append).catch_up()  # nobody answers, and nothing happens
+    assert len(late) == 2

@@ -8,7 +8,7 @@ A comment before a block says how it runs:
     <!-- exit: 1 -->          commands that end with this exit code
     <!-- not run: reason -->  it is not run, and why
 
-Without one a Python program runs alone as a world of one, and commands run where the page's files are. A `text` block
+Without one a Python program runs alone, as a world of one, and commands run where the page's files are. A `text` block
 after it is what is printed: `...` stands for anything, and the order of lines counts for a single process only.
 """
 
@@ -130,7 +130,6 @@ def test_programs_run_and_print_what_is_shown(block, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(block.body)
     command = [sys.executable, str(program)]
-    alone = {"RANK": "0", "WORLD_SIZE": "1"}
     if block.how == "ranks":
         done = run([str(SCRIPTS / "rankwise"), "run", "-n", block.what, str(program)], tmp_path)
     elif block.how == "mpiexec":
@@ -139,7 +138,7 @@ def test_programs_run_and_print_what_is_shown(block, tmp_path):
             pytest.skip("there is no mpiexec on this machine")
         done = run([mpiexec, "-n", block.what, *command], tmp_path)
     else:
-        done = run(command, tmp_path, **alone)
+        done = run(command, tmp_path)
     assert done.returncode == 0, f"{block.place} failed:\n{done.stdout}{done.stderr}"
     if block.shown is not None:
         assert matches(block.shown, done.stdout, in_order(block.shown) and not block.how), (

@@ -112,6 +112,14 @@ def test_nothing_is_fetched_from_elsewhere_while_reading():
         assert not re.search(r"!\[[^]]*\]\(\w+://|<(?:img|script|link|iframe)\b[^>]*://", page.read_text()), page
 
 
+@pytest.mark.parametrize("picture", sorted(DOCS.glob("images/*.svg")), ids=lambda path: path.name)
+def test_pictures_are_well_formed(picture):
+    from xml.etree import ElementTree
+
+    tree = ElementTree.parse(picture).getroot()
+    assert tree.find("{http://www.w3.org/2000/svg}title") is not None
+
+
 def test_the_navigation_has_every_page_once():
     listed = re.findall(r"^ +- (?:\w+: )?([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.glob("**/*.md"))

@@ -34,6 +34,7 @@ CLASSES = {
         *(dist.FileStore, dist.HashStore, dist.PrefixStore, dist.TCPStore),
     )
 }
+METHODS["ProcessGroup.create"] = dist.ProcessGroup.create
 DOCUMENTED = {**FUNCTIONS, **METHODS, **CLASSES}
 ROOMS = Path(dist.__file__).parent
 CALLS = [name for name, function in FUNCTIONS.items() if function.__module__.startswith("rankwise.calls")]

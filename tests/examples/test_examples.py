@@ -87,7 +87,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def launched(n: int, *program: str) -> subprocess.CompletedProcess[str]:
-    return run(sys.executable, "-m", "rankwise.cli", "run", "-n", str(n), *program)
+    return run(sys.executable, "-m", "rankwise", "run", "-n", str(n), *program)
 
 
 def needs(backend: str) -> None:

@@ -109,3 +109,9 @@ def zoo(wheels, tmp_path_factory):
     scratch = Scratch(tmp_path_factory.mktemp("zoo"))
     scratch.pip(*map(str, wheels.glob("rankwise*.whl")))
     return scratch
+
+
+@pytest.fixture
+def scratch(tmp_path):
+    """An environment with nothing in it but pip."""
+    return Scratch(tmp_path)

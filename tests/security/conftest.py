@@ -49,7 +49,7 @@ def job(tmp_path: Path) -> Callable[..., Any]:
     @contextmanager
     def run(*arguments: str, **variables: str) -> Iterator[Job]:
         clean = {name: value for name, value in os.environ.items() if name not in _SECRETS}
-        command = [sys.executable, "-m", "rankwise.cli", "run", "-n", "2", str(PROGRAM), str(tmp_path), *arguments]
+        command = [sys.executable, "-m", "rankwise", "run", "-n", "2", str(PROGRAM), str(tmp_path), *arguments]
         pipes: dict[str, Any] = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
         with subprocess.Popen(command, text=True, env={**clean, **variables}, **pipes) as process:
             try:

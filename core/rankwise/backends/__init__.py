@@ -25,6 +25,7 @@ from rankwise.backends.contract import (
     BackendSpec,
     Communicator,
     Context,
+    Gauges,
     Runtime,
     Watch,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "API_VERSION",
     "Availability",
     "BackendSpec",
+    "Gauges",
     "Runtime",
     "hookimpl",
     # what it can do

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rankwise.backends.capability import FEATURES, OPS, Capabilities, Cell, Support, reduce_op_name
 from rankwise.backends.registry import registry
 from rankwise.basics.arrays import DTYPES
+from rankwise.basics.tracebacks import shorten
 
 __all__ = ["CapabilityTable", "capabilities", "supports"]
 
@@ -35,6 +35,8 @@ class CapabilityTable:
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return the table as JSON."""
+        import json
+
         return json.dumps(self.to_dict(), indent=indent)
 
     def to_markdown(self, notes: bool = True) -> str:
@@ -101,7 +103,11 @@ def capabilities(backend: str | None = None) -> CapabilityTable:
         >>> table.supports("all_reduce", "cpu", "float32")
         True
     """
-    return CapabilityTable([registry.get(backend.lower()).capabilities] if backend else list(registry.tables()))
+    try:
+        return CapabilityTable([registry.get(backend.lower()).capabilities] if backend else list(registry.tables()))
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def supports(op: str, device: str, dtype: Any = None, reduce_op: Any = None, backend: str | None = None) -> bool:
@@ -126,8 +132,12 @@ def supports(op: str, device: str, dtype: Any = None, reduce_op: Any = None, bac
         >>> dist.supports("all_reduce", "cpu", np.float32, dist.ReduceOp.SUM, backend="gloo")
         True
     """
-    reduce_op_name(reduce_op)  # a misspelt name is an error even where no backend is installed
-    return capabilities(backend).supports(op, device, dtype, reduce_op)
+    try:
+        reduce_op_name(reduce_op)  # a misspelt name is an error even where no backend is installed
+        return capabilities(backend).supports(op, device, dtype, reduce_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def _shown(cell: Cell, reasons: list[str], here: bool) -> str:

@@ -22,6 +22,7 @@ from rankwise.backends.capability import Capabilities
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import COMPLETED, Work
 from rankwise.collective import derived
@@ -32,7 +33,7 @@ from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
 if TYPE_CHECKING:
     from rankwise.store import Store
 
-__all__ = ["API_VERSION", "Availability", "BackendSpec", "Communicator", "Context", "Runtime", "Watch"]
+__all__ = ["API_VERSION", "Availability", "BackendSpec", "Communicator", "Context", "Gauges", "Runtime", "Watch"]
 
 API_VERSION = 1
 """The version of this contract. A plugin states, as a literal, the version that it was written for."""
@@ -59,6 +60,22 @@ class Runtime(NamedTuple):
     rank: int
     size: int
     store: Store | None = None
+
+
+class Gauges(NamedTuple):
+    """What a communicator tells to those who look at a running job.
+
+    Attributes:
+        moved_nbytes: How many bytes have gone and come so far, by way, such as "pipe" or "tcp".
+        queued: How many things wait, by kind.
+        way: How the bytes of collectives go, as far as one word can tell; else "".
+        memory_nbytes: How much memory it shares with other ranks.
+    """
+
+    moved_nbytes: Mapping[str, int] = {}
+    queued: Mapping[str, int] = {}
+    way: str = ""
+    memory_nbytes: int = 0
 
 
 def _look() -> None:
@@ -100,6 +117,14 @@ class Context:
     def plain(cls, store: Store | None, rank: int, size: int, timeout: Timeout) -> Context:
         """Make a context from what the plain creator signature tells."""
         return cls("default", rank, size, tuple(range(size)), seconds(timeout), store=store)
+
+
+def _unnoted(ns: int, message: bool = False) -> None:
+    """Do nothing with a wait that nobody notes."""
+
+
+def _unnoted_error(error: BaseException) -> None:
+    """Do nothing with a failure that nobody notes."""
 
 
 def _always() -> Availability:
@@ -155,6 +180,9 @@ class Communicator(ABC):
     independent of each other; collectives run one at a time, in the order they were issued.
     """
 
+    #: Whether this backend calls `on_wait`.
+    tells_waits = False
+
     def __init__(self, context: Context) -> None:
         self.context = context
         self.rank = context.rank
@@ -165,6 +193,10 @@ class Communicator(ABC):
         self.watch: Watch | None = None
         #: Called once, with that failure.
         self.on_failure: Callable[[DistError], object] | None = None
+        #: Told for how many nanoseconds others were waited for, and whether by a message and not by a collective.
+        self.on_wait: Callable[..., object] = _unnoted
+        #: Told why the collective has failed that this thread has begun last.
+        self.on_broken: Callable[[BaseException], object] = _unnoted_error
         self._order = IssueOrder(f"rankwise {context.name}")
         self._sequence = itertools.count()
 
@@ -353,6 +385,18 @@ class Communicator(ABC):
         """Tell whether a collective is running."""
         return self._order.busy
 
+    def note_to(self, trail: Trail) -> None:
+        """Have waits for others, and failures of calls, noted there.
+
+        A backend that knows for how long an operation has waited calls `on_wait` at the end of each wait, if that does
+        not make calls slower.
+        """
+        self.on_wait, self.on_broken = trail.waited, trail.broken
+
+    def gauges(self) -> Gauges:
+        """Tell how much has moved, and what waits; called by another thread, now and then, while somebody looks."""
+        return Gauges(queued={"collectives": self._order.length()})
+
     def shortcuts(self, group: Caller) -> Shortcuts:
         """Return what does the plainest calls of the group in one go, where there is such; asked for once."""
         return Shortcuts()
@@ -444,6 +488,7 @@ class Communicator(ABC):
 
         Returns only where the operation's own error is to be raised. Shortcuts call it too.
         """
+        self.on_broken(error)
         if isinstance(error, CollectiveMismatchError):
             return  # all ranks know, nothing has moved: the group is as good as before
         title = self._title(f"{op} #{sequence}")

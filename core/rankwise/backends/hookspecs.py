@@ -18,9 +18,7 @@ import pluggy
 if TYPE_CHECKING:
     from rankwise.backends.contract import BackendSpec
 
-__all__ = ["ENTRY_POINT_GROUP", "hookimpl", "rankwise_backend"]
-
-ENTRY_POINT_GROUP = "rankwise.backends"
+__all__ = ["hookimpl", "rankwise_backend"]
 
 _PROJECT = "rankwise"
 _hookspec = pluggy.HookspecMarker(_PROJECT)

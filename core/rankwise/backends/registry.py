@@ -7,15 +7,14 @@ installed distributions.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
+from rankwise.backends import discovery
 from rankwise.backends.capability import Capabilities
 from rankwise.backends.contract import API_VERSION, Availability, BackendSpec
 from rankwise.errors import BackendNotFoundError, PluginError
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 __all__ = ["KNOWN", "Registry", "registry"]
 
@@ -51,7 +50,7 @@ class Registry:
     def names(self) -> list[str]:
         """Return the names of all installed and registered backends, without loading any."""
         with self._lock:
-            return sorted(set(self._in_process) | {point.name for point in _installed()})
+            return sorted(set(self._in_process) | {point.name for point in discovery.installed()})
 
     def get(self, name: str) -> BackendSpec:
         """Return the backend called `name`, loading its plugin if need be.
@@ -100,25 +99,37 @@ class Registry:
         """Return the distribution and version that brings `name`, or "this process"."""
         if name in self._in_process:
             return "this process"
-        return " and ".join(_distribution(point) for point in _entry_points(name))
+        return " and ".join(discovery.distribution(point) for point in discovery.entry_points_of(name))
 
     def _origin(self, name: str) -> str:
-        points = _entry_points(name)
-        return f"by {' and '.join(_distribution(point) for point in points)}" if points else ""
+        points = discovery.entry_points_of(name)
+        return f"by {' and '.join(discovery.distribution(point) for point in points)}" if points else ""
 
     def _load(self, name: str) -> BackendSpec:
-        points = _entry_points(name)
+        plugin = discovery.quickly(name)
+        if plugin is not None:
+            with suppress(Exception):  # whatever a plugin raises: the long way tells it
+                spec: BackendSpec = _declaration(name, plugin)
+                if not _flaw(name, spec, ""):
+                    return spec
+        return self._load_and_explain(name)
+
+    def _load_and_explain(self, name: str) -> BackendSpec:
+        points = discovery.entry_points_of(name)
         if not points:
             raise BackendNotFoundError(self._not_found(name))
+        owners = [discovery.distribution(point) for point in points]
         if len(points) > 1:
-            claims = " and ".join(_distribution(point) for point in points)
-            raise PluginError(f"backend {name!r} is claimed by {claims}; uninstall all but one")
+            raise PluginError(f"backend {name!r} is claimed by {' and '.join(owners)}; uninstall all but one")
         try:
-            spec = _declaration(points[0])
+            spec = _declaration(name, points[0].load())
         except Exception as error:  # whatever a plugin raises is the plugin's fault, and must be told as such
             cause = f"{type(error).__name__}: {error}"
-            raise PluginError(f"backend {name!r} of {_distribution(points[0])} cannot be loaded: {cause}") from error
-        return _checked(name, spec, points[0])
+            raise PluginError(f"backend {name!r} of {owners[0]} cannot be loaded: {cause}") from error
+        if flaw := _flaw(name, spec, owners[0]):
+            raise PluginError(flaw)
+        assert isinstance(spec, BackendSpec)
+        return spec
 
     def _not_found(self, name: str) -> str:
         names = self.names()
@@ -135,59 +146,34 @@ def _remedy(name: str) -> str:
     return f"pip install {KNOWN[name]}" if name in KNOWN else ""
 
 
-def _installed() -> Iterable[EntryPoint]:
-    # Read afresh each time: a plugin may be installed while the process runs, and only slow paths come here.
-    from importlib.metadata import entry_points
-
-    from rankwise.backends.hookspecs import ENTRY_POINT_GROUP
-
-    return entry_points(group=ENTRY_POINT_GROUP)
-
-
-def _entry_points(name: str) -> list[EntryPoint]:
-    """Return the installed entry points of a name; a distribution that is found twice on the path counts once."""
-    points = [point for point in _installed() if point.name == name]
-    if len(points) < 2:
-        return points  # what it costs to read whose it is shows where many ranks start
-    found: dict[str, EntryPoint] = {}
-    for point in points:
-        found.setdefault(_distribution(point), point)
-    return list(found.values())
-
-
-def _distribution(point: EntryPoint) -> str:
-    # `dist` is None only for entry points that were made by hand.
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
-
-
-def _declaration(point: EntryPoint) -> Any:
-    """Load an entry point, and no other, and ask its plugin for the declaration."""
+def _declaration(name: str, plugin: Any) -> Any:
+    """Ask a plugin, and no other, for the declaration."""
     import pluggy
 
     from rankwise.backends import hookspecs
 
     manager = pluggy.PluginManager("rankwise")
     manager.add_hookspecs(hookspecs)
-    manager.register(point.load(), name=point.name)
+    manager.register(plugin, name=name)
     answers = manager.hook.rankwise_backend()
     if len(answers) != 1:
         raise TypeError("its module has no @hookimpl function rankwise_backend()")
     return answers[0]
 
 
-def _checked(name: str, spec: Any, point: EntryPoint) -> BackendSpec:
+def _flaw(name: str, spec: Any, owner: str) -> str:
+    """Return why what a distribution declares cannot be used, or an empty text."""
     version = getattr(spec, "api_version", None)
     if version != API_VERSION:
-        raise PluginError(
-            f"backend {name!r} of {_distribution(point)} is written for API version {version}, and this rankwise has "
-            f"{API_VERSION}; install versions of the two that belong together"
+        return (
+            f"backend {name!r} of {owner} is written for API version {version}, and this rankwise has {API_VERSION}; "
+            "install versions of the two that belong together"
         )
     if not isinstance(spec, BackendSpec):
-        found = type(spec).__name__
-        raise PluginError(f"backend {name!r} of {_distribution(point)} declares a {found}, not a BackendSpec")
+        return f"backend {name!r} of {owner} declares a {type(spec).__name__}, not a BackendSpec"
     if spec.name != name:
-        raise PluginError(f"the entry point {name!r} of {_distribution(point)} declares a backend called {spec.name!r}")
-    return spec
+        return f"the entry point {name!r} of {owner} declares a backend called {spec.name!r}"
+    return ""
 
 
 #: The registry of this process.

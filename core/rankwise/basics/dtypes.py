@@ -7,8 +7,8 @@ for the same values: byte order and the fields of structured types count.
 from __future__ import annotations
 
 from functools import lru_cache
-from hashlib import blake2b
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -40,7 +40,7 @@ def plain_text(text: str) -> str:
 
 
 def _hash(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(), digest_size=4).digest(), "little")
+    return crc32(text.encode())
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,6 @@ what must happen once is one step of the interpreter, and each waiter waits for 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,7 +18,6 @@ __all__ = ["Ending"]
 
 _T = TypeVar("_T")
 
-_LOG = logging.getLogger("rankwise")
 #: How often a waiter checks by itself: the thread that is to wake it may be interrupted before it does.
 _LOOK_S = 0.5
 
@@ -99,4 +97,6 @@ def _call(calls: list[Callable[[], object]]) -> None:
         for call in _taken(calls):
             call()
     except Exception:
-        _LOG.exception("a callback of a finished operation failed")
+        import logging  # only now: callbacks rarely fail
+
+        logging.getLogger("rankwise").exception("a callback of a finished operation failed")

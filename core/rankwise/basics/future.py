@@ -7,6 +7,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any, Protocol
 
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.tracebacks import shorten
 
 __all__ = ["WorkFuture"]
 
@@ -47,7 +48,11 @@ class WorkFuture(Future[Any]):
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait, and return the work's result or raise its error."""
-        return super().result(self._waited(timeout))
+        try:
+            return super().result(self._waited(timeout))
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait, and return the work's error, or None."""

@@ -6,20 +6,22 @@ a recorder is; there is one in Python here, and one that is compiled in `rankwis
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import count
-from threading import get_ident
+from operator import add
+from threading import RLock, get_ident
 from time import monotonic_ns
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from rankwise.basics import native
+from rankwise.basics.callers import is_skipped, known_inside, known_outside, skipped
 
-__all__ = ["Entry", "FlightRecorder", "PythonRecorder", "Ticket", "Trail", "make_recorder"]
+__all__ = ["Entry", "FlightRecorder", "PythonRecorder", "Ticket", "Totals", "Trail", "make_recorder"]
 
 
 class Entry(NamedTuple):
@@ -45,6 +47,26 @@ class Entry(NamedTuple):
     ended_ns: int
     #: Why it has failed, where that is known; else "".
     error: str
+    #: How much of its time it has waited for others, as far as its backend has told.
+    waited_ns: int
+
+
+class Totals(NamedTuple):
+    """What has been counted of one kind of operation on one group."""
+
+    #: How many have begun, have been seen to end well, and are known to have failed.
+    begun: int = 0
+    ended: int = 0
+    failed: int = 0
+    #: This rank's own contributions to those that have begun.
+    nbytes: int = 0
+    #: From beginning to end, of those that have ended well; and how much of it was waiting for others.
+    busy_ns: int = 0
+    waited_ns: int = 0
+
+    def __add__(self, other: tuple[int, ...]) -> Totals:  # type: ignore[override]
+        """Return the sums."""
+        return Totals(*map(add, self, other))
 
 
 #: Stands for an operation whose call has returned, or that may be waited for in any order; only its trail knows how.
@@ -102,11 +124,23 @@ class Trail(Protocol):
     def ended(self, ticket: Ticket, error: BaseException | None = None, source: int | None = None) -> None:
         """Note that an operation has been seen to end, and who has sent a message from anyone."""
 
+    def broken(self, error: BaseException) -> None:
+        """Note that the collective which this thread has begun last has failed."""
+
+    def waited(self, ns: int, message: bool = False) -> None:
+        """Note that the collective, or the message, which was begun last has waited for others for so long."""
+
     def fail(self, error: BaseException) -> None:
         """Note that the group is of no use any more."""
 
     def marks(self) -> tuple[Entry | None, Entry | None, Entry | None, Entry | None]:
         """Return the last collective begun and ended well, and the last message begun and ended well."""
+
+    def totals(self) -> Mapping[str, tuple[int, ...]]:
+        """Return what has been counted of each operation, in the order of `Totals`.
+
+        That is all, but in Python only what the ring holds and what has left it since `count`.
+        """
 
 
 class FlightRecorder(Protocol):
@@ -124,6 +158,9 @@ class FlightRecorder(Protocol):
     def entries(self) -> list[Entry]:
         """Return the operations, the oldest first, however fast other threads note more."""
 
+    def count(self) -> None:
+        """Count from now on also what leaves the ring. What is compiled always does, as it costs next to nothing."""
+
     def clear(self) -> None:
         """Forget all, and so all that entries and trails keep alive of each other, and of the groups."""
 
@@ -133,7 +170,7 @@ def make_recorder(capacity: int = 1024) -> FlightRecorder:
     compiled = native.module()
     if compiled is None:
         return PythonRecorder(capacity)
-    made: FlightRecorder = compiled.FlightRecorder(Entry, _HERE, capacity)
+    made: FlightRecorder = compiled.FlightRecorder(Entry, skipped, capacity)
     return made
 
 
@@ -141,31 +178,48 @@ def make_recorder(capacity: int = 1024) -> FlightRecorder:
 
 #: An entry that may change: a plain list is the cheapest thing that can be made. These are the fields that do change.
 _List = list[Any]
-_TRAIL, _NUMBER, _DETAIL, _NBYTES, _DTYPE, _THREAD, _ENDED_NS, _ERROR = (
+_TRAIL, _OP, _NUMBER, _DETAIL, _NBYTES, _DTYPE, _THREAD, _BEGAN_NS, _ENDED_NS, _ERROR, _WAITED_NS = (
     Entry._fields.index(name)
-    for name in ("trail", "number", "detail", "nbytes", "dtype", "thread", "ended_ns", "error")
+    for name in (
+        *("trail", "op", "number", "detail", "nbytes", "dtype", "thread"),
+        *("began_ns", "ended_ns", "error", "waited_ns"),
+    )
 )
 
 _getframe = sys._getframe
 
-#: The folder of this package, whose frames are not the program's.
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-#: Files met so far that are the program's: looking one up takes half the time of comparing the path.
-_outside: set[str] = set()
+
+
+#: How many entries a ring may hold beyond its capacity: where it is counted, half of them are in one go, and the other
+#: half are for threads that note more meanwhile.
+_SLACK = 256
 
 
 class PythonRecorder:
     """A recorder for where nothing is compiled."""
 
     def __init__(self, capacity: int = 1024) -> None:
-        self.noted: deque[_List] = deque(maxlen=capacity)
+        self.noted: deque[_List] = deque(maxlen=capacity + _SLACK)
         self.on_failure: Callable[[Trail], object] | None = None
+        #: What notes an entry: the ring itself, until somebody asks for counts.
+        self.add: Callable[[_List], object] = self.noted.append
+        #: Held while sums change or are read.
+        self.lock = RLock()
+        self._capacity = capacity
         self._trails: WeakValueDictionary[str, _PythonTrail] = WeakValueDictionary()
 
     def trail(self, name: str, description: str, ranks: tuple[int, ...]) -> Trail:
         """Return a new group's trail."""
         made = self._trails[name] = _PythonTrail(self, name, description, ranks)
         return made
+
+    def count(self) -> None:
+        """Count from now on what leaves the ring, which costs each call some 0.2 us."""
+        if self.add == self.noted.append:
+            _push_out(self, self._capacity)  # lest the ring, which is full, drops some by itself
+            self.add = _counting(self, self._capacity)
+            for trail in self.trails():
+                trail._add = self.add  # type: ignore[attr-defined]
 
     def trails(self) -> list[Trail]:
         """Return the trails of the groups that are alive, even while another thread makes a group."""
@@ -181,7 +235,7 @@ class PythonRecorder:
 
     def entries(self) -> list[Entry]:
         """Return the operations, the oldest first."""
-        return [Entry._make(entry) for entry in self.lists()]
+        return [Entry._make(entry) for entry in self.lists()[-self._capacity :]]
 
     def clear(self) -> None:
         """Forget all."""
@@ -196,6 +250,7 @@ class _PythonTrail:
     __slots__ = (
         *("name", "description", "ranks", "failure", "failed_ns", "__weakref__"),
         *("_recorder", "_begun", "_ended", "_message_begun", "_message_ended", "_add", "_collectives", "_messages"),
+        *("counted", "open"),
     )
 
     def __init__(self, recorder: PythonRecorder, name: str, description: str, ranks: tuple[int, ...]) -> None:
@@ -203,7 +258,7 @@ class _PythonTrail:
         self.failure = ""
         self.failed_ns = 0
         self._recorder = recorder
-        self._add = recorder.noted.append
+        self._add = recorder.add
         self._collectives = count().__next__
         self._messages = count().__next__
         self.forget()
@@ -214,15 +269,19 @@ class _PythonTrail:
         self._ended: _List | None = None
         self._message_begun: _List | None = None
         self._message_ended: _List | None = None
+        #: The sums of what has left the ring, in the order of `Totals`; and what has left it before it had ended.
+        self.counted: dict[str, list[int]] = {}
+        self.open: deque[_List] = deque(maxlen=_MOST_OPEN)
 
     def begin(self, op: str, array: Any = "cpu") -> None:
         """Note that a collective begins."""
         frame = _getframe(3)
         code = frame.f_code
-        if code.co_filename not in _outside:
+        if code.co_filename not in known_outside:
             frame = _program(frame)
             code = frame.f_code
-        entry = [self, op, self._collectives(), None, 0, None, code, frame.f_lasti, get_ident(), monotonic_ns(), 0, ""]
+        number, lasti = self._collectives(), frame.f_lasti
+        entry = [self, op, number, None, 0, None, code, lasti, get_ident(), monotonic_ns(), 0, "", 0]
         if type(array) is not str:
             entry[_NBYTES], entry[_DTYPE] = array.nbytes, array.dtype
         self._begun = entry
@@ -240,11 +299,11 @@ class _PythonTrail:
         """Note that a message begins."""
         frame = _getframe(2)
         code = frame.f_code
-        if code.co_filename not in _outside:
+        if code.co_filename not in known_outside:
             frame = _program(frame)
             code = frame.f_code
         number, lasti, what, nbytes, dtype = self._messages(), frame.f_lasti, (peer, tag), array.nbytes, array.dtype
-        entry = [self, op, number, what, nbytes, dtype, code, lasti, get_ident(), monotonic_ns(), 0, ""]
+        entry = [self, op, number, what, nbytes, dtype, code, lasti, get_ident(), monotonic_ns(), 0, "", 0]
         self._message_begun = entry
         self._add(entry)
         return entry
@@ -292,13 +351,100 @@ class _PythonTrail:
         """Return the last collective begun and ended, and the last message begun and ended."""
         return _read(self._begun), _read(self._ended), _read(self._message_begun), _read(self._message_ended)
 
+    def broken(self, error: BaseException) -> None:
+        """Note that the collective which this thread has begun last has failed."""
+        self.ended(self._mine(), error)
+
+    def waited(self, ns: int, message: bool = False) -> None:
+        """Note that what was begun last has waited for others for so long."""
+        entry = self._message_begun if message else self._begun
+        if entry is not None:
+            entry[_WAITED_NS] += ns
+
+    def totals(self) -> dict[str, Totals]:
+        """Return what has been counted of each operation."""
+        with self._recorder.lock:
+            for entry in [entry for entry in self.open if entry[_ENDED_NS]]:
+                self.open.remove(entry)  # it has ended after it had left the ring
+                _count([entry])
+            found = {op: Totals(*sums) for op, sums in self.counted.items()}
+            mine = [entry for entry in self._recorder.lists() if entry[_TRAIL] is self]
+            for entry in (*mine, *self.open):
+                found[entry[_OP]] = found.get(entry[_OP], Totals()) + _alone(entry)
+        return found
+
     def _mine(self) -> _List:
         """Return the entry of the collective that this thread has begun last on this group."""
         me = get_ident()
         for entry in reversed(self._recorder.lists()):
             if entry[_TRAIL] is self and entry[_THREAD] == me and entry[_DETAIL] is None:
                 return entry
-        return [self, "", -1, None, 0, None, None, 0, me, 0, 0, ""]  # overwritten by what other threads have begun
+        return [self, "", -1, None, 0, None, None, 0, me, 0, 0, "", 0]  # overwritten by what other threads have begun
+
+
+#: How many operations are remembered that have left the ring before they have ended.
+_MOST_OPEN = 4096
+
+
+def _counting(recorder: PythonRecorder, capacity: int) -> Callable[[_List], object]:
+    """Return what notes an entry, and now and then counts those that leave the ring."""
+    append, length, most = recorder.noted.append, recorder.noted.__len__, capacity + _SLACK // 2
+
+    def add(entry: _List) -> None:
+        append(entry)
+        if length() > most:
+            _push_out(recorder, capacity)
+
+    return add
+
+
+def _push_out(recorder: PythonRecorder, capacity: int) -> None:
+    """Count what there is too much of in the ring."""
+    pop = recorder.noted.popleft
+    with recorder.lock, suppress(IndexError):  # the ring has been cleared
+        _count([pop() for _ in range(len(recorder.noted) - capacity)])
+
+
+def _count(left: list[_List]) -> None:
+    """Add operations that have left the ring to the sums of their kinds. The lock is held.
+
+    Each call pays for this, so that sums are kept in local variables while operations are of one kind.
+    """
+    last_trail, last_op, sums = None, None, [0] * len(Totals._fields)
+    ended = nbytes = busy_ns = waited_ns = 0
+    for entry in left:
+        trail, op, _, _, size, _, _, _, _, began_at, ended_at, error, waited = entry
+        if trail is not last_trail or op is not last_op:
+            _add_up(sums, ended, nbytes, busy_ns, waited_ns)
+            ended = nbytes = busy_ns = waited_ns = 0
+            last_trail, last_op = trail, op
+            sums = trail.counted.setdefault(op, [0] * len(Totals._fields))
+        if ended_at and not error:
+            ended += 1
+            nbytes += size
+            busy_ns += ended_at - began_at
+            waited_ns += waited
+        elif error:
+            sums[0] += 1
+            sums[2] += 1
+            sums[3] += size
+        else:
+            trail.open.append(entry)
+    _add_up(sums, ended, nbytes, busy_ns, waited_ns)
+
+
+def _add_up(sums: list[int], ended: int, nbytes: int, busy_ns: int, waited_ns: int) -> None:
+    for field, value in enumerate((ended, ended, 0, nbytes, busy_ns, waited_ns)):
+        sums[field] += value
+
+
+def _alone(entry: _List) -> Totals:
+    """Return what one operation adds to the sums of its kind."""
+    if not entry[_ENDED_NS]:
+        return Totals(begun=1, nbytes=entry[_NBYTES])
+    if entry[_ERROR]:
+        return Totals(begun=1, failed=1, nbytes=entry[_NBYTES])
+    return Totals(1, 1, 0, entry[_NBYTES], entry[_ENDED_NS] - entry[_BEGAN_NS], entry[_WAITED_NS])
 
 
 def _read(entry: _List | None) -> Entry | None:
@@ -306,9 +452,9 @@ def _read(entry: _List | None) -> Entry | None:
 
 
 def _program(frame: FrameType) -> FrameType:
-    """Return the nearest frame outside of this package, or the outermost one."""
-    while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
+    """Return the nearest frame that is the program's, or the outermost one."""
+    while (file := frame.f_code.co_filename) in known_inside or is_skipped(file):
+        if frame.f_back is None:
+            break
         frame = frame.f_back
-    if not frame.f_code.co_filename.startswith(_HERE):
-        _outside.add(frame.f_code.co_filename)
     return frame

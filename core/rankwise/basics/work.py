@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from contextvars import copy_context
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from rankwise.basics import unasked
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.ending import Ending
-from rankwise.basics.future import WorkFuture
+from rankwise.basics.tracebacks import anew, shorten
 from rankwise.errors import DistTimeoutError
 
-__all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work", "WorkFuture"]
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from rankwise.basics.future import WorkFuture
+
+__all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work"]
 
 
 @runtime_checkable
@@ -96,11 +100,15 @@ class FutureWork:
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Block until the work has ended; see `Work.wait`."""
-        timeout_s = None if timeout is None else seconds(timeout)
-        if not self._ending.wait(timeout_s):
-            raise DistTimeoutError(f"timed out: not done after {timeout_s:g} s")
-        self._check()
-        return True
+        try:
+            timeout_s = None if timeout is None else seconds(timeout)
+            if not self._ending.wait(timeout_s):
+                raise DistTimeoutError(f"timed out: not done after {timeout_s:g} s")
+            self._check()
+            return True
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def is_completed(self) -> bool:
         """Tell whether the work has ended."""
@@ -122,7 +130,7 @@ class FutureWork:
     def get_future(self) -> Future[Any]:
         """Return a future of `result()`."""
         ending = self._ending
-        future = WorkFuture(self, lambda: ending.value)
+        future = _future(self, lambda: ending.value)
         ending.then(future.end)
         return future
 
@@ -152,7 +160,7 @@ class FutureWork:
     def _check(self) -> None:
         """Raise the error of a work that has failed."""
         if self._ending.error is not None:
-            raise self._ending.error
+            raise anew(self._ending.error)
 
 
 class CompletedWork(FutureWork):
@@ -185,7 +193,7 @@ class CompletedWork(FutureWork):
 
     def get_future(self) -> Future[Any]:
         """Return a future that is done."""
-        future = WorkFuture(self, lambda: None)
+        future = _future(self, lambda: None)
         future.end()
         return future
 
@@ -219,6 +227,9 @@ class BoundWork:
         """Block until the operation has ended; see `Work.wait`."""
         try:
             return self._inner.wait(timeout)
+        except BaseException as error:
+            shorten(error)
+            raise
         finally:
             self.is_completed()
 
@@ -241,22 +252,34 @@ class BoundWork:
 
     def result(self) -> Any:
         """Wait for the operation and return the array or arrays that it filled."""
-        self.wait()
+        try:
+            self.wait()
+        except BaseException as error:
+            shorten(error)
+            raise
         return self._result
 
     def get_future(self) -> Future[Any]:
         """Return a future of `result()`."""
-        future = WorkFuture(self, lambda: self._result)
+        future = _future(self, lambda: self._result)
         self._inner.add_done_callback(lambda _: future.end())
         return future
 
     def source_rank(self) -> int:
         """Return the global rank that sent the message of a completed receive."""
-        return self._global_ranks[self._inner.source_rank()]
+        try:
+            return self._global_ranks[self._inner.source_rank()]
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def synchronize(self) -> None:
         """Block the host until the operation has ended."""
-        self._inner.synchronize()
+        try:
+            self._inner.synchronize()
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         """Call `callback(work)` once the operation has ended, in the context of this call."""
@@ -276,3 +299,9 @@ class BoundWork:
         import asyncio
 
         return asyncio.wrap_future(self.get_future()).__await__()
+
+
+def _future(work: Work, value: Callable[[], Any]) -> WorkFuture:
+    from rankwise.basics.future import WorkFuture  # only now: few programs ask for futures
+
+    return WorkFuture(work, value)

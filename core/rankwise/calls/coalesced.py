@@ -9,6 +9,7 @@ from typing import Any
 
 from rankwise.basics.arrays import AnyArray
 from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.tracebacks import shorten
 from rankwise.basics.work import Work
 from rankwise.calls.collectives import all_gather, all_reduce
 from rankwise.calls.combined import CombinedWork
@@ -31,14 +32,18 @@ class Coalesced:
 
     def wait(self) -> None:
         """Wait for all of them; the first error is raised when all have ended."""
-        errors = []
-        for work in self.works:
-            try:
-                work.wait()
-            except Exception as error:  # whatever it is, the others still have to end
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        try:
+            errors = []
+            for work in self.works:
+                try:
+                    work.wait()
+                except Exception as error:  # whatever it is, the others still have to end
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+        except BaseException as error:
+            shorten(error)
+            raise
 
 
 @contextmanager
@@ -64,27 +69,31 @@ def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = Fa
         >>> a, b
         (array([2., 2.]), array([2., 2., 2.]))
     """
-    pg = resolve(group, "coalescing")
-    block = Coalesced()
-    if pg is None:
-        yield block
-        return
-    thread = get_ident()
-    if thread in pg.collected:
-        raise RuntimeError(f"coalescing: this thread already has an open block on group {pg.group_desc!r}")
-    pg.collected[thread] = block.works
     try:
-        with _together(pg):
+        pg = resolve(group, "coalescing")
+        block = Coalesced()
+        if pg is None:
             yield block
-    except BaseException:
-        # The arrays are still being written to; nobody else would wait for that.
-        with suppress(DistError):
+            return
+        thread = get_ident()
+        if thread in pg.collected:
+            raise RuntimeError(f"coalescing: this thread already has an open block on group {pg.group_desc!r}")
+        pg.collected[thread] = block.works
+        try:
+            with _together(pg):
+                yield block
+        except BaseException:
+            # The arrays are still being written to; nobody else would wait for that.
+            with suppress(DistError):
+                block.wait()
+            raise
+        finally:
+            del pg.collected[thread]
+        if not async_ops:
             block.wait()
+    except BaseException as error:
+        shorten(error)
         raise
-    finally:
-        del pg.collected[thread]
-    if not async_ops:
-        block.wait()
 
 
 def all_reduce_coalesced(
@@ -110,12 +119,16 @@ def all_reduce_coalesced(
         >>> arrays
         [array([2., 2.]), array([0, 2])]
     """
-    if resolve(group, "all_reduce_coalesced") is None:
-        return None
-    with coalescing(group, async_ops=True) as block:
-        for tensor in tensors:
-            all_reduce(tensor, op, group)
-    return _ended(block, list(tensors), async_op)
+    try:
+        if resolve(group, "all_reduce_coalesced") is None:
+            return None
+        with coalescing(group, async_ops=True) as block:
+            for tensor in tensors:
+                all_reduce(tensor, op, group)
+        return _ended(block, list(tensors), async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def all_gather_coalesced(
@@ -148,16 +161,20 @@ def all_gather_coalesced(
         >>> outputs
         [[array([0]), array([1])]]
     """
-    if resolve(group, "all_gather_coalesced") is None:
-        return None
-    if len(output_tensor_lists) != len(input_tensor_list):
-        raise ValueError(
-            f"all_gather_coalesced: {len(output_tensor_lists)} output lists for {len(input_tensor_list)} inputs"
-        )
-    with coalescing(group, async_ops=True) as block:
-        for outputs, tensor in zip(output_tensor_lists, input_tensor_list, strict=True):
-            all_gather(outputs, tensor, group)
-    return _ended(block, list(output_tensor_lists), async_op)
+    try:
+        if resolve(group, "all_gather_coalesced") is None:
+            return None
+        if len(output_tensor_lists) != len(input_tensor_list):
+            raise ValueError(
+                f"all_gather_coalesced: {len(output_tensor_lists)} output lists for {len(input_tensor_list)} inputs"
+            )
+        with coalescing(group, async_ops=True) as block:
+            for outputs, tensor in zip(output_tensor_lists, input_tensor_list, strict=True):
+                all_gather(outputs, tensor, group)
+        return _ended(block, list(output_tensor_lists), async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def _together(pg: ProcessGroup) -> Any:

@@ -22,6 +22,7 @@ import numpy as np
 from rankwise.basics.arrays import AnyArray, SparseArray, is_sparse
 from rankwise.basics.deadline import Timeout
 from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.tracebacks import shorten
 from rankwise.basics.work import Work
 from rankwise.calls import check
 from rankwise.calls.calling import finish, require_uneven, terms
@@ -82,16 +83,21 @@ def broadcast(
         >>> array
         array([1, 1, 1])
     """
-    pg = resolve(group, "broadcast")
-    if pg is None:
-        return None
-    root = group_rank(pg, "src", src, group_src)
-    if not async_op and timeout is None and pg.shortcuts.broadcast(tensor, root):
-        return None
-    checked = check.input_array if root == pg.rank() else check.output_array
-    array = checked(pg, "broadcast", "tensor", tensor)
-    lane = pg.lane(array, "broadcast")
-    return finish(pg, lane.broadcast(array, root, *terms(pg, array, "broadcast", async_op, timeout)), tensor, async_op)
+    try:
+        pg = resolve(group, "broadcast")
+        if pg is None:
+            return None
+        root = group_rank(pg, "src", src, group_src)
+        if not async_op and timeout is None and pg.shortcuts.broadcast(tensor, root):
+            return None
+        checked = check.input_array if root == pg.rank() else check.output_array
+        array = checked(pg, "broadcast", "tensor", tensor)
+        lane = pg.lane(array, "broadcast")
+        work = lane.broadcast(array, root, *terms(pg, array, "broadcast", async_op, timeout))
+        return finish(pg, work, tensor, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def all_reduce(
@@ -136,19 +142,24 @@ def all_reduce(
         >>> work.wait()
         True
     """
-    pg = resolve(group, "all_reduce")
-    if pg is None:
-        return None
-    if not async_op and timeout is None and pg.shortcuts.all_reduce(tensor, op):
-        return None
-    if type(tensor) is not np.ndarray and is_sparse(tensor):
-        array, given = check.sparse_elements(pg, "all_reduce", "tensor", tensor, op), tensor
-    else:
-        array = given = check.output_array(pg, "all_reduce", "tensor", tensor)
-    lane = pg.lane(array, "all_reduce", check.reduce_op(pg, "all_reduce", op, array))
-    if given is not array:
-        pg.require_feature("sparse", "cpu", "all_reduce")
-    return finish(pg, lane.all_reduce(given, op, *terms(pg, array, "all_reduce", async_op, timeout)), tensor, async_op)
+    try:
+        pg = resolve(group, "all_reduce")
+        if pg is None:
+            return None
+        if not async_op and timeout is None and pg.shortcuts.all_reduce(tensor, op):
+            return None
+        if type(tensor) is not np.ndarray and is_sparse(tensor):
+            array, given = check.sparse_elements(pg, "all_reduce", "tensor", tensor, op), tensor
+        else:
+            array = given = check.output_array(pg, "all_reduce", "tensor", tensor)
+        lane = pg.lane(array, "all_reduce", check.reduce_op(pg, "all_reduce", op, array))
+        if given is not array:
+            pg.require_feature("sparse", "cpu", "all_reduce")
+        work = lane.all_reduce(given, op, *terms(pg, array, "all_reduce", async_op, timeout))
+        return finish(pg, work, tensor, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def reduce(
@@ -189,14 +200,19 @@ def reduce(
         >>> array  # on the other rank it is as it was
         array([3, 3, 3])
     """
-    pg = resolve(group, "reduce")
-    if pg is None:
-        return None
-    root = group_rank(pg, "dst", dst, group_dst)
-    checked = check.output_array if root == pg.rank() else check.input_array
-    array = checked(pg, "reduce", "tensor", tensor)
-    lane = pg.lane(array, "reduce", check.reduce_op(pg, "reduce", op, array))
-    return finish(pg, lane.reduce(array, op, root, *terms(pg, array, "reduce", async_op, timeout)), tensor, async_op)
+    try:
+        pg = resolve(group, "reduce")
+        if pg is None:
+            return None
+        root = group_rank(pg, "dst", dst, group_dst)
+        checked = check.output_array if root == pg.rank() else check.input_array
+        array = checked(pg, "reduce", "tensor", tensor)
+        lane = pg.lane(array, "reduce", check.reduce_op(pg, "reduce", op, array))
+        work = lane.reduce(array, op, root, *terms(pg, array, "reduce", async_op, timeout))
+        return finish(pg, work, tensor, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def all_gather(
@@ -236,21 +252,25 @@ def all_gather(
         >>> arrays
         [array([0]), array([0, 1])]
     """
-    pg = resolve(group, "all_gather")
-    if pg is None:
-        return None
-    if not async_op and timeout is None and pg.shortcuts.all_gather(tensor_list, tensor):
-        return None
-    array = check.input_array(pg, "all_gather", "tensor", tensor)
-    parts = check.array_list(pg, "all_gather", "tensor_list", tensor_list, writable=True)
-    check.same_kind(pg, "all_gather", array, "tensor", parts, "tensor_list")
-    check.same_size(pg, "all_gather", array, "tensor", parts[pg.rank()], "this rank's own entry of tensor_list")
-    check.apart(pg, "all_gather", "tensor_list", parts)
-    array = aside(array, parts, parts[pg.rank()])
-    require_uneven(pg, "all_gather", parts)
-    lane = pg.lane(array, "all_gather")
-    work = lane.all_gather(parts, array, *terms(pg, array, "all_gather", async_op, timeout))
-    return finish(pg, work, tensor_list, async_op)
+    try:
+        pg = resolve(group, "all_gather")
+        if pg is None:
+            return None
+        if not async_op and timeout is None and pg.shortcuts.all_gather(tensor_list, tensor):
+            return None
+        array = check.input_array(pg, "all_gather", "tensor", tensor)
+        parts = check.array_list(pg, "all_gather", "tensor_list", tensor_list, writable=True)
+        check.same_kind(pg, "all_gather", array, "tensor", parts, "tensor_list")
+        check.same_size(pg, "all_gather", array, "tensor", parts[pg.rank()], "this rank's own entry of tensor_list")
+        check.apart(pg, "all_gather", "tensor_list", parts)
+        array = aside(array, parts, parts[pg.rank()])
+        require_uneven(pg, "all_gather", parts)
+        lane = pg.lane(array, "all_gather")
+        work = lane.all_gather(parts, array, *terms(pg, array, "all_gather", async_op, timeout))
+        return finish(pg, work, tensor_list, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def all_gather_single(
@@ -288,19 +308,23 @@ def all_gather_single(
         array([[0, 0, 0],
                [1, 1, 1]])
     """
-    pg = resolve(group, "all_gather_single")
-    if pg is None:
-        return None
-    if not async_op and timeout is None and pg.shortcuts.all_gather_single(output_tensor, input_tensor):
-        return None
-    array = check.input_array(pg, "all_gather_single", "input_tensor", input_tensor)
-    output = check.output_array(pg, "all_gather_single", "output_tensor", output_tensor)
-    check.same_kind(pg, "all_gather_single", array, "input_tensor", [output], "output_tensor")
-    parts = check.equal_parts(pg, "all_gather_single", "output_tensor", output, array, "input_tensor")
-    array = aside(array, (output,), parts[pg.rank()])
-    lane = pg.lane(array, "all_gather")
-    work = lane.all_gather(parts, array, *terms(pg, array, "all_gather", async_op, timeout))
-    return finish(pg, work, output_tensor, async_op)
+    try:
+        pg = resolve(group, "all_gather_single")
+        if pg is None:
+            return None
+        if not async_op and timeout is None and pg.shortcuts.all_gather_single(output_tensor, input_tensor):
+            return None
+        array = check.input_array(pg, "all_gather_single", "input_tensor", input_tensor)
+        output = check.output_array(pg, "all_gather_single", "output_tensor", output_tensor)
+        check.same_kind(pg, "all_gather_single", array, "input_tensor", [output], "output_tensor")
+        parts = check.equal_parts(pg, "all_gather_single", "output_tensor", output, array, "input_tensor")
+        array = aside(array, (output,), parts[pg.rank()])
+        lane = pg.lane(array, "all_gather")
+        work = lane.all_gather(parts, array, *terms(pg, array, "all_gather", async_op, timeout))
+        return finish(pg, work, output_tensor, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def gather(
@@ -343,21 +367,25 @@ def gather(
         >>> arrays
         [array([0, 0]), array([1, 1])]
     """
-    pg = resolve(group, "gather")
-    if pg is None:
-        return None
-    root = group_rank(pg, "dst", 0 if dst is None and group_dst is None else dst, group_dst)
-    array = check.input_array(pg, "gather", "tensor", tensor)
-    parts = check.root_list(pg, "gather", "gather_list", gather_list, root, writable=True)
-    if parts is not None:
-        check.same_kind(pg, "gather", array, "tensor", parts, "gather_list")
-        check.same_size(pg, "gather", array, "tensor", parts[root], "this rank's own entry of gather_list")
-        check.apart(pg, "gather", "gather_list", parts)
-        array = aside(array, parts, parts[root])
-    require_uneven(pg, "gather", parts)
-    lane = pg.lane(array, "gather")
-    work = lane.gather(parts, array, root, *terms(pg, array, "gather", async_op, timeout))
-    return finish(pg, work, gather_list, async_op)
+    try:
+        pg = resolve(group, "gather")
+        if pg is None:
+            return None
+        root = group_rank(pg, "dst", 0 if dst is None and group_dst is None else dst, group_dst)
+        array = check.input_array(pg, "gather", "tensor", tensor)
+        parts = check.root_list(pg, "gather", "gather_list", gather_list, root, writable=True)
+        if parts is not None:
+            check.same_kind(pg, "gather", array, "tensor", parts, "gather_list")
+            check.same_size(pg, "gather", array, "tensor", parts[root], "this rank's own entry of gather_list")
+            check.apart(pg, "gather", "gather_list", parts)
+            array = aside(array, parts, parts[root])
+        require_uneven(pg, "gather", parts)
+        lane = pg.lane(array, "gather")
+        work = lane.gather(parts, array, root, *terms(pg, array, "gather", async_op, timeout))
+        return finish(pg, work, gather_list, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def scatter(
@@ -400,20 +428,24 @@ def scatter(
         >>> array
         array([10, 10])
     """
-    pg = resolve(group, "scatter")
-    if pg is None:
-        return None
-    root = group_rank(pg, "src", 0 if src is None and group_src is None else src, group_src)
-    array = check.output_array(pg, "scatter", "tensor", tensor)
-    parts = check.root_list(pg, "scatter", "scatter_list", scatter_list, root, writable=False)
-    if parts is not None:
-        check.same_kind(pg, "scatter", array, "tensor", parts, "scatter_list")
-        check.same_size(pg, "scatter", array, "tensor", parts[root], "this rank's own entry of scatter_list")
-        parts = parts_aside(parts, array)
-    require_uneven(pg, "scatter", parts)
-    lane = pg.lane(array, "scatter")
-    work = lane.scatter(array, parts, root, *terms(pg, array, "scatter", async_op, timeout))
-    return finish(pg, work, tensor, async_op)
+    try:
+        pg = resolve(group, "scatter")
+        if pg is None:
+            return None
+        root = group_rank(pg, "src", 0 if src is None and group_src is None else src, group_src)
+        array = check.output_array(pg, "scatter", "tensor", tensor)
+        parts = check.root_list(pg, "scatter", "scatter_list", scatter_list, root, writable=False)
+        if parts is not None:
+            check.same_kind(pg, "scatter", array, "tensor", parts, "scatter_list")
+            check.same_size(pg, "scatter", array, "tensor", parts[root], "this rank's own entry of scatter_list")
+            parts = parts_aside(parts, array)
+        require_uneven(pg, "scatter", parts)
+        lane = pg.lane(array, "scatter")
+        work = lane.scatter(array, parts, root, *terms(pg, array, "scatter", async_op, timeout))
+        return finish(pg, work, tensor, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def reduce_scatter(
@@ -454,20 +486,24 @@ def reduce_scatter(
         >>> array  # [41] on rank 1
         array([21])
     """
-    pg = resolve(group, "reduce_scatter")
-    if pg is None:
-        return None
-    if not async_op and timeout is None and pg.shortcuts.reduce_scatter(output, input_list, op):
-        return None
-    array = check.output_array(pg, "reduce_scatter", "output", output)
-    parts = check.array_list(pg, "reduce_scatter", "input_list", input_list, writable=False)
-    check.same_kind(pg, "reduce_scatter", array, "output", parts, "input_list")
-    check.same_size(pg, "reduce_scatter", array, "output", parts[pg.rank()], "this rank's own entry of input_list")
-    parts = parts_aside(parts, array)
-    require_uneven(pg, "reduce_scatter", parts)
-    lane = pg.lane(array, "reduce_scatter", check.reduce_op(pg, "reduce_scatter", op, array))
-    work = lane.reduce_scatter(array, parts, op, *terms(pg, array, "reduce_scatter", async_op, timeout))
-    return finish(pg, work, output, async_op)
+    try:
+        pg = resolve(group, "reduce_scatter")
+        if pg is None:
+            return None
+        if not async_op and timeout is None and pg.shortcuts.reduce_scatter(output, input_list, op):
+            return None
+        array = check.output_array(pg, "reduce_scatter", "output", output)
+        parts = check.array_list(pg, "reduce_scatter", "input_list", input_list, writable=False)
+        check.same_kind(pg, "reduce_scatter", array, "output", parts, "input_list")
+        check.same_size(pg, "reduce_scatter", array, "output", parts[pg.rank()], "this rank's own entry of input_list")
+        parts = parts_aside(parts, array)
+        require_uneven(pg, "reduce_scatter", parts)
+        lane = pg.lane(array, "reduce_scatter", check.reduce_op(pg, "reduce_scatter", op, array))
+        work = lane.reduce_scatter(array, parts, op, *terms(pg, array, "reduce_scatter", async_op, timeout))
+        return finish(pg, work, output, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def reduce_scatter_single(
@@ -507,19 +543,23 @@ def reduce_scatter_single(
         >>> array  # [4, 6] on rank 1
         array([0, 2])
     """
-    pg = resolve(group, "reduce_scatter_single")
-    if pg is None:
-        return None
-    if not async_op and timeout is None and pg.shortcuts.reduce_scatter_single(output, input, op):
-        return None
-    array = check.output_array(pg, "reduce_scatter_single", "output", output)
-    whole = check.input_array(pg, "reduce_scatter_single", "input", input)
-    check.same_kind(pg, "reduce_scatter_single", array, "output", [whole], "input")
-    parts = check.equal_parts(pg, "reduce_scatter_single", "input", whole, array, "output")
-    parts = parts_aside(parts, array)
-    lane = pg.lane(array, "reduce_scatter", check.reduce_op(pg, "reduce_scatter_single", op, array))
-    work = lane.reduce_scatter(array, parts, op, *terms(pg, array, "reduce_scatter", async_op, timeout))
-    return finish(pg, work, output, async_op)
+    try:
+        pg = resolve(group, "reduce_scatter_single")
+        if pg is None:
+            return None
+        if not async_op and timeout is None and pg.shortcuts.reduce_scatter_single(output, input, op):
+            return None
+        array = check.output_array(pg, "reduce_scatter_single", "output", output)
+        whole = check.input_array(pg, "reduce_scatter_single", "input", input)
+        check.same_kind(pg, "reduce_scatter_single", array, "output", [whole], "input")
+        parts = check.equal_parts(pg, "reduce_scatter_single", "input", whole, array, "output")
+        parts = parts_aside(parts, array)
+        lane = pg.lane(array, "reduce_scatter", check.reduce_op(pg, "reduce_scatter_single", op, array))
+        work = lane.reduce_scatter(array, parts, op, *terms(pg, array, "reduce_scatter", async_op, timeout))
+        return finish(pg, work, output, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def all_to_all(
@@ -558,17 +598,21 @@ def all_to_all(
         >>> outputs  # [1] and [11] on rank 1
         [array([0]), array([10])]
     """
-    pg = resolve(group, "all_to_all")
-    if pg is None:
-        return None
-    if not async_op and timeout is None and pg.shortcuts.all_to_all(output_tensor_list, input_tensor_list):
-        return None
-    outs = check.array_list(pg, "all_to_all", "output_tensor_list", output_tensor_list, writable=True)
-    ins = check.array_list(pg, "all_to_all", "input_tensor_list", input_tensor_list, writable=False)
-    check.same_kind(pg, "all_to_all", ins[0], "the first input", [*ins, *outs], "the arrays")
-    check.apart(pg, "all_to_all", "output_tensor_list", outs, ins)
-    work = _exchange(pg, "all_to_all", outs, ins, async_op, timeout)
-    return finish(pg, work, output_tensor_list, async_op)
+    try:
+        pg = resolve(group, "all_to_all")
+        if pg is None:
+            return None
+        if not async_op and timeout is None and pg.shortcuts.all_to_all(output_tensor_list, input_tensor_list):
+            return None
+        outs = check.array_list(pg, "all_to_all", "output_tensor_list", output_tensor_list, writable=True)
+        ins = check.array_list(pg, "all_to_all", "input_tensor_list", input_tensor_list, writable=False)
+        check.same_kind(pg, "all_to_all", ins[0], "the first input", [*ins, *outs], "the arrays")
+        check.apart(pg, "all_to_all", "output_tensor_list", outs, ins)
+        work = _exchange(pg, "all_to_all", outs, ins, async_op, timeout)
+        return finish(pg, work, output_tensor_list, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def all_to_all_single(
@@ -611,20 +655,24 @@ def all_to_all_single(
         >>> output  # [1, 11] on rank 1
         array([ 0, 10])
     """
-    pg = resolve(group, "all_to_all_single")
-    if pg is None:
-        return None
-    equal = not output_split_sizes and not input_split_sizes
-    if equal and not async_op and timeout is None and pg.shortcuts.all_to_all_single(output, input):
-        return None
-    whole = check.output_array(pg, "all_to_all_single", "output", output)
-    array = check.input_array(pg, "all_to_all_single", "input", input)
-    outs = check.split_parts(pg, "all_to_all_single", "output", whole, output_split_sizes)
-    ins = check.split_parts(pg, "all_to_all_single", "input", array, input_split_sizes)
-    check.same_kind(pg, "all_to_all_single", array, "input", [whole], "output")
-    check.apart(pg, "all_to_all_single", "output", [whole], [array])
-    work = _exchange(pg, "all_to_all_single", outs, ins, async_op, timeout)
-    return finish(pg, work, output, async_op)
+    try:
+        pg = resolve(group, "all_to_all_single")
+        if pg is None:
+            return None
+        equal = not output_split_sizes and not input_split_sizes
+        if equal and not async_op and timeout is None and pg.shortcuts.all_to_all_single(output, input):
+            return None
+        whole = check.output_array(pg, "all_to_all_single", "output", output)
+        array = check.input_array(pg, "all_to_all_single", "input", input)
+        outs = check.split_parts(pg, "all_to_all_single", "output", whole, output_split_sizes)
+        ins = check.split_parts(pg, "all_to_all_single", "input", array, input_split_sizes)
+        check.same_kind(pg, "all_to_all_single", array, "input", [whole], "output")
+        check.apart(pg, "all_to_all_single", "output", [whole], [array])
+        work = _exchange(pg, "all_to_all_single", outs, ins, async_op, timeout)
+        return finish(pg, work, output, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def barrier(
@@ -651,13 +699,17 @@ def barrier(
     Examples:
         >>> dist.barrier()
     """
-    pg = resolve(group, "barrier")
-    if pg is None:
-        return None
-    if not async_op and timeout is None and pg.shortcuts.barrier():
-        return None
-    lane, device = pg.any_lane("barrier")
-    return finish(pg, lane.barrier(*terms(pg, device, "barrier", async_op, timeout)), None, async_op)
+    try:
+        pg = resolve(group, "barrier")
+        if pg is None:
+            return None
+        if not async_op and timeout is None and pg.shortcuts.barrier():
+            return None
+        lane, device = pg.any_lane("barrier")
+        return finish(pg, lane.barrier(*terms(pg, device, "barrier", async_op, timeout)), None, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 all_gather_into_tensor = all_gather_single

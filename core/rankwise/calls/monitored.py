@@ -6,9 +6,10 @@ from contextlib import suppress
 from functools import partial
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import DistTimeoutError
 from rankwise.groups.process_group import ProcessGroup
-from rankwise.groups.world import current, resolve
+from rankwise.groups.world import resolve
 from rankwise.store import PrefixStore, Store
 from rankwise.store.patience import patiently
 
@@ -35,27 +36,31 @@ def monitored_barrier(
     Examples:
         >>> dist.monitored_barrier(timeout=30)
     """
-    pg = resolve(group, "monitored_barrier")
-    if pg is None:
-        return
-    timeout_s = pg.timeout_s if timeout is None else seconds(timeout)
-    lane, _ = pg.any_lane("barrier")
-    if pg.store is None:
-        lane.barrier(timeout_s).wait()
-        return
-    pg.monitored += 1
-    store = _place(pg.store, pg.monitored)
-    # Whoever hosts the store must not leave before all have heard.
-    world, before = current(), [entry for entry in current().stay_for if not entry[1].endswith(_TOLD)]
-    world.stay_for = [*before, (pg.store, f"{store.prefix}/{_TOLD}", pg.size())]
-    store.set(f"rank/{pg.rank()}", b"")
-    if store.add("come", 1) == pg.size():
-        _sweep(_place(pg.store, pg.monitored - 1), pg.size())  # nobody can be there any more
-        store.compare_set("verdict", "", "ok")
-    verdict = _verdict(store, pg, Deadline(timeout_s), wait_all_ranks)
-    store.add(_TOLD, 1)
-    if verdict != "ok":
-        raise DistTimeoutError(verdict)
+    try:
+        pg = resolve(group, "monitored_barrier")
+        if pg is None:
+            return
+        timeout_s = pg.timeout_s if timeout is None else seconds(timeout)
+        lane, _ = pg.any_lane("barrier")
+        if pg.store is None:
+            lane.barrier(timeout_s).wait()
+            return
+        pg.monitored += 1
+        store = _place(pg.store, pg.monitored)
+        # Whoever hosts the store must not leave before all have heard.
+        before = [entry for entry in pg.world.stay_for if not entry[1].endswith(_TOLD)]
+        pg.world.stay_for = [*before, (pg.store, f"{store.prefix}/{_TOLD}", pg.size())]
+        store.set(f"rank/{pg.rank()}", b"")
+        if store.add("come", 1) == pg.size():
+            _sweep(_place(pg.store, pg.monitored - 1), pg.size())  # nobody can be there any more
+            store.compare_set("verdict", "", "ok")
+        verdict = _verdict(store, pg, Deadline(timeout_s), wait_all_ranks)
+        store.add(_TOLD, 1)
+        if verdict != "ok":
+            raise DistTimeoutError(verdict)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def _place(store: Store, number: int) -> PrefixStore:
@@ -84,7 +89,7 @@ def _verdict(store: Store, pg: ProcessGroup, deadline: Deadline, wait_all_ranks:
             f"{', '.join(map(str, named))} of {pg.size()} did not come within {deadline.timeout_s:g} s"
             + ("" if wait_all_ranks or len(missing) == 1 else " (perhaps others too: wait_all_ranks=True tells)")
         )
-        watcher = current().watcher
+        watcher = pg.world.watcher
         if watcher is not None:
             text = watcher.whereabouts(text, named, pg.name)
         return store.compare_set("verdict", "", text).decode()

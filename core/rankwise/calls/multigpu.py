@@ -16,6 +16,7 @@ import numpy as np
 from rankwise.backends.contract import Communicator
 from rankwise.basics.arrays import AnyArray, Array, as_array
 from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.tracebacks import shorten
 from rankwise.basics.work import Work
 from rankwise.calls import check
 from rankwise.calls.calling import finish, terms
@@ -85,28 +86,32 @@ def broadcast_multigpu(
         >>> arrays
         [array([11, 11]), array([11, 11])]
     """
-    pg = resolve(group, "broadcast_multigpu")
-    if pg is None:
-        return None
-    arrays = _local(pg, "broadcast_multigpu", "tensor_list", tensor_list)
-    root = group_rank(pg, "src", src, None)
-    # All ranks use their first device: on some backends each device has connections of its own.
-    carrier = arrays[0]
-    lane = pg.lane(carrier, "broadcast")
-    native = _native(lane, arrays)
-    if native is not None:
-        index = _index(pg, "broadcast_multigpu", "src_tensor", src_tensor, arrays)
-        timeout_s, _ = terms(pg, carrier, "broadcast", async_op, None)
-        return finish(pg, native.broadcast(arrays, root, index, timeout_s), tensor_list, async_op)
-    if root == pg.rank() and (index := _index(pg, "broadcast_multigpu", "src_tensor", src_tensor, arrays)):
-        _copy(carrier, arrays[index])
+    try:
+        pg = resolve(group, "broadcast_multigpu")
+        if pg is None:
+            return None
+        arrays = _local(pg, "broadcast_multigpu", "tensor_list", tensor_list)
+        root = group_rank(pg, "src", src, None)
+        # All ranks use their first device: on some backends each device has connections of its own.
+        carrier = arrays[0]
+        lane = pg.lane(carrier, "broadcast")
+        native = _native(lane, arrays)
+        if native is not None:
+            index = _index(pg, "broadcast_multigpu", "src_tensor", src_tensor, arrays)
+            timeout_s, _ = terms(pg, carrier, "broadcast", async_op, None)
+            return finish(pg, native.broadcast(arrays, root, index, timeout_s), tensor_list, async_op)
+        if root == pg.rank() and (index := _index(pg, "broadcast_multigpu", "src_tensor", src_tensor, arrays)):
+            _copy(carrier, arrays[index])
 
-    def after() -> None:
-        for array in arrays[1:]:
-            _copy(array, carrier)
+        def after() -> None:
+            for array in arrays[1:]:
+                _copy(array, carrier)
 
-    work = lane.broadcast(carrier, root, *terms(pg, carrier, "broadcast", async_op, None))
-    return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
+        work = lane.broadcast(carrier, root, *terms(pg, carrier, "broadcast", async_op, None))
+        return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def all_reduce_multigpu(
@@ -135,23 +140,27 @@ def all_reduce_multigpu(
         >>> arrays
         [array([4., 4.]), array([4., 4.])]
     """
-    pg = resolve(group, "all_reduce_multigpu")
-    if pg is None:
-        return None
-    arrays = _local(pg, "all_reduce_multigpu", "tensor_list", tensor_list)
-    native = _native(_lane(pg, "all_reduce", arrays, op), arrays)
-    if native is not None:
-        timeout_s, _ = terms(pg, arrays[0], "all_reduce", async_op, None)
-        return finish(pg, native.all_reduce(arrays, op, timeout_s), tensor_list, async_op)
-    lane, total, inner = _reduced_here(pg, "all_reduce", arrays, op)
+    try:
+        pg = resolve(group, "all_reduce_multigpu")
+        if pg is None:
+            return None
+        arrays = _local(pg, "all_reduce_multigpu", "tensor_list", tensor_list)
+        native = _native(_lane(pg, "all_reduce", arrays, op), arrays)
+        if native is not None:
+            timeout_s, _ = terms(pg, arrays[0], "all_reduce", async_op, None)
+            return finish(pg, native.all_reduce(arrays, op, timeout_s), tensor_list, async_op)
+        lane, total, inner = _reduced_here(pg, "all_reduce", arrays, op)
 
-    def after() -> None:
-        _finish(op, total, arrays[0])
-        for array in arrays[1:]:
-            _copy(array, arrays[0])
+        def after() -> None:
+            _finish(op, total, arrays[0])
+            for array in arrays[1:]:
+                _copy(array, arrays[0])
 
-    work = lane.all_reduce(total, inner, *terms(pg, total, "all_reduce", async_op, None))
-    return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
+        work = lane.all_reduce(total, inner, *terms(pg, total, "all_reduce", async_op, None))
+        return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def reduce_multigpu(
@@ -187,25 +196,29 @@ def reduce_multigpu(
         >>> arrays
         [array([1., 1.]), array([4., 4.])]
     """
-    pg = resolve(group, "reduce_multigpu")
-    if pg is None:
-        return None
-    arrays = _local(pg, "reduce_multigpu", "tensor_list", tensor_list)
-    root = group_rank(pg, "dst", dst, None)
-    native = _native(_lane(pg, "reduce", arrays, op), arrays)
-    if native is not None:
-        index = _index(pg, "reduce_multigpu", "dst_tensor", dst_tensor, arrays)
-        timeout_s, _ = terms(pg, arrays[0], "reduce", async_op, None)
-        return finish(pg, native.reduce(arrays, op, root, index, timeout_s), tensor_list, async_op)
-    index = _index(pg, "reduce_multigpu", "dst_tensor", dst_tensor, arrays) if root == pg.rank() else 0
-    lane, total, inner = _reduced_here(pg, "reduce", arrays, op)
+    try:
+        pg = resolve(group, "reduce_multigpu")
+        if pg is None:
+            return None
+        arrays = _local(pg, "reduce_multigpu", "tensor_list", tensor_list)
+        root = group_rank(pg, "dst", dst, None)
+        native = _native(_lane(pg, "reduce", arrays, op), arrays)
+        if native is not None:
+            index = _index(pg, "reduce_multigpu", "dst_tensor", dst_tensor, arrays)
+            timeout_s, _ = terms(pg, arrays[0], "reduce", async_op, None)
+            return finish(pg, native.reduce(arrays, op, root, index, timeout_s), tensor_list, async_op)
+        index = _index(pg, "reduce_multigpu", "dst_tensor", dst_tensor, arrays) if root == pg.rank() else 0
+        lane, total, inner = _reduced_here(pg, "reduce", arrays, op)
 
-    def after() -> None:
-        if root == pg.rank():
-            _finish(op, total, arrays[index])
+        def after() -> None:
+            if root == pg.rank():
+                _finish(op, total, arrays[index])
 
-    work = lane.reduce(total, inner, root, *terms(pg, total, "reduce", async_op, None))
-    return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
+        work = lane.reduce(total, inner, root, *terms(pg, total, "reduce", async_op, None))
+        return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def all_gather_multigpu(
@@ -235,35 +248,39 @@ def all_gather_multigpu(
         >>> outputs
         [[array([0]), array([1])]]
     """
-    pg = resolve(group, "all_gather_multigpu")
-    if pg is None:
-        return None
-    op = "all_gather_multigpu"
-    arrays = [_input(pg, op, f"input_tensor_list[{i}]", a) for i, a in enumerate(input_tensor_list)]
-    outputs = [_local(pg, op, f"output_tensor_lists[{i}]", outs) for i, outs in enumerate(output_tensor_lists)]
-    each = arrays[0].size if arrays else 0
-    if not arrays or any(len(outs) != pg.size() * len(arrays) or outs[0].size != each for outs in outputs):
-        raise ValueError(
-            f"{op} on rank {pg.global_rank}: each output list must have {pg.size() * len(arrays)} arrays of {each} "
-            "elements, one for each input of each rank"
-        )
-    native = _native(pg.lane(arrays[0], "all_gather"), arrays)
-    if native is not None:
-        _same_places(pg, op, "output_tensor_lists", outputs, "input_tensor_list", arrays)
-        timeout_s, _ = terms(pg, arrays[0], "all_gather", async_op, None)
-        return finish(pg, native.all_gather(outputs, arrays, timeout_s), output_tensor_lists, async_op)
-    mine = _stacked(arrays)
-    with _on(mine):
-        whole = np.empty_like(mine, shape=(pg.size(), mine.size))
-    lane = pg.lane(mine, "all_gather")
+    try:
+        pg = resolve(group, "all_gather_multigpu")
+        if pg is None:
+            return None
+        op = "all_gather_multigpu"
+        arrays = [_input(pg, op, f"input_tensor_list[{i}]", a) for i, a in enumerate(input_tensor_list)]
+        outputs = [_local(pg, op, f"output_tensor_lists[{i}]", outs) for i, outs in enumerate(output_tensor_lists)]
+        each = arrays[0].size if arrays else 0
+        if not arrays or any(len(outs) != pg.size() * len(arrays) or outs[0].size != each for outs in outputs):
+            raise ValueError(
+                f"{op} on rank {pg.global_rank}: each output list must have {pg.size() * len(arrays)} arrays of {each} "
+                "elements, one for each input of each rank"
+            )
+        native = _native(pg.lane(arrays[0], "all_gather"), arrays)
+        if native is not None:
+            _same_places(pg, op, "output_tensor_lists", outputs, "input_tensor_list", arrays)
+            timeout_s, _ = terms(pg, arrays[0], "all_gather", async_op, None)
+            return finish(pg, native.all_gather(outputs, arrays, timeout_s), output_tensor_lists, async_op)
+        mine = _stacked(arrays)
+        with _on(mine):
+            whole = np.empty_like(mine, shape=(pg.size(), mine.size))
+        lane = pg.lane(mine, "all_gather")
 
-    def after() -> None:
-        for outs in outputs:
-            for out, row in zip(outs, whole.reshape(pg.size() * len(arrays), each), strict=True):
-                _copy(out, row)
+        def after() -> None:
+            for outs in outputs:
+                for out, row in zip(outs, whole.reshape(pg.size() * len(arrays), each), strict=True):
+                    _copy(out, row)
 
-    work = lane.all_gather(list(whole), mine, *terms(pg, mine, "all_gather", async_op, None))
-    return finish(pg, _then(work, after, *chain(*outputs)), output_tensor_lists, async_op)
+        work = lane.all_gather(list(whole), mine, *terms(pg, mine, "all_gather", async_op, None))
+        return finish(pg, _then(work, after, *chain(*outputs)), output_tensor_lists, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def reduce_scatter_multigpu(
@@ -297,36 +314,40 @@ def reduce_scatter_multigpu(
         >>> outputs  # [40] on rank 1
         [array([20])]
     """
-    pg = resolve(group, "reduce_scatter_multigpu")
-    if pg is None:
-        return None
-    name = "reduce_scatter_multigpu"
-    outs = _local(pg, name, "output_tensor_list", output_tensor_list)
-    lists = [_local(pg, name, f"input_tensor_lists[{i}]", ins) for i, ins in enumerate(input_tensor_lists)]
-    entries = pg.size() * len(outs)
-    if len(lists) != len(outs) or any(len(ins) != entries or ins[0].size != outs[0].size for ins in lists):
-        raise ValueError(
-            f"{name} on rank {pg.global_rank}: there must be {len(outs)} input lists, one for each output, "
-            f"of {entries} arrays of {outs[0].size} elements"
-        )
-    native = _native(_lane(pg, "reduce_scatter", outs, op), outs)
-    if native is not None:
-        _same_places(pg, name, "input_tensor_lists", lists, "output_tensor_list", outs)
-        timeout_s, _ = terms(pg, outs[0], "reduce_scatter", async_op, None)
-        return finish(pg, native.reduce_scatter(outs, lists, op, timeout_s), output_tensor_list, async_op)
-    lane, total, inner = _reduced_here(pg, "reduce_scatter", [_stacked(ins) for ins in lists], op)
-    with _on(total):
-        mine = np.empty_like(total, shape=(len(outs), outs[0].size))
+    try:
+        pg = resolve(group, "reduce_scatter_multigpu")
+        if pg is None:
+            return None
+        name = "reduce_scatter_multigpu"
+        outs = _local(pg, name, "output_tensor_list", output_tensor_list)
+        lists = [_local(pg, name, f"input_tensor_lists[{i}]", ins) for i, ins in enumerate(input_tensor_lists)]
+        entries = pg.size() * len(outs)
+        if len(lists) != len(outs) or any(len(ins) != entries or ins[0].size != outs[0].size for ins in lists):
+            raise ValueError(
+                f"{name} on rank {pg.global_rank}: there must be {len(outs)} input lists, one for each output, "
+                f"of {entries} arrays of {outs[0].size} elements"
+            )
+        native = _native(_lane(pg, "reduce_scatter", outs, op), outs)
+        if native is not None:
+            _same_places(pg, name, "input_tensor_lists", lists, "output_tensor_list", outs)
+            timeout_s, _ = terms(pg, outs[0], "reduce_scatter", async_op, None)
+            return finish(pg, native.reduce_scatter(outs, lists, op, timeout_s), output_tensor_list, async_op)
+        lane, total, inner = _reduced_here(pg, "reduce_scatter", [_stacked(ins) for ins in lists], op)
+        with _on(total):
+            mine = np.empty_like(total, shape=(len(outs), outs[0].size))
 
-    def after() -> None:
-        for out, row in zip(outs, mine, strict=True):
-            near = _near(row, out)
-            with _on(out):
-                op.finish(near, out, pg.size() * len(outs))
+        def after() -> None:
+            for out, row in zip(outs, mine, strict=True):
+                near = _near(row, out)
+                with _on(out):
+                    op.finish(near, out, pg.size() * len(outs))
 
-    parts = list(total.reshape(pg.size(), mine.size))
-    work = lane.reduce_scatter(mine, parts, inner, *terms(pg, total, "reduce_scatter", async_op, None))
-    return finish(pg, _then(work, after, *outs), output_tensor_list, async_op)
+        parts = list(total.reshape(pg.size(), mine.size))
+        work = lane.reduce_scatter(mine, parts, inner, *terms(pg, total, "reduce_scatter", async_op, None))
+        return finish(pg, _then(work, after, *outs), output_tensor_list, async_op)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def _native(lane: Communicator, arrays: list[Array]) -> DeviceCollectives | None:

@@ -10,6 +10,7 @@ from rankwise.backends.contract import Communicator
 from rankwise.basics.arrays import AnyArray, Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.recording import Ticket
+from rankwise.basics.tracebacks import shorten
 from rankwise.basics.work import BoundWork, Work
 from rankwise.calls import check
 from rankwise.calls.calling import bounded
@@ -52,19 +53,27 @@ def send(
         ... else:
         ...     sender = dist.recv(array, src=0)
     """
-    pg = resolve(group, "send")
-    if pg is None:
-        return
-    if timeout is None and group_dst is None and pg.shortcuts.send(tensor, dst, tag):
-        return
-    tag = check.tag(pg, "send", tag)
-    array, peer, lane = _outgoing(pg, "send", tensor, dst, group_dst, tag)
-    if peer == pg.rank():
-        raise ValueError(f"send on rank {pg.global_rank}: a blocking send to oneself would never return; use isend")
-    timeout_s = bounded(pg, array, "send", timeout)
-    ticket = pg.trail.begin_message("send", array, pg.ranks[peer], tag)
-    lane.send(array, peer, tag, timeout_s)
-    pg.trail.ended(ticket)
+    try:
+        pg = resolve(group, "send")
+        if pg is None:
+            return
+        if timeout is None and group_dst is None and pg.shortcuts.send(tensor, dst, tag):
+            return
+        tag = check.tag(pg, "send", tag)
+        array, peer, lane = _outgoing(pg, "send", tensor, dst, group_dst, tag)
+        if peer == pg.rank():
+            raise ValueError(f"send on rank {pg.global_rank}: a blocking send to oneself would never return; use isend")
+        timeout_s = bounded(pg, array, "send", timeout)
+        ticket = pg.trail.begin_message("send", array, pg.ranks[peer], tag)
+        try:
+            lane.send(array, peer, tag, timeout_s)
+        except BaseException as error:
+            pg.trail.ended(ticket, error)
+            raise
+        pg.trail.ended(ticket)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def recv(
@@ -105,18 +114,26 @@ def recv(
         ...     dist.send(array, dst=0)
         from 1 [1 1 1]
     """
-    pg = resolve(group, "recv")
-    if pg is None:
-        return -1
-    if timeout is None and group_src is None and (source := pg.shortcuts.recv(tensor, src, tag)) is not None:
+    try:
+        pg = resolve(group, "recv")
+        if pg is None:
+            return -1
+        if timeout is None and group_src is None and (source := pg.shortcuts.recv(tensor, src, tag)) is not None:
+            return source
+        tag = check.tag(pg, "recv", tag)
+        array, peer, lane = _incoming(pg, "recv", tensor, src, group_src, tag)
+        timeout_s = bounded(pg, array, "recv", timeout)
+        ticket = pg.trail.begin_message("recv", array, None if peer is None else pg.ranks[peer], tag)
+        try:
+            source = pg.ranks[lane.recv(array, peer, tag, timeout_s)]
+        except BaseException as error:
+            pg.trail.ended(ticket, error)
+            raise
+        pg.trail.ended(ticket, source=source)
         return source
-    tag = check.tag(pg, "recv", tag)
-    array, peer, lane = _incoming(pg, "recv", tensor, src, group_src, tag)
-    timeout_s = bounded(pg, array, "recv", timeout)
-    ticket = pg.trail.begin_message("recv", array, None if peer is None else pg.ranks[peer], tag)
-    source = pg.ranks[lane.recv(array, peer, tag, timeout_s)]
-    pg.trail.ended(ticket, source=source)
-    return source
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def isend(
@@ -146,14 +163,18 @@ def isend(
         >>> sending.wait()
         True
     """
-    pg = resolve(group, "isend")
-    if pg is None:
-        return None
-    tag = check.tag(pg, "isend", tag)
-    array, peer, lane = _outgoing(pg, "isend", tensor, dst, group_dst, tag)
-    ticket = pg.trail.begin_message("isend", array, pg.ranks[peer], tag)
-    work = lane.isend(array, peer, tag)
-    return _Message(pg, lane, work, tensor, array, f"isend to rank {pg.ranks[peer]}", ticket, pg.ranks[peer])
+    try:
+        pg = resolve(group, "isend")
+        if pg is None:
+            return None
+        tag = check.tag(pg, "isend", tag)
+        array, peer, lane = _outgoing(pg, "isend", tensor, dst, group_dst, tag)
+        ticket = pg.trail.begin_message("isend", array, pg.ranks[peer], tag)
+        work = lane.isend(array, peer, tag)
+        return _Message(pg, lane, work, tensor, array, f"isend to rank {pg.ranks[peer]}", ticket, pg.ranks[peer])
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def irecv(
@@ -187,16 +208,20 @@ def irecv(
         >>> receiving.source_rank(), array
         (1, array([1, 1, 1]))
     """
-    pg = resolve(group, "irecv")
-    if pg is None:
-        return None
-    tag = check.tag(pg, "irecv", tag)
-    array, peer, lane = _incoming(pg, "irecv", tensor, src, group_src, tag)
-    source = None if peer is None else pg.ranks[peer]
-    ticket = pg.trail.begin_message("irecv", array, source, tag)
-    work = lane.irecv(array, peer, tag)
-    who = "anyone" if source is None else f"rank {source}"
-    return _Message(pg, lane, work, tensor, array, f"irecv from {who}", ticket, source)
+    try:
+        pg = resolve(group, "irecv")
+        if pg is None:
+            return None
+        tag = check.tag(pg, "irecv", tag)
+        array, peer, lane = _incoming(pg, "irecv", tensor, src, group_src, tag)
+        source = None if peer is None else pg.ranks[peer]
+        ticket = pg.trail.begin_message("irecv", array, source, tag)
+        work = lane.irecv(array, peer, tag)
+        who = "anyone" if source is None else f"rank {source}"
+        return _Message(pg, lane, work, tensor, array, f"irecv from {who}", ticket, source)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 class _Message(BoundWork):
@@ -225,18 +250,26 @@ class _Message(BoundWork):
 
         Without a time-out the group's applies, and at its end the message is withdrawn, or the group given up.
         """
-        timeout_s = self._timeout_s if timeout is None else seconds(timeout)
         try:
-            return super().wait(timeout_s)
-        except DistTimeoutError as error:
-            if self._inner.is_completed():
-                return self._inner.wait()
-            who = f", waiting for rank {self._peers[0]}" if self._peers else ""
-            text = f"{self._what}: timed out: not done within {timeout_s:g} s{who}"
-            late: DistError = self._lane.timed_out(text, self._peers)
-            if timeout is None and not self._inner.cancel():
-                late = self._lane.fail(late)
-            raise late from error
+            timeout_s = self._timeout_s if timeout is None else seconds(timeout)
+            try:
+                return super().wait(timeout_s)
+            except DistTimeoutError:
+                if self._inner.is_completed():
+                    return self._inner.wait()
+                raise self._late(timeout_s, timeout is None) from None
+        except BaseException as error:
+            shorten(error)
+            raise
+
+    def _late(self, timeout_s: float, was_last: bool) -> DistError:
+        """Return the error of a wait whose time is up; the last wait withdraws the message, or gives the group up."""
+        who = f", waiting for rank {self._peers[0]}" if self._peers else ""
+        text = f"{self._what}: timed out: not done within {timeout_s:g} s{who}"
+        late: DistError = self._lane.timed_out(text, self._peers)
+        if was_last and not self._inner.cancel():
+            late = self._lane.fail(late)
+        return late
 
 
 class P2POp:
@@ -306,26 +339,30 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
         >>> array
         array([1, 1])
     """
-    messages = list(p2p_op_list)
-    if not messages:
-        raise ValueError("batch_isend_irecv: the list is empty")
-    if not all(isinstance(message, P2POp) for message in messages):
-        raise TypeError("batch_isend_irecv takes a list of P2POp")
-    pg = resolve(messages[0].group, "batch_isend_irecv")
-    if pg is None:
-        return []
-    if any(resolve(message.group, "batch_isend_irecv") is not pg for message in messages):
-        raise ValueError("batch_isend_irecv: all messages of a batch must belong to one group")
-    # All arguments are checked before the first message leaves.
-    checked = [_checked(pg, message) for message in messages]
-    works: list[Work] = []
-    with checked[0][1].batch():
-        for message, (begin, lane, array, peer, tag) in zip(messages, checked, strict=True):
-            other = None if peer is None else pg.ranks[peer]
-            ticket = pg.trail.begin_message(message.op.__name__, array, other, tag)
-            work = begin(array, peer, tag)
-            works.append(_Message(pg, lane, work, message.tensor, array, repr(message), ticket, other))
-    return works
+    try:
+        messages = list(p2p_op_list)
+        if not messages:
+            raise ValueError("batch_isend_irecv: the list is empty")
+        if not all(isinstance(message, P2POp) for message in messages):
+            raise TypeError("batch_isend_irecv takes a list of P2POp")
+        pg = resolve(messages[0].group, "batch_isend_irecv")
+        if pg is None:
+            return []
+        if any(resolve(message.group, "batch_isend_irecv") is not pg for message in messages):
+            raise ValueError("batch_isend_irecv: all messages of a batch must belong to one group")
+        # All arguments are checked before the first message leaves.
+        checked = [_checked(pg, message) for message in messages]
+        works: list[Work] = []
+        with checked[0][1].batch():
+            for message, (begin, lane, array, peer, tag) in zip(messages, checked, strict=True):
+                other = None if peer is None else pg.ranks[peer]
+                ticket = pg.trail.begin_message(message.op.__name__, array, other, tag)
+                work = begin(array, peer, tag)
+                works.append(_Message(pg, lane, work, message.tensor, array, repr(message), ticket, other))
+        return works
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def _checked(pg: ProcessGroup, message: P2POp) -> tuple[Callable[..., Work], Communicator, Array, int | None, int]:

@@ -11,15 +11,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from rankwise.basics import native
-from rankwise.cli.bench_program import MARK
+from rankwise.cli.bench.plot import check_plot, write_plot
+from rankwise.cli.bench.program import MARK
+from rankwise.cli.bench.progress import Progress
+from rankwise.cli.bench.saved import Change, changes, load, save, verdict
 from rankwise.cli.commands import CommandError
 from rankwise.cli.launching import child, command_for, pick_backend, said_last
 from rankwise.cli.libraries import mpiexec
-from rankwise.cli.plot import check_plot, write_plot
-from rankwise.cli.progress import Progress
 from rankwise.cli.text import columns, format_nbytes, parse_nbytes
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
@@ -28,7 +30,7 @@ OPS = (
     *("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all"),
     *("gather", "scatter", "send_recv", "barrier"),
 )
-PROGRAM = "rankwise.cli.bench_program"
+PROGRAM = "rankwise.cli.bench.program"
 #: What comparing with a library needs.
 _NEEDS = {"gloo-torch": "torch", "mpi4py": "mpi4py"}
 
@@ -40,6 +42,9 @@ of a round trip between ranks 0 and 1."""
 EXAMPLES = """\
 examples:
   rankwise bench
+  rankwise bench --like-docs
+  rankwise bench --ops all --save before.json
+  rankwise bench --ops all --against before.json
   rankwise bench -n 4 --ops all_reduce,all_gather --sizes 1KiB:64MiB:4 --plot out.svg
   rankwise bench --compare gloo-torch,mpi4py --json"""
 
@@ -57,13 +62,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--warmup", type=int, default=5, metavar="N", help="calls before the clock runs; default 5")
     parser.add_argument("--iterations", type=int, default=20, metavar="N", help="calls that are timed; default 20")
-    parser.add_argument("--compare", default="", metavar="LIST", help="measure these too: gloo-torch, mpi4py")
+    parser.add_argument(
+        "--compare", default="", metavar="LIST", help="measure these too: gloo-torch, mpi4py; installed: what there is"
+    )
     parser.add_argument("--json", action="store_true", help="the results as JSON")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="curves of latency and bandwidth, as .svg or .png")
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        nargs="?",
+        const=Path("rankwise-bench.svg"),
+        metavar="FILE",
+        help="draw latency and bandwidth over size, as .svg or .png; default rankwise-bench.svg",
+    )
+    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the results, to compare with them later")
+    parser.add_argument(
+        "--against", type=Path, metavar="FILE", help="say what takes longer than in this saved run; then exit code 1"
+    )
+    parser.add_argument(
+        "--like-docs",
+        action="store_true",
+        help="draw and tabulate what the documentation shows: all_reduce of 8 B to 64 MiB beside what is installed",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
+    if options.like_docs:
+        options.sizes, options.compare = "8:64MiB:8", options.compare or "installed"
+        options.plot = options.plot or Path("rankwise-bench.svg")
     ops, sizes = _ops(options.ops), _sizes(options.sizes)
     if min(options.n, options.iterations) < 1:
         raise CommandError("at least 1 rank and 1 iteration are needed", 2)
@@ -76,18 +102,29 @@ def run(options: argparse.Namespace) -> int:
             check_plot(options.plot)
         except ValueError as error:
             raise CommandError(str(error), 2) from error
+    then = None if options.against is None else load(options.against)
+    if options.save is not None and not options.save.absolute().parent.is_dir():
+        raise CommandError(f"{options.save} cannot be written: there is no folder {options.save.parent}", 2)
     backend = pick_backend(options.backend)
     names = [backend, *_rivals(options.compare)]
     results: list[dict[str, Any]] = []
-    per_library = sum(1 if op == "barrier" else len(sizes) for op in ops)
+    per_library = sum(_worth(0) if op == "barrier" else sum(map(_worth, sizes)) for op in ops)
     commands = [_command(name, backend, options, ops, sizes) for name in names]
     with Progress(per_library * len(names)) as progress:
         for name, command in zip(names, commands, strict=True):
             for result in _measure(name, command):
                 results.append(result)
-                progress.step(f"{name} {result['op']} {format_nbytes(result['nbytes'])}")
-    _show(options, results)
-    return 0
+                progress.step(f"{name} {result['op']} {format_nbytes(result['nbytes'])}", _worth(result["nbytes"]))
+    if options.save is not None:
+        save(options.save, _about(), results)
+    found = None if then is None else changes(results, then)
+    _show(options, results, found)
+    return int(any(change.is_slower for change in found or ()))
+
+
+def _worth(nbytes: int) -> float:
+    """Return about how long a size takes beside others: a part that all have, and one that grows."""
+    return 1.0 + nbytes / (256 << 10)
 
 
 def _command(name: str, backend: str, options: argparse.Namespace, ops: list[str], sizes: list[int]) -> list[str]:
@@ -96,15 +133,17 @@ def _command(name: str, backend: str, options: argparse.Namespace, ops: list[str
     if name == backend:
         return command_for(backend, options.n, PROGRAM, text)
     if name == "gloo-torch":
-        return [sys.executable, "-m", "rankwise.cli", "run", "-n", str(options.n), "-m", PROGRAM, text]
+        return [sys.executable, "-m", "rankwise", "run", "-n", str(options.n), "-m", PROGRAM, text]
     return [*mpiexec(options.n), sys.executable, "-m", PROGRAM, text]
 
 
 def _rivals(text: str) -> list[str]:
+    if text == "installed":
+        return [name for name, module in _NEEDS.items() if importlib.util.find_spec(module) is not None]
     names = [name for name in text.split(",") if name]
     for name in names:
         if name not in _NEEDS:
-            raise CommandError(f"cannot compare with {name!r}; there are {', '.join(_NEEDS)}", 2)
+            raise CommandError(f"cannot compare with {name!r}; there are {', '.join(_NEEDS)}, and installed", 2)
         if importlib.util.find_spec(_NEEDS[name]) is None:
             raise CommandError(f"comparing with {name} needs {_NEEDS[name]}: pip install {_NEEDS[name]}")
     return names
@@ -122,13 +161,17 @@ def _measure(name: str, command: list[str]) -> Iterator[dict[str, Any]]:
             raise CommandError(f"measuring {name} failed with exit code {process.returncode}: {why}")
 
 
-def _show(options: argparse.Namespace, results: list[dict[str, Any]]) -> None:
+def _about() -> dict[str, Any]:
     machine = {"machine": platform.machine(), "system": platform.release(), "python": platform.python_version()}
-    compiled = native.state()[1]
+    return {**machine, "native": native.state()[1]}
+
+
+def _show(options: argparse.Namespace, results: list[dict[str, Any]], found: list[Change] | None) -> None:
     if options.plot is not None:
         write_plot(options.plot, f"{options.n} ranks on one host", _curves(results))
     if options.json:
-        print(json.dumps({**machine, "native": compiled, "results": results}, indent=2))
+        told = {} if found is None else {"changes": [{**c._asdict(), "is_slower": c.is_slower} for c in found]}
+        print(json.dumps({**_about(), "results": results, **told}, indent=2))
         return
     head = ["library", "op", "ranks", "size", "latency us", "fastest us", "algbw GB/s", "busbw GB/s"]
     rows = [
@@ -137,9 +180,24 @@ def _show(options: argparse.Namespace, results: list[dict[str, Any]]) -> None:
         for r in results
     ]  # fmt: skip
     print(columns([head, *rows], right=(2, 3, 4, 5, 6, 7)))
-    print(f"\ncompiled parts: {compiled}")
+    print(f"\ncompiled parts: {native.state()[1]}")
+    for line in _ratios(results):
+        print(line)
+    if found is not None:
+        print(f"\nagainst {options.against}:\n{verdict(found)}")
     if options.plot is not None:
         print(f"\ncurves in {options.plot}")
+
+
+def _ratios(results: list[dict[str, Any]]) -> Iterator[str]:
+    """Say for each other library how long it takes beside ours, small and large: geometric means, as in the docs."""
+    ours = {(r["op"], r["nbytes"]): r["latency_s"] for r in results if r["library"] == results[0]["library"]}
+    for name in dict.fromkeys(r["library"] for r in results[1:] if r["library"] != results[0]["library"]):
+        theirs = [r for r in results if r["library"] == name and (r["op"], r["nbytes"]) in ours]
+        for word, least, most in (("up to 64 KiB", 0, 64 << 10), ("from 1 MiB", 1 << 20, 1 << 62)):
+            found = [r["latency_s"] / ours[r["op"], r["nbytes"]] for r in theirs if least <= r["nbytes"] <= most]
+            if found:
+                yield f"{name} takes {geometric_mean(found):.2g}x as long, {word}"
 
 
 def _curves(results: list[dict[str, Any]]) -> dict[str, list[tuple[float, float, float]]]:

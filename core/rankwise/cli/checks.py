@@ -13,6 +13,7 @@ from enum import Enum
 from rankwise.backends.capability import POINT_TO_POINT
 from rankwise.backends.registry import KNOWN, registry
 from rankwise.basics import native
+from rankwise.basics.systems import cores
 from rankwise.cli import libraries, memory
 from rankwise.cli.commands import CommandError
 from rankwise.cli.launching import child, command_for, said_last
@@ -59,7 +60,7 @@ def all_checks(quick: bool) -> Iterator[Finding]:
 def _versions() -> Iterator[Finding]:
     section = "versions"
     python = f"Python {platform.python_version()} ({sys.executable}) on {platform.system()} {platform.release()}"
-    yield Finding(section, Level.GOOD, f"{python}, {platform.machine()}, {len(os.sched_getaffinity(0))} cores")
+    yield Finding(section, Level.GOOD, f"{python}, {platform.machine()}, {cores()} cores")
     for name, required in (("rankwise", True), ("numpy", True), ("pluggy", True), ("pyzmq", True), ("msgpack", True)):
         version = libraries.version(name)
         if version is not None:

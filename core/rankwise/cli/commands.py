@@ -25,8 +25,10 @@ COMMANDS = {
     "conformance": "prove what a backend declares",
     "bench": "measure latency and bandwidth",
     "explain": "which algorithm runs for a size and a number of ranks, and why",
+    "top": "what the ranks of a running job do, and who is waited for",
     "trace": "one timeline of what all ranks did, and who left the common path first",
     "secret": "make a job secret",
+    "completion": "what a shell needs to complete command lines",
 }
 
 
@@ -54,6 +56,8 @@ class CommandError(Exception):
 def execute(arguments: list[str]) -> int:
     """Run a command line, and return the exit code."""
     name = next((word for word in arguments if not word.startswith("-")), None)
+    if name is not None and name not in COMMANDS:
+        return _unknown(name)
     module = import_module(f"rankwise.cli.{name}_command") if name in COMMANDS else None
     # argparse would take what follows `--` for more of our own, where an option stands before it.
     end = arguments.index("--") if "--" in arguments and hasattr(module, "AFTER_DASHES") else len(arguments)
@@ -74,18 +78,33 @@ def execute(arguments: list[str]) -> int:
         return _tell(f"rankwise {name}", error)
 
 
+def _unknown(name: str) -> int:
+    from rankwise.cli.parser import near
+
+    hint = near(name, COMMANDS)
+    if name.endswith(".py"):
+        hint = f"; did you mean rankwise run {name}?"
+    print(f"rankwise: there is no command {name!r}{hint}\ncommands: {', '.join(COMMANDS)}", file=sys.stderr)
+    return 2
+
+
 def _tell(program: str, error: Exception) -> int:
     expected = isinstance(error, (CommandError, OSError, ValueError, RuntimeError))
     text = str(error) if expected and str(error) else f"{type(error).__name__}: {error}"
-    print(textwrap.fill(f"{program}: {text}", 100, break_long_words=False, break_on_hyphens=False), file=sys.stderr)
     from rankwise.errors import BackendNotFoundError, BackendUnavailableError
+    from rankwise.launch.output import columns_of
+
+    width = columns_of(sys.stderr, 100)
+    print(textwrap.fill(f"{program}: {text}", width, break_long_words=False, break_on_hyphens=False), file=sys.stderr)
 
     backend_is_missing = isinstance(error, (BackendNotFoundError, BackendUnavailableError))
     return int(getattr(error, "exit_code", NO_BACKEND if backend_is_missing else 1))
 
 
 def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    from rankwise.cli.parser import Parser
+
+    parser = Parser(
         prog="rankwise",
         description="The communication layer of torch.distributed without torch.",
         epilog=_EPILOG,
@@ -97,7 +116,9 @@ def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentPar
     for command, line in COMMANDS.items():
         # Only the one that is asked for is imported and knows its options.
         if command == name and module is not None:
-            _complete(commands.add_parser(command, help=line, **_texts(module)), module)
+            own = commands.add_parser(command, help=line, **_texts(module))
+            own.is_command = True
+            _complete(own, module)
         else:
             commands.add_parser(command, help=line, add_help=False)
     return parser

@@ -18,7 +18,7 @@ PROGRAM = "rankwise.cli.demo_program"
 
 DESCRIPTION = """\
 Train a small network on several processes of this machine. Each has data of its own; after every step all_reduce adds
-up their gradients, so that all keep the same parameters. The program is examples/data_parallel.py of the sources.
+up their gradients, so that all keep the same parameters.
 With rich (pip install "rankwise[cli]") a terminal shows a live table, otherwise there are lines."""
 
 EXAMPLES = """\
@@ -57,8 +57,8 @@ def run(options: argparse.Namespace) -> int:
         *(["--every", str(-(-options.steps // 80))] if table else []),
     ]
     command = command_for(backend, options.n, PROGRAM, *asked)
-    start = "rankwise run" if command[1:3] == ["-m", "rankwise.cli"] else Path(command[0]).name
-    program = "examples/data_parallel.py" if start == "rankwise run" else "python examples/data_parallel.py"
+    start = "rankwise run" if command[1:3] == ["-m", "rankwise"] else Path(command[0]).name
+    program = f"-m {PROGRAM}" if start == "rankwise run" else f"{Path(sys.executable).name} -m {PROGRAM}"
     print(f"{marked('$', 'dim')} {start} -n {options.n} {program} --backend {backend}", flush=True)
     with child(command, stdout=subprocess.PIPE if table else None) as process:
         if table is not None:

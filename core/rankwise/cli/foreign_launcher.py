@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+
+from rankwise.basics.systems import die_with_parent, signals
 
 __all__ = ["run_launcher"]
 
-_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+_SIGNALS = set(signals("SIGINT", "SIGTERM", "SIGHUP"))
 #: What `siginfo` says of a signal that the kernel has sent, as for Ctrl-C: to all processes of the terminal.
 _SI_KERNEL = 0x80
-_PR_SET_PDEATHSIG = 1
 
 
 def run_launcher(command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -22,14 +21,14 @@ def run_launcher(command: Sequence[str], environment: Mapping[str, str]) -> int:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_SIGNALS, signal.SIGCHLD})
     received = None
     try:
-        begin = partial(_begin, ctypes.CDLL(None), os.getpid(), before)
+        begin = partial(_begin, before, die_with_parent())
         process = subprocess.Popen(command, env=environment, preexec_fn=begin)
         while process.poll() is None:
-            info = signal.sigwaitinfo({*_SIGNALS, signal.SIGCHLD})
-            if info.si_signo != signal.SIGCHLD:
-                received = received or info.si_signo
-                if info.si_code != _SI_KERNEL:
-                    process.send_signal(info.si_signo)
+            number, is_for_all = _next_signal()
+            if number != signal.SIGCHLD:
+                received = received or number
+                if not is_for_all:
+                    process.send_signal(number)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if received is not None:
@@ -37,9 +36,18 @@ def run_launcher(command: Sequence[str], environment: Mapping[str, str]) -> int:
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
-def _begin(libc: ctypes.CDLL, parent: int, mask: set[signal.Signals | int]) -> None:
+def _next_signal() -> tuple[int, bool]:
+    """Wait for a signal; return it, and whether the launcher gets it too."""
+    awaited = {*_SIGNALS, signal.SIGCHLD}
+    if not hasattr(signal, "sigwaitinfo"):  # macOS, which does not tell who has sent it
+        number = signal.sigwait(awaited)
+        return number, number == signal.SIGINT
+    info = signal.sigwaitinfo(awaited)
+    return info.si_signo, info.si_code == _SI_KERNEL
+
+
+def _begin(mask: set[signal.Signals | int], follow: Callable[[], None] | None) -> None:
     """Take signals as usual, and end when the parent has."""
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        os._exit(1)
+    if follow is not None:
+        follow()

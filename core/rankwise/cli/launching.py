@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rankwise.backends.registry import KNOWN, registry
+from rankwise.basics.systems import die_with_parent
 from rankwise.cli.commands import NO_BACKEND, CommandError
 
 __all__ = ["child", "command_for", "environment", "find_program", "launcher_of", "pick_backend", "said_last"]
 
 #: After Ctrl-C, which a launcher has got too if it came from the terminal, it may take so long to end by itself.
 _GRACE_S = 1.0
-_PR_SET_PDEATHSIG = 1
 
 
 def pick_backend(name: str | None) -> str:
@@ -55,7 +52,7 @@ def command_for(backend: str, nprocs: int, module: str, *arguments: str) -> list
     """
     program = [sys.executable, "-m", module, *arguments]
     launcher = launcher_of(backend, nprocs)
-    return [*(launcher or [sys.executable, "-m", "rankwise.cli", "run", "-n", str(nprocs)]), *program[not launcher :]]
+    return [*(launcher or [sys.executable, "-m", "rankwise", "run", "-n", str(nprocs)]), *program[not launcher :]]
 
 
 def launcher_of(backend: str, nprocs: int) -> list[str]:
@@ -81,8 +78,7 @@ def find_program(name: str) -> str | None:
 @contextmanager
 def child(command: Sequence[str], **settings: Any) -> Iterator[subprocess.Popen[str]]:
     """Start a launcher that does not outlive this process, however that ends; on the way out it is stopped."""
-    follow = partial(_follow, ctypes.CDLL(None), os.getpid())
-    process = subprocess.Popen(command, env=environment(), text=True, preexec_fn=follow, **settings)
+    process = subprocess.Popen(command, env=environment(), text=True, preexec_fn=die_with_parent(), **settings)
     try:
         yield process
     except KeyboardInterrupt:
@@ -106,13 +102,6 @@ def said_last(text: str) -> str:
     return lines[-1].rpartition("]: ")[2].strip() if lines else "it has not said why"
 
 
-def _follow(libc: ctypes.CDLL, parent: int) -> None:
-    """Have the kernel end this process when its parent is gone; a launcher then ends its ranks."""
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def _wait(process: subprocess.Popen[str]) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(_GRACE_S)
@@ -128,6 +117,6 @@ def environment() -> dict[str, str]:
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     }
-    if os.geteuid() == 0:
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
         more |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return {**more, **os.environ}

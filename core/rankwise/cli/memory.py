@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,8 @@ sys.exit(0 if buffer.raw == b"rankwise" else os.strerror(ctypes.get_errno()))
 
 def segments() -> Found:
     """Try to make a sealed memory segment."""
+    if not hasattr(os, "memfd_create"):
+        return False, "this system has no memory segments without a name (memfd); ranks of one host will use TCP", ""
     import fcntl
 
     try:
@@ -53,6 +56,8 @@ def segments() -> Found:
 
 def direct_reads() -> Found:
     """Let one process read the memory of its sibling."""
+    if platform.system() != "Linux":
+        return False, "process_vm_readv: this system has none", ""
     command = [sys.executable, "-I", "-S", "-c"]
     with subprocess.Popen([*command, _OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdin is not None
@@ -77,6 +82,8 @@ def direct_reads() -> Found:
 
 def shm_folder() -> Found:
     """Look how large /dev/shm is: the library behind a backend may need it, rankwise's own does not."""
+    if not os.path.isdir("/dev/shm"):
+        return False, "/dev/shm: this system has none", ""
     try:
         status = os.statvfs("/dev/shm")
     except OSError as error:

@@ -17,7 +17,15 @@ __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 DESCRIPTION = "Start the ranks of a job on this node, with the variables that torchrun sets, and see them through."
 
 #: What only our own launcher does, and tells its ranks.
-_OWN = ("nnodes", "max_restarts", "log_dir", "tee", "redirects", "master_port")
+_OWN = {
+    "nnodes": "--nnodes",
+    "max_restarts": "--max-restarts",
+    "log_dir": "--log-dir",
+    "tee": "--tee",
+    "redirects": "--redirects",
+    "shown": "--local-ranks-filter",
+    "master_port": "--master-port",
+}
 _OURS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANKWISE_SECRET_FD")
 
 
@@ -50,9 +58,9 @@ def _run_by(launcher: list[str], config: LaunchConfig) -> int:
     from rankwise.cli.launching import environment
 
     plain = LaunchConfig(config.command)
-    asked = [name for name in _OWN if getattr(config, name) != getattr(plain, name)]
+    asked = [option for name, option in _OWN.items() if getattr(config, name) != getattr(plain, name)]
     if asked:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
+        names = ", ".join(asked)
         raise CommandError(f"{names}: not with this --backend, whose ranks {launcher[0]} starts; use its options", 2)
     check_command(config)
     ours = {name: value for name, value in environment().items() if name not in _OURS}

@@ -7,19 +7,19 @@ and all raise the same `CollectiveMismatchError`, which names the odd one out.
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from hashlib import blake2b
+from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
 
 from rankwise.basics.arrays import Array
+from rankwise.basics.callers import is_skipped
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.dtypes import dtype_text, plain_text
 from rankwise.basics.reduce_op import ReduceOp
@@ -168,6 +168,8 @@ def _exchange(comm: Members, record: bytes, deadline: Deadline) -> list[bytes]:
 
 def mismatch(comm: Members, mine: Fingerprint, sequence: int, deadline: Deadline) -> CollectiveMismatchError:
     """Exchange the calls in words, and return the error that all ranks are to raise; all must call this."""
+    import json
+
     words = json.dumps({**asdict(mine), "sequence": sequence, "at": _call_site()}).encode()
     # All ranks must send the same number of bytes, and a rank may have a count for each of its peers.
     room = 1024 + 64 * comm.size
@@ -233,10 +235,14 @@ def _numbers(numbers: Sequence[int]) -> str:
 def _call_site() -> str:
     """Return file and line of the program's own call, or nothing on a thread of ours."""
     frame = sys._getframe()
-    while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith(_OURS):
+    while frame.f_back is not None and _is_ours(frame):
         frame = frame.f_back
     name = os.path.basename(frame.f_code.co_filename)
     return "" if name == "threading.py" else f"{plain_text(name[-100:])}:{frame.f_lineno}"
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return f"{frame.f_globals.get('__name__')}.".startswith(_OURS) or is_skipped(frame.f_code.co_filename)
 
 
 def _per_peer(arrays: Mapping[int, Array] | Sequence[Array] | None) -> tuple[tuple[int, int], ...]:
@@ -255,4 +261,6 @@ def _pair(source: int, target: int, count: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _digest(*fields: Any) -> int:
+    from hashlib import blake2b  # only now: it loads OpenSSL
+
     return int.from_bytes(blake2b(repr(fields).encode(), digest_size=8).digest(), "little")

@@ -101,6 +101,10 @@ class IssueOrder:
                 self.busy = False
             raise
 
+    def length(self) -> int:
+        """Return how many operations wait for their turn."""
+        return len(self._waiting)
+
     def tell(self) -> None:
         """Wake those who wait for the turn."""
         with self._lock:

@@ -14,10 +14,17 @@ from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistStoreError
 from rankwise.groups.world import World
+from rankwise.meeting.launcher_env import told_of_a_job
 from rankwise.meeting.rendezvous import rendezvous
-from rankwise.store import HashStore, PrefixStore, Store
+from rankwise.store import HashStore, PrefixStore, Store, StoreLike, as_store
 
-__all__ = ["Place", "join"]
+__all__ = ["Place", "join", "lend"]
+
+
+_ALONE = (
+    "rankwise: no launcher has told this process of others, so that it is a world of one; "
+    "`rankwise run -n 4 program.py` starts four, and init_process_group(rank=0, world_size=1) says that one is meant"
+)
 
 
 class Place(NamedTuple):
@@ -34,7 +41,7 @@ def join(
     init_method: str | None,
     world_size: int,
     rank: int,
-    store: Store | None,
+    store: Store | StoreLike | None,
     deadline: Deadline,
 ) -> Place:
     """Find the meeting place from the arguments of `init_process_group`; a store made here is owned by `world`."""
@@ -47,11 +54,37 @@ def join(
             return Place(runtime.store, rank, world_size)
     if store is not None:
         _check_given(rank, world_size)
-        world.lent_store = True
-        return Place(PrefixStore(f"life-{_life(world, store)}", store), rank, world_size)
+        return Place(lend(world, world, store, rank), rank, world_size)
     if world_size == 1 and rank in (0, -1) and init_method is None and "MASTER_ADDR" not in os.environ:
         return Place(HashStore(), 0, 1)
+    if rank == world_size == -1 and init_method is None and not told_of_a_job():
+        _say_so()
+        return Place(HashStore(), 0, 1)
     return _meet_at(world, init_method or "env://", rank, world_size, deadline)
+
+
+def _say_so() -> None:
+    import logging  # which a job that was launched has no need of here
+
+    logging.getLogger("rankwise").warning(_ALONE)
+
+
+def lend(world: World, home: World, store: Store | StoreLike, rank: int, prefix: str = "") -> Store:
+    """Return where a world's life begins in a store that the program has given.
+
+    Args:
+        world: The world.
+        home: What remembers the lives that this process has left.
+        store: The store, which outlives the world.
+        rank: This process's rank.
+        prefix: What tells the world from others that meet in the store.
+    """
+    lent = as_store(store)
+    if lent is not store:
+        world.owned_store = lent  # the adapter is ours
+    world.lent_store = True
+    place = PrefixStore(prefix, lent) if prefix else lent
+    return PrefixStore(f"life-{_life(home, place, rank)}", place)
 
 
 def _runtime(config: BackendConfig, rank: int, world_size: int, deadline: Deadline) -> Runtime | None:
@@ -104,16 +137,16 @@ def _is_refused_by_system(error: Exception) -> bool:
     return getattr(error.__cause__, "errno", None) not in (None, errno.EADDRINUSE)
 
 
-def _life(world: World, store: Store) -> str:
+def _life(world: World, store: Store, rank: int) -> str:
     """Return the mark of the life that is beginning in a store given by the program.
 
     Whoever comes back first ends the life that it has left. Those that were late for that one hear its verdict still.
     """
     mark = store.compare_set("life", "", os.urandom(8).hex())
-    if mark in world.left_marks:
+    if (mark, rank) in world.left_marks:
         store.compare_set("life", mark, os.urandom(8).hex())
         mark = store.get("life")
-    world.left_marks.add(mark)
+    world.left_marks.add((mark, rank))
     return mark.decode()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -13,6 +13,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import tell
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import (
     BackendUnavailableError,
     DistError,
@@ -23,14 +24,17 @@ from rankwise.groups.making import Plan, make_group
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.world import World, current
 from rankwise.network import secret
-from rankwise.store import FileStore, PrefixStore, Store
+from rankwise.store import FileStore, Store, StoreLike, innermost
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
     "available",
+    "begin",
     "destroy_process_group",
+    "device_index",
     "init_process_group",
     "is_initialized",
+    "leave_everything",
 ]
 
 #: Long, as in torch: a dead peer is noticed at once, and a slow one is no error.
@@ -61,7 +65,7 @@ def init_process_group(
     timeout: Timeout | None = None,
     world_size: int = -1,
     rank: int = -1,
-    store: Store | None = None,
+    store: Store | StoreLike | None = None,
     group_name: str = "",
     pg_options: Any = None,
     device_id: Any = None,
@@ -72,11 +76,12 @@ def init_process_group(
         backend: A backend's name, or one for each kind of device ("cpu:gloo,cuda:nccl"); None takes the default
             of each kind of device, as far as it can run here.
         init_method: Where the ranks meet: "env://" (the default), "tcp://host:port", "file:///path", or a scheme
-            of `register_rendezvous_handler`.
+            of `register_rendezvous_handler`. Where nothing is given here and no variable speaks of a job, this process
+            is a world of one, and says so in the log.
         timeout: Default time-out of the group's operations, and of this call: a `timedelta` or seconds; 30 minutes.
         world_size: Number of ranks, where `init_method` does not tell.
         rank: This process's rank, where `init_method` does not tell.
-        store: A store to meet in, instead of `init_method`.
+        store: A store to meet in, instead of `init_method`: one of rankwise's, or any that is `StoreLike`.
         group_name: A name for messages.
         pg_options: Passed on to the backend.
         device_id: The device that this rank uses, as an index or "cuda:1"; lets a backend connect at once.
@@ -96,38 +101,63 @@ def init_process_group(
         (0, 1)
         >>> dist.destroy_process_group()
     """
-    world = current()
-    if world.forked:
-        world.reset()
-    if world.default is not None:
-        raise ValueError("init_process_group: the default process group is already there; destroy it first")
-    if store is not None and init_method is not None:
-        raise ValueError("init_process_group: give init_method or store, not both")
-    timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
-    deadline = Deadline(timeout_s)
-    config = available(BackendConfig(backend))
-    index = _device_index(device_id)
     try:
-        place = join(world, config, init_method, world_size, rank, store, deadline)
+        world = current()
+        if world.forked:
+            world.reset()
+        if world.default is not None:
+            raise ValueError("init_process_group: the default process group is already there; destroy it first")
+        if store is not None and init_method is not None:
+            raise ValueError("init_process_group: give init_method or store, not both")
+        timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
+        deadline = Deadline(timeout_s)
+        config = available(BackendConfig(backend))
+        index = device_index(device_id)
+
+        def plan() -> Plan:
+            place = join(world, config, init_method, world_size, rank, store, deadline)
+            return Plan(
+                *("default", tuple(range(place.size)), place.rank, config, timeout_s, place.store),
+                terms={"world_size": place.size},
+                description=group_name,
+                options=pg_options,
+                device_index=index,
+                purpose="init_process_group",
+            )
+
+        begin(world, plan, deadline)
+    except BaseException as error:
+        shorten(error)
+        raise
+
+
+def begin(world: World, plan: Callable[[], Plan], deadline: Deadline) -> ProcessGroup:
+    """Make the first group of a world.
+
+    Args:
+        world: A world without groups.
+        plan: Finds the meeting place, which it notes in the world.
+        deadline: When all must have come.
+    """
+    try:
+        first = plan()
         tell(
-            f"rank {place.rank} of {place.size} (pid {os.getpid()}) meets the others at {_where(place.store)}, "
-            f"{_guard()}; backends: {config.listed()}"
+            f"rank {first.global_rank} of {len(first.ranks)} (pid {os.getpid()}) meets the others at "
+            f"{_where(first.store)}, {_guard()}; backends: {first.config.listed()}"
         )
-        world.store, everyone = place.store, tuple(range(place.size))
-        world.watcher = _watch().begin(world, place.rank, place.size)
-        plan = Plan("default", everyone, place.rank, config, timeout_s, place.store, group_name, pg_options, index)
-        world.default = make_group(world, plan, deadline)
+        world.store = first.store
+        world.watcher = _watch().begin(world, first.global_rank, first.ranks)
+        made = world.default = make_group(world, first, deadline)
     except BaseException:
         _release(world)
         raise
     _watch().start(world)
     _close_at_exit()
+    return made
 
 
 def _where(store: Store | None) -> str:
-    while isinstance(store, PrefixStore):
-        store = store.underlying_store
-    return "no store" if store is None else repr(store)
+    return "no store" if store is None else repr(innermost(store))
 
 
 def _guard() -> str:
@@ -138,7 +168,8 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
     """Finish what has been issued on a group, then give back all that it holds.
 
     Args:
-        group: The group; None or the default group destroys all groups and leaves the world.
+        group: The group; None or the default group destroys all groups of the world and leaves it. So does a group of
+            `ProcessGroup.create` with those that were made from it.
 
     Raises:
         ValueError: There is no such group (any more).
@@ -149,23 +180,40 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
         >>> dist.is_initialized()
         False
     """
-    world = current()
-    if world.default is None:
-        raise ValueError("destroy_process_group: there is no process group; was it destroyed before?")
-    if group == NON_GROUP_MEMBER:
-        return
-    if not isinstance(group, ProcessGroup | None):
-        raise TypeError(f"destroy_process_group: {group!r} is not a process group")
-    if world.forked:
-        world.reset()
-    elif group is None or group is world.default:
-        _leave(world)
-    elif world.groups.get(group.name) is not group:
-        raise ValueError(f"destroy_process_group: {group!r} was destroyed before")
-    else:
-        del world.groups[group.name]
-        group.close(group.timeout_s)
-        _forget(group.store, group.size())
+    try:
+        if group == NON_GROUP_MEMBER:
+            return
+        if not isinstance(group, ProcessGroup | None):
+            raise TypeError(f"destroy_process_group: {group!r} is not a process group")
+        world = current() if group is None else group.world
+        if world.default is None:
+            raise ValueError("destroy_process_group: there is no process group; was it destroyed before?")
+        if world.forked:
+            world.reset()
+        elif group is None or group is world.default:
+            _leave(world)
+        elif world.groups.get(group.name) is not group:
+            raise ValueError(f"destroy_process_group: {group!r} was destroyed before")
+        else:
+            del world.groups[group.name]
+            group.close(group.timeout_s)
+            _forget(group.store, group.size())
+    except BaseException as error:
+        shorten(error)
+        raise
+
+
+def leave_everything() -> None:
+    """Destroy all groups of this context, of whatever world; the first error is raised after the rest."""
+    errors: list[DistError] = []
+    for world in reversed(current().worlds()):
+        if world.default is not None:
+            try:
+                destroy_process_group(world.default)
+            except DistError as error:
+                errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def available(config: BackendConfig) -> BackendConfig:
@@ -182,7 +230,8 @@ def available(config: BackendConfig) -> BackendConfig:
     return config
 
 
-def _device_index(device_id: Any) -> int | None:
+def device_index(device_id: Any) -> int | None:
+    """Return the index of a device given as an index, as "cuda:1", or as an object of CuPy's; None if it tells none."""
     if device_id is None or isinstance(device_id, int):
         return device_id
     index = device_id.partition(":")[2] if isinstance(device_id, str) else getattr(device_id, "id", "")
@@ -204,16 +253,18 @@ def _leave(world: World) -> None:
 
 
 def _release(world: World) -> None:
-    """Close the store that `init_process_group` has opened, and forget everything."""
+    """Close the store that was opened for the world, and forget everything."""
     if world.watcher is not None:
         world.watcher.stop()
     if world.lent_store and world.default is not None:
         _forget(world.store, world.default.size())
+    if _is_needed_by_others(world):
+        _stay(world.stay_for)
     if world.owned_store is not None:
-        if _is_needed_by_others(world):
-            _stay(world.stay_for)
         world.owned_store.close()
     world.reset()
+    if world.home is not None and world in world.home.outside:
+        world.home.outside.remove(world)
 
 
 def _forget(store: Store | None, size: int) -> None:
@@ -226,7 +277,7 @@ def _forget(store: Store | None, size: int) -> None:
 def _is_needed_by_others(world: World) -> bool:
     """Tell whether ranks that come late would miss this one: it serves the store, or they would begin the file anew."""
     late_for_file = isinstance(world.owned_store, FileStore) and world.default is None
-    return late_for_file or getattr(world.owned_store, "is_master", False)
+    return late_for_file or world.serves_store()
 
 
 def _stay(stay_for: Sequence[tuple[Store, str, int]]) -> None:
@@ -249,12 +300,12 @@ def _close_at_exit() -> None:
 
 def _exit() -> None:
     """Leave in haste: the process ends without having destroyed its groups."""
-    world = current()
-    if world.default is None or world.forked:
-        return
-    world.stay_for.clear()
-    _watch().stop(world, "the process ended")
-    for group in world.groups.values():
-        group.process_ends()
-    with contextlib.suppress(DistError):
-        _leave(world)
+    worlds = [world for world in current().worlds() if world.default is not None and not world.forked]
+    for world in worlds:
+        world.stay_for.clear()
+        _watch().stop(world, "the process ended")
+        for group in world.groups.values():
+            group.process_ends()
+    for world in reversed(worlds):
+        with contextlib.suppress(DistError):
+            _leave(world)

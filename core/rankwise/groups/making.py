@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -57,11 +57,15 @@ class Plan:
     config: BackendConfig
     timeout_s: float
     store: Store | None
+    #: What all members must agree on, beside the backends.
+    terms: Mapping[str, Any]
     description: str = ""
     options: Any = None
     device_index: int | None = None
     #: All who must come before the group is made; its members, if empty.
     participants: tuple[int, ...] = ()
+    #: What the members are about to do, for messages, if not just to make this group.
+    purpose: str = ""
 
 
 def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
@@ -96,6 +100,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
         plan.timeout_s,
         plan.store,
         world.recorder.trail(plan.name, plan.description or plan.name, plan.ranks),
+        world,
         plan.description,
     )
     world.groups[plan.name] = group
@@ -133,7 +138,7 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
         with _watched(world, place, participants, what) as look:
             attended(step, look, deadline, what)
     except (DistNetworkError, DistStoreError) as error:
-        if plan.name == "default":
+        if world.default is None:
             if plan.global_rank == 0 or not hasattr(world.owned_store, "is_master"):
                 raise
             raise type(error)(f"{what}: rank 0, which served the store, is gone: {error}") from error
@@ -151,7 +156,7 @@ def _look_again(look: Callable[[], None] | None) -> None:
 
 
 def _making(plan: Plan) -> str:
-    return "init_process_group" if plan.name == "default" else f"making group {plan.name!r}"
+    return plan.purpose or f"making group {plan.name!r}"
 
 
 def _see_nothing() -> None:
@@ -207,9 +212,8 @@ def stay_for(world: World, store: Store, counter: str, count: int) -> None:
 
 def _terms(plan: Plan) -> dict[str, Any]:
     """Return what all members must agree on."""
-    ranks = {"world_size": len(plan.ranks)} if plan.name == "default" else {"ranks": list(plan.ranks)}
     return {
-        **ranks,
+        **plan.terms,
         "backend": repr(plan.config),
         "rankwise version": ".".join(__version__.split(".")[:2]),
         "API version": API_VERSION,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,11 +16,13 @@ from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import DistBackendError, DistError, GroupAbortedError
 
 if TYPE_CHECKING:
     from rankwise.basics.work import Work
-    from rankwise.store import Store
+    from rankwise.groups.world import World
+    from rankwise.store import Store, StoreLike
 
 __all__ = ["NON_GROUP_MEMBER", "GroupLike", "ProcessGroup"]
 
@@ -28,7 +31,10 @@ NON_GROUP_MEMBER = -100
 
 
 class ProcessGroup:
-    """A group of ranks that this process belongs to. Made by `init_process_group`, `new_group` and their kin."""
+    """A group of ranks that this process belongs to.
+
+    Made by `init_process_group`, `new_group` and their kin, or outside of any world by `ProcessGroup.create`.
+    """
 
     def __init__(
         self,
@@ -40,6 +46,7 @@ class ProcessGroup:
         timeout_s: float,
         store: Store | None,
         trail: Trail,
+        world: World,
         description: str = "",
     ) -> None:
         self.name = name
@@ -50,6 +57,8 @@ class ProcessGroup:
         self.store = store
         #: What this rank has called on the group.
         self.trail = trail
+        #: What it was made in, and is watched and left with.
+        self.world = world
         self.group_desc = description or name
         #: Group rank of each global rank.
         self.rank_of = {rank: index for index, rank in enumerate(ranks)}
@@ -65,8 +74,69 @@ class ProcessGroup:
         self.shortcuts = Shortcuts()
         for communicator in self.communicators():
             communicator.on_failure = trail.fail
+            communicator.note_to(trail)
         if communicators:
             self.shortcuts = communicators[self._usual_device()].shortcuts(self)
+
+    @staticmethod
+    def create(
+        *,
+        store: Store | StoreLike | None,
+        rank: int,
+        size: int,
+        name: str,
+        backend: str | None = None,
+        timeout: Timeout | None = None,
+        ranks: Sequence[int] | None = None,
+        description: str = "",
+        options: Any = None,
+        device_id: Any = None,
+    ) -> ProcessGroup:
+        """Make a group outside of the world, and return once all its members have come.
+
+        There need be no default group, and there may be any number of such groups. Each is watched, recorded and
+        checked as a world of its own is. Every call takes it as `group`; `split_group`, `new_subgroups` and
+        `shrink_group` make further groups from it, and `destroy_process_group(group)` ends it and these.
+
+        Args:
+            store: A store in which the members meet: one of rankwise's, or any that is `StoreLike`, as torch's are. It
+                must serve until all have left the group, and stays the caller's. None for a group of one.
+            rank: This process's rank in the group.
+            size: Number of members.
+            name: The group's name, the same for all members. Groups that meet in one store have different names.
+            backend: As for `init_process_group`.
+            timeout: Default time-out of the group's operations, and of this call; 30 minutes.
+            ranks: How messages, `src` and `dst` call the members, in the order of their ranks in the group; for members
+                that are known by other numbers, such as those of a larger job. 0 to `size - 1` if None.
+            description: A name for messages; the group's name if empty.
+            options: Passed on to the backend, as `pg_options`.
+            device_id: The device that this rank uses, as an index or "cuda:1".
+
+        Returns:
+            The group.
+
+        Raises:
+            ValueError: The arguments contradict each other.
+            RendezvousError: The processes that met do not form one group.
+            DistTimeoutError: Not all members came; the missing ones are named.
+            BackendNotFoundError: The backend is not installed.
+            BackendUnavailableError: The backend cannot run on this machine.
+
+        Examples:
+            >>> store = dist.FileStore("store")
+            >>> pair = dist.ProcessGroup.create(store=store, rank=0, size=1, name="alone", backend="gloo")
+            >>> dist.get_world_size(pair), dist.is_initialized()
+            (1, False)
+            >>> dist.destroy_process_group(pair)
+            >>> store.close()
+        """
+        try:
+            from rankwise.groups.outside import Request, create  # which makes groups, and so knows this class
+
+            return create(Request(store, rank, size, name, backend, timeout, ranks, description, options, device_id))
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_desc!r}: rank {self._rank} of {self.size()}, {self.config}>"
@@ -96,7 +166,11 @@ class ProcessGroup:
 
     def set_timeout(self, timeout: Timeout) -> None:
         """Change the default time-out of the group's operations."""
-        self.timeout_s = seconds(timeout)
+        try:
+            self.timeout_s = seconds(timeout)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def get_group_store(self) -> Store | None:
         """Return the store whose keys the members share."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from rankwise.basics.tracebacks import shorten
 from rankwise.groups.process_group import NON_GROUP_MEMBER, GroupLike, ProcessGroup
 from rankwise.groups.world import current, resolve
 
@@ -36,7 +37,11 @@ def get_rank(group: GroupLike = None) -> int:
         >>> dist.get_rank()
         0
     """
-    return -1 if group == NON_GROUP_MEMBER else _group(group, "get_rank").rank()
+    try:
+        return -1 if group == NON_GROUP_MEMBER else _group(group, "get_rank").rank()
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def get_world_size(group: GroupLike = None) -> int:
@@ -55,7 +60,11 @@ def get_world_size(group: GroupLike = None) -> int:
         >>> dist.get_world_size()
         2
     """
-    return -1 if group == NON_GROUP_MEMBER else _group(group, "get_world_size").size()
+    try:
+        return -1 if group == NON_GROUP_MEMBER else _group(group, "get_world_size").size()
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:
@@ -76,7 +85,11 @@ def get_backend(group: ProcessGroup | None = None) -> str:
         'gloo'
         >>> dist.destroy_process_group()
     """
-    return _group(group, "get_backend").backend
+    try:
+        return _group(group, "get_backend").backend
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def get_backend_config(group: ProcessGroup | None = None) -> str:
@@ -97,7 +110,11 @@ def get_backend_config(group: ProcessGroup | None = None) -> str:
         'cpu:gloo'
         >>> dist.destroy_process_group()
     """
-    return repr(_group(group, "get_backend_config").config)
+    try:
+        return repr(_group(group, "get_backend_config").config)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
@@ -118,10 +135,14 @@ def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
         >>> dist.get_group_rank(turned, 1)
         0
     """
-    found = _group(group, "get_group_rank")
-    if global_rank not in found.rank_of:
-        raise ValueError(f"get_group_rank: rank {global_rank} is not in group {found.group_desc!r}")
-    return found.rank_of[global_rank]
+    try:
+        found = _group(group, "get_group_rank")
+        if global_rank not in found.rank_of:
+            raise ValueError(f"get_group_rank: rank {global_rank} is not in group {found.group_desc!r}")
+        return found.rank_of[global_rank]
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
@@ -142,10 +163,14 @@ def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
         >>> dist.get_global_rank(turned, 0)
         1
     """
-    found = _group(group, "get_global_rank")
-    if not 0 <= group_rank < found.size():
-        raise ValueError(f"get_global_rank: group {found.group_desc!r} of {found.size()} has no rank {group_rank}")
-    return found.ranks[group_rank]
+    try:
+        found = _group(group, "get_global_rank")
+        if not 0 <= group_rank < found.size():
+            raise ValueError(f"get_global_rank: group {found.group_desc!r} of {found.size()} has no rank {group_rank}")
+        return found.ranks[group_rank]
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
@@ -164,7 +189,11 @@ def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
         >>> dist.get_process_group_ranks()
         [0, 1]
     """
-    return list(_group(group, "get_process_group_ranks").ranks)
+    try:
+        return list(_group(group, "get_process_group_ranks").ranks)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
@@ -183,19 +212,23 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
         >>> dist.get_node_local_rank(fallback_rank=0)
         0
     """
-    text = os.environ.get("LOCAL_RANK")
-    if text is not None:
-        return int(text)
-    if fallback_rank is None:
-        raise RuntimeError("get_node_local_rank: LOCAL_RANK is not set; use `rankwise run`, or give fallback_rank")
-    return int(fallback_rank)
+    try:
+        text = os.environ.get("LOCAL_RANK")
+        if text is not None:
+            return int(text)
+        if fallback_rank is None:
+            raise RuntimeError("get_node_local_rank: LOCAL_RANK is not set; use `rankwise run`, or give fallback_rank")
+        return int(fallback_rank)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def get_pg_count() -> int:
     """Return how many groups this process has now.
 
     Returns:
-        The number, the default group included.
+        The number, the default group and those outside of its world included.
 
     Examples:
         >>> dist.get_pg_count()
@@ -204,7 +237,7 @@ def get_pg_count() -> int:
         >>> dist.get_pg_count()
         2
     """
-    return len(current().groups)
+    return len([group for world in current().worlds() if not world.forked for group in world.groups])
 
 
 def _group(group: GroupLike, op: str) -> ProcessGroup:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from rankwise.groups.process_group import ProcessGroup
 
 __all__ = ["group_rank", "members"]
@@ -32,8 +34,12 @@ def group_rank(group: ProcessGroup, name: str, global_rank: int | None, in_group
     return rank
 
 
-def members(ranks: object, world_size: int) -> tuple[int, ...]:
+def members(ranks: object, known: Collection[int]) -> tuple[int, ...]:
     """Return the ranks of a group to be made, checked, in the order given.
+
+    Args:
+        ranks: The ranks.
+        known: All there are.
 
     Raises:
         ValueError: There is none, one is given twice, or one is not in the world.
@@ -46,9 +52,9 @@ def members(ranks: object, world_size: int) -> tuple[int, ...]:
         raise ValueError("a group needs at least one rank")
     if len(set(listed)) != len(listed):
         raise ValueError(f"ranks {list(listed)} holds a rank twice")
-    outside = [rank for rank in listed if not 0 <= rank < world_size]
+    outside = [rank for rank in listed if rank not in known]
     if outside:
-        raise ValueError(f"ranks {outside} are not in a world of {world_size}")
+        raise ValueError(f"ranks {outside} are not in a world of {len(known)}")
     return listed
 
 

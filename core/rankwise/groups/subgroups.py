@@ -7,12 +7,13 @@ from typing import Any
 
 from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import ForkedProcessError, PeerDiedError
 from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available
 from rankwise.groups.making import MADE_TOLD, Plan, come_together, make_group, stay_for
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.ranks import members
-from rankwise.groups.world import World, current, resolve
+from rankwise.groups.world import World, resolve
 from rankwise.store import PrefixStore
 
 __all__ = [
@@ -69,18 +70,36 @@ def new_group(
         >>> dist.get_world_size(alone)  # -1 on rank 1
         1
     """
-    world, default = _world("new_group")
-    listed = members(default.ranks if ranks is None else ranks, default.size())
-    listed = tuple(sorted(listed)) if sort_ranks else listed
+    try:
+        default = _parent(None, "new_group")
+        listed = members(default.ranks if ranks is None else ranks, default.rank_of)
+        listed = tuple(sorted(listed)) if sort_ranks else listed
+        return _new_group(default, listed, timeout, backend, pg_options, use_local_synchronization, group_desc)
+    except BaseException as error:
+        shorten(error)
+        raise
+
+
+def _new_group(
+    default: ProcessGroup,
+    listed: tuple[int, ...],
+    timeout: Timeout | None,
+    backend: str | None,
+    options: Any,
+    local: bool,
+    description: str | None,
+) -> ProcessGroup | int:
+    """Make a group in the world of a first group; see `new_group`."""
+    world = default.world
     timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
     config = default.config if backend is None else available(BackendConfig(backend))
     # Last, when nothing can be wrong with this rank's arguments any more: all ranks must count alike.
-    name = _local_name(world, listed) if use_local_synchronization else _shared_name(world)
-    plan = _plan(world, default, name, listed, config, timeout_s, group_desc, pg_options)
-    plan.participants = listed if use_local_synchronization else default.ranks
+    name = _local_name(world, listed) if local else _shared_name(world)
+    plan = _plan(default, name, listed, config, timeout_s, description, options)
+    plan.participants = listed if local else default.ranks
     if default.global_rank in listed:
         return make_group(world, plan, Deadline(timeout_s))
-    if not use_local_synchronization:
+    if not local:
         come_together(world, plan, Deadline(timeout_s))
         _note(world, name, len(listed))
     return NON_GROUP_MEMBER
@@ -115,20 +134,23 @@ def split_group(
         >>> dist.get_process_group_ranks(part)  # [1] on rank 1
         [0]
     """
-    world, _ = _world("split_group")
-    parent = _group(parent_pg, "split_group")
-    if not split_ranks:
-        raise ValueError("split_group: split_ranks must list the ranks of each new group")
-    lists = [members(ranks, parent.size()) for ranks in split_ranks]
-    _disjoint("split_group", lists)
-    mine = next((ranks for ranks in lists if parent.rank() in ranks), None)
-    if mine is None:
-        return None
-    listed = tuple(parent.ranks[rank] for rank in mine)
-    timeout_s = parent.timeout_s if timeout is None else seconds(timeout)
-    config = parent.config if backend is None else available(BackendConfig(backend))
-    plan = _plan(world, parent, _local_name(world, listed), listed, config, timeout_s, group_desc, pg_options)
-    return make_group(world, plan, Deadline(timeout_s))
+    try:
+        parent = _parent(parent_pg, "split_group")
+        if not split_ranks:
+            raise ValueError("split_group: split_ranks must list the ranks of each new group")
+        lists = [members(ranks, range(parent.size())) for ranks in split_ranks]
+        _disjoint("split_group", lists)
+        mine = next((ranks for ranks in lists if parent.rank() in ranks), None)
+        if mine is None:
+            return None
+        listed = tuple(parent.ranks[rank] for rank in mine)
+        timeout_s = parent.timeout_s if timeout is None else seconds(timeout)
+        config = parent.config if backend is None else available(BackendConfig(backend))
+        plan = _plan(parent, _local_name(parent.world, listed), listed, config, timeout_s, group_desc, pg_options)
+        return make_group(parent.world, plan, Deadline(timeout_s))
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def new_subgroups(
@@ -160,16 +182,22 @@ def new_subgroups(
         >>> dist.get_process_group_ranks(mine)  # [1] on rank 1
         [0]
     """
-    whole = _group(group, "new_subgroups")
-    size = group_size if group_size is not None else _local_world_size()
-    if not 0 < size <= whole.size() or whole.size() % size:
-        raise ValueError(f"new_subgroups: a group of {whole.size()} cannot be cut into subgroups of {size}")
-    lists = [whole.ranks[i : i + size] for i in range(0, whole.size(), size)]
-    # Of a subgroup only its own ranks call.
-    local = whole is not _world("new_subgroups")[1]
-    made = [new_group(ranks, timeout, backend, pg_options, local, group_desc) for ranks in lists]
-    (mine,) = (group for group in made if isinstance(group, ProcessGroup))
-    return mine, made
+    try:
+        whole = _parent(group, "new_subgroups")
+        first = whole.world.default or whole
+        size = group_size if group_size is not None else _local_world_size()
+        if not 0 < size <= whole.size() or whole.size() % size:
+            raise ValueError(f"new_subgroups: a group of {whole.size()} cannot be cut into subgroups of {size}")
+        lists = [whole.ranks[i : i + size] for i in range(0, whole.size(), size)]
+        # Of a subgroup only its own ranks call.
+        local = whole is not first
+        options = timeout, backend, pg_options, local, group_desc
+        made = [_new_group(first, tuple(sorted(ranks)), *options) for ranks in lists]
+        (mine,) = (group for group in made if isinstance(group, ProcessGroup))
+        return mine, made
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def new_subgroups_by_enumeration(
@@ -199,12 +227,16 @@ def new_subgroups_by_enumeration(
         >>> dist.get_process_group_ranks(mine)  # [1] on rank 1
         [0]
     """
-    _, default = _world("new_subgroups_by_enumeration")
-    lists = [members(ranks, default.size()) for ranks in ranks_per_subgroup_list]
-    _disjoint("new_subgroups_by_enumeration", lists)
-    made = [new_group(ranks, timeout, backend, pg_options, group_desc=group_desc) for ranks in lists]
-    mine = next((group for group in made if isinstance(group, ProcessGroup)), None)
-    return mine, made
+    try:
+        default = _parent(None, "new_subgroups_by_enumeration")
+        lists = [members(ranks, default.rank_of) for ranks in ranks_per_subgroup_list]
+        _disjoint("new_subgroups_by_enumeration", lists)
+        made = [new_group(ranks, timeout, backend, pg_options, group_desc=group_desc) for ranks in lists]
+        mine = next((group for group in made if isinstance(group, ProcessGroup)), None)
+        return mine, made
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def shrink_group(
@@ -236,22 +268,25 @@ def shrink_group(
         ...     print(survivors.size())
         1
     """
-    world, _ = _world("shrink_group")
-    parent = _group(group, "shrink_group")
-    gone = members(ranks_to_exclude, 1 + max(parent.ranks))
-    strangers = [rank for rank in gone if rank not in parent.rank_of]
-    if strangers:
-        raise ValueError(f"shrink_group: ranks {strangers} are not in group {parent.group_desc!r}")
-    if parent.global_rank in gone:
-        raise ValueError(f"shrink_group: rank {parent.global_rank} excludes itself; only survivors call")
-    for device in parent.config.device_backend_map:
-        parent.require_feature("shrink", device, "shrink_group")
-    if shrink_flags & SHRINK_ABORT:
-        parent.abort("by shrink_group")
-    return _survivors(world, parent, set(gone), pg_options, Deadline(parent.timeout_s))
+    try:
+        parent = _parent(group, "shrink_group")
+        gone = members(ranks_to_exclude, range(1 + max(parent.ranks)))
+        strangers = [rank for rank in gone if rank not in parent.rank_of]
+        if strangers:
+            raise ValueError(f"shrink_group: ranks {strangers} are not in group {parent.group_desc!r}")
+        if parent.global_rank in gone:
+            raise ValueError(f"shrink_group: rank {parent.global_rank} excludes itself; only survivors call")
+        for device in parent.config.device_backend_map:
+            parent.require_feature("shrink", device, "shrink_group")
+        if shrink_flags & SHRINK_ABORT:
+            parent.abort("by shrink_group")
+        return _survivors(parent, set(gone), pg_options, Deadline(parent.timeout_s))
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
-def _survivors(world: World, parent: ProcessGroup, gone: set[int], options: Any, deadline: Deadline) -> ProcessGroup:
+def _survivors(parent: ProcessGroup, gone: set[int], options: Any, deadline: Deadline) -> ProcessGroup:
     """Make a group of all but those that are gone, and of those that die meanwhile.
 
     An attempt that a death ends, ends on all who take part in it, so that all come to the same list in the end, also if
@@ -259,9 +294,10 @@ def _survivors(world: World, parent: ProcessGroup, gone: set[int], options: Any,
     """
     while True:
         listed = tuple(rank for rank in parent.ranks if rank not in gone)
-        plan = _plan(world, parent, _local_name(world, listed), listed, parent.config, parent.timeout_s, None, options)
+        name = _local_name(parent.world, listed)
+        plan = _plan(parent, name, listed, parent.config, parent.timeout_s, None, options)
         try:
-            return make_group(world, plan, deadline)
+            return make_group(parent.world, plan, deadline)
         except PeerDiedError as error:
             if error.rank not in listed:
                 raise
@@ -284,14 +320,11 @@ def abort_process_group(group: ProcessGroup | None = None) -> None:
         Traceback (most recent call last):
         rankwise.errors.GroupAbortedError: group 'group-1' was aborted on rank 0 by abort_process_group
     """
-    _group(group, "abort_process_group").abort("by abort_process_group")
-
-
-def _world(op: str) -> tuple[World, ProcessGroup]:
-    world = current()
-    if world.forked:
-        raise ForkedProcessError(f"{op}: this process was forked from the one that called init_process_group")
-    return world, _group(None, op)
+    try:
+        _group(group, "abort_process_group").abort("by abort_process_group")
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def _group(group: ProcessGroup | None, op: str) -> ProcessGroup:
@@ -301,8 +334,17 @@ def _group(group: ProcessGroup | None, op: str) -> ProcessGroup:
     return found
 
 
+def _parent(group: ProcessGroup | None, op: str) -> ProcessGroup:
+    """Return a group that others can be made from, in its world; None is the default group."""
+    found = _group(group, op)
+    if found.world.forked:
+        raise ForkedProcessError(f"{op}: this process was forked from the one that made {found!r}")
+    if found.world.groups.get(found.name) is not found:
+        raise ValueError(f"{op}: {found!r} has been destroyed")
+    return found
+
+
 def _plan(
-    world: World,
     parent: ProcessGroup,
     name: str,
     ranks: tuple[int, ...],
@@ -311,20 +353,26 @@ def _plan(
     description: str | None,
     options: Any,
 ) -> Plan:
-    store = None if world.store is None else PrefixStore(name, world.store)
-    return Plan(name, ranks, parent.global_rank, config, timeout_s, store, description or "", options)
+    store = None if parent.world.store is None else PrefixStore(name, parent.world.store)
+    terms = {"ranks": list(ranks)}
+    return Plan(name, ranks, parent.global_rank, config, timeout_s, store, terms, description or "", options)
 
 
 def _shared_name(world: World) -> str:
     world.groups_made += 1
-    return f"group-{world.groups_made}"
+    return f"{_within(world)}group-{world.groups_made}"
 
 
 def _local_name(world: World, ranks: tuple[int, ...]) -> str:
     """Name a group that only its members count: by who they are, in any order, and how often they have made one."""
     who = tuple(sorted(ranks))
     count = world.local_groups_made[who] = world.local_groups_made.get(who, 0) + 1
-    return f"group-of-{'-'.join(map(str, who))}-{count}"
+    return f"{_within(world)}group-of-{'-'.join(map(str, who))}-{count}"
+
+
+def _within(world: World) -> str:
+    """Return what tells a world's groups from those of other worlds: nothing, but for those outside of the world."""
+    return "" if world.home is None or world.default is None else f"{world.default.name}/"
 
 
 def _note(world: World, name: str, size: int) -> None:

@@ -1,12 +1,12 @@
 """All process-wide state, in one object: which groups there are.
 
-A context may have a world of its own, as each rank of `rankwise.testing.local_world` has. Nothing else in the core
-is global but the registry of backends.
+A context may have a world of its own, as each rank of `rankwise.testing.local_world` has. A group made by
+`ProcessGroup.create` has one too, whose default group it is; the context's world knows it. Nothing else in the core is
+global but the registries of backends, of converters and of callers to skip.
 """
 
 from __future__ import annotations
 
-import os
 import warnings
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -14,17 +14,19 @@ from typing import Any
 
 from rankwise.basics import unasked
 from rankwise.basics.recording import FlightRecorder, make_recorder
+from rankwise.basics.systems import after_fork
 from rankwise.errors import ForkedProcessError
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
-from rankwise.store import Store
+from rankwise.store import Store, innermost
 
 __all__ = ["World", "current", "resolve", "use"]
 
 
-@dataclass
+@dataclass(eq=False)
 class World:
-    """The groups of one rank."""
+    """The groups of one rank that were made from one first group."""
 
+    #: The group that the others are made from: that of `init_process_group`, or of `ProcessGroup.create`.
     default: ProcessGroup | None = None
     #: All live groups by name, the default group first.
     groups: dict[str, ProcessGroup] = field(default_factory=dict)
@@ -45,14 +47,30 @@ class World:
     left: dict[str, bytes] = field(default_factory=dict)
     #: Where this life was joined: an address and the mark of the life.
     joined: tuple[str, bytes] | None = None
-    #: The marks of all lives that were joined in stores given by the program; none is joined twice.
-    left_marks: set[bytes] = field(default_factory=set)
+    #: The marks of all lives that were joined in stores given by the program, and as which rank; none is joined twice.
+    left_marks: set[tuple[bytes, int]] = field(default_factory=set)
     #: What this rank has called last.
     recorder: FlightRecorder = field(default_factory=make_recorder)
     #: What sees who lives, and has all ranks raise the same error; None where nobody else is there.
     watcher: Any = None
     #: This is the copy of a world in a forked child: nothing in it may be used or closed.
     forked: bool = False
+    #: The worlds of the groups that `ProcessGroup.create` has made in this context.
+    outside: list[World] = field(default_factory=list)
+    #: For such a world, the one that lists it there.
+    home: World | None = None
+
+    def worlds(self) -> list[World]:
+        """Return this world and those outside of it."""
+        return [self, *self.outside]
+
+    def every_group(self) -> list[ProcessGroup]:
+        """Return all live groups of this context, in whatever world."""
+        return [group for world in self.worlds() for group in list(world.groups.values())]
+
+    def serves_store(self) -> bool:
+        """Tell whether this process serves the store that the others meet in, so that they would miss it."""
+        return getattr(innermost(self.owned_store or self.store), "is_master", False)
 
     def reset(self) -> None:
         """Go back to the state before `init_process_group`, but for the memory of the lives that were left."""
@@ -61,7 +79,8 @@ class World:
             left[self.joined[0]] = self.joined[1]
         unasked.look()
         self.recorder.clear()
-        self.__init__(left=left, left_marks=self.left_marks)  # type: ignore[misc]
+        kept = {"left_marks": self.left_marks, "outside": self.outside, "home": self.home}
+        self.__init__(left=left, **kept)  # type: ignore[misc]
 
 
 _current: ContextVar[World] = ContextVar("rankwise_world", default=World())  # noqa: B039 - it is the process's
@@ -97,14 +116,14 @@ def resolve(group: Any, op: str) -> ProcessGroup | None:
 
 def _after_fork() -> None:
     """Make the child's copies of the parent's groups refuse to work: their sockets and threads are the parent's."""
-    world = _current.get()
-    world.forked = True
     error = ForkedProcessError(
-        "this process was forked from one that had called init_process_group; groups do not survive a fork. "
-        "Call init_process_group in the child, or start it with spawn"
+        "this process was forked from one that had called init_process_group or ProcessGroup.create; groups do not "
+        "survive a fork. Make them in the child, or start it with spawn"
     )
-    for group in world.groups.values():
-        group.poison(error)
+    for world in _current.get().worlds():
+        world.forked = True
+        for group in world.groups.values():
+            group.poison(error)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.launch.config import LaunchConfig
 from rankwise.launch.environment import Layout, rank_environment
 from rankwise.launch.failures import culprit, exit_code, is_consequence, named, summary
@@ -213,7 +214,15 @@ class Attempt:
             self._console.say(f"rankwise: {name}: stopping all ranks (once more kills them at once)")
             if self._verdicts is not None:
                 self._verdicts.failed(128 + number, f"its launcher was stopped by {name}")
+            if number == signal.SIGINT and get_debug_level() is not DebugLevel.DETAIL:
+                self._fold()
             self._stop(signal.SIGTERM if number == signal.SIGHUP else number, self._config.grace_s)
+
+    def _fold(self) -> None:
+        """Have each rank say in a line where the interrupt has met it."""
+        for worker in self._workers:
+            if worker.stderr is not None:
+                worker.stderr.fold()
 
     def _on_verdict(self) -> None:
         assert self._verdicts is not None

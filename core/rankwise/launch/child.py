@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import multiprocessing
 import os
-import signal
 import sys
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
+from rankwise.basics.systems import die_with_parent
 from rankwise.network import secret
 
 __all__ = ["main", "receive"]
 
 #: Less than a pipe holds, so that a process can end before anyone reads what it says.
 _REPORT_NBYTES = 48 * 1024
-_PR_SET_PDEATHSIG = 1
 
 
 def main(
@@ -62,7 +60,9 @@ def receive(report: Connection) -> str | None:
 
 def _die_with_parent() -> None:
     """Have the kernel end this process when its parent is gone, however it went."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    follow = die_with_parent(parent=os.getppid())
     parent = multiprocessing.parent_process()
+    if follow is not None:
+        follow()
     if parent is not None and not parent.is_alive():
         sys.exit(1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from rankwise.basics.systems import cores
 from rankwise.launch.exit_codes import ExitCode, LaunchError
 
 __all__ = ["STDERR", "STDOUT", "LaunchConfig", "Streams", "count_processes", "parse_streams"]
@@ -43,6 +44,7 @@ class LaunchConfig:
         log_dir: Where the log files go; None makes a temporary folder if there is anything to log.
         tee: Which streams are written to log files as well as to the console.
         redirects: Which streams are written to log files only.
+        shown: Which local ranks the console shows; None for all.
         run_id: A name for the run; None makes one up.
         role: What `ROLE_NAME` says.
         module: The command's first word is a Python module, not a script.
@@ -62,6 +64,7 @@ class LaunchConfig:
     log_dir: Path | None = None
     tee: Streams = field(default_factory=Streams)
     redirects: Streams = field(default_factory=Streams)
+    shown: frozenset[int] | None = None
     run_id: str | None = None
     role: str = "default"
     module: bool = False
@@ -120,12 +123,12 @@ def count_processes(text: str) -> int:
         ValueError: It is neither, or there is no GPU to count.
     """
     if text == "cpu":
-        return _cores()
+        return cores()
     if text in ("auto", "gpu"):
         gpus = _gpus()
         if text == "gpu" and not gpus:
             raise ValueError("this machine shows no NVIDIA GPU")
-        return gpus or _cores()
+        return gpus or cores()
     try:
         return int(text)
     except ValueError:
@@ -137,10 +140,6 @@ def _bits(text: str) -> int:
     if not 0 <= bits <= STDOUT | STDERR:
         raise ValueError(text)
     return bits
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _gpus() -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from enum import IntEnum
 
 from rankwise.errors import DistError
 
-__all__ = ["DESCRIPTIONS", "ExitCode", "LaunchError"]
+__all__ = ["DESCRIPTIONS", "ExitCode", "LaunchError", "refuse_without_processes"]
 
 
 class ExitCode(IntEnum):
@@ -50,3 +51,14 @@ class LaunchError(DistError):
 
     def __str__(self) -> str:
         return self.message
+
+
+def refuse_without_processes() -> None:
+    """Raise where ranks cannot be processes: no backend connects them on Windows.
+
+    Raises:
+        LaunchError: This is such a system.
+    """
+    if not hasattr(os, "killpg"):
+        text = "ranks are processes on Linux and macOS alone; rankwise.testing.local_world runs them as threads"
+        raise LaunchError(ExitCode.CANNOT_START, text)

@@ -9,9 +9,11 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+from rankwise.basics.systems import signals
+
 __all__ = ["Interrupts"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = signals("SIGINT", "SIGTERM", "SIGHUP")
 
 
 class Interrupts:
@@ -23,7 +25,9 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.received: list[int] = []
-        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._reader, self._writer = os.pipe()
+        for end in (self._reader, self._writer):
+            os.set_blocking(end, False)
         self._before: dict[int, Any] = {}
         self._wakeup_before = -1
 

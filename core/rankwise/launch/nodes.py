@@ -159,7 +159,7 @@ class Verdicts:
         self._store, self._config, self._attempt = store, config, attempt
         self._key = f"{attempt}/verdict"
         self.current: Verdict | None = None
-        self._reader, self._writer = os.pipe2(os.O_CLOEXEC)
+        self._reader, self._writer = os.pipe()
         self._closing = False
         self._thread = threading.Thread(target=self._listen, name="rankwise verdicts", daemon=True)
         self._thread.start()

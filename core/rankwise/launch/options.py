@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rankwise.launch.config import LaunchConfig, Streams, count_processes, parse_streams
 from rankwise.launch.exit_codes import DESCRIPTIONS, ExitCode, LaunchError
+from rankwise.launch.torchrun import add_torchrun_options, apply_rendezvous, count_nodes
 
 __all__ = ["EPILOG", "add_options", "to_config"]
 
@@ -27,9 +28,16 @@ Ctrl-C, 143 after SIGTERM. The launcher's own:
 
 def add_options(parser: argparse.ArgumentParser, older: bool = False) -> None:
     """Add the options; `older` gives them the default and the extras of `torch.distributed.launch`."""
-    where = parser.add_argument_group("where the ranks run")
+    _add_where(parser.add_argument_group("where the ranks run"))
+    _add_ends(parser.add_argument_group("how it ends"))
+    _add_output(parser.add_argument_group("output", "each line on the console begins with its rank"))
+    _add_what(parser.add_argument_group("what is run"), older)
+    add_torchrun_options(parser)
+
+
+def _add_where(group: argparse._ArgumentGroup) -> None:
     _both(
-        where,
+        group,
         "--nproc-per-node",
         "-n",
         type=_processes,
@@ -37,85 +45,51 @@ def add_options(parser: argparse.ArgumentParser, older: bool = False) -> None:
         metavar="N",
         help="ranks on this node: a number, cpu (cores), gpu, or auto (GPUs if any, else cores); default 1",
     )
-    _both(where, "--nnodes", type=int, default=1, metavar="N", help="number of nodes; default 1")
+    _both(group, "--nnodes", type=count_nodes, default=1, metavar="N", help="number of nodes; default 1")
+    which = f"which node this is; default 0, or on several nodes what one of {', '.join(_NODE_RANKS)} says"
+    _both(group, "--node-rank", type=int, metavar="R", help=which)
+    _both(group, "--master-addr", metavar="ADDR", help="the address of node 0; default 127.0.0.1 on a single node")
+    port = "where the ranks meet; default a free port on a single node. On several, the launchers use the next one"
+    _both(group, "--master-port", type=int, metavar="PORT", help=port)
+    group.add_argument("--standalone", action="store_true", help="a single node and a free port, whatever else is said")
+    wait = "how many seconds to wait for the launchers of the other nodes; default 300"
+    _both(group, "--join-timeout", type=_seconds, default=300.0, metavar="S", help=wait)
+
+
+def _add_ends(group: argparse._ArgumentGroup) -> None:
+    again = "start all ranks again up to N times after a failure; default 0"
+    _both(group, "--max-restarts", type=int, default=0, metavar="N", help=again)
+    grace = "seconds for ranks to end in after Ctrl-C or SIGTERM; default 5 (after a failure it is 0.5)"
+    group.add_argument("--grace", type=_seconds, default=5.0, metavar="S", help=grace)
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
     _both(
-        where,
-        "--node-rank",
-        type=int,
-        metavar="R",
-        help=f"which node this is; default 0, or on several nodes what one of {', '.join(_NODE_RANKS)} says",
-    )
-    _both(where, "--master-addr", metavar="ADDR", help="the address of node 0; default 127.0.0.1 on a single node")
-    _both(
-        where,
-        "--master-port",
-        type=int,
-        metavar="PORT",
-        help="where the ranks meet; default a free port on a single node. On several, the launchers use the next one",
-    )
-    where.add_argument("--standalone", action="store_true", help="a single node and a free port, whatever else is said")
-    _both(
-        where,
-        "--join-timeout",
-        type=_seconds,
-        default=300.0,
-        metavar="S",
-        help="how many seconds to wait for the launchers of the other nodes; default 300",
-    )
-    ends = parser.add_argument_group("how it ends")
-    _both(
-        ends,
-        "--max-restarts",
-        type=int,
-        default=0,
-        metavar="N",
-        help="start all ranks again up to N times after a failure; default 0",
-    )
-    ends.add_argument(
-        "--grace",
-        type=_seconds,
-        default=5.0,
-        metavar="S",
-        help="seconds for ranks to end in after Ctrl-C or SIGTERM; default 5 (after a failure it is 0.5)",
-    )
-    output = parser.add_argument_group("output", "each line on the console begins with its rank")
-    _both(
-        output,
+        group,
         "--log-dir",
         type=Path,
         metavar="DIR",
         help="write DIR/RUN_ID/attempt_A/LOCAL_RANK/stdout.log and stderr.log (DIR/RUN_ID/node_N/... with several "
         "nodes; RUN_ID.2 if RUN_ID is there); with neither of the next two, both streams go there and to the console",
     )
-    output.add_argument(
-        "-t",
-        "--tee",
-        type=_streams,
-        default=Streams(),
-        metavar="WHAT",
-        help="streams for log files and console: 1 stdout, 2 stderr, 3 both, or by rank as in 0:3,1:2",
-    )
-    output.add_argument(
-        "-r",
-        "--redirects",
-        type=_streams,
-        default=Streams(),
-        metavar="WHAT",
-        help="streams for log files only, written likewise",
-    )
-    _both(output, "--run-id", "--rdzv-id", metavar="NAME", help="the name of the run; default a random one")
-    what = parser.add_argument_group("what is run")
-    what.add_argument("-m", "--module", action="store_true", help="SCRIPT is a Python module")
-    _both(what, "--no-python", action="store_true", help="SCRIPT is a program of any kind, executed as it is")
+    tee = "streams for log files and console: 1 stdout, 2 stderr, 3 both, or by rank as in 0:3,1:2"
+    group.add_argument("-t", "--tee", type=_streams, default=Streams(), metavar="WHAT", help=tee)
+    redirects = "streams for log files only, written likewise"
+    group.add_argument("-r", "--redirects", type=_streams, default=Streams(), metavar="WHAT", help=redirects)
+    shown = "show only these local ranks on the console, such as 0,1; default all"
+    _both(group, "--local-ranks-filter", type=_ranks, metavar="RANKS", help=shown)
+    _both(group, "--run-id", "--rdzv-id", metavar="NAME", help="the name of the run; default a random one")
+    group.add_argument("--role", default="default", metavar="NAME", help="what ROLE_NAME says to the ranks")
+
+
+def _add_what(group: argparse._ArgumentGroup, older: bool) -> None:
+    group.add_argument("-m", "--module", action="store_true", help="SCRIPT is a Python module")
+    _both(group, "--no-python", action="store_true", help="SCRIPT is a program of any kind, executed as it is")
     if older:
-        _both(
-            what,
-            "--use-env",
-            action="store_true",
-            help="do not give the script --local_rank=N as its first argument; it reads LOCAL_RANK instead",
-        )
-    what.add_argument("script", metavar="SCRIPT", help="the Python script")
-    what.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
+        plain = "do not give the script --local_rank=N as its first argument; it reads LOCAL_RANK instead"
+        _both(group, "--use-env", action="store_true", help=plain)
+    group.add_argument("script", metavar="SCRIPT", help="the Python script")
+    group.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
 
 
 def to_config(options: argparse.Namespace) -> LaunchConfig:
@@ -124,6 +98,7 @@ def to_config(options: argparse.Namespace) -> LaunchConfig:
     Raises:
         LaunchError: They make no sense together.
     """
+    apply_rendezvous(options)
     if options.standalone:
         options.nnodes, options.node_rank, options.master_addr, options.master_port = 1, 0, None, None
     logs_everything = options.log_dir is not None and options.tee == Streams() and options.redirects == Streams()
@@ -142,7 +117,9 @@ def to_config(options: argparse.Namespace) -> LaunchConfig:
         log_dir=options.log_dir,
         tee=Streams(3) if logs_everything else options.tee,
         redirects=options.redirects,
+        shown=options.local_ranks_filter,
         run_id=options.run_id,
+        role=options.role,
         module=options.module,
         no_python=options.no_python,
         local_rank_argument=not getattr(options, "use_env", True),
@@ -178,6 +155,13 @@ def _streams(text: str) -> Streams:
         return parse_streams(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _ranks(text: str) -> frozenset[int]:
+    numbers = [part.strip() for part in text.split(",")]
+    if not all(number.isdigit() for number in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} must be local ranks, such as 0,1")
+    return frozenset(map(int, numbers))
 
 
 def _seconds(text: str) -> float:

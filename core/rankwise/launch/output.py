@@ -4,26 +4,40 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections import deque
 from collections.abc import Iterator
 from typing import IO, BinaryIO
 
 from rankwise.basics.system_errors import cause
 from rankwise.launch.config import STDOUT
+from rankwise.launch.interrupted import Fold
 from rankwise.launch.log_file import LogFile
 
-__all__ = ["Console", "LineStream", "use_colour"]
+__all__ = ["Console", "LineStream", "columns_of", "use_colour"]
 
 #: A line without an end is cut here, so that it cannot fill the memory.
 _LONGEST_LINE_NBYTES = 256 << 10
 #: What a report of a failure can need: so many lines, of so many bytes each and together.
 _KEPT_LINES, _KEPT_LINE_NBYTES, _KEPT_NBYTES = 400, 16 << 10, 256 << 10
+#: Messages of the launcher are not wider than this on a terminal.
+_WIDEST = 200
 _COLOURS = (36, 33, 35, 32, 34, 31, 96, 93, 95, 92, 94, 91)
 
 
 def use_colour(stream: IO[str]) -> bool:
     """Tell whether to write colours to a stream: only to a terminal, and never with `NO_COLOR`."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def columns_of(stream: IO[str], most: int) -> int:
+    """Return how many columns to fill of a stream: those that its terminal has, and no more than `most`."""
+    try:
+        wanted = int(os.environ.get("COLUMNS") or 0)
+        there = wanted or os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):  # it is no terminal
+        return most
+    return max(20, min(there, most))
 
 
 class Console:
@@ -41,7 +55,10 @@ class Console:
         self._write(is_stdout, prefix.encode() + line)
 
     def say(self, text: str) -> None:
-        """Show a message of the launcher itself, on stderr."""
+        """Show a message of the launcher itself, on stderr; its lines are broken where the terminal ends."""
+        if self._sinks[False].isatty():
+            width = columns_of(self._sinks[False], _WIDEST)
+            text = "\n".join(part for line in text.split("\n") for part in _broken(line, width))
         self._write(False, text.rstrip("\n").encode(errors="replace") + b"\n")
 
     def _write(self, is_stdout: bool, data: bytes) -> None:
@@ -64,6 +81,16 @@ class Console:
     def _prefix(self, rank: int, coloured: bool) -> str:
         text = f"[{rank:>{self._width}}]:"
         return f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{text}\x1b[0m " if coloured else text + " "
+
+
+def _broken(line: str, width: int) -> list[str]:
+    """Break a line of words; a program's places and source stay as they are."""
+    if len(line) <= width or line.startswith(("    ", "  File ")):
+        return [line]
+    if not line.strip("=- "):  # a rule
+        return [line[:width]]
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _give_up(sink: IO[str]) -> None:
@@ -111,6 +138,7 @@ class LineStream:
         self._begun_nbytes = 0
         #: The last lines, for the report of a failure.
         self.tail = Tail()
+        self._fold: Fold | None = None
 
     def feed(self, data: bytes) -> None:
         """Take some bytes; what follows the last newline waits for its end."""
@@ -122,10 +150,16 @@ class LineStream:
             self._end_line()
             self._begin(line)
 
+    def fold(self) -> None:
+        """Show from now on a line in place of each traceback of an interrupt."""
+        self._fold = self._fold or Fold()
+
     def close(self) -> None:
         """Pass on a last line without a newline, and close the log file."""
         if self._begun_nbytes:
             self._end_line()
+        if self._fold is not None:
+            self._show(self._fold.rest())
         if self._log is not None:
             self._log.close()
 
@@ -143,5 +177,9 @@ class LineStream:
         line = b"".join(self._begun)
         self._begun, self._begun_nbytes = [], 0
         self.tail.append(line)
+        self._show([line] if self._fold is None else self._fold.take(line))
+
+    def _show(self, lines: list[bytes]) -> None:
         if self._shown or (self._log is not None and not self._log.works):
-            self._console.rank_line(self._rank, self._stream, line + b"\n")
+            for line in lines:
+                self._console.rank_line(self._rank, self._stream, line + b"\n")

@@ -16,7 +16,7 @@ from pathlib import Path
 from rankwise.launch.attempt import Attempt, Outcome
 from rankwise.launch.config import LaunchConfig
 from rankwise.launch.environment import Layout
-from rankwise.launch.exit_codes import ExitCode, LaunchError
+from rankwise.launch.exit_codes import ExitCode, LaunchError, refuse_without_processes
 from rankwise.launch.failures import OutOfMemoryWatch, exit_code, report
 from rankwise.launch.guarding import Guard
 from rankwise.launch.interrupts import Interrupts
@@ -35,11 +35,12 @@ def run(config: LaunchConfig) -> int:
     ended it), 130 after Ctrl-C, 143 after SIGTERM, or an `ExitCode` if the launcher itself could not go on.
     """
     try:
+        refuse_without_processes()
         check_command(config)
         with ExitStack() as stack:
             return _Job(config, stack).run()
     except LaunchError as error:
-        print(f"rankwise run: {error}", file=sys.stderr)
+        Console(1).say(f"rankwise run: {error}")
         return int(error.exit_code)
     except KeyboardInterrupt:
         # While ranks are running this is no exception but an `Outcome`.

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,8 +14,10 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import DistError
 from rankwise.launch import child
+from rankwise.launch.exit_codes import refuse_without_processes
 from rankwise.network import secret
 
 __all__ = ["ProcessException", "ProcessExitedException", "ProcessRaisedException", "SpawnContext", "spawn"]
@@ -94,17 +97,21 @@ class SpawnContext:
         Raises:
             ProcessException: One has failed; the others have been stopped.
         """
-        end = None if timeout is None else time.monotonic() + timeout
-        while self._running:
-            left = None if end is None else max(end - time.monotonic(), 0.0)
-            ended = connection.wait(list(self._running), left)
-            failed = [member for member in map(self._reap, ended) if member.process.exitcode]
-            if failed:
-                self._stop(grace_period)
-                raise self._error(min(failed, key=lambda member: member.number))
-            if not ended:
-                return False
-        return True
+        try:
+            end = None if timeout is None else time.monotonic() + timeout
+            while self._running:
+                left = None if end is None else max(end - time.monotonic(), 0.0)
+                ended = connection.wait(list(self._running), left)
+                failed = [member for member in map(self._reap, ended) if member.process.exitcode]
+                if failed:
+                    self._stop(grace_period)
+                    raise self._error(min(failed, key=lambda member: member.number))
+                if not ended:
+                    return False
+            return True
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def _reap(self, sentinel: Any) -> _Member:
         member = self._running.pop(sentinel)
@@ -151,7 +158,7 @@ def spawn(
     job secret that nobody else knows; so `fn` can call `init_process_group("gloo")` straight away.
 
     Args:
-        fn: A function of a module that the new processes can import.
+        fn: A function of a module that the new processes can import; in a notebook write one with `%%writefile`.
         args: Its further arguments; they are pickled.
         nprocs: Number of processes.
         join: Wait for all; otherwise a context to wait with is returned.
@@ -159,6 +166,7 @@ def spawn(
         start_method: "spawn", "forkserver" or "fork" (not once there is a process group in this process).
 
     Raises:
+        ValueError: The function was typed into a notebook or a shell.
         ProcessRaisedException: A process raised; the message holds its traceback, and the others have been stopped.
         ProcessExitedException: A process ended with another exit code than 0, or by a signal.
 
@@ -173,22 +181,46 @@ def spawn(
         >>> if __name__ == "__main__":
         ...     dist.spawn(train, ("hello",), nprocs=2)
     """
-    if nprocs < 1:
-        raise ValueError(f"spawn: nprocs must be at least 1, not {nprocs}")
-    context: Any = multiprocessing.get_context(start_method)
-    shared, job_secret = _job(nprocs)
-    members: list[_Member] = []
     try:
-        for index in range(nprocs):
-            members.append(_start(context, index, fn, args, daemon, _place(shared, index), job_secret))
-    except BaseException:
-        SpawnContext(members)._stop(None)
+        if nprocs < 1:
+            raise ValueError(f"spawn: nprocs must be at least 1, not {nprocs}")
+        refuse_without_processes()
+        _check_function(fn, start_method)
+        context: Any = multiprocessing.get_context(start_method)
+        shared, job_secret = _job(nprocs)
+        members: list[_Member] = []
+        try:
+            for index in range(nprocs):
+                members.append(_start(context, index, fn, args, daemon, _place(shared, index), job_secret))
+        except BaseException:
+            SpawnContext(members)._stop(None)
+            raise
+        started = SpawnContext(members)
+        if not join:
+            return started
+        started.join()
+        return None
+    except BaseException as error:
+        shorten(error)
         raise
-    started = SpawnContext(members)
-    if not join:
-        return started
-    started.join()
-    return None
+
+
+def _check_function(fn: Callable[..., Any], start_method: str) -> None:
+    """Raise where a new process could not find the function: it was typed in, in a notebook or a shell.
+
+    Raises:
+        ValueError: It is such a function.
+    """
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    typed_in = getattr(fn, "__module__", None) == "__main__" and spec is None and not hasattr(main, "__file__")
+    if typed_in and start_method != "fork":
+        name = getattr(fn, "__name__", "the function")
+        raise ValueError(
+            f"spawn: {name} was typed in here, where new processes cannot find it. Write it to a file (in a notebook "
+            f"`%%writefile ranks.py` does), and then `from ranks import {name}`; or pass start_method='fork', before "
+            "there are threads or groups"
+        )
 
 
 def _start(

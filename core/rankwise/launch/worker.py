@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rankwise.basics.system_errors import cause
 from rankwise.launch.config import STDERR, STDOUT, LaunchConfig
 from rankwise.launch.exit_codes import ExitCode, LaunchError
 from rankwise.launch.log_file import LogFile
@@ -66,7 +67,7 @@ class Worker:
         except PermissionError as error:
             raise LaunchError(ExitCode.NOT_EXECUTABLE, f"cannot start {command[0]!r}: {error.strerror}") from error
         except OSError as error:
-            raise LaunchError(ExitCode.CANNOT_START, f"cannot start rank {self.rank}: {error}") from error
+            raise LaunchError(ExitCode.CANNOT_START, f"cannot start rank {self.rank}: {cause(error)}") from error
         self._group_is_there = True
 
     @property
@@ -91,7 +92,8 @@ class Worker:
             teed, redirected = (bool(s.of(self.local_rank) & bit) for s in (config.tee, config.redirects))
             path = self.log_path(name) if teed or redirected else None
             log = None if path is None else LogFile(path, console.say)
-            stream = LineStream(self.rank, bit, console, teed or not redirected, log)
+            shown = (teed or not redirected) and (config.shown is None or self.local_rank in config.shown)
+            stream = LineStream(self.rank, bit, console, shown, log)
             self.streams[pipe.fileno()] = stream
             if bit == STDERR:
                 self.stderr = stream
@@ -133,6 +135,8 @@ class Worker:
         """Return the exit code if the process has ended, without letting go of it."""
         if self.process.returncode is not None:
             return self.process.returncode
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13: nobody can look without letting go
+            return self.process.poll()
         end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if end is None:
             return None
@@ -148,7 +152,7 @@ class Worker:
             self.stopped = self.stopped or self._status() is None
             try:
                 os.killpg(self.pid, number)
-            except ProcessLookupError:
+            except (ProcessLookupError, PermissionError):
                 self._group_is_there = False
 
     def group_is_there(self) -> bool:
@@ -177,7 +181,7 @@ def _group_lives(group: int) -> bool:
     """Tell whether a process group has a member that is not just waiting for its parent to notice its end."""
     try:
         os.killpg(group, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):  # the latter is how macOS tells of those that have ended
         return False
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:

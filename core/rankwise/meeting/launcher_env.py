@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["Place", "expand_nodes", "from_environment", "job_name", "local_rank"]
+__all__ = ["Place", "expand_nodes", "from_environment", "job_name", "local_rank", "told_of_a_job"]
 
 _SLURM_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 #: Who tells the rank by which variable, and the number of ranks by which ones. The first that tells a rank counts.
@@ -29,6 +29,17 @@ _ALL_HERE = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"), ("MPI_LOCAL
 _NODE_LISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
 #: Variables that name the job, the same on all its ranks and different for another job.
 _JOBS = (("PMIX_NAMESPACE",), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("OMPI_MCA_ess_base_jobid",))
+
+#: Variables that launchers and queueing systems set, whether or not they tell a rank; and what such names begin with.
+_OF_A_JOB = {
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE", "PBS_JOBID", "LSB_JOBID", "JOB_COMPLETION_INDEX"),
+}
+_BEGINS_OF_A_JOB = (
+    *("TORCHELASTIC_", "PET_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_", "MPI_LOCAL", "HYDRA_", "PALS_"),
+    *("SLURM_JOB", "SLURM_STEP", "SLURM_PROCID", "SLURM_NTASKS", "FLUX_JOB", "FLUX_TASK", "ALPS_APP", "JSM_"),
+    "MV2_COMM_",
+)
 
 #: The port where none is given: the job's name picks one of these, below those that systems give out by themselves.
 _FIRST_PORT, _PORTS = 15000, 14000
@@ -69,6 +80,17 @@ def local_rank(env: Mapping[str, str] | None = None) -> int | None:
     env = os.environ if env is None else env
     name = _first(env, _LOCAL_RANKS)
     return None if name is None else _number(env, name)
+
+
+def told_of_a_job(env: Mapping[str, str] | None = None) -> str:
+    """Return the name of a variable that speaks of a job of several processes, "" if there is none.
+
+    Where there is none, a process may be a world of its own. Where there is one that does not tell all that is needed,
+    it must not: it was meant to be one of many.
+    """
+    env = os.environ if env is None else env
+    told = (name for name in sorted(env) if name in _OF_A_JOB or name.startswith(_BEGINS_OF_A_JOB))
+    return next((name for name in told if env[name]), "")
 
 
 def expand_nodes(text: str) -> list[str]:
@@ -113,9 +135,11 @@ def _rank(env: Mapping[str, str]) -> int:
     name = _first(env, [rank for _, rank, _ in _LAUNCHERS])
     if name is None:
         others = ", ".join(f"{rank} of {who}" for who, rank, _ in _LAUNCHERS[1:])
+        told = told_of_a_job(env)
         raise ValueError(
             "env://: RANK is not set. `rankwise run` and torchrun set it, other launchers set one that does as well "
-            f"({others}); by hand, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+            f"({others}); by hand, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. For a world of one, pass rank=0 "
+            "and world_size=1" + (f": {told} speaks of a job of several processes" if told else "")
         )
     return _number(env, name)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import DistError, DistNetworkError, DistTimeoutError
 from rankwise.meeting.launcher_env import from_environment, job_name
 from rankwise.store import FileStore, Store, TCPStore
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 __all__ = ["register_rendezvous_handler", "rendezvous"]
 
@@ -20,6 +23,8 @@ Meeting = tuple[Store, int, int]
 Handler = Callable[..., Iterator[Meeting]]
 
 _DEFAULT_TIMEOUT_S = 1800.0
+#: Where nearly all jobs meet; it needs no looking at.
+_FROM_ENVIRONMENT = "env://"
 #: How long to look who has taken rank 0's port.
 _WHO_IS_THERE_S = 5.0
 
@@ -46,11 +51,15 @@ def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
         >>> next(dist.rendezvous("mine://somewhere"))
         (HashStore(), 0, 1)
     """
-    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
-        raise ValueError(f"register_rendezvous_handler: {scheme!r} cannot be the scheme of a URL")
-    if scheme in _handlers:
-        raise ValueError(f"register_rendezvous_handler: {scheme}:// has a handler already")
-    _handlers[scheme] = handler
+    try:
+        if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
+            raise ValueError(f"register_rendezvous_handler: {scheme!r} cannot be the scheme of a URL")
+        if scheme in _handlers:
+            raise ValueError(f"register_rendezvous_handler: {scheme}:// has a handler already")
+        _handlers[scheme] = handler
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def rendezvous(
@@ -77,20 +86,26 @@ def rendezvous(
         >>> store.set("key", "value")
         >>> store.close()
     """
-    if not isinstance(url, str):
-        raise TypeError(f"rendezvous: a URL is a str, not {url!r}")
-    parts = _split(url)
-    if parts.scheme not in _handlers:
-        known = ", ".join(f"{scheme}://" for scheme in sorted(_handlers))
-        _refuse(url, f"no such scheme; there are {known}")
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    for name, value in (("rank", rank), ("world_size", world_size)):
-        if value != -1:
-            if name in given:
-                _refuse(url, f"{name} is given twice, here and as the argument {value}")
-            parts = parts._replace(query=f"{parts.query}&{name}={value}".lstrip("&"))
-    whole = f"{parts.scheme}://{parts.netloc}{parts.path}"
-    return _handlers[parts.scheme](f"{whole}?{parts.query}" if parts.query else whole, timeout=timeout, **kwargs)
+    try:
+        if not isinstance(url, str):
+            raise TypeError(f"rendezvous: a URL is a str, not {url!r}")
+        if url == _FROM_ENVIRONMENT:
+            return _of_environment(rank, world_size, timeout)
+        parts = _split(url)
+        if parts.scheme not in _handlers:
+            known = ", ".join(f"{scheme}://" for scheme in sorted(_handlers))
+            _refuse(url, f"no such scheme; there are {known}")
+        given = dict(_pairs(parts))
+        for name, value in (("rank", rank), ("world_size", world_size)):
+            if value != -1:
+                if name in given:
+                    _refuse(url, f"{name} is given twice, here and as the argument {value}")
+                parts = parts._replace(query=f"{parts.query}&{name}={value}".lstrip("&"))
+        whole = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        return _handlers[parts.scheme](f"{whole}?{parts.query}" if parts.query else whole, timeout=timeout, **kwargs)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 # ---------------------------------------------------------------------- the three schemes
@@ -101,7 +116,11 @@ def _env(url: str, timeout: Timeout) -> Iterator[Meeting]:
     if parts.netloc or parts.path.strip("/"):
         _refuse(url, "the rest is read from the environment; only a query may follow")
     query = _query(url, parts)
-    place = from_environment(query.get("rank", -1), query.get("world_size", -1))
+    return _of_environment(query.get("rank", -1), query.get("world_size", -1), timeout)
+
+
+def _of_environment(rank: int, world_size: int, timeout: Timeout) -> Iterator[Meeting]:
+    place = from_environment(rank, world_size)
     try:
         store = _meet(place.master_addr, place.master_port, place.rank, seconds(timeout))
     except (DistNetworkError, DistTimeoutError) as error:
@@ -160,6 +179,8 @@ def _meet(host: str, port: int, rank: int, timeout_s: float) -> Store:
 
 
 def _split(url: str) -> SplitResult:
+    from urllib.parse import urlsplit  # only now: most jobs meet where the environment says
+
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -167,6 +188,12 @@ def _split(url: str) -> SplitResult:
     if "://" not in url or parts.fragment:
         _refuse(url, "it must read like scheme://..., and have no fragment (#)")
     return parts
+
+
+def _pairs(parts: SplitResult) -> list[tuple[str, str]]:
+    from urllib.parse import parse_qsl
+
+    return parse_qsl(parts.query, keep_blank_values=True)
 
 
 def _place(url: str, parts: SplitResult) -> tuple[int, int]:
@@ -182,7 +209,7 @@ def _place(url: str, parts: SplitResult) -> tuple[int, int]:
 
 def _query(url: str, parts: SplitResult) -> dict[str, int]:
     found: dict[str, int] = {}
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+    for name, value in _pairs(parts):
         if name not in ("rank", "world_size"):
             _refuse(url, f"{name!r} means nothing here; the query may tell rank and world_size")
         if name in found:

@@ -16,4 +16,4 @@ def need(count: int) -> None:
     """
     with contextlib.ExitStack() as stack:
         for _ in range(count):
-            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))

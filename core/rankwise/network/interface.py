@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
-import ipaddress
 import os
 import socket
 import struct
+import sys
 import threading
+from contextlib import suppress
 
 from rankwise.basics.debug import tell
 from rankwise.basics.system_errors import cause
@@ -18,9 +18,13 @@ __all__ = ["DNS_TIMEOUT_S", "interface_of", "is_loopback", "local_address", "num
 #: Both are understood; the first that is set counts.
 _VARIABLES = ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
-_SIOCGIFADDR = 0x8915
+#: Asks the kernel for an interface's address; a number of Linux, and one of the BSDs and macOS.
+_SIOCGIFADDR = 0x8915 if sys.platform == "linux" else 0xC0206921
 _IPV6_TABLE = "/proc/net/if_inet6"
 _LINK_LOCAL_SCOPE = 0x20
+_IPV4_NBYTES, _LOOPBACK_NETWORK, _IPV6_LOOPBACK = 4, 127, bytes(15) + b"\1"
+#: What an IPv4 address begins with where it is written as one of IPv6.
+_MAPPED = bytes(10) + b"\xff\xff"
 #: Any port will do: connecting a datagram socket sends nothing.
 _DISCARD_PORT = 9
 
@@ -99,17 +103,32 @@ def resolve(host: str, timeout_s: float = DNS_TIMEOUT_S) -> list[str]:
 def numeric(host: str) -> str | None:
     """Return an address in its usual form, without brackets; None for a name."""
     text = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
+    bare, sign, scope = text.partition("%")
+    packed = _packed(bare)
+    if packed is None or (sign and (len(packed) == _IPV4_NBYTES or not scope or "%" in scope)):
         return None
+    return _text(packed) + sign + scope
 
 
 def is_loopback(address: str) -> bool:
     """Tell whether a numeric address never leaves this machine."""
-    parsed = ipaddress.ip_address(address)
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return bool((mapped or parsed).is_loopback)
+    packed = _packed(address.partition("%")[0])
+    if packed is None:
+        raise ValueError(f"{address!r} is no numeric address")
+    packed = packed.removeprefix(_MAPPED)
+    return packed[0] == _LOOPBACK_NETWORK if len(packed) == _IPV4_NBYTES else packed == _IPV6_LOOPBACK
+
+
+def _packed(address: str) -> bytes | None:
+    """Return an address as bytes, or None for what is none. `ipaddress` would do, but takes long to load."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError, ValueError):
+            return socket.inet_pton(family, address)
+    return None
+
+
+def _text(packed: bytes) -> str:
+    return socket.inet_ntop(socket.AF_INET if len(packed) == _IPV4_NBYTES else socket.AF_INET6, packed)
 
 
 def outward_address() -> str | None:
@@ -152,10 +171,14 @@ def _of_interface(variable: str, names: str, addresses: list[str]) -> str:
             address = ask(name)
             if address is not None:
                 return address
-    raise ValueError(f"{variable}={names}: none of these interfaces has an address")
+    raise ValueError(f"{variable}={names}: none of these interfaces has an address, as far as this system tells")
 
 
 def _ipv4(name: str) -> str | None:
+    try:
+        import fcntl
+    except ImportError:  # Windows, which tells nothing of an interface but its name
+        return None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("16s24x", name.encode()))
@@ -173,6 +196,6 @@ def _ipv6(name: str) -> str | None:
         return None
     found = [(int(row[3], 16), row[0]) for row in rows if row[5] == name]
     for scope, digits in sorted(found):
-        address = str(ipaddress.IPv6Address(bytes.fromhex(digits)))
+        address = _text(bytes.fromhex(digits))
         return f"{address}%{name}" if scope == _LINK_LOCAL_SCOPE else address
     return None

@@ -6,8 +6,6 @@ handed down in the environment, which other processes can read.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 import select
 import stat
@@ -23,6 +21,7 @@ __all__ = [
     "load",
     "new",
     "new_file",
+    "same",
     "use",
     "verify",
 ]
@@ -30,9 +29,7 @@ __all__ = [
 SECRET_NBYTES = 32
 
 #: Ends the message of every refusal for lack of a secret.
-ADVICE = (
-    "make a job secret with `rankwise secret new FILE` and give it to all processes with RANKWISE_SECRET_FILE=FILE"
-)
+ADVICE = "make a job secret with `rankwise secret new FILE` and give it to all processes with RANKWISE_SECRET_FILE=FILE"
 
 _FD, _FILE = "RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE"
 _PIPE_PATIENCE_S = 1.0
@@ -61,7 +58,7 @@ def new_file(path: str | os.PathLike[str]) -> None:
     Raises:
         FileExistsError: There is a file of that name.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(new().hex() + "\n")
 
@@ -71,7 +68,13 @@ def hand_down(secret: bytes) -> int:
 
     The caller lets the children inherit it (`pass_fds` of `subprocess.Popen`), and closes it.
     """
-    descriptor = os.memfd_create("rankwise-secret")
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("rankwise-secret")
+    else:
+        import tempfile
+
+        with tempfile.TemporaryFile() as file:  # which has no name, and is gone with its last descriptor
+            descriptor = os.dup(file.fileno())
     os.write(descriptor, secret)
     return descriptor
 
@@ -120,10 +123,10 @@ def given_or_loaded(secret: bytes | None, who: str) -> Secret | None:
 
 def derive(secret: bytes, purpose: str, length: int = 32) -> bytes:
     """Derive a key from the secret by HKDF-SHA256; keys for different purposes tell nothing about each other."""
-    seed = hmac.digest(b"rankwise 1", secret, hashlib.sha256)
+    seed = _hmac(b"rankwise 1", secret)
     blocks, block = b"", b""
     for index in range(1, -(-length // 32) + 1):
-        block = hmac.digest(seed, block + purpose.encode() + bytes([index]), hashlib.sha256)
+        block = _hmac(seed, block + purpose.encode() + bytes([index]))
         blocks += block
     return blocks[:length]
 
@@ -131,12 +134,26 @@ def derive(secret: bytes, purpose: str, length: int = 32) -> bytes:
 def digest(key: bytes, *parts: bytes) -> bytes:
     """Return the HMAC-SHA256 of a sequence of byte strings; where one ends and the next begins counts."""
     message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-    return hmac.digest(key, message, hashlib.sha256)
+    return _hmac(key, message)
 
 
 def verify(key: bytes, tag: bytes, *parts: bytes) -> bool:
     """Tell, in constant time, whether `tag` is the digest of `parts`."""
-    return hmac.compare_digest(tag, digest(key, *parts))
+    return same(tag, digest(key, *parts))
+
+
+# `hmac` is loaded late: it brings OpenSSL, which jobs without a secret have no use for.
+def same(one: bytes, other: bytes | memoryview) -> bool:
+    """Tell, in constant time, whether two byte strings are the same."""
+    import hmac
+
+    return hmac.compare_digest(one, other)
+
+
+def _hmac(key: bytes, message: bytes) -> bytes:
+    import hmac
+
+    return hmac.digest(key, message, "sha256")
 
 
 def _from_descriptor(text: str) -> Secret:
@@ -175,8 +192,10 @@ def _drain(descriptor: int) -> bytes:
 
 def _from_file(path: str) -> Secret:
     origin = f"{_FILE}={path}"
+    if not hasattr(os, "geteuid"):
+        raise ValueError(f"{origin}: this system does not tell who else can read a file")
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         raise ValueError(f"{origin}: {error}; make it with `rankwise secret new {path}`") from error
     try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rankwise.store.base import Store
 from rankwise.store.file import FileStore
+from rankwise.store.foreign import StoreLike, as_store
 from rankwise.store.memory import HashStore
-from rankwise.store.prefix import PrefixStore
+from rankwise.store.prefix import PrefixStore, innermost
 from rankwise.store.tcp import TCPStore
 
-__all__ = ["FileStore", "HashStore", "PrefixStore", "Store", "TCPStore"]
+__all__ = ["FileStore", "HashStore", "PrefixStore", "Store", "StoreLike", "TCPStore", "as_store", "innermost"]

@@ -2,26 +2,30 @@
 
 Where the process has no descriptor left for them ZeroMQ tries again at once, for ever, with a whole processor. So
 those who wait in the kernel's queue are taken by means of a descriptor kept for this, and sent away; they come again.
+
+ZeroMQ tries so often that it would be the first to take the descriptor that we give up for that, and we would be left
+without. Therefore its number for the listening socket means an empty one meanwhile, where nobody ever waits.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import socket
-import struct
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["MONITOR_EVENT", "Accepting"]
+from rankwise.basics.system_errors import descriptor_limit
+from rankwise.store.zeromq import MONITOR_EVENT
 
-#: How ZeroMQ tells of what happens to a socket: what, and a number that says more.
-MONITOR_EVENT = struct.Struct("<HI")
+__all__ = ["Accepting"]
 
-#: Lest ZeroMQ and we both do nothing but try.
+#: Lest another thread of this process, which needs descriptors too, and we both do nothing but try.
 _PAUSE_S = 0.01
+#: How many of ZeroMQ's reports are read before its server is served again.
+_EVENTS_A_LOOK = 256
 
 
 class Accepting:
@@ -36,59 +40,77 @@ class Accepting:
     def __init__(self, server: Any, descriptor: int, name: str) -> None:
         import zmq
 
-        self._server, self._listening, self._name = server, descriptor, name
-        self._reserve = _any_descriptor()
+        self._server, self._descriptor, self._name = server, descriptor, name
         self._told = False
-        try:
+        with contextlib.ExitStack() as held:
+            self._reserve = _any_descriptor()
+            held.callback(self._release)
+            self._listening = held.enter_context(socket.socket(fileno=os.dup(descriptor)))
+            self._listening.settimeout(0)  # for ZeroMQ as well: those whom it hears of may be sent away first
+            self._empty = held.enter_context(_empty_listener(self._listening.family))
             #: Becomes readable when somebody has not got in.
             self.monitor = server.get_monitor_socket(zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
-        except BaseException:
-            self._release()
-            raise
+            self._held = held.pop_all()
 
     def look(self) -> int:
-        """See who has not got in; return how many of them have another job secret than the server, or only one has."""
+        """See who has not got in; return how many of them have another job secret than the server, or only one has.
+
+        Of a process without descriptors ZeroMQ tells so often that one look must not wait for the last of it.
+        """
         import zmq
 
+        another_secret = (zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC, zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
         refused, full = 0, False
-        with contextlib.suppress(zmq.Again):
-            while True:
-                event, value = MONITOR_EVENT.unpack(self.monitor.recv_multipart(zmq.NOBLOCK)[0])
-                full = full or event == zmq.EVENT_ACCEPT_FAILED
-                refused += event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value in (
-                    zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC,
-                    zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH,
-                )
-        if full:
-            self._on_full()
+        for event, value in self._events():
+            if event == zmq.EVENT_ACCEPT_FAILED and not full:
+                full = True
+                self._on_full()
+            refused += event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value in another_secret
         return refused
+
+    def _events(self) -> Iterator[tuple[int, int]]:
+        import zmq
+
+        with contextlib.suppress(zmq.Again):
+            for _ in range(_EVENTS_A_LOOK):
+                yield MONITOR_EVENT.unpack(self.monitor.recv_multipart(zmq.NOBLOCK)[0])
 
     def _on_full(self) -> None:
         if not self._told:
             self._told = True
-            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             print(
                 f"rankwise: {self._name}: this process has no free file descriptor for those who connect; they are "
-                f"sent away (raise the limit of {limit} with `ulimit -n`)",
+                f"sent away ({descriptor_limit()})",
                 file=sys.stderr,
             )
-        self._turn_away()
+        with self._out_of_zeromqs_reach():
+            self._turn_away()
+
+    @contextlib.contextmanager
+    def _out_of_zeromqs_reach(self) -> Any:
+        """Have ZeroMQ look at the empty socket instead of the one at which people wait."""
+        os.dup2(self._empty.fileno(), self._descriptor, inheritable=False)
+        try:
+            yield
+        finally:
+            os.dup2(self._listening.fileno(), self._descriptor, inheritable=False)
 
     def _turn_away(self) -> None:
         self._release()
-        listening = socket.socket(fileno=self._listening)
-        listening.settimeout(0)
         try:
             while True:
-                listening.accept()[0].close()
+                self._listening.accept()[0].close()
         except BlockingIOError:
             pass  # nobody waits any more
         except OSError:
             time.sleep(_PAUSE_S)  # another thread has been quicker to take the descriptor
         finally:
-            listening.detach()
             with contextlib.suppress(OSError):
                 self._reserve = _any_descriptor()
+
+    def drop_in_child(self) -> None:
+        """Give back a forked child's copies; ZeroMQ's sockets must not be touched there."""
+        self._held.close()
 
     def _release(self) -> None:
         reserve, self._reserve = self._reserve, -1
@@ -99,8 +121,21 @@ class Accepting:
         """Give back what this holds."""
         self._server.disable_monitor()
         self.monitor.close(0)
-        self._release()
+        self._held.close()
 
 
 def _any_descriptor() -> int:
-    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    return os.open(os.devnull, os.O_RDONLY)
+
+
+def _empty_listener(family: int) -> socket.socket:
+    """Return a socket that listens where nobody comes: its name is known to nobody, and it is of this machine."""
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
+        listener.listen(1)
+        listener.settimeout(0)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import operations
 from rankwise.store.limits import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value
@@ -134,7 +135,11 @@ class Store(ABC):
             >>> store.get("key")
             b'value'
         """
-        self._run(operations.set_, self._timeout_s, to_key(key), to_value(value))
+        try:
+            self._run(operations.set_, self._timeout_s, to_key(key), to_value(value))
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def get(self, key: str, timeout: Timeout | None = None) -> bytes:
         """Return the value of a key; wait for it if it is not there.
@@ -155,7 +160,11 @@ class Store(ABC):
             Traceback (most recent call last):
             rankwise.errors.DistTimeoutError: timed out: get on HashStore(): waited 0.01 s for ...
         """
-        return self._await(operations.get, self._limit(timeout), to_key(key))
+        try:
+            return self._await(operations.get, self._limit(timeout), to_key(key))
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number under a key, which is zero if it is not there.
@@ -175,7 +184,11 @@ class Store(ABC):
             >>> store.add("count", 2), store.add("count", -1)
             (2, 1)
         """
-        return self._run(operations.add, self._timeout_s, to_key(key), to_amount(amount))
+        try:
+            return self._run(operations.add, self._timeout_s, to_key(key), to_amount(amount))
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
         """Store `desired` if `expected` is there.
@@ -198,7 +211,12 @@ class Store(ABC):
             >>> store.compare_set("leader", "", "rank 1")
             b'rank 0'
         """
-        return self._run(operations.compare_set, self._timeout_s, to_key(key), to_value(expected), to_value(desired))
+        try:
+            named, old, new = to_key(key), to_value(expected), to_value(desired)
+            return self._run(operations.compare_set, self._timeout_s, named, old, new)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def append(self, key: str, value: Value) -> None:
         """Store a value behind the one that is there, if any.
@@ -217,7 +235,11 @@ class Store(ABC):
             >>> store.get("log")
             b'ab'
         """
-        self._run(operations.append, self._timeout_s, to_key(key), to_value(value))
+        try:
+            self._run(operations.append, self._timeout_s, to_key(key), to_value(value))
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def delete_key(self, key: str) -> bool:
         """Remove a key.
@@ -233,7 +255,11 @@ class Store(ABC):
             >>> store.delete_key("key")
             False
         """
-        return self._run(operations.delete_key, self._timeout_s, to_key(key))
+        try:
+            return self._run(operations.delete_key, self._timeout_s, to_key(key))
+        except BaseException as error:
+            shorten(error)
+            raise
 
     # ------------------------------------------------------------------ several keys
 
@@ -251,7 +277,11 @@ class Store(ABC):
             >>> store.check(["key"])
             False
         """
-        return self._run(operations.check, self._timeout_s, to_keys(keys))
+        try:
+            return self._run(operations.check, self._timeout_s, to_keys(keys))
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def wait(self, keys: Iterable[str], timeout: Timeout | None = None) -> None:
         """Return once all the keys are there.
@@ -268,7 +298,11 @@ class Store(ABC):
             >>> store.set("key", "value")
             >>> store.wait(["key"], timeout=1)
         """
-        self._await(operations.wait, self._limit(timeout), to_keys(keys))
+        try:
+            self._await(operations.wait, self._limit(timeout), to_keys(keys))
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def multi_get(self, keys: Iterable[str], timeout: Timeout | None = None) -> list[bytes]:
         """Return the values of several keys; wait for those that are not there.
@@ -289,11 +323,15 @@ class Store(ABC):
             >>> store.multi_get(["b", "a"])
             [b'2', b'1']
         """
-        names, values = to_keys(keys), list[bytes]()
-        deadline = Deadline(self._limit(timeout))
-        while len(values) < len(names):
-            values += self._await(operations.multi_get, deadline.remaining(), names[len(values) :])
-        return values
+        try:
+            names, values = to_keys(keys), list[bytes]()
+            deadline = Deadline(self._limit(timeout))
+            while len(values) < len(names):
+                values += self._await(operations.multi_get, deadline.remaining(), names[len(values) :])
+            return values
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def multi_set(self, keys: Iterable[str], values: Iterable[Value]) -> None:
         """Store several values, the first under the first key, and so on.
@@ -311,16 +349,20 @@ class Store(ABC):
             >>> store.get("b")
             b'2'
         """
-        names, contents = to_keys(keys), [to_value(value) for value in values]
-        if len(names) != len(contents):
-            raise ValueError(f"multi_set: {len(names)} keys but {len(contents)} values")
-        begin, nbytes = 0, 0
-        for end, value in enumerate(contents):
-            nbytes += len(value)
-            if nbytes > MAX_VALUE_NBYTES and end > begin:
-                self._run(operations.multi_set, self._timeout_s, names[begin:end], contents[begin:end])
-                begin, nbytes = end, len(value)
-        self._run(operations.multi_set, self._timeout_s, names[begin:], contents[begin:])
+        try:
+            names, contents = to_keys(keys), [to_value(value) for value in values]
+            if len(names) != len(contents):
+                raise ValueError(f"multi_set: {len(names)} keys but {len(contents)} values")
+            begin, nbytes = 0, 0
+            for end, value in enumerate(contents):
+                nbytes += len(value)
+                if nbytes > MAX_VALUE_NBYTES and end > begin:
+                    self._run(operations.multi_set, self._timeout_s, names[begin:end], contents[begin:end])
+                    begin, nbytes = end, len(value)
+            self._run(operations.multi_set, self._timeout_s, names[begin:], contents[begin:])
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def num_keys(self) -> int:
         """Count the keys that were set and not deleted; the store's own do not count.
@@ -334,7 +376,11 @@ class Store(ABC):
             >>> store.num_keys()
             1
         """
-        return self._run(operations.num_keys, self._timeout_s)
+        try:
+            return self._run(operations.num_keys, self._timeout_s)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def num_refused(self) -> int:
         """Count the attempts to use the store that were refused, as their job secret is another.
@@ -346,7 +392,11 @@ class Store(ABC):
             >>> dist.HashStore().num_refused()
             0
         """
-        return self._run(operations.num_refused, self._timeout_s)
+        try:
+            return self._run(operations.num_refused, self._timeout_s)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def list_keys(self) -> list[str]:
         """Return the keys that were set and not deleted, in order.
@@ -360,11 +410,15 @@ class Store(ABC):
             >>> store.list_keys()
             ['a', 'b']
         """
-        keys, complete = list[str](), False
-        while not complete:
-            page, complete = self._run(operations.list_keys, self._timeout_s, keys[-1] if keys else "")
-            keys += page
-        return keys
+        try:
+            keys, complete = list[str](), False
+            while not complete:
+                page, complete = self._run(operations.list_keys, self._timeout_s, keys[-1] if keys else "")
+                keys += page
+            return keys
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def delete_prefix(self, prefix: str) -> int:
         """Remove all keys, queues and barriers whose names begin so.
@@ -381,7 +435,11 @@ class Store(ABC):
             >>> store.delete_prefix("job/")
             2
         """
-        return self._run(operations.delete_prefix, self._timeout_s, to_key(prefix))
+        try:
+            return self._run(operations.delete_prefix, self._timeout_s, to_key(prefix))
+        except BaseException as error:
+            shorten(error)
+            raise
 
     # ------------------------------------------------------------------ queues and barriers
 
@@ -401,7 +459,11 @@ class Store(ABC):
             >>> store.queue_pop("jobs")
             b'first'
         """
-        self._run(operations.queue_push, self._timeout_s, to_key(key), to_value(value))
+        try:
+            self._run(operations.queue_push, self._timeout_s, to_key(key), to_value(value))
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def queue_pop(self, key: str, block: bool = True, timeout: Timeout | None = None) -> bytes:
         """Take the first value of a queue.
@@ -424,12 +486,16 @@ class Store(ABC):
             Traceback (most recent call last):
             rankwise.errors.QueueEmptyError: queue_pop on HashStore(): queue 'jobs' is empty
         """
-        if block:
-            return self._await(operations.queue_pop, self._limit(timeout), to_key(key))
-        item = self._run(operations.queue_pop, self._timeout_s, to_key(key))
-        if isinstance(item, Missing):
-            raise QueueEmptyError(f"queue_pop on {self!r}: queue {key!r} is empty")
-        return item
+        try:
+            if block:
+                return self._await(operations.queue_pop, self._limit(timeout), to_key(key))
+            item = self._run(operations.queue_pop, self._timeout_s, to_key(key))
+            if isinstance(item, Missing):
+                raise QueueEmptyError(f"queue_pop on {self!r}: queue {key!r} is empty")
+            return item
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def queue_len(self, key: str) -> int:
         """Count the values in a queue.
@@ -445,7 +511,11 @@ class Store(ABC):
             >>> store.queue_len("jobs")
             0
         """
-        return self._run(operations.queue_len, self._timeout_s, to_key(key))
+        try:
+            return self._run(operations.queue_len, self._timeout_s, to_key(key))
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def barrier(self, key: str, world_size: int, timeout: Timeout | None = None) -> None:
         """Return once `world_size` callers have come to the barrier of that name, which can be used again and again.
@@ -465,10 +535,14 @@ class Store(ABC):
         Examples:
             >>> dist.HashStore().barrier("ready", world_size=1)
         """
-        size = to_amount(world_size)
-        if size < 1:
-            raise ValueError(f"barrier: world_size must be at least 1, not {size}")
-        self._await(operations.barrier, self._limit(timeout), to_key(key), size)
+        try:
+            size = to_amount(world_size)
+            if size < 1:
+                raise ValueError(f"barrier: world_size must be at least 1, not {size}")
+            self._await(operations.barrier, self._limit(timeout), to_key(key), size)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     # ------------------------------------------------------------------ time-out, copies, end
 
@@ -489,7 +563,11 @@ class Store(ABC):
             >>> store.timeout
             datetime.timedelta(seconds=5)
         """
-        self._timeout_s = min(seconds(timeout), _FOREVER_S)
+        try:
+            self._timeout_s = min(seconds(timeout), _FOREVER_S)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def clone(self: _Self) -> _Self:
         """Return another store with the same content and a time-out of its own.

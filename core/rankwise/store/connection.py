@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
 from rankwise.store import operations, wire
-from rankwise.store.accepting import MONITOR_EVENT
 from rankwise.store.base import in_words
 from rankwise.store.guard import Keys
-from rankwise.store.listening import keep_alive
-from rankwise.store.server import PRIVATE_URL
+from rankwise.store.zeromq import MONITOR_EVENT, PRIVATE_URL, keep_alive
 
 __all__ = ["Attempt", "Connection", "connect"]
 

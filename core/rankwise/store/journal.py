@@ -12,23 +12,18 @@ earlier run. Where the number of users is limited, each holds one seat out of so
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
-import struct
 import time
 from collections.abc import Mapping
 
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.system_errors import cause
 from rankwise.errors import DistStoreError, DistTimeoutError
+from rankwise.store import byte_locks
 from rankwise.store.place import open_private
 from rankwise.store.records import HEADER_NBYTES, MAGIC, Header, Seal
 
 __all__ = ["Journal"]
-
-#: struct flock of the kernel: type, whence, start, length, pid.
-_FLOCK = struct.Struct("hhqqi0q")
 
 #: The bytes that stand for the locks; the seats follow.
 _OPERATION_BYTE, _PRESENCE_BYTE, _FIRST_SEAT_BYTE = 0, 1, 2
@@ -63,6 +58,8 @@ class Journal:
         self._descriptor = -1
         #: That whoever is busy with it shall leave when he is done.
         self.leaving = False
+        if not byte_locks.AVAILABLE:
+            raise DistStoreError("FileStore needs locks of open files, which Linux alone has; use TCPStore or tcp://")
         deadline = Deadline(timeout_s)
         try:
             self._open(deadline)
@@ -85,7 +82,7 @@ class Journal:
             DistTimeoutError: One of them has kept us out all the time.
         """
         deadline, pause_s = Deadline(timeout_s), 0.0001
-        while not self._try_lock(fcntl.F_WRLCK, _OPERATION_BYTE):
+        while not byte_locks.take(self._descriptor, _OPERATION_BYTE):
             if deadline.expired():
                 raise DistTimeoutError(
                     f"FileStore: another process has kept the lock of {self.path} for {timeout_s:g} s; is it stopped?"
@@ -95,7 +92,7 @@ class Journal:
 
     def unlock(self) -> None:
         """Let the other users in."""
-        self._try_lock(fcntl.F_UNLCK, _OPERATION_BYTE)
+        byte_locks.release(self._descriptor, _OPERATION_BYTE)
 
     def read_into(self, values: dict[str, bytes]) -> None:
         """Bring `values` up to date; under the lock.
@@ -145,7 +142,7 @@ class Journal:
             return
         try:
             self.lock(timeout_s)
-            if self._try_lock(fcntl.F_WRLCK, _PRESENCE_BYTE) and self._is_current():
+            if byte_locks.take(self._descriptor, _PRESENCE_BYTE) and self._is_current():
                 os.unlink(self.path)
         except OSError:
             pass  # it will be known as left over by the next run
@@ -171,7 +168,7 @@ class Journal:
 
     def _join(self) -> None:
         """Become one of the users of the locked file."""
-        alone = self._try_lock(fcntl.F_WRLCK, _PRESENCE_BYTE)
+        alone = byte_locks.take(self._descriptor, _PRESENCE_BYTE)
         nbytes = os.fstat(self._descriptor).st_size
         if nbytes and os.pread(self._descriptor, len(MAGIC), 0) != MAGIC:
             raise DistStoreError(f"FileStore: {self.path} is not the file of a store; take another path")
@@ -181,10 +178,10 @@ class Journal:
         else:
             self._header()  # is it ours?
         # Never refused: whoever would hold the byte alone holds the operation's lock, which is ours now.
-        self._try_lock(fcntl.F_RDLCK, _PRESENCE_BYTE)
+        byte_locks.share(self._descriptor, _PRESENCE_BYTE)
 
     def _sit(self, seats: int) -> None:
-        if seats and not any(self._try_lock(fcntl.F_WRLCK, _FIRST_SEAT_BYTE + seat) for seat in range(seats)):
+        if seats and not any(byte_locks.take(self._descriptor, _FIRST_SEAT_BYTE + seat) for seat in range(seats)):
             raise DistStoreError(
                 f"FileStore: {seats} processes use {self.path} already, as many as world_size says; give each job a "
                 "file of its own"
@@ -239,17 +236,6 @@ class Journal:
         while view:
             written = os.pwrite(self._descriptor, view, offset)
             view, offset = view[written:], offset + written
-
-    def _try_lock(self, kind: int, byte: int) -> bool:
-        # Locks of the open file, not of the process: closing another descriptor of the file does not drop them,
-        # and two stores of one process exclude each other.
-        try:
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                return False
-            raise
-        return True
 
 
 def _follows(header: Header, seen: Header) -> bool:

@@ -1,4 +1,4 @@
-"""The listening socket of a `TCPStore`, and addresses as ZeroMQ spells them."""
+"""The listening socket of a `TCPStore`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 from rankwise.basics.system_errors import cause
 from rankwise.errors import DistNetworkError
+from rankwise.store.zeromq import keep_alive, url
 
-__all__ = ["Listener", "keep_alive", "url"]
+__all__ = ["Listener"]
 
 _BACKLOG = 1024
 
@@ -53,22 +54,6 @@ class Listener:
     def close(self) -> None:
         """Stop listening, unless it has been handed over."""
         self._socket.close()
-
-
-def url(address: str, port: int) -> str:
-    """Return ZeroMQ's spelling of an address and a port."""
-    return f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
-
-
-def keep_alive(connecting: Any) -> None:
-    """Have the kernel notice that the other host has vanished, within about twenty seconds.
-
-    The kernel answers its probes even for a process that is stopped, so that a slow one is not taken for a dead one.
-    """
-    connecting.tcp_keepalive = 1
-    connecting.tcp_keepalive_idle = connecting.tcp_keepalive_intvl = 5
-    connecting.tcp_keepalive_cnt = 3
-    connecting.tcp_maxrt = 20_000
 
 
 def _listen(address: str, port: int) -> socket.socket:

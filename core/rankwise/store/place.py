@@ -33,7 +33,7 @@ def open_private(path: str) -> int:
     _check_folders(os.path.dirname(path))
     if os.path.islink(path):
         raise _refusal(f"FileStore: {path} is a symbolic link, which is not followed; {_ADVICE}")
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+    flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
     descriptor = os.open(path, flags, 0o600)
     try:
         _check_file(path, os.fstat(descriptor))

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.system_errors import cause
@@ -14,8 +14,11 @@ from rankwise.errors import DistError, DistNetworkError, DistStoreError, DistTim
 from rankwise.network.descriptors import need
 from rankwise.store.connection import Attempt, Connection, connect
 from rankwise.store.guard import Keys
-from rankwise.store.listening import Listener, url
-from rankwise.store.server import StoreServer
+from rankwise.store.zeromq import url
+
+if TYPE_CHECKING:
+    from rankwise.store.listening import Listener
+    from rankwise.store.server import StoreServer
 
 __all__ = ["Pool"]
 
@@ -57,6 +60,8 @@ class Pool:
             need(_CONTEXT_DESCRIPTORS)
             self._context: Any = zmq.Context()
             if listener is not None:
+                from rankwise.store.server import StoreServer  # only here: one rank of a job has it
+
                 try:
                     self._server = StoreServer(self._context, listener, keys)
                 except BaseException:

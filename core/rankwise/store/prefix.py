@@ -10,7 +10,7 @@ from rankwise.errors import DistStoreError
 from rankwise.store.base import Store, Value
 from rankwise.store.limits import to_key, to_keys
 
-__all__ = ["PrefixStore"]
+__all__ = ["PrefixStore", "innermost"]
 
 
 class PrefixStore(Store):
@@ -150,3 +150,10 @@ class PrefixStore(Store):
 
     def __repr__(self) -> str:
         return f"PrefixStore({self._prefix!r}, {self._store!r})"
+
+
+def innermost(store: Store | None) -> Store | None:
+    """Return the store that prefixes lead to in the end."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return store

@@ -6,15 +6,13 @@ the place of its record as well, so that a record that was moved, or kept from e
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rankwise.errors import DistStoreError
-from rankwise.network.secret import derive
+from rankwise.network.secret import derive, same
 
 __all__ = ["HEADER_NBYTES", "MAGIC", "Header", "Seal"]
 
@@ -125,10 +123,12 @@ class Seal:
         raise self._damaged("a record claims to be longer than the file")
 
     def _matches(self, tag: bytes, *parts: bytes) -> bool:
-        return hmac.compare_digest(tag, self._tag(*parts))
+        return same(tag, self._tag(*parts))
 
     def _tag(self, *parts: bytes) -> bytes:
         # Where one part ends and the next begins is known: all but the last have fixed lengths for each purpose.
+        import hashlib  # only now: it loads OpenSSL, and few jobs have a file for a store
+
         return hashlib.blake2b(b"".join(parts), digest_size=_TAG_NBYTES, key=self._key).digest()
 
     def _damaged(self, how: str) -> DistStoreError:

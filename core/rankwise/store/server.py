@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
 import threading
 import weakref
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from rankwise.basics.systems import after_fork
 from rankwise.errors import DistStoreError, ProtocolError
+from rankwise.network.secret import same
 from rankwise.store import operations, wire
 from rankwise.store.accepting import Accepting
 from rankwise.store.assembly import Assembly
@@ -21,11 +22,10 @@ from rankwise.store.operations import Missing
 from rankwise.store.table import BoundedTable
 from rankwise.store.unread import MAX_OF_ONE_NBYTES, Unread, is_large, nbytes_of
 from rankwise.store.waiting import Waiter, Waiting
+from rankwise.store.zeromq import PRIVATE_URL
 
-__all__ = ["PRIVATE_URL", "StoreServer"]
+__all__ = ["StoreServer"]
 
-#: Where clients in the server's own process reach it; only those that share its context can.
-PRIVATE_URL = "inproc://store"
 _ZAP_URL = "inproc://zeromq.zap.01"
 
 #: Requests that are taken before a look at the clock.
@@ -58,7 +58,7 @@ class StoreServer:
 
     def __init__(self, context: Any, listener: Listener, keys: Keys | None) -> None:
         self._context, self._keys = context, keys
-        self._stop_word = secrets.token_bytes(16)
+        self._stop_word = os.urandom(16)
         self._stopping = False
         self._table = BoundedTable()
         self._assembly, self._waiting, self._unread = Assembly(), Waiting(), Unread()
@@ -76,8 +76,9 @@ class StoreServer:
         self._knock.close(0)
 
     def drop_in_child(self) -> None:
-        """Close a forked child's copy of the listening socket, lest it keeps the port when the server has ended."""
+        """Close a forked child's copies of the listening socket, lest they keep the port when the server has ended."""
         os.close(self._descriptor)
+        self._accepting.drop_in_child()
 
     # ------------------------------------------------------------------ sockets
 
@@ -141,7 +142,7 @@ class StoreServer:
     def _admit(self) -> None:
         """Tell ZeroMQ whether a client may come in (its authentication protocol, RFC 27)."""
         version, number, *_, mechanism, key = self._porter.recv_multipart()
-        known = mechanism == b"CURVE" and secrets.compare_digest(key, self._client_key)
+        known = mechanism == b"CURVE" and same(key, self._client_key)
         verdict = (b"200", b"OK") if known else (b"400", b"unknown key")
         self._porter.send_multipart([version, number, *verdict, b"", b""])
 
@@ -303,4 +304,4 @@ def _after_fork() -> None:
     _servers.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 
 from rankwise.errors import DistStoreError
 from rankwise.store.limits import MAX_KEYS
@@ -21,7 +21,7 @@ class BoundedTable(Table):
     def __init__(self) -> None:
         super().__init__()
         #: Tells this table from that of a server that takes its place.
-        self.identity = secrets.token_bytes(16)
+        self.identity = os.urandom(16)
         self._nbytes = 0
 
     def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:

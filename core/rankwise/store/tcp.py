@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout
+from rankwise.basics.tracebacks import shorten
 from rankwise.errors import DistStoreError, DistTimeoutError, ForkedProcessError
 from rankwise.network.secret import given_or_loaded
 from rankwise.store import operations, wire
@@ -70,18 +71,22 @@ class TCPStore(Store):
         *,
         secret: bytes | None = None,
     ) -> None:
-        self.set_timeout(timeout)
-        deadline = Deadline(self._timeout_s)
-        self._host, self._port = _check_address(host_name, port, is_master)
-        self._is_master = is_master
-        self._pid = os.getpid()
-        self._secret = given_or_loaded(secret, "TCPStore")
-        self._pool = self._open(deadline)
-        self._finalizer = weakref.finalize(self, self._pool.close)
         try:
-            self._meet(world_size, wait_for_workers, deadline)
-        except BaseException:
-            self.close()
+            self.set_timeout(timeout)
+            deadline = Deadline(self._timeout_s)
+            self._host, self._port = _check_address(host_name, port, is_master)
+            self._is_master = is_master
+            self._pid = os.getpid()
+            self._secret = given_or_loaded(secret, "TCPStore")
+            self._pool = self._open(deadline)
+            self._finalizer = weakref.finalize(self, self._pool.close)
+            try:
+                self._meet(world_size, wait_for_workers, deadline)
+            except BaseException:
+                self.close()
+                raise
+        except BaseException as error:
+            shorten(error)
             raise
 
     @property
@@ -126,13 +131,14 @@ class TCPStore(Store):
     def _open(self, deadline: Deadline) -> Pool:
         # Sockets and all that guards them are loaded when they are needed: many programs only import the name.
         from rankwise.store.guard import Keys, addresses_of
-        from rankwise.store.listening import Listener
         from rankwise.store.pool import Pool
 
         keys = None if self._secret is None else Keys.of(self._secret)
         addresses = addresses_of(self._host, keys is not None, deadline.remaining())
         if not self._is_master:
             return Pool(repr(self), addresses, self._port, keys)
+        from rankwise.store.listening import Listener
+
         listener = Listener(self._host, addresses, self._port)
         try:
             self._port = listener.port

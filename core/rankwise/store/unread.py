@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +50,7 @@ class Unread:
 
     def add(self, client: bytes, nbytes: int) -> bytes:
         """Note a reply, and return the receipt to send with it."""
-        receipt = secrets.token_bytes(_RECEIPT_NBYTES)
+        receipt = os.urandom(_RECEIPT_NBYTES)
         self._of.setdefault(client, {})[receipt] = nbytes
         self._nbytes += nbytes
         return receipt

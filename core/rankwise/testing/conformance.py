@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib.util
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
+
+from rankwise.basics.systems import die_with_parent
 
 __all__ = ["conformance"]
 
 _SUITE = "rankwise.testing.suite"
 #: How long pytest may take to end its workers.
 _GRACE_S = 10.0
-_PR_SET_PDEATHSIG = 1
 
 
 def conformance(name: str, device: str = "cpu", extra_args: Sequence[str] = ()) -> int:
@@ -42,7 +40,7 @@ def conformance(name: str, device: str = "cpu", extra_args: Sequence[str] = ()) 
 
 def _run(command: Sequence[str]) -> int:
     """Run pytest, which ends its workers as after Ctrl-C when this process is ended, in whatever way."""
-    process = subprocess.Popen(command, preexec_fn=partial(_follow, ctypes.CDLL(None), os.getpid()))
+    process = subprocess.Popen(command, preexec_fn=die_with_parent(signal.SIGINT))
     try:
         return process.wait()
     finally:
@@ -52,10 +50,3 @@ def _run(command: Sequence[str]) -> int:
                 process.wait(_GRACE_S)
             process.kill()
             process.wait()
-
-
-def _follow(libc: ctypes.CDLL, parent: int) -> None:
-    """Have the kernel interrupt this process when its parent is gone."""
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
-    if os.getppid() != parent:
-        os._exit(1)

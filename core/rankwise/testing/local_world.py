@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
-from rankwise.groups.lifecycle import destroy_process_group, init_process_group, is_initialized
+from rankwise.groups.lifecycle import init_process_group, leave_everything
 from rankwise.groups.world import World, use
 from rankwise.store import HashStore
 
@@ -60,10 +60,10 @@ class LocalWorld:
             raise
 
     def end(self) -> None:
-        """Destroy whatever groups there still are."""
+        """Destroy whatever groups there still are, outside of the world too."""
         worlds, self._worlds = self._worlds, []
         if worlds:
-            _Ranks(worlds).run(_destroy, (), self._timeout_s)
+            _Ranks(worlds).run(leave_everything, (), self._timeout_s)
 
     def _begin(self) -> None:
         store = HashStore()
@@ -163,13 +163,8 @@ class _Ranks:
 
     def _abort(self, reason: str) -> None:
         for world in self._worlds:
-            for group in list(world.groups.values()):
+            for group in world.every_group():
                 group.abort(reason)
-
-
-def _destroy() -> None:
-    if is_initialized():
-        destroy_process_group()
 
 
 def _raise_first(errors: dict[int, BaseException], places: str) -> None:

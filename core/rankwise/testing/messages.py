@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import pickle
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rankwise.basics.systems import signals
+
 __all__ = ["STACKS_SIGNAL", "FunctionName", "Outcome", "RemoteTraceback", "Setup", "Task", "failed", "succeeded"]
 
 #: Makes a process write the stacks of all its threads. MPI libraries and launchers use the other user signal.
-STACKS_SIGNAL = signal.SIGUSR2
+STACKS_SIGNAL = next(iter(signals("SIGUSR2")), None)
 
 
 class RemoteTraceback(Exception):

@@ -41,6 +41,8 @@ class Processes:
     """
 
     def __init__(self, size: int, launch: Sequence[str], env: Mapping[str, str], timeout_s: float) -> None:
+        if not hasattr(os, "killpg"):
+            raise OSError("run_ranks needs processes of a POSIX system; local_world runs ranks as threads anywhere")
         self.size = size
         self.connections: list[Connection[Any, Any]] = []
         self._pids: list[int] = []
@@ -85,7 +87,8 @@ class Processes:
     def stacks(self, ranks: Sequence[int]) -> str:
         """Return the stacks of all threads of some ranks, as an appendix for a message."""
         for rank in ranks:
-            if not self.connections[rank].closed:  # its process is there, and the number still its own
+            # While the connection is open its process is there, and the number still its own.
+            if STACKS_SIGNAL and not self.connections[rank].closed:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._pids[rank], STACKS_SIGNAL)
         deadline = Deadline(_STACKS_S)

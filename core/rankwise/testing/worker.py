@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from rankwise.errors import DistError
-from rankwise.groups.lifecycle import destroy_process_group
+from rankwise.groups.lifecycle import leave_everything
 from rankwise.groups.world import World, current
 from rankwise.meeting.launcher_env import from_environment
 from rankwise.testing.messages import STACKS_SIGNAL, Outcome, Setup, Task, failed, succeeded
@@ -47,6 +47,7 @@ def main() -> None:
     directory = Path(sys.argv[1])
     faulthandler.enable()
     with open(directory / f"stacks-{os.getpid()}", "w", encoding="utf-8") as stacks:
+        assert STACKS_SIGNAL is not None  # wherever such processes can be started
         faulthandler.register(STACKS_SIGNAL, stacks, all_threads=True)
         with Client(str(directory / "socket"), "AF_UNIX", authkey=(directory / "key").read_bytes()) as connection:
             connection.send((from_environment().rank, os.getpid()))
@@ -96,8 +97,8 @@ def _run(task: Task) -> Outcome:
     except BaseException as error:  # even SystemExit: the process serves further tests
         outcome = failed(error)
         _abort(f"after {type(error).__name__} on this rank: {error}")
-        with contextlib.suppress(DistError, ValueError):
-            destroy_process_group()
+        with contextlib.suppress(DistError):
+            leave_everything()
         return outcome
     finally:
         sys.stdout.flush()
@@ -106,7 +107,7 @@ def _run(task: Task) -> Outcome:
 
 def _abort(reason: str) -> None:
     for world in [reference() for reference in _worlds]:
-        for group in [] if world is None else list(world.groups.values()):
+        for group in [] if world is None else world.every_group():
             group.abort(reason)
 
 

@@ -6,6 +6,7 @@ folder.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,12 +16,14 @@ __all__ = ["begin", "start", "stop"]
 
 
 def start(world: World) -> None:
-    """Begin to watch, once the default group is there."""
+    """Begin to watch, once the first group is there."""
     from rankwise.watch import dump
 
     dump.install(world)
     if world.watcher is not None:
         world.watcher.everyone_is_here()
+    # By name: whoever watches knows no more of those who look than when to call them.
+    import_module("rankwise.metrics").start(world)
 
 
 def stop(world: World, reason: str) -> None:
@@ -30,16 +33,14 @@ def stop(world: World, reason: str) -> None:
     dump.remove(world, reason)
 
 
-def begin(world: World, rank: int, size: int) -> Any:
+def begin(world: World, rank: int, ranks: tuple[int, ...]) -> Any:
     """Return what sees who lives, for a world that has other processes in it and a store in common with them."""
-    from rankwise.store import HashStore, PrefixStore
+    from rankwise.store import HashStore, innermost
 
-    store = innermost = world.store
-    while isinstance(innermost, PrefixStore):
-        innermost = innermost.underlying_store
-    if store is None or isinstance(innermost, HashStore) or size == 1:
+    store = world.store
+    if store is None or isinstance(innermost(store), HashStore) or len(ranks) == 1:
         return None
     from rankwise.watch.recorder import progress
     from rankwise.watch.watcher import Watcher
 
-    return Watcher(world, store, rank, size, lambda: progress(world.recorder))
+    return Watcher(world, store, rank, ranks, lambda: progress(world.recorder))

@@ -42,8 +42,7 @@ class Finding:
 def analyse(records: Mapping[int, Record]) -> str:
     """Return a paragraph that says which rank left the common path first, and further ones if there is more."""
     found = findings(records)
-    size = next(iter(records.values())).world_size
-    missing = [rank for rank in range(size) if rank not in records]
+    missing = [rank for rank in next(iter(records.values())).ranks if rank not in records]
     if found:
         parts = [finding.text for finding in found[:_MOST_FINDINGS]]
         if len(found) > _MOST_FINDINGS:

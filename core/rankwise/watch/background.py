@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import os
 import selectors
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -35,13 +36,15 @@ class Background:
         self._jobs: deque[Callable[[], object]] = deque()
         #: Jobs of the thread's own, and when it is to do them.
         self._later: list[tuple[float, Callable[[], object]]] = []
+        self._at_end: list[Callable[[], object]] = []
         self._stopping = False
         self._pid = os.getpid()
-        self._wake_read, self._wake_write = os.pipe()
-        for end in (self._wake_read, self._wake_write):
-            os.set_blocking(end, False)
+        # Sockets, as there are systems on which one cannot wait for a pipe.
+        self._woken, self._waker = socket.socketpair()
+        for end in (self._woken, self._waker):
+            end.setblocking(False)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
         run = contextvars.copy_context().run  # callbacks of works find the caller's world
         self._thread = threading.Thread(target=run, args=(self._run,), name="rankwise watch", daemon=True)
 
@@ -102,6 +105,15 @@ class Background:
         """Do something once when a descriptor can be read."""
         self._selector.register(descriptor, selectors.EVENT_READ, job)
 
+    def forget(self, descriptor: int) -> None:
+        """Hear of a descriptor no more."""
+        with suppress(KeyError):
+            self._selector.unregister(descriptor)
+
+    def at_end(self, job: Callable[[], object]) -> None:
+        """Do something when the thread ends."""
+        self._at_end.append(job)
+
     def after(self, delay_s: float, job: Callable[[], object]) -> None:
         """Do something a while later, unless the end comes first."""
         self._later.append((monotonic() + delay_s, job))
@@ -124,7 +136,7 @@ class Background:
         for key, _ in self._selector.select(timeout):
             if key.data is None:
                 with suppress(OSError):
-                    os.read(self._wake_read, 512)
+                    self._woken.recv(512)
             else:
                 self._selector.unregister(key.fd)
                 _guarded(key.data)
@@ -140,14 +152,16 @@ class Background:
 
     def _wake(self) -> None:
         with suppress(OSError):  # full, or given back: it needs no waking
-            os.write(self._wake_write, b"w")
+            self._waker.send(b"w")
 
     def _give_back(self) -> None:
+        for job in self._at_end:
+            _guarded(job)
+        self._at_end.clear()
         self._later.clear()  # which may call this object: the two would stay until the garbage collector comes
         self._selector.close()
-        os.close(self._wake_read)
-        write, self._wake_write = self._wake_write, -1
-        os.close(write)
+        self._woken.close()
+        self._waker.close()
 
 
 def _guarded(step: Callable[[], object]) -> None:

@@ -1,19 +1,18 @@
 """Writing what the flight recorder has noted: one JSON file a rank, on failure, on SIGUSR1 and at the end.
 
-The files go to the folder `RANKWISE_TRACE_DIR`. They hold names, sizes, times, errors and places in the program, but
-no data, no variables and nothing of the environment.
+The files go to the folder `RANKWISE_TRACE_DIR`, those of a group outside of the world to one of their own within that,
+as its ranks are others. They hold names, sizes, times, errors and places in the program, but no data, no variables and
+nothing of the environment.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import signal
 import socket
 import stat
-import tempfile
 import threading
 from functools import partial
 from time import monotonic_ns, time_ns
@@ -21,22 +20,29 @@ from typing import TYPE_CHECKING, Any
 
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.recording import Entry, Trail
+from rankwise.basics.systems import signals
 from rankwise.basics.version import __version__
 from rankwise.watch.recorder import entries, site, states
 from rankwise.watch.stacks import stacks
 
 if TYPE_CHECKING:
+    import logging
+
     from rankwise.groups.world import World
 
-__all__ = ["FORMAT", "VARIABLE", "install", "record", "remove", "write"]
+__all__ = ["FORMAT", "GROUP_FOLDER", "VARIABLE", "install", "record", "remove", "write"]
 
 #: The version of the files' format.
 FORMAT = 1
 #: Names the folder that the files go to.
 VARIABLE = "RANKWISE_TRACE_DIR"
 
+#: What the names of the folders begin with that hold the records of groups outside of the world.
+GROUP_FOLDER = "group "
+
 _MOST_FRAMES = 64
-_log = logging.getLogger("rankwise")
+#: How long the name of such a folder may be.
+_MOST_NAME = 200
 
 
 def install(world: World) -> None:
@@ -46,11 +52,14 @@ def install(world: World) -> None:
     is only taken where a folder is named: the last word of the slow rank is what explains the failure.
     """
     world.recorder.on_failure = partial(_failed, world)
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGUSR1, signal.SIGTERM) if os.environ.get(VARIABLE) else (signal.SIGUSR1,):
-            handler = signal.getsignal(number)
-            if handler is signal.SIG_DFL or (isinstance(handler, _Asked) and not handler.ours()):
-                signal.signal(number, _Asked(world))
+    for number in signals("SIGUSR1", *(["SIGTERM"] if os.environ.get(VARIABLE) else [])):
+        handler = signal.getsignal(number)
+        is_main = threading.current_thread() is threading.main_thread()
+        if isinstance(handler, _Asked) and handler.ours():
+            if is_main or world.home is not None:
+                handler.worlds.append(world)
+        elif is_main and (handler is signal.SIG_DFL or isinstance(handler, _Asked)):
+            signal.signal(number, _Asked(world))
 
 
 def remove(world: World, reason: str) -> None:
@@ -58,9 +67,11 @@ def remove(world: World, reason: str) -> None:
     if world.recorder.on_failure is None:
         return
     world.recorder.on_failure = None
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGUSR1, signal.SIGTERM):
-            if isinstance(signal.getsignal(number), _Asked):
+    for number in signals("SIGUSR1", "SIGTERM"):
+        handler = signal.getsignal(number)
+        if isinstance(handler, _Asked) and world in handler.worlds:
+            handler.worlds.remove(world)
+            if not handler.worlds and threading.current_thread() is threading.main_thread():
                 signal.signal(number, signal.SIG_DFL)
     if os.environ.get(VARIABLE):
         write(world, reason)
@@ -69,11 +80,13 @@ def remove(world: World, reason: str) -> None:
 def write(world: World, reason: str) -> str | None:
     """Write a rank's record, and return its path; None if that cannot be done, which is logged."""
     try:
-        folder = os.environ.get(VARIABLE) or _own_folder()
+        folder = os.path.join(os.environ.get(VARIABLE) or _own_folder(), *_subfolder(world))
         os.makedirs(folder, exist_ok=True)
         told = record(world, reason)
         path = os.path.join(folder, f"rank{told['rank']}.json")
         # Whoever reads meanwhile, or writes too, must find a whole file.
+        import tempfile
+
         descriptor, half = tempfile.mkstemp(prefix=".rank", dir=folder)
         try:
             with open(descriptor, "w", encoding="utf-8") as file:
@@ -84,7 +97,7 @@ def write(world: World, reason: str) -> str | None:
                 os.unlink(half)
             raise
     except OSError as error:
-        _log.warning("the record of this rank's operations cannot be written: %s", error)
+        _log().warning("the record of this rank's operations cannot be written: %s", error)
         return None
     return path
 
@@ -112,6 +125,7 @@ def record(world: World, reason: str) -> dict[str, Any]:
         "groups": {trail.name: _group(trail) for trail in trails.values()},
         "entries": _operations(noted),
         "threads": _threads(),
+        **_outside(world),
     }
 
 
@@ -119,17 +133,20 @@ class _Asked:
     """The handler of the two signals."""
 
     def __init__(self, world: World) -> None:
-        self._world, self._pid = world, os.getpid()
+        #: Whose records are written: worlds that end meanwhile take themselves out.
+        self.worlds = [world]
+        self._pid = os.getpid()
 
     def ours(self) -> bool:
         """Tell whether this is still the process whose record it is, and not a forked child."""
         return os.getpid() == self._pid
 
     def __call__(self, number: int, frame: Any) -> None:
-        path = write(self._world, signal.Signals(number).name) if self.ours() else None
-        if path is not None and not os.environ.get(VARIABLE):
-            # Not through sys.stderr, which the program may be writing to this moment.
-            os.write(2, f"rankwise: the operations of this rank are in {path}\n".encode())
+        for world in list(self.worlds) if self.ours() else []:
+            path = write(world, signal.Signals(number).name)
+            if path is not None and not os.environ.get(VARIABLE):
+                # Not through sys.stderr, which the program may be writing to this moment.
+                os.write(2, f"rankwise: the operations of this rank are in {path}\n".encode())
         if not self.ours() or number == signal.SIGTERM:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -143,14 +160,42 @@ def _failed(world: World, trail: Trail) -> None:
             return
         path = write(world, f"group {trail.description!r} failed: {trail.failure}")
     except Exception as error:
-        _log.warning("the record of this rank's operations cannot be written: %r", error)
+        _log().warning("the record of this rank's operations cannot be written: %r", error)
         return
     if path is not None and not named:
-        _log.error("group %r failed: %s. The operations of this rank are in %s", trail.description, trail.failure, path)
+        _log().error(
+            "group %r failed: %s. The operations of this rank are in %s", trail.description, trail.failure, path
+        )
+
+
+def _log() -> logging.Logger:
+    import logging  # only now: where all goes well, nothing is logged
+
+    return logging.getLogger("rankwise")
+
+
+def _outside(world: World) -> dict[str, Any]:
+    """Return what a record says of a group that was made outside of the world."""
+    if world.home is None or world.default is None:
+        return {}
+    return {"outside": {"group": world.default.name, "ranks": list(world.default.ranks)}}
+
+
+def _subfolder(world: World) -> tuple[str, ...]:
+    """Return where in the folder a world's records lie: apart for a group outside of the world, by its name."""
+    if world.home is None or world.default is None:
+        return ()
+    from urllib.parse import quote
+
+    return (GROUP_FOLDER + quote(world.default.name, safe="")[:_MOST_NAME],)
 
 
 def _own_folder() -> str:
     """Return a folder for the ranks with one parent process, which nobody else on this machine can have prepared."""
+    if not hasattr(os, "getuid"):
+        raise OSError(f"this system has no folder of this user alone; set {VARIABLE}")
+    import tempfile
+
     top = os.path.join(tempfile.gettempdir(), f"rankwise-trace-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(top, 0o700)
@@ -204,6 +249,8 @@ def _entry(entry: Entry, state: str) -> dict[str, Any]:
         told["peer"], told["tag"] = entry.detail
     if entry.error:
         told["error"] = entry.error
+    if entry.waited_ns:
+        told["waited_ns"] = entry.waited_ns
     return told
 
 

@@ -6,7 +6,6 @@ the same number later.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import signal
@@ -115,6 +114,8 @@ def ending(descriptor: int, pid: int) -> str:
 
 
 def _reaped_status(descriptor: int) -> int | None:
+    import fcntl  # where there are such descriptors
+
     info = bytearray(64)
     struct.pack_into("=Q", info, 0, _WITH_EXIT)
     try:

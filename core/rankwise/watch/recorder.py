@@ -22,6 +22,7 @@ __all__ = [
     "site",
     "state",
     "states",
+    "step",
 ]
 
 #: The folder of the package, with the separator.
@@ -70,7 +71,7 @@ def progress(recorder: FlightRecorder) -> dict[str, Progress]:
     waiting: dict[str, list[Step]] = {}
     for entry, condition in zip(noted, states(noted), strict=True):
         if condition in ("running", "issued"):
-            waiting.setdefault(entry.trail.name, []).append(_step(entry, now))
+            waiting.setdefault(entry.trail.name, []).append(step(entry, now))
     told: dict[str, Progress] = {}
     for trail in recorder.trails():
         begun, ended, message_begun, message_ended = trail.marks()
@@ -96,7 +97,8 @@ def describe(step: Step | dict[str, Any]) -> str:
 
 def states(noted: Sequence[Entry]) -> list[str]:
     """Return for each entry whether it is done, failed, running, or issued and not waited for yet."""
-    threads = stacks()
+    # Only operations that have begun and not ended make it worth asking where the threads are.
+    threads = stacks() if any(entry.thread and not entry.ended_ns for entry in noted) else {}
     # A thread can only be in the operation that it has begun last.
     last = {entry.thread: place for place, entry in enumerate(noted)}
     return [
@@ -149,10 +151,11 @@ def _inside(entry: Entry, stack: list[Place]) -> bool:
 
 
 def _maybe(entry: Entry | None, now: int) -> Step | None:
-    return None if entry is None else _step(entry, now)
+    return None if entry is None else step(entry, now)
 
 
-def _step(entry: Entry, now: int) -> Step:
+def step(entry: Entry, now: int) -> Step:
+    """Return one operation as heartbeats carry it."""
     detail = entry.detail
     file, line, _ = site(entry)
     return Step(

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankwise.watch.dump import FORMAT
+from rankwise.watch.dump import FORMAT, GROUP_FOLDER
 
-__all__ = ["Group", "Operation", "Record", "TraceError", "load", "parse"]
+__all__ = ["Group", "Operation", "Record", "TraceError", "load", "load_all", "parse"]
 
 #: No record of a full ring comes near this.
 _MAX_NBYTES = 64 << 20
@@ -56,6 +56,7 @@ class Operation:
     peer: int | None = None
     tag: int = 0
     error: str = ""
+    waited_ns: int = 0
 
     @property
     def at(self) -> str:
@@ -82,20 +83,31 @@ class Record:
     clock_offset_ns: int
     groups: Mapping[str, Group]
     operations: Sequence[Operation]
+    #: All there are in its world.
+    ranks: Sequence[int]
+    #: The group that was made outside of the world, whose record this is; "" for the world's.
+    outside: str = ""
     stacks: Sequence[tuple[str, tuple[str, ...]]] = field(default=())
 
 
-def load(folder: str) -> dict[int, Record]:
-    """Return the records in a folder by rank.
+def load_all(folder: str) -> list[dict[int, Record]]:
+    """Return the records in a folder: those of the world, and of each group that was made outside of it.
 
     Raises:
         TraceError: There is none, or a file is none; the message names the file.
     """
-    try:
-        # Others may lie beside them, such as a timeline.
-        found = {int(m[1]): m[0] for name in os.listdir(folder) if (m := re.fullmatch(r"rank(\d{1,7})\.json", name))}
-    except OSError as error:
-        raise TraceError(f"the folder {folder!r} cannot be read: {error.strerror}") from error
+    paths = [os.path.join(folder, name) for name in sorted(_names(folder)) if name.startswith(GROUP_FOLDER)]
+    outside = [load(path) for path in paths if os.path.isdir(path)]
+    return outside if outside and not _files(folder) else [load(folder), *outside]
+
+
+def load(folder: str) -> dict[int, Record]:
+    """Return the records of one world in a folder by rank.
+
+    Raises:
+        TraceError: There is none, or a file is none; the message names the file.
+    """
+    found = _files(folder)
     records: dict[int, Record] = {}
     for rank, name in sorted(found.items()):
         record = _read(os.path.join(folder, name))
@@ -131,6 +143,18 @@ def parse(told: Any) -> Record:
         raise TraceError(f"it is damaged: {type(error).__name__}: {error}") from error
 
 
+def _files(folder: str) -> dict[int, str]:
+    # Others may lie beside them, such as a timeline.
+    return {int(m[1]): m[0] for name in _names(folder) if (m := re.fullmatch(r"rank(\d{1,7})\.json", name))}
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError as error:
+        raise TraceError(f"the folder {folder!r} cannot be read: {error.strerror}") from error
+
+
 def _read(path: str) -> Record:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -150,11 +174,13 @@ def _read(path: str) -> Record:
 
 def _record(told: dict[str, Any]) -> Record:
     groups = {_text(name): _group(_text(name), group) for name, group in told["groups"].items()}
-    if not 0 <= _number(told["rank"]) < _number(told["world_size"]) <= _MOST_RANKS:
+    size, outside = _number(told["world_size"]), told.get("outside")
+    ranks = range(size) if outside is None else tuple(_number(rank) for rank in outside["ranks"])
+    if _number(told["rank"]) not in ranks or len(ranks) != size or size > _MOST_RANKS:
         raise ValueError(f"there is no rank {told['rank']} of {told['world_size']}")
     return Record(
         rank=_number(told["rank"]),
-        world_size=_number(told["world_size"]),
+        world_size=size,
         pid=_number(told["pid"]),
         host=_text(told["host"]),
         boot=_text(told["boot"]),
@@ -163,6 +189,8 @@ def _record(told: dict[str, Any]) -> Record:
         clock_offset_ns=_number(told["clock_offset_ns"]),
         groups=groups,
         operations=tuple(_operation(entry, groups) for entry in told["entries"]),
+        ranks=ranks,
+        outside="" if outside is None else _text(outside["group"]),
         stacks=tuple((_text(thread["name"]), tuple(map(_frame, thread["stack"]))) for thread in told["threads"]),
     )
 
@@ -199,6 +227,7 @@ def _operation(told: dict[str, Any], groups: Mapping[str, Group]) -> Operation:
         peer=None if peer is None else _number(peer),
         tag=_number(told.get("tag", 0)),
         error=_text(told.get("error", "")),
+        waited_ns=_number(told.get("waited_ns", 0)),
     )
 
 

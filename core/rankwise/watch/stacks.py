@@ -3,10 +3,8 @@ Python, while it goes on between two steps, has crashed interpreters."""
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import re
-import tempfile
 from typing import NamedTuple
 
 __all__ = ["Place", "stacks"]
@@ -27,6 +25,10 @@ class Place(NamedTuple):
 
 def stacks() -> dict[int, list[Place]]:
     """Return for each thread its stack, the innermost frame first."""
+    # Only now: where all goes well, nobody asks where the threads are.
+    import faulthandler
+    import tempfile
+
     with tempfile.TemporaryFile() as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)

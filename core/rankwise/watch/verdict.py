@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError, PeerDiedError, ProtocolError
 from rankwise.store import Store
 
-__all__ = ["Log", "Verdict", "pack", "unpack"]
+__all__ = ["Log", "Verdict", "ask", "pack", "unpack"]
 
 _MAX_TEXT = 1500
+#: What an entry begins with that is no verdict but a question: no verdict's JSON does.
+_QUESTION = b"?"
 _KINDS: dict[str, Callable[[str], DistError]] = {"late": DistTimeoutError, "aborted": GroupAbortedError}
 
 
@@ -63,6 +65,17 @@ class Verdict(NamedTuple):
         return self.error.rank in ranks
 
 
+def ask(store: Store, question: str) -> None:
+    """Write a question into the log that all ranks read, as one who is none of them."""
+    number = 0
+    while store.compare_set(f"verdict/{number}", "", _QUESTION + question.encode()) != _QUESTION + question.encode():
+        number += 1
+
+
+def _nobody_answers(question: str) -> None:
+    """Leave a question unanswered."""
+
+
 class Log:
     """One rank's reading of the log.
 
@@ -70,10 +83,17 @@ class Log:
         store: Where it is.
         rank: This rank.
         heard: Called with each verdict, in order, once.
+        asked: Called with what somebody who looks at the job has written there, see `ask`.
     """
 
-    def __init__(self, store: Store, rank: int, heard: Callable[[Verdict], object]) -> None:
-        self._store, self._rank, self._heard = store, rank, heard
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        heard: Callable[[Verdict], object],
+        asked: Callable[[str], object] = _nobody_answers,
+    ) -> None:
+        self._store, self._rank, self._heard, self._asked = store, rank, heard, asked
         self._next = 0
 
     def settle(self, mine: Verdict, group: str, ranks: tuple[int, ...]) -> DistError:
@@ -85,9 +105,11 @@ class Log:
         text = json.dumps([mine.group, pack(mine.error, self._rank), mine.is_certain]).encode()
         while True:
             found = self._store.compare_set(self._key(), "", text)
-            verdict = mine if found == text else self._read(found)
-            self._take(verdict)
-            if found == text or verdict.covers(group, ranks):
+            if found == text:
+                self._take(mine)
+                return mine.error
+            verdict = self._hear(found)
+            if verdict is not None and verdict.covers(group, ranks):
                 return verdict.error
 
     def catch_up(self) -> None:
@@ -97,7 +119,17 @@ class Log:
             DistError: The store cannot be asked.
         """
         while self._store.check([self._key()]):
-            self._take(self._read(self._store.get(self._key(), timeout=0)))
+            self._hear(self._store.get(self._key(), timeout=0))
+
+    def _hear(self, found: bytes) -> Verdict | None:
+        """Take in one entry, and return it if it is a verdict."""
+        if found.startswith(_QUESTION):
+            self._next += 1
+            self._asked(found[len(_QUESTION) :].decode("utf-8", "replace"))
+            return None
+        verdict = self._read(found)
+        self._take(verdict)
+        return verdict
 
     def _key(self) -> str:
         return f"verdict/{self._next}"

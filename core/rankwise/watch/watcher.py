@@ -14,7 +14,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from rankwise.errors import DistError, DistTimeoutError, PeerDiedError
-from rankwise.store import PrefixStore, Store
+from rankwise.store import PrefixStore, Store, innermost
 from rankwise.watch.background import Background
 from rankwise.watch.heartbeat import Beat, Beats, setting
 from rankwise.watch.liveness import Processes
@@ -36,6 +36,9 @@ _ASK_FAILED_S = 0.5
 _END_S = 0.1
 #: How long a collective may still take that was running when a member died: by then that may have done its part.
 _LAST_WORDS_S = 0.05
+#: How long others may go on with what they are doing once a rank has given a group up because another has died: what
+#: they need has been sent by then, if the operation has come to an end anywhere.
+_GRACE_S = 0.5
 #: What one request to the store may take.
 _STORE_S = 1.0
 #: How long the host of the store stays after a verdict, so that all can read it.
@@ -47,21 +50,21 @@ _LATE_BEATS = 2.0
 
 
 class Watcher(Background):
-    """Watches over one life of the default group, whose store must be shared with other processes.
+    """Watches over one life of a world, whose store must be shared with other processes.
 
     Args:
         world: The groups of this rank.
         store: The store of this life.
         rank: This rank.
-        size: Number of ranks.
+        ranks: All ranks of the world.
         progress: Tells how far this rank has come on each group.
     """
 
     def __init__(
-        self, world: World, store: Store, rank: int, size: int, progress: Callable[[], dict[str, Any]]
+        self, world: World, store: Store, rank: int, ranks: Sequence[int], progress: Callable[[], dict[str, Any]]
     ) -> None:
         self._world, self._progress = world, progress
-        self._rank, self._size = rank, size
+        self._rank, self._ranks = rank, ranks
         super().__init__(_FIRST_BEAT_S, setting("RANKWISE_HEARTBEAT_S", 1.0))
         self._limit_s = setting("RANKWISE_HEARTBEAT_LIMIT_S", _silence_s(store))
         self._warn_s = setting("RANKWISE_WARN_AFTER_S", 60.0)
@@ -71,7 +74,10 @@ class Watcher(Background):
         bounded = store.view(min(_STORE_S, self._limit_s / 2))
         self._cards = PrefixStore("meet", bounded)
         place = PrefixStore("watch", bounded)
-        self._log = Log(place, self._rank, self._heard)
+        #: What answers those who look at the job from outside, and where they find it.
+        self.on_question: Callable[[str], object] = lambda question: None
+        self.place, self.rank = place, rank
+        self._log = Log(place, self._rank, self._heard, lambda question: self.on_question(question))
         self._beats = Beats(place, self._rank)
         self._processes = Processes(rank)
         self._dead: list[PeerDiedError] = []
@@ -127,8 +133,7 @@ class Watcher(Background):
     def stop(self) -> None:
         """End; the host of the store stays until the others can have read the last verdict."""
         super().stop()
-        hosts_store = getattr(self._world.owned_store, "is_master", False)
-        if hosts_store and self._judged_at:
+        if self._judged_at and self._world.serves_store():
             sleep(max(0.0, self._judged_at + _STAY_S - monotonic()))
 
     # ------------------------------------------------------------------ what the thread does
@@ -179,14 +184,20 @@ class Watcher(Background):
 
     def _end(self, communicator: Communicator, verdict: Verdict) -> None:
         error = self._first[communicator.context.name]
-        if verdict.is_certain and isinstance(verdict.error, PeerDiedError):
+        if isinstance(verdict.error, PeerDiedError) and (verdict.is_certain or self._is_dead(verdict.error.rank)):
             rank = communicator.context.global_ranks.index(verdict.error.rank)
             if communicator.peer_died(rank, verdict.error):
+                if not verdict.is_certain:
+                    # A rank has given the group up for this, and cannot be waited for; others may be about to finish.
+                    self.after(_GRACE_S, partial(self._give_up, communicator, error))
                 return
             if communicator.is_busy():
                 self.after(_LAST_WORDS_S, partial(self._give_up, communicator, error))
                 return
         communicator.give_up(error)
+
+    def _is_dead(self, rank: int) -> bool:
+        return any(error.rank == rank for error in self._dead)
 
     def _give_up(self, communicator: Communicator, error: DistError) -> None:
         """Give up a group of a dead rank, if it is still there."""
@@ -249,12 +260,12 @@ class Watcher(Background):
 
     def _known(self, wait_s: float = 0.0) -> Processes:
         """Return the processes of this machine; while not all have come, of this rank and the next."""
-        if len(self._processes.hosts) < self._size:
-            ranks = range(self._size)
+        if len(self._processes.hosts) < len(self._ranks):
+            ranks = self._ranks
             try:
                 cards = self._cards.multi_get([f"rank/{rank}" for rank in ranks], timeout=wait_s)
             except DistTimeoutError:
-                ranks = range((self._rank + 1) % self._size, (self._rank + 1) % self._size + 1)
+                ranks = [self._ranks[(self._ranks.index(self._rank) + 1) % len(self._ranks)]]
                 card = self._cards.peek(f"rank/{ranks[0]}")
                 cards = [] if card is None else [card]
             for rank, card in zip(ranks, cards, strict=False):
@@ -356,6 +367,4 @@ class Watcher(Background):
 
 def _silence_s(store: Store) -> float:
     """Return how long a rank may be silent: longer where the store's messages queue with the program's data."""
-    while isinstance(store, PrefixStore):
-        store = store.underlying_store
-    return float(getattr(store, "silence_s", 5.0))
+    return float(getattr(innermost(store), "silence_s", 5.0))

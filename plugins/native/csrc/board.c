@@ -139,8 +139,10 @@ bool board_doze(Board *board, int64_t longest_ns)
         patience_learn(&board->patience);
         return true;
     }
+    int64_t began = monotonic_ns();
     struct timespec time = {longest_ns / 1000000000, longest_ns % 1000000000};
     syscall(SYS_futex, word(board, GO), FUTEX_WAIT, (uint32_t)found, &time, NULL, 0);
+    board->patience.waited_ns += monotonic_ns() - began;
     bool all = atomic_load_explicit(word(board, GO), memory_order_acquire) >= turn || first_late(board, 1) < 0;
     if (all)
         patience_learn(&board->patience);

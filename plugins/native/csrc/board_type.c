@@ -140,6 +140,7 @@ static PyMethodDef methods[] = {
 static PyMemberDef members[] = {
     {"_turn", T_ULONGLONG, offsetof(Board, turn), 0, NULL},
     {"_parity", T_ULONGLONG, offsetof(Board, parity), 0, NULL},
+    {"waited_ns", T_LONGLONG, offsetof(Board, patience.waited_ns), 0, NULL},
     {0},
 };
 

@@ -329,6 +329,7 @@ static bool make(Calls *calls, Plan *plan, Given *given)
     /* Kept alive: while the interpreter is let go, others may forget the plan. */
     PyObject *prepared = plan->call;
     Py_INCREF(prepared);
+    int64_t waited_ns = calls->board->patience.waited_ns;
     Ending ending = go(&call, plan, given);
     board_leave(calls->board);
     if (ending != DONE)
@@ -336,7 +337,7 @@ static bool make(Calls *calls, Plan *plan, Given *given)
     Py_DECREF(prepared);
     Py_XDECREF(call.deadline);
     if (ending == DONE)
-        trail_end(calls->trail);
+        trail_end(calls->trail, calls->board->patience.waited_ns - waited_ns);
     return ending == DONE;
 }
 

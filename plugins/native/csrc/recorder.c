@@ -61,15 +61,22 @@ static void push_out(Entry *entry)
     release(entry);
 }
 
+static bool begins_with(PyObject *text, PyObject *beginning)
+{
+    Py_ssize_t length, count;
+    const char *whole = PyUnicode_AsUTF8AndSize(text, &length);
+    const char *part = whole == NULL ? NULL : PyUnicode_AsUTF8AndSize(beginning, &count);
+    if (part == NULL)
+        PyErr_Clear();
+    return part != NULL && length >= count && memcmp(whole, part, (size_t)count) == 0;
+}
+
 static bool inside(const Recorder *recorder, PyCodeObject *code)
 {
-    Py_ssize_t length;
-    const char *file = PyUnicode_AsUTF8AndSize(code->co_filename, &length);
-    if (file == NULL) {
-        PyErr_Clear();
-        return false;
-    }
-    return length >= recorder->here_length && memcmp(file, recorder->here, (size_t)recorder->here_length) == 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(recorder->skipped); i++)
+        if (begins_with(code->co_filename, PyList_GET_ITEM(recorder->skipped, i)))
+            return true;
+    return false;
 }
 
 static int instruction_of(PyFrameObject *frame)
@@ -81,7 +88,7 @@ static int instruction_of(PyFrameObject *frame)
 #endif
 }
 
-/* Find the program's call: the nearest frame outside of the package, `skipped` frames up or more, or the outermost. */
+/* Find the program's call: the nearest frame that is not skipped, `skipped` frames up or more, or the outermost. */
 static void find_site(const Recorder *recorder, Entry *entry, int skipped)
 {
     PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
@@ -103,6 +110,49 @@ static void find_site(const Recorder *recorder, Entry *entry, int skipped)
     }
 }
 
+/* Which of the trail's sums an operation belongs to; -1 if there is no room. A trail knows a few kinds, whose names are
+   the same objects each time. */
+static int kind_of(Trail *trail, PyObject *op)
+{
+    for (int kind = 0; kind < trail->kinds; kind++)
+        if (trail->sums[kind].op == op)
+            return kind;
+    for (int kind = 0; kind < trail->kinds; kind++)
+        if (PyUnicode_Compare(trail->sums[kind].op, op) == 0)
+            return kind;
+    Sums *more = PyMem_Realloc(trail->sums, (size_t)(trail->kinds + 1) * sizeof *more);
+    if (more == NULL)
+        return -1;
+    trail->sums = more;
+    trail->sums[trail->kinds] = (Sums){.op = op};
+    Py_INCREF(op);
+    return trail->kinds++;
+}
+
+static int count_begin(Trail *trail, PyObject *op, int64_t nbytes)
+{
+    int kind = kind_of(trail, op);
+    if (kind >= 0) {
+        trail->sums[kind].begun++;
+        trail->sums[kind].nbytes += nbytes;
+    }
+    return kind;
+}
+
+void count_end(Trail *trail, const Entry *entry)
+{
+    if (entry->serial == 0 || entry->kind < 0 || entry->kind >= trail->kinds)
+        return;
+    Sums *sums = trail->sums + entry->kind;
+    if (entry->error != NULL) {
+        sums->failed++;
+        return;
+    }
+    sums->ended++;
+    sums->busy_ns += entry->ended_ns - entry->began_ns;
+    sums->waited_ns += entry->waited_ns;
+}
+
 static Entry *begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped, bool message)
 {
     Recorder *recorder = trail->recorder;
@@ -113,6 +163,7 @@ static Entry *begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes,
     made.number = message ? trail->messages++ : trail->collectives++;
     made.trail = trail;
     made.op = op;
+    made.kind = count_begin(trail, op, nbytes);
     made.dtype = dtype;
     Py_INCREF(trail);
     Py_INCREF(op);
@@ -153,12 +204,14 @@ Entry *trail_mine(Trail *trail)
     return NULL;
 }
 
-void trail_end(Trail *trail)
+void trail_end(Trail *trail, int64_t waited_ns)
 {
     Entry *entry = trail_mine(trail);
     if (entry == NULL)
         return;
     entry->ended_ns = monotonic_ns();
+    entry->waited_ns += waited_ns;
+    count_end(trail, entry);
     trail->marks[ENDED] = entry->serial;
     if (recorder_entry(trail->recorder, entry->serial) == NULL)
         entry_copy(&trail->kept[ENDED], entry);
@@ -170,6 +223,7 @@ void trail_end_message(Trail *trail, uint64_t serial, long source)
     if (entry == NULL)
         return;
     entry->ended_ns = monotonic_ns();
+    count_end(trail, entry);
     if (source >= 0)
         entry->peer = source;
     trail->marks[MESSAGE_ENDED] = serial;

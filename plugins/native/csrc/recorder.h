@@ -15,12 +15,20 @@ typedef struct {
     PyObject *error;   /* owned, a str, or NULL */
     uint64_t serial;   /* counts all entries of the recorder, from 1 */
     uint64_t number;
-    int64_t nbytes, began_ns, ended_ns;
+    int64_t nbytes, began_ns, ended_ns, waited_ns;
     unsigned long thread;
     long peer, tag;    /* of a message; the peer is -1 for anyone */
     int lasti;
+    int kind; /* which of the trail's sums it belongs to */
     bool message;
 } Entry;
+
+/* What has been counted of one kind of operation: rankwise.basics.recording.Totals. */
+typedef struct {
+    PyObject *op; /* owned */
+    uint64_t begun, ended, failed;
+    int64_t nbytes, busy_ns, waited_ns;
+} Sums;
 
 enum { BEGUN, ENDED, MESSAGE_BEGUN, MESSAGE_ENDED, MARKS };
 
@@ -32,6 +40,8 @@ struct Trail {
     uint64_t collectives, messages;
     uint64_t marks[MARKS]; /* serials; 0 for none */
     Entry kept[MARKS];     /* those that others have pushed out of the ring */
+    Sums *sums;
+    int kinds;
     Trail *next, *previous;
     PyObject *weakrefs;
 };
@@ -39,8 +49,7 @@ struct Trail {
 struct Recorder {
     PyObject_HEAD
     PyObject *make_entry, *on_failure;
-    char *here; /* the folder of the package, whose frames are not the program's */
-    Py_ssize_t here_length;
+    PyObject *skipped; /* a list of the files and folders whose frames are not the program's; it may grow */
     uint64_t capacity, serial;
     Entry *ring;
     Trail *first;
@@ -53,8 +62,8 @@ extern PyTypeObject TrailType;
 void trail_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped);
 /* Note that a message begins, and return its serial. */
 uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, long peer, long tag, int skipped);
-/* Note that the collective which this thread has begun last has ended well. */
-void trail_end(Trail *trail);
+/* Note that the collective which this thread has begun last has ended well, having waited for others for so long. */
+void trail_end(Trail *trail, int64_t waited_ns);
 /* Note that a message of this thread has ended well; the source is -1 where it is known already. */
 void trail_end_message(Trail *trail, uint64_t serial, long source);
 

@@ -7,6 +7,7 @@ void entry_copy(Entry *target, const Entry *source);
 Entry *trail_mark(Trail *trail, int which);
 Entry *trail_mine(Trail *trail);
 Entry *recorder_entry(Recorder *recorder, uint64_t serial);
+void count_end(Trail *trail, const Entry *entry);
 
 /* What stands for an operation that may be waited for in any order: a copy, should others push it out of the ring. */
 typedef struct {
@@ -58,9 +59,10 @@ static PyObject *read_entry(Recorder *recorder, Trail *trail, const Entry *kept)
 {
     Entry entry = *kept;
     PyObject *error = entry.error == NULL ? PyUnicode_FromString("") : or_none(entry.error);
-    return PyObject_CallFunction(recorder->make_entry, "OOKNLNNikLLN", trail, entry.op, (unsigned long long)entry.number,
+    return PyObject_CallFunction(recorder->make_entry, "OOKNLNNikLLNL", trail, entry.op, (unsigned long long)entry.number,
                                  detail_of(&entry), (long long)entry.nbytes, or_none(entry.dtype), or_none(entry.code),
-                                 entry.lasti, entry.thread, (long long)entry.began_ns, (long long)entry.ended_ns, error);
+                                 entry.lasti, entry.thread, (long long)entry.began_ns, (long long)entry.ended_ns, error,
+                                 (long long)entry.waited_ns);
 }
 
 static PyObject *recorder_entries(Recorder *recorder, PyObject *Py_UNUSED(unused))
@@ -91,6 +93,22 @@ static PyObject *trail_marks(Trail *trail, PyObject *Py_UNUSED(unused))
             PyTuple_SET_ITEM(marks, which, made);
     }
     return marks;
+}
+
+/* All that has been counted, by operation, in the order of Totals; the core makes Totals of it. */
+static PyObject *trail_sums(Trail *trail, PyObject *Py_UNUSED(unused))
+{
+    PyObject *found = PyDict_New();
+    for (int kind = 0; found != NULL && kind < trail->kinds; kind++) {
+        const Sums *sums = trail->sums + kind;
+        PyObject *told = Py_BuildValue("(KKKLLL)", (unsigned long long)sums->begun, (unsigned long long)sums->ended,
+                                       (unsigned long long)sums->failed, (long long)sums->nbytes,
+                                       (long long)sums->busy_ns, (long long)sums->waited_ns);
+        if (told == NULL || PyDict_SetItem(found, sums->op, told) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(told);
+    }
+    return found;
 }
 
 /* ------------------------------------------------------------------ noting, from Python */
@@ -137,7 +155,47 @@ static PyObject *py_begin_message(Trail *trail, PyObject *args)
 
 static PyObject *py_end(Trail *trail, PyObject *Py_UNUSED(unused))
 {
-    trail_end(trail);
+    trail_end(trail, 0);
+    Py_RETURN_NONE;
+}
+
+/* An error in words: objects would keep the program's arrays alive. */
+static PyObject *words_of(PyObject *error)
+{
+    const char *name = Py_TYPE(error)->tp_name, *dot = strrchr(name, '.');
+    return PyUnicode_FromFormat("%s: %S", dot == NULL ? name : dot + 1, error);
+}
+
+static PyObject *py_broken(Trail *trail, PyObject *error)
+{
+    Entry *entry = trail_mine(trail);
+    if (entry == NULL || entry->ended_ns != 0)
+        Py_RETURN_NONE;
+    uint64_t serial = entry->serial;
+    PyObject *text = words_of(error);
+    entry = text == NULL ? NULL : recorder_entry(trail->recorder, serial); /* words may let other threads run */
+    if (entry == NULL || entry->ended_ns != 0) {
+        Py_XDECREF(text);
+        return text == NULL ? NULL : or_none(NULL);
+    }
+    entry->ended_ns = monotonic_ns();
+    entry->error = text;
+    count_end(trail, entry);
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_waited(Trail *trail, PyObject *const *args, Py_ssize_t count)
+{
+    int message = count == 2 ? PyObject_IsTrue(args[1]) : 0;
+    int64_t ns = count < 1 || count > 2 ? -1 : PyLong_AsLongLong(args[0]);
+    if (PyErr_Occurred() || ns < 0) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "waited(ns, message=False)");
+        return NULL;
+    }
+    Entry *entry = trail_mark(trail, message ? MESSAGE_BEGUN : BEGUN);
+    if (entry != NULL)
+        entry->waited_ns += ns;
     Py_RETURN_NONE;
 }
 
@@ -166,13 +224,6 @@ static PyObject *py_released(Trail *trail, PyObject *ticket)
         return NULL;
     entry->thread = ((Ticket *)ticket)->entry.thread = 0;
     Py_RETURN_NONE;
-}
-
-/* An error in words: objects would keep the program's arrays alive. */
-static PyObject *words_of(PyObject *error)
-{
-    const char *name = Py_TYPE(error)->tp_name, *dot = strrchr(name, '.');
-    return PyUnicode_FromFormat("%s: %S", dot == NULL ? name : dot + 1, error);
 }
 
 /* They may be waited for in any order: the mark is the one with the highest number. */
@@ -208,6 +259,7 @@ static PyObject *py_ended(Trail *trail, PyObject *args, PyObject *options)
         entry->error = text;
     else
         mark_ended(trail, entry);
+    count_end(trail, entry);
     return PyErr_Occurred() ? NULL : or_none(NULL);
 }
 
@@ -234,6 +286,9 @@ static PyMethodDef trail_methods[] = {
     {"released", (PyCFunction)py_released, METH_O, "Note that its call has returned."},
     {"ended", (PyCFunction)(void (*)(void))py_ended, METH_VARARGS | METH_KEYWORDS, "Note an end that was seen."},
     {"fail", (PyCFunction)py_fail, METH_O, "Note that the group is of no use any more."},
+    {"broken", (PyCFunction)py_broken, METH_O, "Note that it has failed."},
+    {"waited", (PyCFunction)(void (*)(void))py_waited, METH_FASTCALL, "Note a wait for others."},
+    {"totals", (PyCFunction)trail_sums, METH_NOARGS, "Return what has been counted of each operation."},
     {"marks", (PyCFunction)trail_marks, METH_NOARGS, "Return what was begun and ended last."},
     {0},
 };
@@ -273,6 +328,9 @@ static void trail_free(Trail *trail)
     if (trail->next != NULL)
         trail->next->previous = trail->previous;
     trail_forget(trail);
+    for (int kind = 0; kind < trail->kinds; kind++)
+        Py_DECREF(trail->sums[kind].op);
+    PyMem_Free(trail->sums);
     Py_CLEAR(trail->name);
     Py_CLEAR(trail->description);
     Py_CLEAR(trail->ranks);
@@ -344,23 +402,20 @@ static PyObject *recorder_clear(Recorder *recorder, PyObject *Py_UNUSED(unused))
 
 static int recorder_init(Recorder *recorder, PyObject *args, PyObject *Py_UNUSED(options))
 {
-    PyObject *make_entry;
-    const char *here;
-    Py_ssize_t length, capacity;
+    PyObject *make_entry, *skipped;
+    Py_ssize_t capacity;
     if (recorder->ring != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "a recorder is made once");
         return -1;
     }
-    if (!PyArg_ParseTuple(args, "Os#n", &make_entry, &here, &length, &capacity))
+    if (!PyArg_ParseTuple(args, "OO!n", &make_entry, &PyList_Type, &skipped, &capacity))
         return -1;
     recorder->ring = capacity < 1 ? NULL : PyMem_Calloc((size_t)capacity, sizeof(Entry));
-    recorder->here = PyMem_Malloc((size_t)length + 1);
-    if (recorder->ring == NULL || recorder->here == NULL) {
+    if (recorder->ring == NULL) {
         PyErr_SetString(PyExc_ValueError, "no room for so many entries");
         return -1;
     }
-    memcpy(recorder->here, here, (size_t)length + 1);
-    recorder->here_length = length;
+    recorder->skipped = or_none(skipped);
     recorder->capacity = (uint64_t)capacity;
     recorder->make_entry = or_none(make_entry);
     recorder->on_failure = or_none(NULL);
@@ -393,14 +448,20 @@ static void recorder_free(Recorder *recorder)
     Py_CLEAR(recorder->make_entry);
     Py_CLEAR(recorder->on_failure);
     PyMem_Free(recorder->ring);
-    PyMem_Free(recorder->here);
+    Py_CLEAR(recorder->skipped);
     Py_TYPE(recorder)->tp_free((PyObject *)recorder);
+}
+
+static PyObject *recorder_count(Recorder *Py_UNUSED(recorder), PyObject *Py_UNUSED(unused))
+{
+    Py_RETURN_NONE; /* it always does */
 }
 
 static PyMethodDef recorder_methods[] = {
     {"trail", (PyCFunction)recorder_trail, METH_VARARGS, "Return a new group's trail."},
     {"trails", (PyCFunction)recorder_trails, METH_NOARGS, "Return the trails of the groups that are alive."},
     {"entries", (PyCFunction)recorder_entries, METH_NOARGS, "Return the operations, the oldest first."},
+    {"count", (PyCFunction)recorder_count, METH_NOARGS, "Count what leaves the ring, as is always done here."},
     {"clear", (PyCFunction)recorder_clear, METH_NOARGS, "Forget all."},
     {0},
 };

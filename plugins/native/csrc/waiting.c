@@ -27,6 +27,7 @@ static bool yield(Patience *patience, Ready ready, void *what, bool held)
         now = monotonic_ns();
     } while (!come && now - before < SLICE_NS && now - began < patience->spin_ns &&
              (patience->resigned == 0 || ++yields < LEAST_YIELDS));
+    patience->waited_ns += now - began;
     if (let_go != NULL)
         PyEval_RestoreThread(let_go);
     if (now - before >= SLICE_NS)
@@ -40,7 +41,7 @@ static bool yield(Patience *patience, Ready ready, void *what, bool held)
 static bool spin(Patience *patience, Ready ready, void *what, bool held)
 {
     PyThreadState *let_go = NULL;
-    int64_t until = 0;
+    int64_t began = 0;
     bool come = false;
     for (unsigned n = 1; !(come = ready(what)); n++) {
         RELAX();
@@ -49,11 +50,13 @@ static bool spin(Patience *patience, Ready ready, void *what, bool held)
         if (n % CLOCK != 0)
             continue;
         int64_t now = monotonic_ns();
-        if (until == 0)
-            until = now + patience->spin_ns;
-        else if (now >= until)
+        if (began == 0)
+            began = now;
+        else if (now - began >= patience->spin_ns)
             break;
     }
+    if (began != 0) /* else the wait was so short that nobody looked at the clock */
+        patience->waited_ns += monotonic_ns() - began;
     if (let_go != NULL)
         PyEval_RestoreThread(let_go);
     if (come) {

@@ -23,6 +23,7 @@ typedef struct {
     bool may_spin;   /* whether there is a processor for each rank */
     int64_t spin_ns; /* how long a wait looks before it sleeps */
     int resigned;    /* how many waits do not try to look for longer */
+    int64_t waited_ns; /* for how long others were waited for in all, but for waits of a microsecond or so */
 } Patience;
 
 /* Whether what is waited for has come. It may look at memory, and at nothing of Python's. */

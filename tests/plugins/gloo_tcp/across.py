@@ -124,6 +124,21 @@ def parted(timeout_s: float) -> tuple[str, str, float]:
     return "", "", 0.0
 
 
+def cut_off_while_making_a_group(timeout_s: float | None) -> tuple[str, str, float]:
+    """Make a group while the test cuts the link; return what is raised and how long that took."""
+    rank, size = _begin(30.0)
+    dist.barrier()
+    print("ready", flush=True)
+    if rank == size - 1:
+        sys.stdin.readline()  # the others wait for this one when the link is cut
+    start = time.perf_counter()
+    try:
+        dist.new_group(list(range(size)), timeout=timeout_s)
+    except DistError as error:
+        return type(error).__name__, str(error), time.perf_counter() - start
+    return "", "", 0.0
+
+
 def with_a_child(timeout_s: float) -> tuple[int, float]:
     """Leave a child behind that sleeps, and be killed; return who is said to have died, and how long that took."""
     rank, _ = _begin(timeout_s)

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("transport", ["tcp", "shm", "auto"])
+# On one host "auto" is "shm" in all but the listening socket that nobody comes to.
+@pytest.mark.parametrize("transport", ["tcp", "auto"])
 @pytest.mark.parametrize("part", ["test_cell", "not test_cell"])
 def test_the_capability_table_is_the_truth(part: str, transport: str, compiled: str, tmp_path: Path) -> None:
-    if transport != "shm" and compiled == "off":
+    if transport == "tcp" and compiled == "off":
         pytest.skip("what is compiled is the board, which the other way shows")
     spec = find_spec("rankwise.testing.suite")
     assert spec is not None

@@ -60,6 +60,24 @@ def test_a_network_that_falls_apart_is_an_error_within_the_time_out(tmp_path: Pa
             assert took < 3 + 2
 
 
+@pytest.mark.parametrize("timeout_s", [None, 4.0], ids=["noticed", "timed out"])
+def test_a_host_that_is_cut_off_while_a_group_is_made_ends_in_time(tmp_path: Path, timeout_s: float | None) -> None:
+    """Each side is told, the one away from the store too: by the silence of the others, or at its time-out."""
+    limits = {"RANKWISE_HEARTBEAT_S": "0.3", "RANKWISE_HEARTBEAT_LIMIT_S": "2" if timeout_s is None else "30"}
+    call = f"cut_off_while_making_a_group({timeout_s})"
+    with Hosts(2) as hosts, started(hosts, tmp_path, [0, 0, 1], call, **limits) as processes:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        hosts.part(1)
+        assert processes[2].stdin is not None
+        processes[2].stdin.write("go\n")
+        processes[2].stdin.flush()
+        for kind, text, took in results(processes):  # type: ignore[misc]
+            assert kind in ("DistTimeoutError", "PeerDiedError", "DistStoreError"), (kind, text)
+            assert took < (9 if timeout_s is None else timeout_s + 2), (kind, text, took)
+
+
 def test_a_death_is_noticed_although_a_child_has_the_dead_ranks_sockets(hosts: Hosts, tmp_path: Path) -> None:
     with started(hosts, tmp_path, [0, 1], "with_a_child(20)") as processes:
         [(died, took)] = results(processes[:1])  # type: ignore[misc]

@@ -13,7 +13,7 @@ import pytest
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"
-RUN = [sys.executable, "-m", "rankwise.cli", "run", "--backend", "mpi"]
+RUN = [sys.executable, "-m", "rankwise", "run", "--backend", "mpi"]
 WAYS = ("rankwise run", "mpiexec", "srun")
 
 

@@ -138,3 +138,7 @@ def test_ranks_from_elsewhere_warn(mpiexec):
     done = mpiexec(2, "hello.py", "7", PYTHONWARNINGS="default")
     assert done.returncode == 0, done.stderr
     assert "this is rank 1 of 2; the arguments rank=7" in done.stderr
+
+
+def test_groups_outside_of_the_world_are_made_of_mpis_ranks(fine, tmp_path):
+    fine(3, "outside.py", str(tmp_path / "store"))

@@ -10,6 +10,7 @@ from typing import Any
 import rankwise as dist
 from rankwise.backends.registry import registry
 from rankwise.errors import DistError
+from rankwise.groups.lifecycle import leave_everything
 from rankwise.groups.world import World, use
 from rankwise.meeting.launcher_env import from_environment
 from rankwise.store import FileStore, PrefixStore, Store
@@ -31,12 +32,14 @@ class Meeting:
         backend: The backend, with its device, as `init_process_group` takes it.
         size: Number of ranks.
         where: A store, or the address of one; None where the backend's runtime knows.
+        folder: A folder that the processes of this meeting share; "" if they are threads.
         timeout_s: The group's time-out.
     """
 
     backend: str
     size: int
     where: Store | str | None
+    folder: str = ""
     timeout_s: float = TIMEOUT_S
 
     def join(self, rank: int) -> None:
@@ -49,6 +52,20 @@ class Meeting:
         else:
             place["init_method"] = self.where
         dist.init_process_group(self.backend, timeout=self.timeout_s, **place)
+
+    def make(self, rank: int, name: str, **terms: Any) -> dist.ProcessGroup:
+        """Make a group outside of the world."""
+        terms = {"backend": self.backend, "timeout": self.timeout_s, "size": self.size, **terms}
+        return dist.ProcessGroup.create(store=self.outside(), rank=rank, name=name, **terms)
+
+    def outside(self) -> Store:
+        """Return the store in which groups are made outside of the world."""
+        if isinstance(self.where, Store):
+            return PrefixStore("outside", self.where)
+        path = f"{self.folder}/outside"
+        if path not in _stores:
+            _stores[path] = FileStore(path)
+        return _stores[path]
 
     def aside(self) -> Store | None:
         """Return a store that outlives the group, by which its ranks can tell each other how far they are."""
@@ -98,6 +115,8 @@ class Place:
         use(_worlds[self.life])
 
 
+#: The stores of this process, by path.
+_stores: dict[str, FileStore] = {}
 #: The worlds of this process, by life.
 _worlds: dict[int, World] = {}
 
@@ -118,14 +137,15 @@ def outside(place: Place, function: FunctionName, args: tuple[Any, ...]) -> Any:
 
 def _leave(world: World) -> None:
     use(world)
-    if dist.is_initialized():
-        with suppress(DistError):
-            dist.destroy_process_group()
+    with suppress(DistError):
+        leave_everything()
 
 
 def _leave_all() -> None:
     for world in _worlds.values():
         _leave(world)
+    for store in _stores.values():
+        store.close()
 
 
 before_exit(_leave_all)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -205,7 +206,9 @@ class ProcessRanks(Ranks):
         if number not in self._pools:
             self._pools[number] = RankPool(number, launch=self._launch, env=self._env)
         where = None if self._has_runtime else f"file://{self._directory.name}/{life}"
-        meeting = Meeting(self.full_name, size, where)
+        folder = os.path.join(self._directory.name, f"{life}-outside")
+        os.makedirs(folder, exist_ok=True)
+        meeting = Meeting(self.full_name, size, where, folder)
         place = Place(self.module, self.device, meeting, life, (life, *self._life.values()))
         try:
             with self.noted(size):

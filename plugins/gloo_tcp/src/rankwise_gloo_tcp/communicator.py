@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from rankwise.backends import COLLECTIVES, Array, Communicator, Context, Work
+from collections import Counter
+
+from rankwise.backends import COLLECTIVES, Array, Communicator, Context, Gauges, Work
 from rankwise.backends.shortcuts import Caller, Shortcuts
+from rankwise.basics.recording import Trail
 from rankwise.errors import DistError, PeerDiedError
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.collectives.selection import Selection
@@ -29,6 +32,7 @@ class GlooCommunicator(Communicator):
 
     engine: Engine
     ways: Ways
+    tells_waits = True
 
     def __init__(self, context: Context, selection: Selection | None = None) -> None:
         super().__init__(context)
@@ -82,6 +86,24 @@ class GlooCommunicator(Communicator):
         self._finish(request, "recv from", src, timeout_s)
         return request.source_rank()
 
+    # ------------------------------------------------------------------ for those who look
+
+    def note_to(self, trail: Trail) -> None:
+        """Have waits and failures noted."""
+        super().note_to(trail)
+        self.engine.seat.on_wait = trail.waited
+        if self.ways.local is not None:
+            self.ways.local.note_to(trail)
+
+    def gauges(self) -> Gauges:
+        """Tell how much has moved on which way, and what waits."""
+        local, board = self.ways.local, self.board
+        here = Gauges() if local is None else local.gauges()
+        moved = Counter(self.engine.moved_nbytes()) + Counter(here.moved_nbytes)
+        queued = Counter({"collectives": self._order.length(), **self.engine.queued()}) + Counter(here.queued)
+        way = "board" if board is not None else "+".join(filter(None, (here.way, next(iter(moved), ""))))
+        return Gauges(moved, queued, way, here.memory_nbytes + (0 if board is None else board.nbytes))
+
     # ------------------------------------------------------------------ while others are waited for
 
     def look(self) -> None:
@@ -94,8 +116,8 @@ class GlooCommunicator(Communicator):
         board = self.board
         if board is not None and self.failure is None:
             said = board.given_up()
-            if said is not None:
-                self.fail(read_notice(said[1]))
+            if said is not None and not isinstance(error := read_notice(said[1]), PeerDiedError):
+                self.fail(error)
             for peer in board.late():
                 self._look_for(peer, board)
         if self.failure is not None:
@@ -106,6 +128,8 @@ class GlooCommunicator(Communicator):
         known = self.engine.peers[peer]
         if known.dead is not None:
             self.fail(known.dead)
+        elif board.has_given_up(peer) and (said := board.given_up()):
+            self.fail(read_notice(said[1]))
         elif board.has_left(peer):
             name = self.context.global_ranks[peer]
             self.fail(PeerDiedError(name, known.card.host, "it has destroyed the group"))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import TYPE_CHECKING
 
 from rankwise.backends import (
     COLLECTIVES,
     POINT_TO_POINT,
+    Availability,
     BackendSpec,
     Capabilities,
     Device,
@@ -56,6 +59,13 @@ def _create(context: Context) -> Communicator:
     return create(context)
 
 
+def _availability() -> Availability:
+    if hasattr(socket.socket, "sendmsg") and hasattr(os, "set_blocking"):
+        return Availability(True)
+    reason = "this system's sockets cannot send from several places at once (sendmsg), as those of Linux and macOS can"
+    return Availability(False, reason, "run it in WSL; rankwise.testing.local_world needs no backend")
+
+
 @hookimpl
 def rankwise_backend() -> BackendSpec:
     """Return the declaration of the backend `gloo`."""
@@ -64,5 +74,6 @@ def rankwise_backend() -> BackendSpec:
         api_version=1,
         capabilities=Capabilities("gloo", {"cpu": _CPU, "cuda": _CUDA}),
         create=_create,
+        availability=_availability,
         variants={name: {"RANKWISE_GLOO_TRANSPORT": name} for name in ("tcp", "shm", "auto")},
     )

@@ -19,9 +19,18 @@ __all__ = ["create"]
 
 
 def create(context: Context) -> Communicator:
-    """Make the communicator of one group; only its members call."""
+    """Make the communicator of one group; only its members call.
+
+    Raises:
+        ValueError: MPI knows this process by another rank.
+    """
     here = process()
     here.check_thread()
+    if context.global_ranks[context.rank] != here.rank:
+        raise ValueError(
+            f"{_what(context)}: this process is called rank {context.global_ranks[context.rank]} there, but is rank "
+            f"{here.rank} of MPI; give ProcessGroup.create the members' ranks in MPI as `ranks`"
+        )
     deadline = Deadline(context.timeout_s)
     try:
         first = _first(here, context, deadline)

@@ -31,13 +31,14 @@ FETCHES = 1 << 62
 #: caches are for each other differs much from one machine to the next.
 _FETCH_NBYTES = 32 << 10
 
-#: Eight words: the number of the call, its digest, what follows, and the turn. In one line of the cache they come together.
+#: Eight words: the number of the call, its digest, what follows, and the turn: they come in one line of the cache.
 _RECORD_STRIDE = 64
 _COUNT, _SENT, _RECEIVED, _LONGEST, _TURN = 2, 3, 4, 5, 6
 _MASK = (1 << 64) - 1
 _CONTROL_STRIDE = 128
-#: Words of a rank's control block: whether it has gone in good order, and whether it sleeps until a pipe has news.
-_HAS_LEFT, _ASLEEP = 9, 10
+#: Words of a rank's control block: whether and how it has gone, and whether it sleeps until a pipe has news.
+_GONE, _ASLEEP = 9, 10
+_IN_GOOD_ORDER, _GIVING_UP = 1, 2
 #: Words of the board: for which turn somebody sleeps, by parity; and up to which turn all have come.
 _SLEEPERS, _GO = 4, 6
 _PAGE = 4096
@@ -112,6 +113,7 @@ class Board:
         self.most_nbytes = _SLOT_NBYTES if may_spin else _SHARED_SLOT_NBYTES
         records, data, self._rings, total = _offsets(size, area_nbytes)
         self.rank, self.size, self.may_spin = rank, size, may_spin
+        self.nbytes = total
         #: Where control blocks, records and areas begin, for those who look for themselves.
         self.layout = _PAGE, _CONTROL_STRIDE, records, data
         self._memory = mmap.mmap(descriptor, total)
@@ -138,6 +140,8 @@ class Board:
         #: What stands in this rank's places for records, but for the numbers of the calls.
         self._told: list[tuple[int, ...] | None] = [None, None]
         self._spin_s = _SPIN_S if may_spin else 0.0
+        #: For how long others were waited for in all, but for waits of a microsecond or so.
+        self.waited_ns = 0
         self._look = look
 
     # ------------------------------------------------------------------ turns
@@ -241,7 +245,7 @@ class Board:
     def _await(self, turn: int, deadline: Deadline) -> None:
         words, spin_s = self._words, self._spin_s
         looks, yields = (_LOOKS, 0) if spin_s else (_ONE_LOOK, _YIELDS)
-        until = monotonic() + spin_s if spin_s else 0.0
+        began = now = monotonic()
         # Whoever has come last is on everybody's way: nothing is done between the look that finds it and the return.
         for index in self._others[turn & 1]:
             while words[index] < turn:
@@ -252,12 +256,16 @@ class Board:
                     if yields:
                         yields -= 1
                         os.sched_yield()
-                    elif monotonic() >= until:
+                    elif (now := monotonic()) >= began + spin_s:
                         self._spin_s = max(spin_s / 2, _LEAST_SPIN_S) if spin_s else 0.0
                         self._sleep(turn, deadline)
+                        self.waited_ns += int((monotonic() - began) * 1e9)
                         return
-        if spin_s < _SPIN_S:
+        if not spin_s:
+            now = monotonic()
+        elif spin_s < _SPIN_S:
             self._spin_s = min(2 * spin_s, _SPIN_S)
+        self.waited_ns += int((now - began) * 1e9)
 
     def _sleep(self, turn: int, deadline: Deadline) -> None:
         words = self._words
@@ -295,11 +303,11 @@ class Board:
     def leave(self) -> None:
         """Tell the others that this rank goes in good order."""
         futex.fence()  # after all that it has sent
-        self._words[self._controls[self.rank] + _HAS_LEFT] = 1
+        self._words[self._controls[self.rank] + _GONE] = _IN_GOOD_ORDER
 
     def has_left(self, peer: int) -> bool:
         """Tell whether a rank has gone in good order."""
-        return bool(self._words[self._controls[peer] + _HAS_LEFT])
+        return bool(self._words[self._controls[peer] + _GONE] == _IN_GOOD_ORDER)
 
     def give_up(self, text: bytes) -> None:
         """Tell everyone that the group is given up, and wake them; who has said so first is heard."""
@@ -308,20 +316,25 @@ class Board:
             self._words[1] = len(text) | self.rank << 32
             futex.fence()
             self._words[0] = 1
+        self._words[self._controls[self.rank] + _GONE] = _GIVING_UP
         self._wake()
 
     def given_up(self) -> tuple[int, bytes] | None:
-        """Return who has given the group up, and the text."""
+        """Return who was the first to give the group up, and the text."""
         if not self._words[0]:
             return None
         futex.fence()  # the text was written before
         length, sender = self._words[1] & 0xFFFF, self._words[1] >> 32
         return int(sender), bytes(self._bytes[_NOTICE_AT : _NOTICE_AT + min(length, _PAGE - _NOTICE_AT)])
 
-    def notice(self) -> bytes | None:
-        """Return the text of whoever has given the group up."""
+    def has_given_up(self, peer: int) -> bool:
+        """Tell whether a rank has given the group up, be it not as the first."""
+        return bool(self._words[self._controls[peer] + _GONE] == _GIVING_UP)
+
+    def quitters(self) -> tuple[list[int], bytes] | None:
+        """Return all who have given the group up, and the text of the first."""
         said = self.given_up()
-        return None if said is None else said[1]
+        return said and ([peer for peer in range(self.size) if self.has_given_up(peer)], said[1])
 
     def close(self) -> None:
         """Give the memory back."""

@@ -116,6 +116,7 @@ class OneHost(Ways):
     def meet_at_board(self, call: Call, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare a call with those of the others, and carry it out."""
         board = self.board
+        waited_ns = board.waited_ns
         call.offer(board, given)
         try:
             alike = board.exchange(sequence, call.about(self.rank), deadline)
@@ -124,6 +125,8 @@ class OneHost(Ways):
         if not alike:
             raise mismatch(self.comm, call.fingerprint, sequence, deadline)
         call.take(board, self.meet, deadline, given)
+        if board.waited_ns != waited_ns:
+            self.comm.on_wait(board.waited_ns - waited_ns)
 
     def shortcuts(self, order: IssueOrder, sequence: Iterator[int], group: Caller) -> Shortcuts:
         """Return what does the plainest calls at the board."""

@@ -64,7 +64,8 @@ class SeveralHosts(Ways):
 
     def __init__(self, comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> None:
         super().__init__(comm)
-        self._hosts, self.local = hosts, local
+        self._hosts = hosts
+        self.local: GlooCommunicator = local
         self._here = next(index for index, host in enumerate(hosts) if comm.rank in host)
         self._place = hosts[self._here].index(comm.rank)
         self._even = len({len(host) for host in hosts}) == 1

@@ -27,6 +27,9 @@ class Ways:
     the ways between ranks are.
     """
 
+    #: The group of this host alone, where these ways use one.
+    local: GlooCommunicator | None = None
+
     def __init__(self, comm: GlooCommunicator) -> None:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.collective = comm._collective

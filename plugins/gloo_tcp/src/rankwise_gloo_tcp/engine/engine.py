@@ -20,7 +20,7 @@ from rankwise_gloo_tcp.engine.fetching import Fetching
 from rankwise_gloo_tcp.engine.helper import Helper
 from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.mail import Mail
-from rankwise_gloo_tcp.engine.moving import Moving
+from rankwise_gloo_tcp.engine.moving import Moving, Quitters
 from rankwise_gloo_tcp.engine.parting import Parting
 from rankwise_gloo_tcp.engine.peers import Peers
 from rankwise_gloo_tcp.engine.processes import Processes
@@ -89,13 +89,13 @@ class Engine:
         with self.lock:
             self._processes.watch(descriptors, has_left)
 
-    def use_pipes(self, pipes: list[Pipe], sleep: Sleep, given_up: Callable[[], bytes | None]) -> None:
+    def use_pipes(self, pipes: list[Pipe], sleep: Sleep, given_up: Callable[[], Quitters]) -> None:
         """Talk to peers of this machine through shared memory.
 
         Args:
             pipes: The connections.
             sleep: Where this rank says that it sleeps.
-            given_up: Returns the notice of a rank that has given the group up.
+            given_up: Returns who has given the group up, and the notice of the first.
         """
         with self.lock:
             self.peers.use_pipes(pipes, sleep)
@@ -180,12 +180,16 @@ class Engine:
             self.seat.sit_down()
         try:
             room, dtype = as_bytes(array), self.mail.dtypes.wanted(array.dtype)
-            until = monotonic() + spin_s
+            now = began = monotonic()
             while True:
                 for _ in range(20):
                     if pipe.has_news():
+                        if now > began:
+                            self.seat.on_wait(int((now - began) * 1e9), True)
                         return self._take(pipe, tag, dtype, room)
-                if monotonic() > until:
+                now = monotonic()
+                if now > began + spin_s:
+                    self.seat.on_wait(int((now - began) * 1e9), True)
                     return False
         finally:
             self.seat.leave()
@@ -313,6 +317,25 @@ class Engine:
             if not self._closed:
                 self.mail.peer_is_dying(self.peers[rank], error)
         self.settle()
+
+    def moved_nbytes(self) -> dict[str, int]:
+        """Return how many bytes have gone and come, by way: through memory in pipes or in one copy, by sockets."""
+        pipes = sum(pipe.moved_nbytes for pipe in self.peers.pipes)
+        near = all(peer.near for peer in self.peers.all if type(peer.connection) is Connection)
+        sockets = {"unix" if near else "tcp": self.loop.moved_nbytes}
+        ways = {"pipe": pipes, "copy": self.fetching.moved_nbytes, **sockets}
+        return {way: nbytes for way, nbytes in ways.items() if nbytes}
+
+    def queued(self) -> dict[str, int]:
+        """Return how many messages wait: to be sent, for their receivers, to come, and for a receive."""
+        with self.lock:
+            connections = [peer.connection for peer in self.peers.all if peer.connection is not None]
+            return {
+                "sending": sum(not connection.idle for connection in connections),
+                "offered": len(self._outbox.outstanding()),
+                "receives": self._inbox.matching.waiting()[0],
+                "unreceived": self._inbox.matching.waiting()[1],
+            }
 
     def is_idle(self, since: float) -> bool:
         """Tell whether nobody has moved messages since a time."""

@@ -23,6 +23,7 @@ class Fetching:
 
     def __init__(self, lock: threading.Lock, peers: list[Peer], fate: Fate) -> None:
         self._lock, self._peers, self._fate = lock, peers, fate
+        self.moved_nbytes = 0
         self._jobs: deque[tuple[Arrival[Parcel], Parcel]] = deque()
 
     def __bool__(self) -> bool:
@@ -50,4 +51,5 @@ class Fetching:
                     receive.end(self._fate.failure)  # nobody else knows of it while it is read
                     continue
                 peer.readable = peer.readable and copied
+                self.moved_nbytes += header.length * copied
                 report(arrival, receive, copied)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from time import monotonic
 
-from rankwise.errors import DistError, ProtocolError
+from rankwise.errors import DistError, PeerDiedError, ProtocolError
 from rankwise_gloo_tcp.engine.fate import Fate
 from rankwise_gloo_tcp.engine.fetching import Fetching
 from rankwise_gloo_tcp.engine.peer import GONE, Peer, death
@@ -30,6 +31,8 @@ _READ_IN_STEP_NBYTES, _READ_NBYTES = (64 << 10) - 1, 512 << 10
 _ANY_LENGTH = 1 << 62
 #: How long the connection to a peer that has died is read on. It ends at once, unless another process holds it open.
 _LAST_WORDS_S = 0.05
+#: And in how many rounds of the loop at the least: one ends a handshake, another brings what came behind it.
+_LAST_ROUNDS = 5
 
 
 class Mail:
@@ -56,7 +59,7 @@ class Mail:
             return self.inbox.payload(source, header)
         if kind in (Kind.ABORT, Kind.DTYPE):
             text = bytearray(header.length)
-            return Incoming(memoryview(text), partial(self._told, header, text))
+            return Incoming(memoryview(text), partial(self._told, source, header, text))
         if kind == Kind.GOODBYE:
             connection.left = True
             self.peer_left(source)
@@ -79,9 +82,9 @@ class Mail:
         elif kind == Kind.LEAVING:
             self.inbox.leaving(source)
 
-    def _told(self, header: Header, text: bytearray) -> None:
+    def _told(self, source: int, header: Header, text: bytearray) -> None:
         if header.kind == Kind.ABORT:
-            self._fate.fail(read_notice(bytes(text)))
+            self.peer_gave_up(source, read_notice(bytes(text)), self.peer_died)
         else:
             self.dtypes.learn(header.dtype, bytes(text))
 
@@ -146,13 +149,34 @@ class Mail:
         elif peer.gone is None and peer.dead is None and peer.cause is None:
             # It may even have dialled, and not been let in yet.
             peer.cause, peer.last_words_until = error, monotonic() + _LAST_WORDS_S
+            peer.rounds_left = _LAST_ROUNDS
             self._peers.dying.append(peer)
             self._peers.wake()
 
+    def peer_gave_up(self, source: int, error: DistError, died: Callable[[Peer, DistError], object]) -> None:
+        """Hear that a peer has given the group up.
+
+        If it did so because another has died, it is as good as dead itself, and only what needs it fails: it has done
+        its part of everything that has come to an end anywhere, and whoever is still at it must be let go on.
+
+        Args:
+            source: The peer.
+            error: Why.
+            died: What hears of a dead peer: `peer_died` if all that it had sent has been read, or `peer_is_dying`.
+        """
+        if not isinstance(error, PeerDiedError):
+            self._fate.fail(error)
+        elif source != self._peers.rank:
+            died(self._peers[source], error)
+
     def bury_the_dying(self) -> None:
         """Wait for the last words of peers no longer whose time has passed."""
-        dying = self._peers.dying
-        for peer in [peer for peer in dying if peer.dead or peer.gone or monotonic() > peer.last_words_until]:
+        dying, now = self._peers.dying, monotonic()
+        for peer in dying:
+            peer.rounds_left -= 1
+        # However long this process has stood still meanwhile, what is here is taken in first.
+        silent = [peer for peer in dying if peer.rounds_left <= 0 and now > peer.last_words_until]
+        for peer in [peer for peer in dying if peer.dead or peer.gone or peer in silent]:
             dying.remove(peer)
             if peer.cause is not None:
                 self.peer_died(peer, peer.cause)

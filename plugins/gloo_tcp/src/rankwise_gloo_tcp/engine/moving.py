@@ -13,7 +13,10 @@ from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.engine.setting import Setting
 from rankwise_gloo_tcp.protocol.frames import read_notice
 
-__all__ = ["Moving"]
+__all__ = ["Moving", "Quitters"]
+
+#: Those who have given a group up, and the notice of the first.
+Quitters = tuple[list[int], bytes] | None
 
 
 class Moving:
@@ -21,13 +24,13 @@ class Moving:
 
     Attributes:
         settled: Requests that have ended and whose futures are to be told.
-        given_up: Returns the notice of a rank that has given the group up, where memory tells of it.
+        given_up: Returns who has given the group up, and the notice of the first, where memory tells of it.
         deferred: What is to be done as soon as the lock is free, by whoever has held it.
     """
 
     def __init__(self, setting: Setting, peers: Peers, mail: Mail, fetching: Fetching, fate: Fate) -> None:
         self.settled: deque[Request] = deque()
-        self.given_up: Callable[[], bytes | None] = _nothing
+        self.given_up: Callable[[], Quitters] = _nothing
         self.deferred: deque[Callable[[], object]] = deque()
         self._names, self._peers, self._mail, self._fetching, self._fate = setting.names, peers, mail, fetching, fate
         # Bound once: these are asked again and again while a wait looks for news.
@@ -51,7 +54,8 @@ class Moving:
             self._mail.bury_the_dying()
         said = self.given_up()
         if said is not None:
-            self._fate.fail(read_notice(said))
+            for peer in said[0]:
+                self._mail.peer_gave_up(peer, read_notice(said[1]), self._mail.peer_is_dying)
 
     def without_lock(self) -> None:
         """Copy offered messages from their senders' memory. Only whoever has the seat calls, without the lock."""

@@ -6,7 +6,6 @@ and is there for a receive that comes later.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from time import monotonic
@@ -21,7 +20,6 @@ from rankwise_gloo_tcp.protocol.frames import Header, Kind
 
 __all__ = ["Parting"]
 
-_LOG = logging.getLogger("rankwise")
 #: How long a rank that leaves waits until its peers' machines have what it has sent, and how often it checks.
 _CONFIRM_S, _GLANCE_S = 1.0, 0.001
 #: How many messages the warning describes.
@@ -75,7 +73,11 @@ class Parting:
             more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
             told = ", ".join(left[:_SHOWN])
             me = self._names[self._rank]
-            _LOG.warning("rank %s has destroyed a group without having received %s%s", me, told, more)
+            import logging  # only now: well-behaved programs leave nothing behind
+
+            logging.getLogger("rankwise").warning(
+                "rank %s has destroyed a group without having received %s%s", me, told, more
+            )
 
     def _until(self, done: Callable[[], bool], until: float, settle: Callable[[], object]) -> None:
         while not done():

@@ -40,14 +40,19 @@ class Look:
     """One look. While something moves, it goes on."""
 
     def __init__(self, spin_s: float, first_s: float) -> None:
-        now = monotonic()
+        now = self._began = monotonic()
         self._spin_s = spin_s
         self._until, self._limit = now + first_s, now + LONGEST_SPIN_S
         self._moved = False
+        #: How long it was in vain until something moved, or still is.
+        self.idle_s = 0.0
 
     def goes_on(self) -> bool:
         """Tell whether there is time left."""
-        return monotonic() < self._until
+        now = monotonic()
+        if not self._moved:
+            self.idle_s = now - self._began
+        return now < self._until
 
     def memory_moved(self) -> None:
         """Hear that something has come through shared memory."""

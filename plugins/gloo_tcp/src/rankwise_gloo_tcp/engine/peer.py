@@ -29,6 +29,7 @@ class Peer:
         gone: Set when it has left in good order: nothing can be sent there any more.
         dead: Set when it has died: whatever needs it fails the group.
         last_words_until: Until when what it has sent may still come, once it is known to have died.
+        rounds_left: And for how many rounds of the loop.
         cause: The error that it is to be `dead` with then.
         frames: What is to be sent once there is a connection.
         failures: How often a handshake with it has failed.
@@ -39,7 +40,7 @@ class Peer:
         self.readable = False
         self.gone: PeerDiedError | None = None
         self.dead: DistError | None = None
-        self.last_words_until = 0.0
+        self.last_words_until, self.rounds_left = 0.0, 0
         self.cause: DistError | None = None
         self.connection: Connection | Pipe | None = None
         self.dial: Dial | None = None

@@ -214,3 +214,6 @@ class Peers:
                 peer.connection.close()
             peer.connection = None
         self.pipes = []
+        if self._sleep is not None:
+            self._sleep.forget()
+            self._sleep = None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from rankwise.backends import FutureWork, Timeout, Work, seconds
-from rankwise.basics.future import WorkFuture
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from rankwise.basics.future import WorkFuture
 
 __all__ = ["Owner", "Request"]
 
@@ -102,6 +105,8 @@ class Request(FutureWork):
     def get_future(self) -> Future[Any]:
         with self.engine.lock:
             if self._promise is None:
+                from rankwise.basics.future import WorkFuture  # only now: few programs ask for futures
+
                 self._promise = WorkFuture(self, _nothing)
                 if self.done:
                     self.engine.promised(self)

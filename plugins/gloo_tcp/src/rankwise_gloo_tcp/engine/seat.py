@@ -14,6 +14,7 @@ from threading import get_ident
 from time import monotonic
 from typing import Protocol
 
+from rankwise.backends import MAX_TAG
 from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.patience import Look, Patience
@@ -86,6 +87,9 @@ class Seat:
         self.closed = False
         #: Called by whoever leaves the seat, with the lock held.
         self.on_leaving: Callable[[], object] = lambda: None
+        #: Told for how many nanoseconds a wait has had nothing to move, and whether it was for a message.
+        self.on_wait: Callable[[int, bool], object] = lambda ns, message: None
+        self._idle_s = 0.0
         self._loop, self._mover = loop, mover
 
     def drive(self, request: Request, timeout_s: float) -> None:
@@ -98,6 +102,7 @@ class Seat:
         began = monotonic()
         at, reach_at = began + timeout_s, began + _REACH_AFTER_S
         looked = slept = False
+        idle_s = self._idle_s
         while self._take(request, at, timeout_s):
             try:
                 looking = looked = self.patience.spin_s > 0 and self._may_look(request)
@@ -120,6 +125,8 @@ class Seat:
             mover.settle()
         if looked:
             self.patience.learn(monotonic() - began, slept)
+        if self._idle_s > idle_s:
+            self.on_wait(int((self._idle_s - idle_s) * 1e9), request.tag <= MAX_TAG)
         mover.settle()
 
     def look(self) -> bool:
@@ -135,7 +142,13 @@ class Seat:
 
     def progress(self, timeout_s: float) -> None:
         """Wait until something can be done, and do it. Only whoever has the seat calls."""
-        events = self._loop.poll(self._mover.before_sleep(timeout_s))
+        timeout_s = self._mover.before_sleep(timeout_s)
+        if timeout_s > 0:
+            asleep_at = monotonic()
+            events = self._loop.poll(timeout_s)
+            self._idle_s += monotonic() - asleep_at
+        else:
+            events = self._loop.poll(0)
         with self.lock:
             self._loop.dispatch(events)
             self._mover.after_sleep()
@@ -222,6 +235,7 @@ class Seat:
             if self._mover.may_have_news(request):
                 known = self._glance(request, look)
         self._loop.looking = False
+        self._idle_s += look.idle_s
         return look.took_its_time
 
     def _glance(self, request: Request, look: Look) -> bool:

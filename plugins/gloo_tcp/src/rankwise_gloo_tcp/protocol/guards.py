@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
-from hmac import compare_digest
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rankwise.errors import ProtocolError
+from rankwise.network.secret import same
+
+if TYPE_CHECKING:
+    from hashlib import blake2b
 
 __all__ = ["SEAL_NBYTES", "TAG_NBYTES", "Guard", "Guards"]
 
@@ -25,18 +27,20 @@ class Guard:
     """One direction of a connection: each frame has a number, so that none can be left out, repeated or moved."""
 
     def __init__(self, key: bytes) -> None:
-        self._key, self._number = key, 0
+        from hashlib import blake2b  # only now: it loads OpenSSL, which jobs on one host have no use for
+
+        self._key, self._number, self._hash = key, 0, blake2b
 
     def tag(self, head: bytes) -> bytes:
         """Return the tag of the next header."""
         number, self._number = self._number, self._number + 1
-        return blake2b(number.to_bytes(8, "little") + head, key=self._key, digest_size=TAG_NBYTES).digest()
+        return self._hash(number.to_bytes(8, "little") + head, key=self._key, digest_size=TAG_NBYTES).digest()
 
     def check(self, head: bytes, tag: memoryview) -> None:
         """Raise `ProtocolError` unless this is the tag of the next header."""
-        if not compare_digest(self.tag(head), tag):
+        if not same(self.tag(head), tag):
             raise ProtocolError("a frame's header was changed on its way")
 
     def seal(self) -> blake2b:
         """Return what takes in the payload of the latest frame."""
-        return blake2b(self._number.to_bytes(8, "little"), key=self._key, digest_size=SEAL_NBYTES)
+        return self._hash(self._number.to_bytes(8, "little"), key=self._key, digest_size=SEAL_NBYTES)

@@ -7,7 +7,7 @@ numbers and the hello, so it fits no other connection, pair of ranks, group or d
 
 from __future__ import annotations
 
-import secrets
+import os
 import struct
 from typing import NamedTuple
 
@@ -51,7 +51,7 @@ class Hello(NamedTuple):
     @classmethod
     def new(cls, source: int, target: int, size: int) -> Hello:
         """Make a hello with a fresh random number."""
-        return cls(source, target, size, secrets.token_bytes(_NONCE_NBYTES))
+        return cls(source, target, size, os.urandom(_NONCE_NBYTES))
 
     def pack(self) -> bytes:
         """Return the bytes of the record."""
@@ -74,7 +74,7 @@ def read_hello(data: bytes, rank: int, size: int) -> Hello:
 
 def answer(key: bytes, hello: Hello) -> bytes:
     """Return the answer to a hello: a random number, and the proof of whoever listens."""
-    nonce = secrets.token_bytes(_NONCE_NBYTES)
+    nonce = os.urandom(_NONCE_NBYTES)
     return nonce + digest(key, b"listener", hello.pack(), nonce)
 
 

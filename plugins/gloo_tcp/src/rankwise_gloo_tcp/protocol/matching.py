@@ -121,6 +121,10 @@ class Matching(Generic[R]):
         """Return the receives that wait for a source, or for anyone."""
         return [r for (_, peer), line in self._receives.items() if peer == source for _, r in line.values()]
 
+    def waiting(self) -> tuple[int, int]:
+        """Return how many receives wait for messages, and how many messages for receives."""
+        return sum(map(len, self._receives.values())), sum(map(len, self._arrivals.values()))
+
     def arrivals(self) -> list[Arrival[R]]:
         """Return the messages that wait, of each tag the oldest first."""
         return [arrival for arrivals in self._arrivals.values() for arrival in arrivals.values()]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import blake2b
-from hmac import compare_digest
+from typing import TYPE_CHECKING
 
 from rankwise.errors import ProtocolError
+from rankwise.network.secret import same
 from rankwise_gloo_tcp.protocol.frames import HEADER_NBYTES, Header, parse
 from rankwise_gloo_tcp.protocol.guards import SEAL_NBYTES, TAG_NBYTES, Guard, Guards
 from rankwise_gloo_tcp.protocol.parcel import Incoming, Parcel, nothing
 from rankwise_gloo_tcp.protocol.writer import BAD, GOOD
+
+if TYPE_CHECKING:
+    from hashlib import blake2b
 
 __all__ = ["Reader"]
 
@@ -176,7 +179,7 @@ class Reader:
         seal, self._seal = self._seal if verdict == GOOD else self._guard.seal(), None
         assert seal is not None
         seal.update(verdict)
-        if not compare_digest(seal.digest(), said):
+        if not same(seal.digest(), said):
             raise ProtocolError("a frame's data was changed on its way")
 
     def _finish(self) -> None:

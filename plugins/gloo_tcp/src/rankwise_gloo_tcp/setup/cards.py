@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import secrets
 from collections.abc import Callable
 from functools import partial
 
@@ -34,7 +33,7 @@ def exchange(
         RendezvousError: A card is malformed.
     """
     if rank == 0:
-        store.set("token", secrets.token_hex(32))
+        store.set("token", os.urandom(32).hex())
     store.set(f"card/{rank}", json.dumps(card))
     keys = ["token", *(f"card/{peer}" for peer in range(size))]
     token, *rows = patiently(partial(store.multi_get, keys), deadline, look)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import secrets
 import socket
 from dataclasses import replace
 from typing import Any
@@ -180,14 +179,14 @@ def _listen(
     unix = address = ""
     port = 0
     if transport != "tcp" and _has_unix():
-        unix = f"rankwise-{secrets.token_hex(16)}"
+        unix = f"rankwise-{os.urandom(16).hex()}"
         near = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listeners.append((near, True))
         near.bind("\0" + unix)
         near.listen(_BACKLOG)
     hall = ""
     if unix and board.available():
-        hall = f"rankwise-{secrets.token_hex(16)}"
+        hall = f"rankwise-{os.urandom(16).hex()}"
         board_listener.bind("\0" + hall)
         board_listener.listen(_BACKLOG if context.rank == 0 else 0)
     if transport != "shm":

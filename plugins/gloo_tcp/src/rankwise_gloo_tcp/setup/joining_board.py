@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 
 import numpy as np
@@ -56,7 +55,7 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
         peer.readable = can_read and peer.rank != rank
     if bells:
         pipes = [_pipe(comm, shared, peer, bell) for peer, bell in bells.items()]
-        comm.engine.use_pipes(pipes, shared.sleep(rank, -1), shared.notice)
+        comm.engine.use_pipes(pipes, shared.sleep(rank, -1), shared.quitters)
 
 
 def _pipe(comm: GlooCommunicator, shared: Board, peer: int, bell: int) -> Pipe:
@@ -108,7 +107,7 @@ def _tell(comm: GlooCommunicator, shared: Board, number: int, deadline: Deadline
 def _probe(comm: GlooCommunicator, shared: Board, pids: list[int], deadline: Deadline) -> bool:
     """Tell whether all ranks can read the memory of all others: each reads a random number there."""
     names = comm.context.global_ranks
-    number = np.frombuffer(secrets.token_bytes(8), np.uint64).copy()
+    number = np.frombuffer(os.urandom(8), np.uint64).copy()
     areas = shared.areas[shared.flip()]
     areas[comm.rank][:16].view(np.uint64)[:] = number.ctypes.data, number[0]
     agreement.timely(shared, names, deadline)

@@ -88,6 +88,11 @@ class Pipe:
         self.flush()
 
     @property
+    def moved_nbytes(self) -> int:
+        """How many bytes have gone and come, headers included."""
+        return self._head + self._tail
+
+    @property
     def idle(self) -> bool:
         """Whether everything has left."""
         return self.closed or self.left or not (self._queue or self._rest)

@@ -70,8 +70,14 @@ class Sleep:
                 os.write(self.bell, b"b")
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Give memory and descriptor back."""
+        self.forget()
         os.close(self.bell)
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        with suppress(BufferError):  # a thread is still in a call that uses it
+            self.word.release()
 
 
 class Rings(Protocol):

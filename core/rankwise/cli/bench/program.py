@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import time
+from itertools import pairwise
+from typing import Any
 
-from rankwise.cli.bench_libraries import LIBRARIES, Library, bus_factor
+from rankwise.cli.bench.libraries import LIBRARIES, Library, bus_factor
 
 __all__ = ["MARK", "main"]
 
 #: Begins a line that is a result.
 MARK = "rankwise-bench "
 _ITEM_NBYTES = 4
+#: Into how many parts the calls of a size are divided.
+_BATCHES = 10
 
 
 def main(plan: dict[str, object]) -> None:
@@ -28,7 +32,7 @@ def main(plan: dict[str, object]) -> None:
     library.close()
 
 
-def _measure(library: Library, op: str, nbytes: int, warmup: int, iterations: int) -> dict[str, float]:
+def _measure(library: Library, op: str, nbytes: int, warmup: int, iterations: int) -> dict[str, Any]:
     """Return latency and bandwidths of one operation and size; of several iterations the mean."""
     # Whole parts for every rank, so that all libraries move the same.
     count = -(-max(nbytes // _ITEM_NBYTES, 1) // library.size) * library.size
@@ -36,14 +40,14 @@ def _measure(library: Library, op: str, nbytes: int, warmup: int, iterations: in
     for _ in range(warmup):
         call()
     library.barrier()
-    fastest_s, begin = float("inf"), time.perf_counter()
+    times = [time.perf_counter()]
     for _ in range(iterations):
-        before = time.perf_counter()
         call()
-        fastest_s = min(fastest_s, time.perf_counter() - before)
-    mean_s = library.slowest((time.perf_counter() - begin) / iterations)
-    if op == "send_recv":
-        mean_s, fastest_s = mean_s / 2, fastest_s / 2
+        times.append(time.perf_counter())
+    half = 2 if op == "send_recv" else 1
+    mean_s = library.slowest((times[-1] - times[0]) / iterations) / half
+    fastest_s = min(after - before for before, after in pairwise(times)) / half
+    batches_s = [library.slowest(mean) / half for mean in _batches(times)]
     moved = 0 if op == "barrier" else count * _ITEM_NBYTES
     rate = moved / mean_s
     return {
@@ -52,7 +56,15 @@ def _measure(library: Library, op: str, nbytes: int, warmup: int, iterations: in
         "fastest_s": fastest_s,
         "algbw_bytes_per_s": rate,
         "busbw_bytes_per_s": rate * bus_factor(op, library.size),
+        "batches_s": batches_s,
     }
+
+
+def _batches(times: list[float]) -> list[float]:
+    """Return the mean times of a few parts of the run, which tell how much it differs from itself."""
+    calls = len(times) - 1
+    ends = [round(calls * part / min(_BATCHES, calls)) for part in range(min(_BATCHES, calls) + 1)]
+    return [(times[end] - times[begin]) / (end - begin) for begin, end in pairwise(ends)]
 
 
 def _listed(value: object) -> list[object]:

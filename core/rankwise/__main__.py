@@ -1,4 +1,4 @@
-"""`python -m rankwise.cli`: the command `rankwise` where the script is not on the PATH."""
+"""`python -m rankwise`: the command `rankwise` where the script is not on the PATH."""
 
 import sys
 

@@ -1,0 +1,56 @@
+"""What Linux has and other systems may lack, in a form that serves on all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import signal
+
+__all__ = ["after_fork", "cores", "die_with_parent", "signals"]
+
+_PR_SET_PDEATHSIG = 1
+_SIGTERM = 15  # as everywhere; most programs do without the module that knows it by name
+
+
+def cores() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def signals(*names: str) -> tuple[signal.Signals, ...]:
+    """Return those signals of these names that this system has."""
+    import signal
+
+    return tuple(signal.Signals[name] for name in names if name in signal.Signals.__members__)
+
+
+def after_fork(act: Callable[[], object]) -> None:
+    """Have something done in every forked child, where processes can fork at all."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=act)
+
+
+def die_with_parent(number: int = _SIGTERM, parent: int = 0) -> Callable[[], None] | None:
+    """Return what a new process calls to get a signal when its parent has ended; None where the kernel sends none.
+
+    Args:
+        number: The signal.
+        parent: The parent, if it is not this process.
+    """
+    import ctypes  # which most programs do without
+
+    try:
+        prctl = ctypes.CDLL(None).prctl
+    except (AttributeError, OSError, TypeError):  # Linux alone has it; Windows knows no library without a name
+        return None
+    return partial(_follow, prctl, parent or os.getpid(), number)
+
+
+def _follow(prctl: Callable[[int, int], int], parent: int, number: int) -> None:
+    prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:  # it was quicker
+        os._exit(1)

@@ -1,0 +1,85 @@
+"""Short tracebacks: an error about a call ends at the program's line, with one frame of this package below it.
+
+Each public function has its body in a `try` whose handler calls `shorten` and raises again. That costs nothing as long
+as nothing is raised, leaves the function what it is (no wrapper around it), and shows its own line. Everything is shown
+with `RANKWISE_DEBUG=detail`, and of whatever may be a flaw: in this package, in a backend of somebody else, or in what
+the program has given to be called.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import TracebackType
+
+from rankwise.basics.debug import DebugLevel, get_debug_level
+from rankwise.errors import DistError
+
+__all__ = ["anew", "shorten"]
+
+#: What stands between the call and its error without being of interest to whoever has made the call.
+_LIBRARIES = {"cupy", "cupy_backends", "mpi4py", "msgpack", "numpy", "pluggy", "zmq", *sys.stdlib_module_names}
+
+
+def shorten(error: BaseException) -> None:
+    """Cut off an error's traceback below the function that has caught it, if the error is about the call itself.
+
+    Args:
+        error: What has been caught, and is about to be raised again by a `raise` without anything.
+    """
+    trace = error.__traceback__
+    if trace is None or trace.tb_next is None or _all_is_wanted() or not _is_about_the_call(error, trace.tb_next):
+        return
+    trace.tb_next = None
+    for shown, reason in _reasons(error):
+        if reason.__traceback__ is not None and _has_foreign(reason.__traceback__):
+            continue
+        reason.__traceback__ = None
+        if isinstance(reason, (DistError, TypeError, ValueError)) and str(reason) in str(shown):  # which says it all
+            shown.__cause__ = reason.__cause__
+
+
+def anew(error: BaseException) -> BaseException:
+    """Return an error that is raised again and again, without the frames of the times before."""
+    return error if _all_is_wanted() or not isinstance(error, DistError) else error.with_traceback(None)
+
+
+def _all_is_wanted() -> bool:
+    try:
+        return get_debug_level() is DebugLevel.DETAIL
+    except ValueError:  # the environment names no level, as another error will say
+        return False
+
+
+def _is_about_the_call(error: BaseException, below: TracebackType) -> bool:
+    if not isinstance(error, (DistError, TypeError, ValueError, KeyboardInterrupt)) or _has_foreign(below):
+        return False
+    *_, last = _modules(below)
+    return isinstance(error, (DistError, KeyboardInterrupt)) or _is_ours(last)
+
+
+def _reasons(error: BaseException) -> Iterator[tuple[BaseException, BaseException]]:
+    """Yield an error and what is shown before it as its cause, then that and its own cause, and so on."""
+    seen = {id(error)}
+    while True:
+        other = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if other is None or id(other) in seen:
+            return
+        seen.add(id(other))
+        yield error, other
+        error = other
+
+
+def _has_foreign(trace: TracebackType) -> bool:
+    return not all(_is_ours(module) or module in _LIBRARIES for module in _modules(trace))
+
+
+def _modules(trace: TracebackType | None) -> Iterator[str]:
+    """Yield the top-level package of each frame, the outermost first."""
+    while trace is not None:
+        yield str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        trace = trace.tb_next
+
+
+def _is_ours(module: str) -> bool:
+    return module == "rankwise" or module.startswith("rankwise_")

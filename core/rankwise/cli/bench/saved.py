@@ -1,0 +1,129 @@
+"""Runs that were saved, and what has become slower or faster since, beyond what one run differs from the next."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from rankwise.cli.commands import CommandError
+from rankwise.cli.text import format_nbytes, format_seconds
+
+__all__ = ["Change", "changes", "load", "noise", "save", "verdict"]
+
+FORMAT = 1
+#: A change of less than this is none, however quiet the machine was.
+_LEAST = 0.05
+#: How many times the noise a change must be.
+_TIMES = 3.0
+#: From the median deviation to that of a normal distribution.
+_SCALE = 1.4826
+
+Result = Mapping[str, Any]
+
+
+class Change(NamedTuple):
+    """How long one operation of one size takes, and took.
+
+    Attributes:
+        noise: By which part of the time runs differ by themselves.
+    """
+
+    what: str
+    now_s: float
+    then_s: float
+    noise: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long it takes."""
+        return self.now_s / self.then_s
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether it takes longer, beyond the noise."""
+        return self.ratio > 1 + max(_LEAST, _TIMES * self.noise)
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether it takes less long, beyond the noise."""
+        return 1 / self.ratio > 1 + max(_LEAST, _TIMES * self.noise)
+
+
+def save(path: Path, about: Mapping[str, Any], results: Sequence[Result]) -> None:
+    """Write a run to a file."""
+    told = {"rankwise_bench": FORMAT, **about, "results": list(results)}
+    path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+
+
+def load(path: Path) -> list[Result]:
+    """Return the results of a saved run.
+
+    Raises:
+        CommandError: The file is none.
+    """
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(told, dict) or told.get("rankwise_bench") != FORMAT:
+            raise ValueError("it has not been written by `rankwise bench --save` of this version")
+        return [_checked(result) for result in told["results"]]
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}", 2) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CommandError(f"{path} is no saved run: {error}", 2) from error
+
+
+def _checked(result: Any) -> Result:
+    batches = [float(seconds) for seconds in result["batches_s"]]
+    if not batches or min(batches) <= 0:
+        raise ValueError("a result has no times")
+    return {**{name: result[name] for name in ("library", "op", "ranks", "nbytes")}, "batches_s": batches}
+
+
+def noise(batches_s: Sequence[float]) -> float:
+    """Return by which part of the median the batches of a run differ from it, as a standard deviation."""
+    middle = median(batches_s)
+    return _SCALE * median(abs(seconds - middle) for seconds in batches_s) / middle
+
+
+def changes(now: Sequence[Result], then: Sequence[Result]) -> list[Change]:
+    """Return what can be compared, in the order of the new run."""
+    before = {_key(result): result for result in then}
+    found = []
+    for result in now:
+        old = before.get(_key(result))
+        if old is not None:
+            batches, older = result["batches_s"], old["batches_s"]
+            doubt = math.hypot(noise(batches), noise(older))
+            found.append(Change(_name(result), median(batches), median(older), doubt))
+    return found
+
+
+def verdict(found: Sequence[Change]) -> str:
+    """Say what has changed."""
+    lines = []
+    for word, chosen in (
+        ("slower", [change for change in found if change.is_slower]),
+        ("faster", [change for change in found if change.is_faster]),
+    ):
+        for change in sorted(chosen, key=lambda change: -abs(math.log(change.ratio))):
+            by = change.ratio if word == "slower" else 1 / change.ratio
+            lines.append(
+                f"{word} by {by - 1:.0%}: {change.what}, {format_seconds(change.now_s)}, was "
+                f"{format_seconds(change.then_s)} (noise {change.noise:.0%})"
+            )
+    same = sum(not (change.is_slower or change.is_faster) for change in found)
+    lines.append(f"the same but for noise: {same} of {len(found)}")
+    return "\n".join(lines)
+
+
+def _key(result: Result) -> tuple[Any, ...]:
+    return result["library"], result["op"], result["ranks"], result["nbytes"]
+
+
+def _name(result: Result) -> str:
+    size = f" of {format_nbytes(result['nbytes'])}" if result["nbytes"] else ""
+    return f"{result['library']} {result['op']}{size}"

@@ -1,0 +1,48 @@
+"""Looking at a running job: what has been counted, and through what others can see it.
+
+`start` is called by `rankwise.watch` once the default group is there; nothing here is on the path of a call.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rankwise.groups.world import World
+
+__all__ = ["PORT", "serve_prometheus", "start"]
+
+#: Names the first port of a host at which ranks serve what they have counted, each at its own; 0: any that is free.
+PORT = "RANKWISE_METRICS_PORT"
+
+
+def start(world: World) -> None:
+    """Let others look at this rank, and begin to count if the environment asks for it."""
+    if world.watcher is not None:
+        from rankwise.metrics.window import open_window
+
+        open_window(world)
+    if os.environ.get(PORT) and world.home is None:  # whose page has the groups outside of it too
+        serve_prometheus()
+    elif os.environ.get("RANKWISE_STATS", "off").strip().lower() not in ("", "off", "0"):
+        world.recorder.count()
+
+
+def serve_prometheus(port: int | None = None) -> int:
+    """Serve what this process has counted, as Prometheus reads it, at a loopback address until the process ends.
+
+    Args:
+        port: The port; 0 takes any that is free; None that of `RANKWISE_METRICS_PORT`, plus the local rank unless it
+            is 0.
+
+    Returns:
+        The port.
+
+    Raises:
+        ValueError: There is no such port.
+        OSError: It is taken.
+    """
+    from rankwise.metrics.prometheus import serve
+
+    return serve(port)

@@ -1,0 +1,91 @@
+"""What has been counted, as text that Prometheus reads, and a server for it at a loopback address."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+from rankwise.basics.debug import tell
+from rankwise.groups.world import World, current
+from rankwise.metrics import PORT
+from rankwise.metrics.stats import GroupStats, OperationStats, every_group
+
+__all__ = ["render", "serve"]
+
+#: The metrics: name, kind, what it is, and where it comes from; None where a backend cannot tell.
+_METRICS: tuple[tuple[str, str, str, Callable[[OperationStats], float | None]], ...] = (
+    ("rankwise_calls_total", "counter", "Calls that have begun.", lambda op: op.calls),
+    ("rankwise_bytes_total", "counter", "Bytes that this rank has brought to them.", lambda op: op.nbytes),
+    ("rankwise_seconds_total", "counter", "Time in calls.", lambda op: op.time_s),
+    ("rankwise_waiting_seconds_total", "counter", "Time waiting for others in calls.", lambda op: op.waiting_s),
+    ("rankwise_errors_total", "counter", "Calls that have failed.", lambda op: op.errors),
+)
+
+
+def render(groups: Iterable[GroupStats]) -> str:
+    """Return the text for one process."""
+    rows = [(group, op, figures) for group in groups for op, figures in group.operations.items()]
+    return "".join(_lines(rows))
+
+
+def _lines(rows: list[tuple[GroupStats, str, OperationStats]]) -> Iterator[str]:
+    for name, kind, text, value_of in _METRICS:
+        yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+        for group, op, figures in rows:
+            value = value_of(figures)
+            if value is not None:
+                names = {"rank": str(group.rank), "group": group.description}
+                labels = {**names, "backend": group.backend, "operation": op}
+                yield f"{name}{{{','.join(f'{k}={_quoted(v)}' for k, v in labels.items())}}} {value}\n"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def serve(port: int | None) -> int:
+    """Serve the text of this process's world at 127.0.0.1, and return the port."""
+    world = current()
+    server = _Server(("127.0.0.1", _port(port)), _Handler)
+    server.world = world
+    world.recorder.count()
+    threading.Thread(target=server.serve_forever, name="rankwise metrics", daemon=True).start()
+    found = int(server.server_address[1])
+    tell(f"serves what it counts at http://127.0.0.1:{found}/metrics")
+    return found
+
+
+def _port(port: int | None) -> int:
+    if port is None:
+        text = os.environ.get(PORT, "")
+        if not (text.isascii() and text.isdigit()):
+            raise ValueError(f"{PORT} is {text!r}, but must be the number of a port")
+        port = int(text) and int(text) + int(os.environ.get("LOCAL_RANK", "0"))
+    if not 0 <= port < 1 << 16:
+        raise ValueError(f"{port} is no port")
+    return port
+
+
+class _Server(HTTPServer):
+    world: World
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        """Answer."""
+        if self.path.partition("?")[0] not in ("/", "/metrics"):
+            self.send_error(404)
+            return
+        body = render(every_group(self.server.world)).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: a program's standard error is its own."""

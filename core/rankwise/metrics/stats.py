@@ -1,0 +1,126 @@
+"""What one rank has counted: calls, bytes, times, waits and errors of each group and operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rankwise.basics import unasked
+from rankwise.basics.recording import Totals
+from rankwise.groups.process_group import GroupLike, ProcessGroup
+from rankwise.groups.world import World, current, resolve
+
+__all__ = ["GroupStats", "OperationStats", "every_group", "of_group", "stats"]
+
+
+class OperationStats(NamedTuple):
+    """What this rank has done of one operation on one group.
+
+    Attributes:
+        calls: How many it has begun.
+        nbytes: How many bytes it has brought to them itself.
+        time_s: From the beginning to the end, all that have ended together. An asynchronous call ends when the program,
+            or whoever looks, sees that it has.
+        waiting_s: How much of that it has waited for others with nothing to move; None where the backend cannot tell.
+        errors: How many have failed.
+    """
+
+    calls: int = 0
+    nbytes: int = 0
+    time_s: float = 0.0
+    waiting_s: float | None = None
+    errors: int = 0
+
+
+@dataclass(frozen=True)
+class GroupStats:
+    """What this rank has done on one group.
+
+    Attributes:
+        group: The group's name.
+        rank: This rank, as a global one.
+        description: What messages call it.
+        backend: What carries it.
+        ranks: The global ranks of its members.
+        operations: What has been counted, by operation.
+        uncounted: How many calls had been made before counting began, and so are not in `operations`.
+    """
+
+    group: str
+    rank: int
+    description: str
+    backend: str
+    ranks: tuple[int, ...]
+    operations: Mapping[str, OperationStats]
+    uncounted: int = 0
+
+
+def stats(group: GroupLike = None) -> GroupStats:
+    """Return what this rank has done on a group: calls, bytes, time, time waiting for others, and errors.
+
+    With `rankwise-native` everything counts from the beginning. Without, counting begins with the first call of this
+    function, or with `RANKWISE_STATS=on` at the beginning: of what was before, only the last thousand calls count.
+
+    Args:
+        group: The group; None is the default group.
+
+    Returns:
+        The figures by operation.
+
+    Raises:
+        ValueError: This process is not a member, or there is no default group.
+
+    Examples:
+        >>> dist.init_process_group("gloo")
+        >>> dist.all_reduce(np.ones(4, np.float32))
+        >>> done = dist.stats().operations["all_reduce"]
+        >>> done.calls, done.nbytes, done.errors
+        (1, 16, 0)
+        >>> dist.destroy_process_group()
+    """
+    found = resolve(group, "stats")
+    if found is None:
+        raise ValueError("stats: this process is not a member of the group")
+    _count(current())
+    return _looked_after(found)
+
+
+def every_group(world: World) -> list[GroupStats]:
+    """Return the figures of all groups, those outside of the world included."""
+    _count(world)
+    return [_looked_after(group) for group in world.every_group()]
+
+
+def _count(world: World) -> None:
+    for each in world.worlds():
+        each.recorder.count()
+
+
+def _looked_after(group: ProcessGroup) -> GroupStats:
+    unasked.look()  # works that have ended, and that nobody has asked
+    return of_group(group)
+
+
+def of_group(group: ProcessGroup) -> GroupStats:
+    """Return the figures of one group."""
+    totals = {op: Totals(*sums) for op, sums in group.trail.totals().items()}
+    tells = any(communicator.tells_waits for communicator in group.communicators())
+    begun, _, message_begun, _ = group.trail.marks()
+    made = sum(last.number + 1 for last in (begun, message_begun) if last is not None)
+    return GroupStats(
+        group.name,
+        group.global_rank,
+        group.group_desc,
+        group.backend,
+        group.ranks,
+        {op: _operation(sums, tells, bool(group.trail.failure)) for op, sums in sorted(totals.items())},
+        max(0, made - sum(sums.begun for sums in totals.values())),
+    )
+
+
+def _operation(sums: Totals, tells_waits: bool, has_failed: bool) -> OperationStats:
+    # In a group that has failed nothing goes on: what has not ended never will.
+    errors = max(0, sums.begun - sums.ended) if has_failed else sums.failed
+    waiting_s = sums.waited_ns / 1e9 if tells_waits else None
+    return OperationStats(sums.begun, sums.nbytes, sums.busy_ns / 1e9, waiting_s, errors)

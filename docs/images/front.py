@@ -1,0 +1,177 @@
+"""The pictures of the first page, each for light pages and for dark ones: what it is, how fast, what an error says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import escape
+from math import log10
+from pathlib import Path
+from typing import NamedTuple
+
+DOCS = Path(__file__).parents[1]
+SANS = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif"
+MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
+
+
+class Palette(NamedTuple):
+    """The colours of a scheme; there is no ground, so that the page's own is seen."""
+
+    ink: str
+    grey: str
+    line: str
+    core: str
+    plugin: str
+    below: str
+    good: str
+    bad: str
+    marked: str
+
+
+LIGHT = Palette("#1f2937", "#4b5563", "#9ca3af", "#4051b5", "#dcfce7", "#fef3c7", "#4051b5", "#b45309", "#b91c1c")
+DARK = Palette("#e5e7eb", "#a3aab8", "#6b7280", "#5468d4", "#1f4d36", "#57451a", "#8f9ff2", "#e0a458", "#ff8a80")
+
+
+class Picture:
+    """An SVG without a ground."""
+
+    def __init__(self, width: int, height: int, title: str, palette: Palette) -> None:
+        self.width, self.height, self.title, self.palette = width, height, title, palette
+        self.parts: list[str] = []
+
+    def text(self, x: float, y: float, words: str, size: int = 18, **more: str) -> None:
+        settings = {"fill": self.palette.ink, "text_anchor": "middle", **more}
+        listed = " ".join(f'{name.replace("__", ":").replace("_", "-")}="{value}"' for name, value in settings.items())
+        self.parts.append(f'<text x="{x:g}" y="{y:g}" font-size="{size}" {listed}>{escape(words)}</text>')
+
+    def box(self, x: float, y: float, w: float, h: float, fill: str, dash: str = "") -> None:
+        dashes = f' stroke-dasharray="{dash}"' if dash else ""
+        self.parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="8" fill="{fill}" '
+            f'stroke="{self.palette.line}"{dashes}/>'
+        )
+
+    def rule(self, x1: float, y1: float, x2: float, y2: float, width: float = 1.5) -> None:
+        self.parts.append(
+            f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{self.palette.line}" '
+            f'stroke-width="{width:g}"/>'
+        )
+
+    def svg(self) -> str:
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" width="{self.width}" '
+            f'height="{self.height}" role="img" font-family="{SANS}">\n<title>{escape(self.title)}</title>\n'
+            + "\n".join(self.parts)
+            + "\n</svg>\n"
+        )
+
+
+def what(palette: Palette) -> Picture:
+    """The plugins around the core."""
+    title = "rankwise: arrays above, plugins below, and the calls of torch.distributed between them"
+    p = Picture(720, 400, title, palette)
+    arrays = ("NumPy", "CuPy", "torch on the CPU", "memoryview")
+    for number, name in enumerate(arrays):
+        p.box(20 + 172 * number, 16, 164, 46, "none")
+        p.text(102 + 172 * number, 45, name)
+        p.rule(102 + 172 * number, 62, 102 + 172 * number, 92)
+    p.box(20, 92, 680, 110, palette.core)
+    p.text(360, 132, "rankwise", 26, fill="#ffffff", font_weight="700")
+    calls = "all_reduce   broadcast   all_gather   send   recv   new_group   Work"
+    p.text(360, 166, calls, 17, fill="#ffffff", font_family=MONO)
+    p.text(360, 190, "checks, compares, watches: the same for every backend", 15, fill="#e0e4ff")
+    plugins = (
+        ("gloo", "shared memory, TCP"),
+        ("mpi", "Open MPI, MPICH, ..."),
+        ("nccl", "NVIDIA GPUs"),
+        ("yours", "about 80 lines"),
+    )
+    for number, (name, below) in enumerate(plugins):
+        x = 20 + 172 * number
+        p.rule(x + 82, 202, x + 82, 236, 6)
+        p.box(x, 236, 164, 64, palette.plugin, "6 4" * (name == "yours"))
+        p.text(x + 82, 276, name, 22, font_weight="600")
+        p.text(x + 82, 328, below, 16, fill=palette.grey)
+    p.text(360, 376, "each is installed by itself: pip install \"rankwise[gloo]\"", 17, fill=palette.grey)
+    return p
+
+
+def speed(palette: Palette) -> Picture:
+    """How many times as fast as its peers, on an axis on which twice and half are as far from the middle."""
+    title = "How many times as fast as torch's gloo and Open MPI, by the figures of the page on performance"
+    p = Picture(720, 400, title, palette)
+    middle, per_decade = 400.0, 180.0
+    p.text(20, 30, "gloo backend, time of the peer by ours", 20, text_anchor="start", font_weight="600")
+    for factor, words in ((0.1, "a tenth"), (1.0, "as fast"), (10.0, "10 times")):
+        x = middle + per_decade * log10(factor)
+        p.rule(x, 66, x, 356, 2.5 if factor == 1 else 1)
+        p.text(x, 58, words, 15, fill=palette.grey)
+    y = 92.0
+    for label, ratios in rows():
+        p.text(20, y + 24, label, 16, text_anchor="start")
+        for (peer, ratio), at in zip(ratios, (y, y + 22), strict=False):
+            end = middle + per_decade * log10(ratio)
+            colour = palette.good if peer == "torch" else palette.bad
+            left, wide = min(middle, end), abs(end - middle)
+            p.parts.append(f'<rect x="{left:.1f}" y="{at:g}" width="{wide:.1f}" height="18" fill="{colour}"/>')
+            side = {"text_anchor": "start"} if ratio >= 1 else {"text_anchor": "end"}
+            p.text(end + (8 if ratio >= 1 else -8), at + 15, f"{ratio:g}x", 16, fill=colour, font_weight="600", **side)
+        y += 68
+    for x, words, colour in ((250.0, "torch 2.13, gloo", palette.good), (450.0, "Open MPI 5", palette.bad)):
+        p.parts.append(f'<rect x="{x:g}" y="372" width="16" height="16" fill="{colour}"/>')
+        p.text(x + 24, 386, words, 16, text_anchor="start", fill=palette.grey)
+    return p
+
+
+def rows() -> list[tuple[str, list[tuple[str, float]]]]:
+    """Return what the table of the page on performance says of the backend gloo: a label, and the ratios by peer."""
+    table = (DOCS / "performance.md").read_text()
+    labels = {
+        "two ranks on one host, up to 64 KiB": "one host, small arrays",
+        "two ranks on one host, from 1 MiB": "one host, large arrays",
+        "two hosts, up to 64 KiB": "two hosts, small arrays",
+        "two hosts, from 1 MiB": "two hosts, large arrays",
+    }
+    found = []
+    for row, label in labels.items():
+        cells = re.search(rf"^\| `gloo`, {row} \|(.*)\|(.*)\|(.*)\|$", table, re.MULTILINE)
+        assert cells is not None, row
+        ratios = [(peer, cells[n].strip().rstrip("x")) for n, peer in ((1, "torch"), (2, "mpi"))]
+        found.append((label, [(peer, float(ratio)) for peer, ratio in ratios if ratio]))
+    return found
+
+
+#: What each rank says where rank 2 brings one number too many, and what of that is worth a second look.
+_PROGRAM = (("$ rankwise run -n 4 train.py", "grey"),)
+_ERROR = (
+    ('  File "train.py", line 6, in <module>', "ink"),
+    ("    dist.all_reduce(array)", "ink"),
+    ("CollectiveMismatchError: the ranks of group 'default'", "marked"),
+    ("did not make the same call:", "marked"),
+    ("rank 2 called all_reduce(SUM, float32, shape (4,))", "bad"),
+    ("    as its #0 at train.py:6;", "bad"),
+    ("ranks 0, 1, 3 called all_reduce(SUM, float32, shape (3,))", "ink"),
+    ("    as its #0 at train.py:6", "ink"),
+)
+
+
+def error(palette: Palette) -> Picture:
+    """What an error looks like."""
+    p = Picture(720, 400, "An error names the rank that differs, what each rank called, and where", palette)
+    p.box(12, 12, 696, 326, "none")
+    for number, colour in enumerate((palette.marked, palette.bad, palette.good)):
+        p.parts.append(f'<circle cx="{36 + 22 * number}" cy="34" r="6" fill="{colour}"/>')
+    for number, (line, colour) in enumerate([*_PROGRAM, *_ERROR]):
+        fill = getattr(palette, colour)
+        p.text(32, 78 + 29 * number, line, 18, text_anchor="start", font_family=MONO, fill=fill, xml__space="preserve")
+    p.text(360, 374, "on every rank alike, at once: no garbage, no hang", 18, fill=palette.grey)
+    return p
+
+
+FRONT: tuple[Callable[[Palette], Picture], ...] = (what, speed, error)
+
+
+def front() -> dict[str, str]:
+    """Return the pictures by the names of their files."""
+    schemes = (("", LIGHT), ("-dark", DARK))
+    return {f"{draw.__name__}{end}.svg": draw(palette).svg() for draw in FRONT for end, palette in schemes}

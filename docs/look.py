@@ -1,0 +1,97 @@
+"""Look at the built site in a browser, opened from the disk: python docs/look.py [SITE]
+
+Each page is shown on a narrow and on a wide screen, in light and in dark. Nothing may stick out, no picture may be
+missing, no program beside another may be cut off, nothing may be fetched from elsewhere, and the search must find
+something.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from html import unescape
+from pathlib import Path
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PLAIN = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files"),
+    # A browser of its own asks for nothing on the network.
+    *("--no-first-run", "--disable-quic", "--disable-sync", "--disable-background-networking"),
+    "--disable-component-update",
+]
+WIDTHS = (420, 1400)
+TIMEOUT_S = 300
+
+#: Shows one page after the other in a frame, and writes down what is wrong with each.
+LOOKER = """<!DOCTYPE html><body><pre id="found"></pre><script>
+const pages = PAGES, widths = WIDTHS, wrong = [];
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+async function show(url, width) {
+  const frame = document.createElement("iframe");
+  frame.width = width; frame.height = 900;
+  document.body.append(frame);
+  await new Promise((done) => { frame.onload = done; frame.src = url; });
+  await pause(50);
+  return frame;
+}
+function look(page, width, scheme, inside) {
+  const tell = (what) => wrong.push(`${page} at ${width}, ${scheme}: ${what}`), view = inside.defaultView;
+  inside.body.setAttribute("data-md-color-scheme", scheme);
+  if (inside.documentElement.scrollWidth > view.innerWidth) tell("it is wider than the screen");
+  for (const image of inside.images)
+    if (view.getComputedStyle(image).display !== "none" && !image.naturalWidth) tell(`no picture: ${image.src}`);
+  for (const code of inside.querySelectorAll(".beside code"))
+    if (code.scrollWidth > code.clientWidth + 1) tell(`cut off: ${code.innerText.slice(0, 30)}`);
+  for (const one of view.performance.getEntriesByType("resource"))
+    if (!one.name.startsWith("file:")) tell(`fetched from elsewhere: ${one.name}`);
+}
+(async () => {
+  for (const page of pages) for (const width of widths) {
+    const frame = await show(page, width);
+    for (const scheme of ["default", "slate"]) look(page, width, scheme, frame.contentDocument);
+    frame.remove();
+  }
+  const frame = await show(INDEX + "?q=PeerDiedError", 1400);
+  let hits = 0;
+  for (let tries = 0; tries < 100 && !hits; ++tries) {
+    await pause(100);
+    hits = frame.contentDocument.querySelectorAll(".md-search-result__item").length;
+  }
+  if (!hits) wrong.push("the search finds nothing");
+  document.getElementById("found").textContent = JSON.stringify({ pages: pages.length, hits, wrong });
+})();
+</script></body>"""
+
+
+def main() -> int:
+    site = Path(sys.argv[1] if len(sys.argv) > 1 else "site").absolute()
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if browser is None:
+        print("the site was not looked at: there is no browser here (Chromium)")
+        return 0
+    pages = sorted(path.as_uri() for path in site.glob("**/*.html") if path.name != "404.html")
+    program = LOOKER.replace("PAGES", json.dumps(pages)).replace("WIDTHS", json.dumps(WIDTHS))
+    found = look_with(browser, program.replace("INDEX", json.dumps((site / "index.html").as_uri())))
+    print("\n".join(found["wrong"]) or f"{found['pages']} pages look well, and the search finds something")
+    return bool(found["wrong"])
+
+
+def look_with(browser: str, program: str) -> dict[str, list[str]]:
+    """Return what the program has found, once it is done."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder, "look.html")
+        page.write_text(program)
+        command = [browser, *PLAIN, f"--user-data-dir={folder}/profile", "--virtual-time-budget=600000", "--dump-dom"]
+        done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    told = re.search(r'<pre id="found">(.+?)</pre>', done.stdout, re.DOTALL)
+    if told is None:
+        raise SystemExit(f"the browser has not come to the end of the pages:\n{done.stderr[-2000:]}")
+    return json.loads(unescape(told[1]))  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

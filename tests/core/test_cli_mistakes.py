@@ -1,0 +1,111 @@
+"""Mistyped commands and options are met with what was meant, and torchrun's options with an answer."""
+
+import argparse
+
+import pytest
+
+from rankwise.cli import main
+from rankwise.launch.exit_codes import LaunchError
+from rankwise.launch.options import add_options, to_config
+from rankwise.launch.torchrun import _ANSWERS, _WITHOUT_EFFECT
+
+
+def said(capsys, *arguments):
+    """Return the exit code of a command line, and the last paragraph of what it says."""
+    try:
+        code = main(list(arguments))
+    except SystemExit as end:
+        code = end.code
+    return code, capsys.readouterr().err.strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rnu"], "there is no command 'rnu'; did you mean run?"),
+        (["benhc", "-n", "2"], "there is no command 'benhc'; did you mean bench?"),
+        (["train.py", "--lr", "1"], "there is no command 'train.py'; did you mean rankwise run train.py?"),
+        (["zzz"], "there is no command 'zzz'\ncommands: run, demo"),
+        (["doctor", "--quik"], "unrecognized arguments: --quik; did you mean --quick?"),
+        (["run", "--nprocs", "4", "train.py"], "unrecognized arguments: --nprocs; did you mean --nproc-per-node?"),
+        (["run", "--max-restart=3", "train.py"], "did you mean --max-restarts?"),
+        (["bench", "--bakend", "gloo"], "did you mean --backend?"),
+        (["demo", "--completely-else"], "unrecognized arguments: --completely-else"),
+    ],
+)
+def test_what_was_meant_is_named(capsys, arguments, words):
+    code, text = said(capsys, *arguments)
+    assert code == 2
+    assert words in text
+    assert "Traceback" not in text
+
+
+def test_a_commands_mistakes_show_its_own_usage(capsys):
+    _, text = said(capsys, "doctor", "--quik")
+    assert text.startswith("usage: rankwise doctor")
+
+
+def parse(*arguments):
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return to_config(parser.parse_args([*arguments, "train.py"]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--nnodes", "1:1"], {"nnodes": 1}),
+        (["--nnodes=2:2", "--node-rank", "1", "--rdzv-endpoint", "head:29400"], {"nnodes": 2, "master_port": 29400}),
+        (["--rdzv_endpoint=[::1]:5", "--rdzv_backend=c10d"], {"master_addr": "::1", "master_port": 5}),
+        (["--rdzv-endpoint", "localhost"], {"master_addr": "localhost", "master_port": None}),
+        (["--rdzv-backend", "static", "--rdzv-id", "run7"], {"run_id": "run7"}),
+        (["--role", "trainer"], {"role": "trainer"}),
+        (["--local-ranks-filter", "0,2"], {"shown": frozenset({0, 2})}),
+        (["--standalone", "--rdzv-endpoint", "elsewhere:1"], {"master_addr": "127.0.0.1", "master_port": None}),
+    ],
+)
+def test_torchruns_options_are_understood(arguments, expected):
+    config = parse(*arguments)
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("name", _WITHOUT_EFFECT)
+def test_what_makes_no_difference_is_taken(name):
+    arguments = [name] if name == "--virtual-local-rank" else [name, "1"]
+    assert parse(*arguments) == parse(arguments[0].replace("-", "_").replace("__", "--"), *arguments[1:]) == parse()
+
+
+@pytest.mark.parametrize("name", _ANSWERS)
+def test_every_other_option_of_torchrun_is_answered(capsys, name):
+    code, text = said(capsys, "run", name, "something", "train.py")
+    assert code == 2
+    assert f"{name} is torchrun's, and not known here: {_ANSWERS[name]}" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nnodes", "1:4"], "from its beginning to its end as it is told; give one number, such as --nnodes 4"),
+        (["--nnodes", "some"], "'some' is not a number of nodes"),
+        (["--rdzv-backend", "etcd"], "choose from"),
+        (["--local-ranks-filter", "all"], "'all' must be local ranks, such as 0,1"),
+        (["--rdzv-endpoint", "head:port"], "the port must be a number"),
+        (["--rdzv-endpoint", "head:1", "--master-addr", "head"], "give it or them"),
+    ],
+)
+def test_what_makes_no_sense_here_is_said(capsys, arguments, words):
+    code, text = said(capsys, "run", *arguments, "train.py")
+    assert code == 2
+    assert words in text.replace("\n", " ")
+
+
+def test_an_endpoint_given_twice_is_an_error_of_usage():
+    with pytest.raises(LaunchError, match="give it or them"):
+        parse("--rdzv-endpoint", "head:1", "--master-port", "2")
+
+
+def test_only_the_ranks_that_are_asked_for_are_shown(tmp_path, capfd):
+    (tmp_path / "who.py").write_text("import os\nprint('rank', os.environ['RANK'], os.environ['ROLE_NAME'])\n")
+    code = main(["run", "-n", "3", "--local-ranks-filter", "0,2", "--role", "me", str(tmp_path / "who.py")])
+    assert code == 0
+    assert sorted(capfd.readouterr().out.splitlines()) == ["[0]: rank 0 me", "[2]: rank 2 me"]

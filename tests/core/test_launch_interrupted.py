@@ -1,0 +1,87 @@
+"""After Ctrl-C each rank says one line: where its program was."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rankwise.launch.interrupted import Fold
+
+PROGRAM = """\
+import signal, sys
+import numpy as np
+import rankwise as dist
+
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    print("waiting", flush=True)
+    signal.pause()
+dist.all_reduce(np.ones(3))
+"""
+
+TRACEBACK = b"""\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 9, in <module>
+    main()
+  File "/home/me/train.py", line 7, in main
+    dist.all_reduce(array)
+    ^^^^^^^^^^^^^^^^^^^^^^
+  File "/usr/lib/python3/site-packages/rankwise/calls/collectives.py", line 154, in all_reduce
+    return finish(pg, work, tensor, async_op)
+KeyboardInterrupt"""
+
+
+def shown(text):
+    fold = Fold()
+    return [line for given in text.split(b"\n") for line in fold.take(given)] + fold.rest()
+
+
+def test_the_traceback_of_an_interrupt_becomes_a_line():
+    assert shown(TRACEBACK) == [b"KeyboardInterrupt at train.py:7: dist.all_reduce(array)"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"a line\n  and another",
+        b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    1 / 0\nZeroDivisionError: none',
+        b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>',
+    ],
+)
+def test_everything_else_stays(text):
+    assert shown(text) == text.split(b"\n")
+
+
+def test_what_has_no_places_stays_an_interrupt():
+    assert shown(b"Traceback (most recent call last):\nKeyboardInterrupt") == [b"KeyboardInterrupt"]
+
+
+@pytest.mark.parametrize(("level", "lines"), [("off", 4), ("detail", None)])
+def test_each_rank_says_a_line_after_ctrl_c(tmp_path, level, lines):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RANKWISE_")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "rankwise", "run", "-n", "3", "program.py"],
+        cwd=tmp_path,
+        env={**kept, "RANKWISE_DEBUG": level},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == "[0]: waiting\n"
+        launcher.send_signal(signal.SIGINT)
+        _, errors = launcher.communicate(timeout=30)
+    assert launcher.returncode == 130
+    if lines is None:
+        assert "Traceback" in errors
+        return
+    said = errors.splitlines()
+    assert said[0].startswith("rankwise: Ctrl-C: stopping all ranks")
+    assert any(line.startswith("[0]: KeyboardInterrupt at program.py:") for line in said)
+    for line in said[1:]:
+        assert re.fullmatch(r"\[\d\]: \w+ at program.py:\d+: .+", line)
+    assert len(said) <= lines

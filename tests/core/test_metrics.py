@@ -1,0 +1,412 @@
+"""What is counted of each call, and how it is told to others."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import struct
+import sys
+import threading
+import types
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise import metrics
+from rankwise.basics import native
+from rankwise.basics.recording import FlightRecorder, PythonRecorder, Totals, Trail, make_recorder
+from rankwise.groups.world import current
+from rankwise.metrics import otel, prometheus, window
+from rankwise.metrics.sample import sample
+from rankwise.metrics.stats import GroupStats, OperationStats
+from rankwise.testing import RankPool, local_world
+
+CAPACITY = 16
+ARRAY = np.ones(4, np.float32)
+
+
+@pytest.fixture(params=["python", "compiled"])
+def recorder(request: pytest.FixtureRequest) -> FlightRecorder:
+    if request.param == "python":
+        return PythonRecorder(CAPACITY)
+    if native.module() is None:
+        pytest.skip("rankwise-native is not installed")
+    return make_recorder(CAPACITY)
+
+
+def call(trail: Trail, op: str = "all_reduce", waited_ns: int = 0) -> None:
+    def shortcut() -> None:
+        trail.begin(op, ARRAY)
+
+    def public() -> None:
+        shortcut()
+
+    public()
+    if waited_ns:
+        trail.waited(waited_ns)
+
+
+def totals(trail: Trail) -> dict[str, Totals]:
+    return {op: Totals(*sums) for op, sums in trail.totals().items()}
+
+
+# ---------------------------------------------------------------------- recorders
+
+
+@pytest.mark.parametrize("calls", [1, CAPACITY, 100 * CAPACITY])
+def test_sums_are_of_all_calls_however_many_have_left_the_ring(recorder: FlightRecorder, calls: int) -> None:
+    recorder.count()
+    trails = [recorder.trail(name, name, (0, 1)) for name in ("one", "two")]
+    for number in range(calls):
+        for trail in trails:
+            call(trail, "all_reduce" if number % 3 else "broadcast", waited_ns=7)
+            trail.end()
+    for trail in trails:
+        found = totals(trail)
+        assert sum(each.begun for each in found.values()) == calls
+        assert sum(each.ended for each in found.values()) == calls
+        assert sum(each.nbytes for each in found.values()) == calls * ARRAY.nbytes
+        assert sum(each.waited_ns for each in found.values()) == 7 * calls
+        assert all(each.busy_ns > 0 and not each.failed for each in found.values())
+        assert found["broadcast"].begun == -(-calls // 3)
+
+
+def test_what_ends_after_it_has_left_the_ring_counts_too(recorder: FlightRecorder) -> None:
+    recorder.count()
+    trail = recorder.trail("one", "one", (0, 1))
+    tickets = []
+    for _ in range(3):
+        call(trail, "broadcast")
+        tickets.append(trail.issued())
+    for _ in range(100 * CAPACITY):
+        call(trail)
+        trail.end()
+    assert totals(trail)["broadcast"][:3] == (3, 0, 0)
+    trail.ended(tickets[0])
+    trail.ended(tickets[1], ValueError("no"))
+    assert totals(trail)["broadcast"][:3] == (3, 1, 1)
+    assert totals(trail)["broadcast"][:3] == (3, 1, 1), "reading changes nothing"
+
+
+def test_failures_are_counted_once(recorder: FlightRecorder) -> None:
+    recorder.count()
+    trail = recorder.trail("one", "one", (0, 1))
+    call(trail)
+    trail.broken(ValueError("no"))
+    trail.broken(ValueError("and again"))
+    call(trail)
+    trail.end()
+    ticket = trail.begin_message("send", ARRAY, 1, 0)
+    trail.ended(ticket, ValueError("no"))
+    assert totals(trail)["all_reduce"][:3] == (2, 1, 1)
+    assert totals(trail)["send"][:3] == (1, 0, 1)
+    assert recorder.entries()[0].error == "ValueError: no"
+
+
+def test_waits_belong_to_the_last_collective_or_message(recorder: FlightRecorder) -> None:
+    trail = recorder.trail("one", "one", (0, 1))
+    trail.waited(5)  # nothing has begun
+    call(trail)
+    ticket = trail.begin_message("recv", ARRAY, 1, 0)
+    trail.waited(3, True)
+    trail.waited(4, False)
+    trail.ended(ticket)
+    trail.end()
+    assert [entry.waited_ns for entry in recorder.entries()] == [4, 3]
+    assert (totals(trail)["recv"].waited_ns, totals(trail)["all_reduce"].waited_ns) == (3, 4)
+
+
+def test_threads_lose_no_count(recorder: FlightRecorder) -> None:
+    recorder.count()
+    trails = [recorder.trail(str(i), str(i), (0,)) for i in range(4)]
+
+    def run(trail: Trail) -> None:
+        for _ in range(2000):
+            call(trail)
+            trail.end()
+
+    threads = [threading.Thread(target=run, args=(trail,)) for trail in trails]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        assert all(each.ended <= each.begun for trail in trails for each in totals(trail).values())
+    for thread in threads:
+        thread.join()
+    assert [totals(trail)["all_reduce"][:2] for trail in trails] == [(2000, 2000)] * 4
+
+
+def test_counting_begun_late_says_what_it_has_missed() -> None:
+    recorder = PythonRecorder(CAPACITY)
+    trail = recorder.trail("one", "one", (0,))
+    for _ in range(1000):
+        call(trail)
+        trail.end()
+    seen = totals(trail)["all_reduce"].begun
+    assert CAPACITY <= seen < 1000
+    recorder.count()
+    for _ in range(1000):
+        call(trail)
+        trail.end()
+    assert totals(trail)["all_reduce"].begun == seen + 1000
+
+
+# ---------------------------------------------------------------------- dist.stats
+
+
+def counted() -> GroupStats:
+    dist.stats()
+    array = np.ones(8, np.float32)
+    for _ in range(3):
+        dist.all_reduce(array)
+    dist.broadcast(array, 0)
+    if dist.get_rank() == 0:
+        dist.send(array, 1)
+    else:
+        dist.recv(array, 0)
+    work = dist.all_reduce(array, async_op=True)
+    assert work is not None
+    work.wait()
+    with pytest.raises(dist.CollectiveMismatchError):
+        dist.broadcast(array, dist.get_rank())
+    return dist.stats()
+
+
+def test_stats_of_a_group() -> None:
+    with local_world(2) as ranks:
+        for rank, told in enumerate(ranks.run(counted)):
+            assert (told.group, told.ranks, told.uncounted) == ("default", (0, 1), 0)
+            found = told.operations
+            assert (found["all_reduce"].calls, found["all_reduce"].nbytes) == (4, 4 * 32)
+            assert found["all_reduce"].time_s > 0
+            assert (found["broadcast"].calls, found["broadcast"].errors) == (2, 1)
+            assert ("send" in found, "recv" in found) == (rank == 0, rank == 1)
+            assert found["all_reduce"].waiting_s is None, "the local backend cannot tell"
+
+
+def test_stats_needs_a_group() -> None:
+    with pytest.raises(ValueError, match="no default process group"):
+        dist.stats()
+
+
+def late(rank_that_is: int) -> GroupStats:
+    dist.init_process_group("gloo")
+    array = np.ones(8, np.float32)
+    event = threading.Event()
+    for _ in range(5):
+        if dist.get_rank() == rank_that_is:
+            event.wait(0.05)
+        dist.all_reduce(array)
+    told = dist.stats()
+    dist.destroy_process_group()
+    return told
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("compiled_parts", ["on", "off"])
+def test_gloo_tells_how_long_it_waits_for_others(transport: str, compiled_parts: str) -> None:
+    pytest.importorskip("rankwise_gloo_tcp")
+    env = {"RANKWISE_GLOO_TRANSPORT": transport, "RANKWISE_NATIVE": compiled_parts, "RANKWISE_STATS": "on"}
+    with RankPool(2, env=env) as pool:
+        punctual, tardy = pool.run(late, 1)
+    waiting = [told.operations["all_reduce"].waiting_s for told in (punctual, tardy)]
+    assert waiting[0] is not None
+    assert 0.2 < waiting[0] <= punctual.operations["all_reduce"].time_s
+    assert waiting[1] is not None
+    assert waiting[1] < waiting[0] / 2
+
+
+# ---------------------------------------------------------------------- Prometheus
+
+OPERATIONS = {"all_reduce": OperationStats(3, 48, 0.5, None, 1), "send": OperationStats()}
+FIGURES = GroupStats("group-1", 3, 'pair "a"\\b', "gloo", (0, 1), OPERATIONS)
+LINE = re.compile(r'^[a-z_]+\{(?:[a-z_]+="(?:[^"\\]|\\.)*",?)+\} [0-9.e+-]+$')
+
+
+def test_prometheus_text() -> None:
+    text = prometheus.render([FIGURES])
+    labels = 'rank="3",group="pair \\"a\\"\\\\b",backend="gloo",operation="all_reduce"'
+    assert f"rankwise_calls_total{{{labels}}} 3\n" in text
+    assert f"rankwise_seconds_total{{{labels}}} 0.5\n" in text
+    assert f"rankwise_waiting_seconds_total{{{labels}}}" not in text, "nobody knows"
+    for line in text.splitlines():
+        assert line.startswith(("# HELP rankwise_", "# TYPE rankwise_")) or LINE.match(line), line
+
+
+def get(port: int, path: str = "/metrics") -> str:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def test_prometheus_is_served_at_loopback() -> None:
+    dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+    port = metrics.serve_prometheus(0)
+    dist.all_reduce(np.ones(2))
+    assert 'operation="all_reduce"} 1\n' in get(port)
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        get(port, "/secret")
+
+
+def test_a_variable_has_every_rank_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Any] = []
+    monkeypatch.setenv("RANKWISE_METRICS_PORT", "9400")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setattr(prometheus, "_Server", lambda address, handler: served.append(address) or _stop())
+    with pytest.raises(_StopError):
+        dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+    assert served == [("127.0.0.1", 9403)]
+    monkeypatch.setenv("RANKWISE_METRICS_PORT", "many")
+    with pytest.raises(ValueError, match="RANKWISE_METRICS_PORT is 'many'"):
+        metrics.serve_prometheus()
+
+
+class _StopError(Exception):
+    pass
+
+
+def _stop() -> Any:
+    raise _StopError
+
+
+# ---------------------------------------------------------------------- OpenTelemetry
+
+
+class Recorded:
+    """Stands in for OpenTelemetry's API, of which it has what is used."""
+
+    def __init__(self) -> None:
+        self.counters: dict[str, Any] = {}
+        self.spans: list[dict[str, Any]] = []
+
+    def get_meter(self, name: str, version: str) -> Recorded:
+        return self
+
+    get_tracer = get_meter
+
+    def create_observable_counter(self, name: str, callbacks: list[Any], unit: str, description: str) -> None:
+        self.counters[name] = callbacks
+
+    def start_span(self, name: str, start_time: int, attributes: dict[str, Any]) -> Recorded.Span:
+        self.spans.append({"name": name, "start": start_time, **attributes})
+        return Recorded.Span(self.spans[-1])
+
+    class Span:
+        def __init__(self, told: dict[str, Any]) -> None:
+            self.told = told
+
+        def add_event(self, name: str, attributes: dict[str, Any], timestamp: int) -> None:
+            self.told[name] = attributes
+
+        def end(self, end_time: int) -> None:
+            self.told["end"] = end_time
+
+
+@contextmanager
+def fake_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
+    recorded = Recorded()
+    api = types.ModuleType("opentelemetry")
+    api.metrics = types.SimpleNamespace(  # type: ignore[attr-defined]
+        get_meter=recorded.get_meter, Observation=lambda value, attributes: (value, attributes)
+    )
+    api.trace = recorded  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "opentelemetry", api)
+    yield recorded
+
+
+def test_opentelemetry_gets_counters_and_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_opentelemetry(monkeypatch) as recorded:
+        instrumentor = otel.Instrumentor()
+        instrumentor.instrument()
+        instrumentor.instrument()
+        dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+        for _ in range(2):
+            dist.all_reduce(np.ones(2))
+        ((value, attributes),) = recorded.counters["rankwise.calls"][0](None)
+        assert (value, attributes["rankwise.operation"], attributes["rankwise.rank"]) == (2, "all_reduce", 0)
+        assert list(recorded.counters["rankwise.waiting"][0](None)) == [], "nobody knows"
+        instrumentor.uninstrument()
+        assert [(span["name"], span["rankwise.number"]) for span in recorded.spans] == [
+            ("rankwise all_reduce", 0),
+            ("rankwise all_reduce", 1),
+        ]
+        for span in recorded.spans:
+            assert 0 < span["start"] <= span["end"]
+            assert span["code.file.path"] == __file__
+        assert list(recorded.counters["rankwise.calls"][0](None)) == [], "it has been ended"
+
+
+def test_each_call_has_one_span_however_often_it_is_read() -> None:
+    recorder = make_recorder()
+    trail = recorder.trail("one", "one", (0,))
+    recorded = Recorded()
+    spans = otel.Spans(recorded)
+    call(trail)
+    spans.take([(0, entry) for entry in recorder.entries()])
+    assert recorded.spans == [], "it has not ended"
+    trail.broken(ValueError("no"))
+    for _ in range(3):
+        spans.take([(0, entry) for entry in recorder.entries()])
+    (span,) = recorded.spans
+    assert span["exception"] == {"exception.message": "ValueError: no"}
+
+
+# ---------------------------------------------------------------------- the window
+
+
+def look_from_outside() -> list[dict[str, Any]]:
+    """Ask all ranks of this machine that have a window, as somebody else would."""
+    with open("/proc/net/unix") as file:
+        names = sorted(set(re.findall(rf"@({window.NAME}\S+)", file.read())))
+    found = []
+    for name in names:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(10)
+            sock.connect("\0" + name)
+            for _ in range(2):
+                sock.send(b"?")
+                (length,) = struct.unpack("<I", sock.recv(4, socket.MSG_WAITALL))
+                found.append(json.loads(sock.recv(length, socket.MSG_WAITALL)))
+    return found
+
+
+def some_calls() -> tuple[str, list[dict[str, Any]]]:
+    dist.init_process_group("gloo")
+    for _ in range(4):
+        dist.all_reduce(np.ones(2))
+    job = sample(current())["job"]
+    seen = look_from_outside() if dist.get_rank() == 0 else []
+    dist.barrier()
+    dist.destroy_process_group()
+    return job, [each for each in seen if each["job"] == job]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names of sockets are files elsewhere")
+def test_others_see_each_rank_through_its_window() -> None:
+    pytest.importorskip("rankwise_gloo_tcp")
+    with RankPool(2) as pool:
+        (job, seen), (same, _) = pool.run(some_calls)
+    assert job == same
+    assert sorted(each["rank"] for each in seen) == [0, 0, 1, 1]
+    for each in seen:
+        assert (each["ranks"], each["outside"]) == ([0, 1], "")
+        group = each["groups"]["default"]
+        assert group["operations"]["all_reduce"][0] >= 4
+        assert [op for op, *_ in group["arrivals"]].count("all_reduce") >= 4
+        assert each["memory_nbytes"] > 1 << 20
+
+
+def test_a_stranger_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    with ours, theirs:
+        assert window.is_own_user(ours)
+        monkeypatch.setattr(window.os, "geteuid", lambda: 12345)
+        import os
+
+        assert window.is_own_user(ours) == (os.getuid() == 0), "root may always look"

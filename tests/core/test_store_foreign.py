@@ -1,0 +1,254 @@
+"""Stores of other libraries: what the adapter makes of them, and what it needs of them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import rankwise as dist
+from rankwise.store import PrefixStore, Store, as_store
+
+sys.path.insert(0, str(Path(__file__).parent))
+from alien import Alien, Bare
+
+
+@pytest.fixture(params=[Bare, Alien], ids=["bare", "whole"])
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bare]:
+    store = request.param(str(tmp_path / "store"))
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def store(other: Bare) -> Iterator[Store]:
+    adapted = as_store(other)
+    yield adapted
+    adapted.close()
+
+
+def test_a_store_of_ours_is_left_as_it_is() -> None:
+    own = dist.HashStore()
+    assert as_store(own) is own
+
+
+@pytest.mark.parametrize("name", ["set", "get", "add", "compare_set", "wait"])
+def test_what_lacks_a_method_is_refused_by_name(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Alien, name, None)
+    with pytest.raises(TypeError, match=rf"a store must have {name}, which Alien does not"):
+        as_store(Alien(str(tmp_path / "store")))
+
+
+def test_values_go_in_and_out(store: Store) -> None:
+    store.set("text", "ä")
+    store.multi_set(["bytes", "nothing"], [b"\0\xff", b""])
+    assert store.get("text") == "ä".encode()
+    assert store.multi_get(["nothing", "bytes"]) == [b"", b"\0\xff"]
+    assert store.peek("bytes") == b"\0\xff"
+    assert store.peek("never") is None
+    assert store.check(["text", "nothing"])
+    assert not store.check(["text", "never"])
+    assert store.check([])
+    store.wait([])
+
+
+def test_counters_are_read_as_decimal_numbers(store: Store) -> None:
+    assert [store.add("count", 3), store.add("count", -5)] == [3, -2]
+    assert store.get("count") == b"-2"
+    store.set("word", "x")
+    with pytest.raises(dist.DistStoreError, match=r"add on ForeignStore.*StoreError: invalid stoi"):
+        store.add("word", 1)
+
+
+def test_compare_set_tells_what_is_there_afterwards(store: Store) -> None:
+    assert store.compare_set("key", "", "a") == b"a"
+    assert store.compare_set("key", "", "b") == b"a"
+    assert store.compare_set("key", "a", "b") == b"b"
+    assert store.compare_set("key", "b", "b") == b"b"
+    store.set("empty", "")
+    assert store.compare_set("empty", "", "c") == b"c"
+    # torch says that what was expected is there.
+    assert store.compare_set("never", "x", "y") == b""
+    assert store.compare_set("never", "x", "x") == b""
+    assert not store.check(["never"])
+
+
+def test_one_of_many_wins_and_no_count_is_lost(other: Bare, store: Store) -> None:
+    wins: list[bytes] = []
+
+    def take_part(number: int) -> None:
+        mine = b"%d" % number
+        if store.compare_set("leader", "", mine) == mine:
+            wins.append(mine)
+        for _ in range(10):
+            store.add("count", 1)
+
+    threads = [threading.Thread(target=take_part, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert wins == [store.get("leader")]
+    assert store.add("count", 0) == 80
+
+
+@pytest.mark.parametrize("wait", ["get", "wait", "multi_get"])
+def test_waiting_ends_when_the_keys_come_and_hinders_nobody(store: Store, wait: str) -> None:
+    found: list[object] = []
+    keys = "c" if wait == "get" else ["a", "b", "c"]
+    thread = threading.Thread(target=lambda: found.append(getattr(store, wait)(keys, timeout=30)))
+    thread.start()
+    for key in ("b", "a"):
+        begin = time.monotonic()
+        store.set(key, key)
+        assert time.monotonic() - begin < 1
+    assert not found
+    store.set("c", "c")
+    thread.join(10)
+    assert found == [{"get": b"c", "wait": None, "multi_get": [b"a", b"b", b"c"]}[wait]]
+
+
+def test_a_wait_in_vain_ends_in_time_and_names_the_keys(store: Store) -> None:
+    store.set("here", "x")
+    begin = time.monotonic()
+    with pytest.raises(dist.DistTimeoutError, match=r"timed out: wait on ForeignStore.*: waited 0.2 s for key 'gone'"):
+        store.wait(["here", "gone"], timedelta(seconds=0.2))
+    assert 0.15 < time.monotonic() - begin < 2
+    with pytest.raises(dist.DistTimeoutError, match=r"timed out: get on .*: waited 0 s for key 'gone'"):
+        store.get("gone", timeout=0)
+    store.set_timeout(0.1)
+    with pytest.raises(dist.DistTimeoutError, match=r"waited 0.1 s for keys 'gone', 'lost'"):
+        store.multi_get(["here", "gone", "lost"])
+
+
+def test_whoever_waits_for_many_asks_for_one(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Counting(Alien):
+        def check(self, keys: list[str]) -> bool:
+            asked.append(len(keys))
+            return super().check(keys)
+
+    store = as_store(Counting(str(tmp_path / "store")))
+    keys = [f"key{number}" for number in range(1000)]
+    store.multi_set(keys[:700], keys[:700])
+    with pytest.raises(dist.DistTimeoutError, match="key700"):
+        store.wait(keys, timeout=0.2)
+    assert sum(count > 1 for count in asked[: -len(keys)]) < 15
+    store.multi_set(keys[700:], keys[700:])
+    assert store.multi_get(keys, timeout=5) == [key.encode() for key in keys]
+    store.close()
+
+
+def test_a_call_of_the_program_that_waits_in_the_other_store_keeps_nobody(tmp_path: Path) -> None:
+    other = Alien(str(tmp_path / "store"))
+    store = as_store(other)
+    thread = threading.Thread(target=other.get, args=("release",))
+    thread.start()
+    begin = time.monotonic()
+    while other._one_call.acquire(timeout=0.0):  # it has yet to begin to wait
+        other._one_call.release()
+    store.set("key", "value")
+    assert store.get("key") == b"value"
+    store.set("release", "")
+    thread.join(10)
+    assert not thread.is_alive()
+    assert time.monotonic() - begin < 5
+    store.close()
+
+
+def test_a_clone_that_cannot_be_had_is_done_without(tmp_path: Path) -> None:
+    class Unwilling(Alien):
+        def clone(self) -> Alien:
+            raise RuntimeError("Tried to call pure virtual function")
+
+    other = Unwilling(str(tmp_path / "store"))
+    with as_store(other) as store:
+        store.set("key", "value")
+    assert other.get("key") == b"value"  # it is open: it was never ours
+
+
+def test_the_client_of_our_own_is_closed_and_the_programs_is_not(tmp_path: Path) -> None:
+    closed: list[Alien] = []
+
+    class Closing(Alien):
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    other = Closing(str(tmp_path / "store"))
+    store = as_store(other)
+    view, twin = store.view(1), store.clone()
+    twin.set("key", "value")
+    assert view.get("key") == b"value"
+    store.close()
+    store.close()
+    (own,) = closed
+    assert own is not other
+    for gone in (store, view):
+        with pytest.raises(dist.DistStoreError, match="has been closed"):
+            gone.set("key", "value")
+    assert twin.get("key") == b"value"
+    twin.close()
+    assert other.get("key") == b"value"
+
+
+def test_keys_are_listed_and_deleted_where_they_can_be(other: Bare, store: Store) -> None:
+    part = PrefixStore("part", store)
+    part.multi_set(["a", "b"], ["1", "2"])
+    store.set("other", "3")
+    can = isinstance(other, Alien)
+    assert part.delete_prefix("") == (2 if can else 0)
+    assert store.delete_key("other") == can
+    if can:
+        assert store.list_keys() == []
+    else:
+        with pytest.raises(dist.DistStoreError, match="cannot list its keys"):
+            store.list_keys()
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [lambda s: s.append("k", "v"), lambda s: s.queue_push("q", "v"), lambda s: s.barrier("b", 1, 1)],
+    ids=["append", "queue", "barrier"],
+)
+def test_what_such_a_store_cannot_do_is_said(store: Store, operation) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(dist.DistStoreError, match="has no queues, barriers, append and swap"):
+        operation(store)
+
+
+def test_an_error_of_the_other_store_is_one_of_ours(tmp_path: Path) -> None:
+    class Broken(Alien):
+        def set(self, key: str, value: str | bytes) -> None:
+            raise ConnectionResetError("connection reset by peer")
+
+        def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
+            raise RuntimeError("Socket Timeout")
+
+    store = as_store(Broken(str(tmp_path / "store")))
+    with pytest.raises(dist.DistStoreError, match=r"set on ForeignStore.*: ConnectionResetError: conn") as told:
+        store.set("key", "value")
+    assert isinstance(told.value.__cause__, ConnectionResetError)
+    with pytest.raises(dist.DistTimeoutError, match=r"timed out: compare_set on ForeignStore.*: Socket Timeout"):
+        store.compare_set("key", "", "value")
+
+
+def test_text_is_taken_for_bytes_and_the_host_is_known(tmp_path: Path) -> None:
+    class Texts(Alien):
+        def get(self, key: str) -> str:  # type: ignore[override]
+            return super().get(key).decode()
+
+    class Wrapper(Texts):
+        host = None  # type: ignore[assignment]
+        underlying_store = Texts(str(tmp_path / "inner"))
+
+    store = as_store(Wrapper(str(tmp_path / "store")))
+    store.set("key", "value")
+    assert store.get("key") == b"value"
+    assert getattr(store, "host") == "127.0.0.1"  # noqa: B009 - only this kind has it
+    assert getattr(as_store(Bare(str(tmp_path / "third"))), "host") is None  # noqa: B009

@@ -1,0 +1,156 @@
+"""A program's traceback ends at its own line and one frame of ours, unless it asks for all of it."""
+
+import ast
+import inspect
+import signal
+import textwrap
+import threading
+import traceback
+
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise.basics.work import BoundWork, FutureWork
+from rankwise.calls.combined import CombinedWork
+from rankwise.testing import local_world
+
+#: What cannot fail, or only tells the level of what is shown.
+CANNOT_FAIL = {
+    *("is_available", "is_gloo_available", "is_mpi_available", "is_nccl_available", "is_initialized", "get_pg_count"),
+    *("get_node_local_rank", "register_dataclass", "get_debug_level", "set_debug_level", "set_debug_level_from_env"),
+    *("Store.close", "Store.clone", "Store.view", "Store.peek", "Store.swap", "Store.scan"),
+}
+FUNCTIONS = {name: getattr(dist, name) for name in dist.__all__ if inspect.isroutine(getattr(dist, name))}
+METHODS = {
+    f"Store.{name}": value for name, value in vars(dist.Store).items() if inspect.isfunction(value) and name[0] != "_"
+}
+WAITS = {f"{kind.__name__}.wait": kind.wait for kind in (FutureWork, BoundWork, CombinedWork)}
+
+
+@pytest.mark.parametrize("name", sorted({*FUNCTIONS, *METHODS, *WAITS} - CANNOT_FAIL))
+def test_what_is_public_shortens_what_it_raises(name):
+    function = {**FUNCTIONS, **METHODS, **WAITS}[name]
+    tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function)))).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    _, *body = tree.body
+    assert len(body) == 1, f"all of {name} belongs into one try"
+    handler = body[0].handlers[-1]
+    assert ast.unparse(handler) == "except BaseException as error:\n    shorten(error)\n    raise"
+
+
+def frames(error):
+    """Return the functions of our frames, the outermost first."""
+    return [frame.name for frame in traceback.extract_tb(error.__traceback__) if "/rankwise" in frame.filename]
+
+
+def whole(error):
+    return "".join(traceback.format_exception(error))
+
+
+MISTAKES = {
+    "all_reduce": lambda: dist.all_reduce([1.0]),
+    "broadcast": lambda: dist.broadcast(np.ones(3), src=7),
+    "send": lambda: dist.send(np.ones(3), dst=9),
+    "irecv": lambda: dist.irecv(np.ones((4, 4))[:, 1]),
+    "new_group": lambda: dist.new_group([0, 0]),
+    "get_world_size": lambda: dist.get_world_size("group"),
+    "all_gather_object": lambda: dist.all_gather_object([], 1),
+    "init_process_group": lambda: dist.init_process_group("gloo"),
+    "rendezvous": lambda: dist.rendezvous("nowhere"),
+    "get": lambda: dist.HashStore().get("key", timeout=0.001),
+    "multi_set": lambda: dist.HashStore().multi_set(["a", "b"], ["1"]),
+    "wait": lambda: dist.irecv(np.ones(1), tag=5).wait(0.001),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("level", ["OFF", "DETAIL"])
+def test_an_error_about_a_call_has_one_frame_of_ours(name, level):
+    def program():
+        with pytest.raises((ValueError, TypeError, dist.DistError)) as caught:
+            MISTAKES[name]()
+        return frames(caught.value), whole(caught.value)
+
+    dist.set_debug_level(dist.DebugLevel[level])
+    try:
+        with local_world(2) as ranks:
+            (ours, text), _ = ranks.run(program)
+    finally:
+        dist.set_debug_level_from_env()
+    if level == "OFF":
+        assert ours == [name]
+        assert "During handling" not in text
+        assert "direct cause" not in text
+    elif name not in ("init_process_group", "multi_set", "wait"):  # which raise by themselves
+        assert len(ours) > 1
+
+
+def test_an_error_before_there_is_a_group_has_one_frame_of_ours():
+    for call in (lambda: dist.init_process_group("glooo"), lambda: dist.barrier(), dist.destroy_process_group):
+        with pytest.raises((ValueError, dist.DistError)) as caught:
+            call()
+        assert len(frames(caught.value)) == 1
+
+
+def test_an_error_that_is_raised_again_does_not_grow():
+    work = FutureWork()
+    work.fail(dist.GroupAbortedError("given up"))
+    lengths = set()
+    for _ in range(3):
+        with pytest.raises(dist.GroupAbortedError) as caught:
+            work.wait()
+        lengths.add(len(traceback.extract_tb(caught.value.__traceback__)))
+    assert len(lengths) == 1
+
+
+def test_what_the_program_has_given_to_be_called_is_shown():
+    def handler(url, timeout):
+        yield from dist.rendezvous("nowhere")
+
+    def program():
+        dist.register_rendezvous_handler("short", handler)
+        dist.init_process_group("gloo", "short://here")
+
+    from rankwise.meeting import rendezvous
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rendezvous, "_handlers", dict(rendezvous._handlers))
+        with pytest.raises(ValueError, match="nowhere") as caught:
+            program()
+    assert "in handler" in whole(caught.value)
+
+
+def test_what_may_be_a_flaw_is_shown_in_full(monkeypatch):
+    from rankwise.groups import queries
+
+    def broken(*_):
+        raise KeyError("a flaw of this package")
+
+    broken.__globals__["__name__"] = "rankwise.broken"
+    monkeypatch.setattr(queries, "_group", broken)
+    try:
+        with pytest.raises(KeyError) as caught:
+            dist.get_rank()
+    finally:
+        broken.__globals__["__name__"] = __name__
+    assert [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)][-2:] == ["get_rank", "broken"]
+
+
+def test_ctrl_c_has_one_frame_of_ours():
+    timer = threading.Timer(0.05, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        dist.HashStore().get("key", timeout=60)
+    timer.join()
+    assert frames(caught.value) == ["get"]
+
+
+def test_the_systems_own_reason_is_still_told():
+    with (
+        dist.TCPStore("127.0.0.1", is_master=True, wait_for_workers=False) as store,
+        pytest.raises(dist.DistNetworkError) as caught,
+    ):
+        dist.TCPStore("127.0.0.1", store.port, is_master=True, wait_for_workers=False)
+    assert frames(caught.value) == ["__init__"]
+    assert caught.value.__cause__.errno

@@ -1,0 +1,46 @@
+"""Programs of the documentation run when they are pasted into `python`, where nobody has launched anything.
+
+There a line that is not indented needs a blank one before it where a block ends.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rankwise.meeting.launcher_env import told_of_a_job
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("plugins/*/README.md")), *sorted(ROOT.glob("docs/**/*.md"))]
+#: Python blocks that need no file, no number of ranks, no launcher and nothing else.
+BLOCK = re.compile(
+    r"(?P<how>^[ ]*<!-- .* -->\n)?^(?P<indent>[ ]*)```python *\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
+)
+
+
+def programs():
+    for page in PAGES:
+        text = page.read_text()
+        for found in BLOCK.finditer(text):
+            if not found["how"] and "--8<--" not in found["body"]:
+                line = text[: found.start("body")].count("\n") + 1
+                body = re.sub(f"^{found['indent']}", "", found["body"], flags=re.MULTILINE)
+                yield pytest.param(body, id=f"{page.relative_to(ROOT)}:{line}")
+
+
+@pytest.mark.parametrize("program", list(programs()))
+def test_a_program_runs_when_it_is_pasted(program, tmp_path):
+    kept = {name: value for name, value in os.environ.items() if not told_of_a_job({name: value})}
+    done = subprocess.run(
+        [sys.executable, "-i", "-q"],
+        input=f"{program}\n\n",  # Enter, which ends a block
+        env={**kept, "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert not re.search(r"^Traceback|Error\b", done.stderr, re.MULTILINE), done.stderr

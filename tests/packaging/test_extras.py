@@ -1,0 +1,74 @@
+"""What `pip install` gives: extras that name real distributions, and pages that lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECTS = [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))]
+
+
+def project(folder):
+    """Return a project's table; Python 3.10 has no reader of TOML, and pip brings one."""
+    try:
+        import tomllib
+    except ModuleNotFoundError:
+        from pip._vendor import tomli as tomllib
+    return tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+
+
+def test_each_extra_is_a_distribution_of_this_repository():
+    names = {project(folder)["name"]: project(folder) for folder in PROJECTS}
+    extras = project(ROOT)["optional-dependencies"]
+    for extra in ("gloo", "mpi", "nccl", "native"):
+        (requirement,) = extras[extra]
+        name, least = re.fullmatch(r"([\w-]+)>=([\d.]+)", requirement).groups()
+        assert names[name]["version"].startswith(least)
+        if extra != "native":
+            assert list(names[name]["entry-points"]["rankwise.backends"]) == [extra]
+    assert extras["all"] == ["rankwise[cli,gloo,mpi,native,nccl]"]
+
+
+@pytest.mark.parametrize("folder", PROJECTS, ids=lambda folder: folder.name)
+def test_every_distribution_says_where_it_is_at_home_and_what_it_runs_on(folder):
+    table, core = project(folder), project(ROOT)
+    assert table["version"] == core["version"]
+    assert {name: url for name, url in table["urls"].items() if name != "Documentation"} == {
+        name: url for name, url in core["urls"].items() if name != "Documentation"
+    }
+    home = core["urls"]["Source"]
+    for url in table["urls"].values():
+        where = url.removeprefix(home).removeprefix("/blob/main/")
+        assert where in ("", "/issues") or (ROOT / where).exists(), url
+    pythons = re.findall(r"Python :: (3\.\d+)", "\n".join(table["classifiers"]))
+    assert pythons == ["3.10", "3.11", "3.12", "3.13", "3.14"]
+    assert table["requires-python"] == f">={pythons[0]}"
+
+
+def test_the_site_and_the_recipes_have_the_same_home_and_version():
+    core = project(ROOT)
+    assert f"repo_url: {core['urls']['Source']}\n" in (ROOT / "mkdocs.yml").read_text()
+    recipes = {path.parent.name: path.read_text() for path in ROOT.glob("packaging/conda/*/recipe.yaml")}
+    assert sorted(recipes) == sorted(project(folder)["name"] for folder in PROJECTS)
+    for folder in PROJECTS:
+        recipe = recipes[project(folder)["name"]]
+        assert f'  version: "{core["version"]}"\n' in recipe
+        assert f"  homepage: {core['urls']['Source']}\n" in recipe
+        for requirement in project(folder)["dependencies"]:
+            name, least = re.fullmatch(r"([\w-]+)>=([\d.]+)", requirement).groups()
+            assert re.search(rf"^    - {name}(?:-python)? >={re.escape(least)}$", recipe, re.MULTILINE), requirement
+
+
+def test_one_call_of_pip_installs_the_core_and_a_backend_from_a_clone(scratch, tmp_path):
+    scratch.pip(f"{ROOT}[gloo,cli]", str(ROOT / "plugins/gloo_tcp"))
+    program = tmp_path / "hello.py"
+    program.write_text("import rankwise as dist\ndist.init_process_group('gloo')\ndist.barrier()\nprint('hello')\n")
+    said = scratch.run(
+        f"""
+        import subprocess, sys
+        command = [sys.executable, "-m", "rankwise", "run", "-n", "2", {str(program)!r}]
+        print(subprocess.run(command, capture_output=True, text=True, timeout=60).stdout)
+        """
+    )
+    assert sorted(said.split()) == sorted(["[0]:", "hello", "[1]:", "hello"])

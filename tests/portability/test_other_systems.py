@@ -1,0 +1,145 @@
+"""Other systems, played on Linux: what their Python lacks is taken away in a fresh interpreter (see `systems`)."""
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+PROGRAMS = HERE / "programs"
+TIMEOUT_S = 60
+
+
+def environment(system, **more):
+    """Return an environment in which every Python is that of another system, without compiled parts."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RANKWISE_", "PYTHON"))}
+    return {**kept, "PYTHONPATH": str(HERE / "systems" / system), "RANKWISE_NATIVE": "off", **more}
+
+
+def python(system, *arguments, **more):
+    return subprocess.run(
+        [sys.executable, "-W", "error", *map(str, arguments)],
+        env=environment(system, **more),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+
+
+def launch(system, program, *options):
+    return python(system, "-m", "rankwise", "run", *options, "-n", "2", PROGRAMS / program)
+
+
+@pytest.mark.parametrize("system", ["macos", "windows"])
+def test_everything_imports_and_ranks_run_as_threads(system):
+    done = python(system, PROGRAMS / "both.py")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "all of it\n", "")
+
+
+@pytest.mark.parametrize("system", ["macos", "windows"])
+def test_what_is_taken_away_is_gone(system):
+    lines = [
+        "import os, platform, select, socket",
+        "print(platform.system(), *(hasattr(os, name) for name in ('sched_getaffinity', 'memfd_create', 'pipe2')))",
+        "print(hasattr(select, 'epoll'), os.path.exists('/proc/self/stat'))",
+    ]
+    done = python(system, "-c", "\n".join(lines))
+    name = {"macos": "Darwin", "windows": "Windows"}[system]
+    assert (done.stdout, done.stderr) == (f"{name} False False False\nFalse False\n", "")
+
+
+def test_two_ranks_talk_over_gloo_on_macos():
+    done = launch("macos", "two.py")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0]: rank 0 on Darwin", "[1]: rank 1 on Darwin"]
+
+
+def test_spawned_ranks_talk_over_gloo_on_macos():
+    done = python("macos", PROGRAMS / "spawned.py")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "both have ended well\n", "")
+
+
+def test_a_killed_rank_is_told_of_on_macos():
+    done = launch("macos", "killed.py")
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "rank 1 failed first: killed by SIGKILL" in done.stderr
+    assert done.stdout == "[0]: 1 PeerDiedError\n"
+
+
+def test_the_doctor_proves_gloo_on_macos():
+    done = python("macos", "-m", "rankwise", "doctor")
+    assert "gloo: two processes all_reduce 1 MiB on this machine: right" in done.stdout, done.stdout + done.stderr
+    assert "memfd" in done.stdout
+
+
+STATEMENTS = {
+    "spawn": ("dist.spawn(print, nprocs=2)", "ranks are processes on Linux and macOS alone"),
+    "gloo": ("dist.init_process_group('gloo', rank=0, world_size=1)", "backend 'gloo' cannot run here: this system's"),
+    "file": ("dist.FileStore('store', 1)", "FileStore needs locks of open files, which Linux alone has; use TCPStore"),
+    "ranks": ("run_ranks(print, 2)", "local_world runs ranks as threads anywhere"),
+    "secret": ("secret.load()", "RANKWISE_SECRET_FILE=job.secret: this system does not tell who else can read a file"),
+    "interface": ("interface.outward_address()", "as far as this system tells"),
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_what_cannot_work_on_windows_says_so_in_a_line(name, tmp_path):
+    statement, words = STATEMENTS[name]
+    program = "import rankwise as dist; from rankwise.network import interface, secret; "
+    program += f"from rankwise.testing import run_ranks; {statement}"
+    more = {"RANKWISE_SECRET_FILE": "job.secret"} if name == "secret" else {}
+    more |= {"RANKWISE_SOCKET_IFNAME": "lo"} if name == "interface" else {}
+    done = python("windows", "-c", program, **more)
+    assert done.returncode == 1
+    assert words in done.stderr.splitlines()[-1]
+
+
+def test_file_stores_say_on_macos_what_to_use():
+    done = python("macos", "-c", "import rankwise as dist; dist.FileStore('store', 1)")
+    assert "use TCPStore" in done.stderr.splitlines()[-1]
+
+
+def test_the_launcher_says_on_windows_that_it_cannot():
+    done = launch("windows", "two.py")
+    assert done.returncode == 71
+    assert done.stderr.count("\n") == 1
+    assert "rankwise run: ranks are processes on Linux and macOS alone" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["EpollSelector", "PollSelector", "SelectSelector"])
+def test_a_poller_heeds_what_changes_while_it_sleeps(kind, monkeypatch):
+    from socket import socketpair
+
+    from rankwise_gloo_tcp.machine import poller
+
+    monkeypatch.setattr(selectors, "DefaultSelector", getattr(selectors, kind))
+    monkeypatch.delattr(poller.select, "epoll")
+    ready = poller.make_poller()
+    found = []
+    asleep = threading.Event()
+
+    def sleep():
+        asleep.set()
+        while not found:
+            found.extend(ready.poll(TIMEOUT_S))
+
+    mine, theirs = socketpair()
+    with mine, theirs:
+        thread = threading.Thread(target=sleep)
+        thread.start()
+        asleep.wait(TIMEOUT_S)
+        ready.register(mine.fileno(), poller.READ | poller.WRITE)
+        thread.join(TIMEOUT_S)
+        assert found == [(mine.fileno(), poller.WRITE)]
+        ready.modify(mine.fileno(), poller.READ)
+        assert ready.poll(0) == []
+        theirs.send(b"x")
+        assert ready.poll(TIMEOUT_S) == [(mine.fileno(), poller.READ)]
+        ready.unregister(mine.fileno())
+        assert ready.poll(0) == []
+    ready.close()
