@@ -90,7 +90,7 @@ class Pipe:
     @property
     def moved_nbytes(self) -> int:
         """How many bytes have gone and come, headers included."""
-        return self._head + self._tail
+        return self.rings.head + self.rings.tail
 
     @property
     def idle(self) -> bool:
