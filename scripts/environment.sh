@@ -26,6 +26,12 @@ packages() {
     compiled
 }
 
+# packages_for_torch: the distributions that rankwise-torch needs, and itself. Torch is large, so only its tests have it.
+packages_for_torch() {
+    printf '%s\n' -e . -e ./plugins/gloo_tcp -e ./plugins/torch
+    compiled
+}
+
 # compiled: the compiled parts as arguments for pip, where they can be built; everything else goes on without them.
 compiled() {
     local header='import os, sysconfig; print(os.path.join(sysconfig.get_path("include"), "Python.h"))'

@@ -351,6 +351,7 @@ def test_the_demo_trains_and_says_what_was_exchanged(with_gloo: Shell) -> None:
     assert max(losses[60]) < min(losses[1]) / 2
     assert "parameters of all ranks are identical, bit for bit" in result.stdout
     assert "60 times all_reduce of 154 kB of gradients" in result.stdout
+    assert result.stdout.startswith("$ rankwise run -n 2 -m rankwise.cli.demo_program --backend gloo\n")
 
 
 def test_the_example_is_the_program_of_the_demo() -> None:

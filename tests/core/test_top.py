@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
+import pty
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -319,7 +325,7 @@ import rankwise as dist
 dist.init_process_group("gloo")
 array, stop, event = np.ones(1000, np.float32), np.zeros(1), __import__("threading").Event()
 while not stop[0]:
-    event.wait(0.002 + 0.005 * (dist.get_rank() == 2))
+    event.wait(0.002 + 0.02 * (dist.get_rank() == 2))
     dist.all_reduce(array)
     stop[0] = dist.get_rank() == 0 and __import__("os").path.exists(sys.argv[1])
     dist.broadcast(stop, 0)
@@ -334,8 +340,10 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("job")
     (folder / "program.py").write_text(PROGRAM)
     assert main(["secret", "new", str(folder / "secret")]) == 0
-    env = {**os.environ, "RANKWISE_SECRET_FILE": str(folder / "secret"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "rankwise.cli", "run", "-n", "4", "program.py", str(folder / "stop")]
+    # One rank is stopped for a while, which on a busy machine takes its time.
+    settings = {"RANKWISE_SECRET_FILE": str(folder / "secret"), "RANKWISE_HEARTBEAT_LIMIT_S": "60"}
+    env = {**os.environ, **settings, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "rankwise", "run", "-n", "4", "program.py", str(folder / "stop")]
     with subprocess.Popen(command, cwd=folder, env=env) as process:
         try:
             until = time.monotonic() + 60
@@ -370,7 +378,38 @@ def test_a_straggler_of_a_running_job_is_named(job: tuple[int, Path], capsys: py
     assert [row["rank"] for row in view["ranks"]] == [0, 1, 2, 3]
     assert all(row["calls_per_s"] > 0 and row["is_in_call"] in (True, False) for row in view["ranks"])
     assert [each["rank"] for each in view["stragglers"]] == [2]
-    assert 3e-3 < view["stragglers"][0]["late_s"] < 50e-3
+    assert 10e-3 < view["stragglers"][0]["late_s"] < 200e-3
+
+
+@needs_windows
+def test_the_table_is_live_in_a_terminal_and_ends_by_a_key(job: tuple[int, Path]) -> None:
+    pytest.importorskip("rich")
+    leader, follower = pty.openpty()
+    fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 180, 0, 0))
+    env = {**{name: value for name, value in os.environ.items() if name != "NO_COLOR"}, "TERM": "xterm-256color"}
+    command = [sys.executable, "-m", "rankwise", "top", str(job[0]), "--interval", "0.2"]
+    with subprocess.Popen(command, env=env, stdin=follower, stdout=follower, stderr=follower) as process:
+        os.close(follower)
+        try:
+            shown = read_until(leader, b"sorted by rank")
+            os.write(leader, b"l")
+            shown += read_until(leader, b"sorted by late")
+            os.write(leader, b"q")
+            with suppress(OSError):  # how the system tells that the last writer is gone
+                read_until(leader, b"nothing like it")
+            assert process.wait(30) == 0, shown
+        finally:
+            process.kill()
+            os.close(leader)
+    assert b"rank 2 on" in shown
+
+
+def read_until(descriptor: int, words: bytes) -> bytes:
+    found, until = b"", time.monotonic() + 60
+    while words not in found:
+        assert select.select([descriptor], [], [], max(0.0, until - time.monotonic()))[0], found
+        found += os.read(descriptor, 1 << 16)
+    return found
 
 
 @needs_windows
@@ -384,10 +423,7 @@ def test_plain_lines_where_there_is_no_terminal(job: tuple[int, Path], capsys: p
 
 
 @needs_windows
-def test_a_rank_that_is_stopped_is_silent_until_it_goes_on(
-    job: tuple[int, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs, "_ANSWER_S", 0.5)
+def test_a_rank_that_is_stopped_is_silent_until_it_goes_on(job: tuple[int, Path]) -> None:
     asked = top_command.find(str(job[0]))
     assert isinstance(asked, jobs.LocalJob)
     stopped = asked.samples()[3]["pid"]

@@ -117,7 +117,7 @@ def test_pictures_are_well_formed(picture):
     from xml.etree import ElementTree
 
     tree = ElementTree.parse(picture).getroot()
-    assert tree.find("{http://www.w3.org/2000/svg}title") is not None
+    assert tree.tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_the_navigation_has_every_page_once():

@@ -24,7 +24,12 @@ def start(world: World) -> None:
 
         open_window(world)
     if os.environ.get(PORT) and world.home is None:  # whose page has the groups outside of it too
-        serve_prometheus()
+        try:
+            serve_prometheus()
+        except OSError as error:  # a job must not end for lack of a port
+            import logging
+
+            logging.getLogger("rankwise").warning("the figures of this rank are not served: %s", error)
     elif os.environ.get("RANKWISE_STATS", "off").strip().lower() not in ("", "off", "0"):
         world.recorder.count()
 

@@ -45,12 +45,19 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
+#: The servers of this process, by port: they stay until it ends.
+_served: dict[int, _Server] = {}
+
+
 def serve(port: int | None) -> int:
     """Serve the text of this process's world at 127.0.0.1, and return the port."""
-    world = current()
-    server = _Server(("127.0.0.1", _port(port)), _Handler)
-    server.world = world
+    world, wanted = current(), _port(port)
     world.recorder.count()
+    if wanted in _served and _served[wanted].world is world:  # a world that has begun anew
+        return wanted
+    server = _Server(("127.0.0.1", wanted), _Handler)
+    server.world = world
+    _served[int(server.server_address[1])] = server
     threading.Thread(target=server.serve_forever, name="rankwise metrics", daemon=True).start()
     found = int(server.server_address[1])
     tell(f"serves what it counts at http://127.0.0.1:{found}/metrics")

@@ -24,6 +24,8 @@ Sample = Mapping[str, Any]
 
 _ANSWER_S = 2.0
 _MOST_NBYTES = 16 << 20
+#: What every sample tells.
+_NEEDED = {"rank", "ranks", "outside", "job", "host", "pid", "program", "clock", "now_ns", "day_ns", "groups"}
 _BEAT = re.compile(r"(.*watch)/beat/(\d{1,7})")
 _NAMES = re.compile(rf"@({re.escape(NAME)}\S+)")
 
@@ -53,7 +55,7 @@ class _Rank:
         self._sock.settimeout(_ANSWER_S)
         try:
             self._sock.connect("\0" + name)
-            if not is_own_user(self._sock):
+            if os.geteuid() and not is_own_user(self._sock):
                 raise PermissionError("the process belongs to somebody else")
             self.ask()
         except OSError:
@@ -232,8 +234,10 @@ class StoreJob:
 
     def close(self) -> None:
         """Ask no more."""
-        with suppress(DistError):
-            self._place.delete_key(wish_key(self._question))
+        try:
+            with suppress(DistError):
+                self._place.delete_key(wish_key(self._question))
+        finally:
             self._store.close()
 
 
@@ -245,16 +249,24 @@ def open_store(address: str) -> StoreJob:
     if parts.scheme != "tcp" or not parts.hostname or not parts.port:
         raise CommandError(f"{address!r} is no address of a job; it must read like tcp://HOST:PORT", 2)
     store = TCPStore(parts.hostname, parts.port, timeout=_ANSWER_S + 3.0)
+    try:
+        place, ranks = _place(store.list_keys(), address)
+        return StoreJob(store, place, ranks)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _place(keys: list[str], address: str) -> tuple[str, list[int]]:
+    """Return where the watchers of the world write, or of the largest group outside of it, and those who have."""
     places: dict[str, list[int]] = {}
-    for key in store.list_keys():
+    for key in keys:
         if beat := _BEAT.fullmatch(key):
             places.setdefault(beat[1], []).append(int(beat[2]))
     if not places:
-        store.close()
         raise CommandError(f"no job runs at {address}: its store is there, but no rank has given a sign of life")
-    # Beside the world there may be groups outside of it.
     place = max(places, key=lambda place: (place == "world/watch", len(places[place])))
-    return StoreJob(store, place, sorted(places[place]))
+    return place, sorted(places[place])
 
 
 # ---------------------------------------------------------------------- what is not trusted
@@ -266,7 +278,7 @@ def _checked(told: Any) -> Sample:
     Raises:
         ValueError: It is none, or of another version.
     """
-    if not isinstance(told, dict) or told.get("rankwise_sample") != FORMAT:
+    if not isinstance(told, dict) or told.get("rankwise_sample") != FORMAT or not told.keys() >= _NEEDED:
         raise ValueError("it is no sample of this version of rankwise")
     cleaned: Sample = _printable(told)
     return cleaned

@@ -1,0 +1,45 @@
+"""How a group of torch's comes to be: a group of rankwise that meets in torch's own store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.distributed import ProcessGroup
+
+import rankwise
+from rankwise_torch.beside import BesideGroup, beside
+from rankwise_torch.errors import as_torch_raises
+from rankwise_torch.group import RankwiseGroup
+from rankwise_torch.names import backend_of
+from rankwise_torch.request import Request, asked
+from rankwise_torch.trust import share
+
+__all__ = ["create", "make"]
+
+# Errors and the flight recorder name the line of the program, which is neither torch's nor ours.
+rankwise.skip_callers("torch", "rankwise_torch")
+
+
+def create(name: str, opts: Any) -> ProcessGroup:
+    """Make the group that torch asks for with its `DistributedBackendOptions`."""
+    return make(asked(opts.store, opts.group_rank, opts.group_size, name, opts.timeout))
+
+
+def make(request: Request) -> RankwiseGroup:
+    """Make a group, and return once all its ranks have come."""
+    share(request.store)
+    with as_torch_raises():
+        under = rankwise.ProcessGroup.create(
+            store=request.store,
+            rank=request.rank,
+            size=len(request.ranks),
+            name=request.name,
+            backend=backend_of(request.backend),
+            timeout=request.timeout,
+            ranks=request.ranks,
+            description=request.description,
+        )
+    others = beside(request.backend)
+    if others is not None:
+        return BesideGroup(request.store, under, request.backend, others)
+    return RankwiseGroup(request.store, under, request.backend)

@@ -1,0 +1,53 @@
+"""Errors that are of torch's kind and of rankwise's at once: `except` of either catches them.
+
+A `rankwise.PeerDiedError` becomes an error that is also a `torch.distributed.DistBackendError`, with the same message
+and attributes, such as the rank that died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch.distributed as c10d
+
+import rankwise
+
+__all__ = ["as_torch_raises", "of_both"]
+
+#: Which error of torch an error of rankwise is too; the first line that fits counts.
+_KINDS: tuple[tuple[type[rankwise.DistError], type[Exception]], ...] = (
+    (rankwise.DistNetworkError, c10d.DistNetworkError),
+    (rankwise.DistStoreError, c10d.DistStoreError),
+    (rankwise.RendezvousError, c10d.DistError),
+    (rankwise.DistError, c10d.DistBackendError),
+)
+
+_made: dict[type[BaseException], type[BaseException]] = {}
+
+
+@contextmanager
+def as_torch_raises() -> Iterator[None]:
+    """Let the errors of rankwise that a block raises be torch's too."""
+    try:
+        yield
+    except rankwise.DistError as error:
+        raise of_both(error) from error.__cause__
+
+
+def of_both(error: BaseException) -> BaseException:
+    """Return an error like `error` that torch's programs know to catch; any but rankwise's as it is."""
+    if not isinstance(error, rankwise.DistError) or isinstance(error, c10d.DistError):
+        return error
+    both = _both(type(error))(*error.args)
+    both.__dict__.update(error.__dict__)
+    return both.with_traceback(error.__traceback__)
+
+
+def _both(ours: type[BaseException]) -> type[BaseException]:
+    """Return the class of errors that are of the kind `ours` and of its counterpart in torch."""
+    made = _made.get(ours)
+    if made is None:
+        theirs = next(theirs for kind, theirs in _KINDS if issubclass(ours, kind))
+        made = _made[ours] = type(ours.__name__, (ours, theirs), {"__module__": __name__, "__doc__": ours.__doc__})
+    return made

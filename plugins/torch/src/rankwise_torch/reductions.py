@@ -1,0 +1,99 @@
+"""Calls that reduce: `allreduce`, `reduce`, `reduce_scatter` and their kin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed.distributed_c10d import (
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    ReduceOptions,
+    ReduceScatterOptions,
+)
+
+import rankwise
+from rankwise_torch.issuing import Issuing
+from rankwise_torch.operators import operator_of
+from rankwise_torch.options import Rows, Tensors, one, options, row
+from rankwise_torch.sparse import all_reduce_sparse
+from rankwise_torch.tensors import Filled, filled, read
+from rankwise_torch.works import Done, Pending
+
+__all__ = ["Reductions"]
+
+
+class Reductions(Issuing):
+    """What of torch's groups reduces."""
+
+    def allreduce(
+        self, tensors: Tensors, opts: Any = None, op: Any = None, timeout: timedelta | None = None
+    ) -> Done | Pending:
+        """Reduce into every rank's tensor."""
+        if type(opts) is not AllreduceOptions:
+            opts = options(AllreduceOptions, reduceOp=opts or op, timeout=timeout)
+        tensor = one("allreduce", tensors)
+        if tensor.layout is not torch.strided:
+            return all_reduce_sparse(self, tensor, opts)
+        copies: list[Filled] = []
+        arrays = filled(tensor, copies), operator_of(opts.reduceOp)
+        return self._carry_out(rankwise.all_reduce, arrays, opts, (tensor,), copies)
+
+    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Done | Pending:
+        """Reduce several tensors, each into every rank's."""
+        if type(opts) is not AllreduceCoalescedOptions:
+            opts = options(AllreduceCoalescedOptions)
+        copies: list[Filled] = []
+        op = operator_of(opts.reduceOp)
+        arrays = [(filled(tensor, copies), op) for tensor in tensors]
+        return self._each(rankwise.all_reduce, arrays, opts, tensors, copies)
+
+    def reduce(
+        self, tensors: Tensors, opts: Any = None, root: int | None = None, op: Any = None, timeout: Any = None
+    ) -> Done | Pending:
+        """Reduce into the root's tensor."""
+        if type(opts) is not ReduceOptions:
+            opts = options(ReduceOptions, rootRank=root if opts is None else opts, reduceOp=op, timeout=timeout)
+        tensor = one("reduce", tensors)
+        copies: list[Filled] = []
+        root = opts.rootRank
+        array = filled(tensor, copies) if root == self.under.rank() else read(tensor)
+        more = {"op": operator_of(opts.reduceOp), "group_dst": root}
+        return self._carry_out(rankwise.reduce, (array,), opts, (tensor,), copies, **more)
+
+    def reduce_scatter(
+        self, output_tensors: Tensors, input_tensors: Rows, opts: Any = None, op: Any = None, timeout: Any = None
+    ) -> Done | Pending:
+        """Reduce the ranks' lists of tensors, and give each rank one of the results."""
+        if type(opts) is not ReduceScatterOptions:
+            opts = options(ReduceScatterOptions, reduceOp=opts or op, timeout=timeout)
+        output = one("reduce_scatter", output_tensors)
+        copies: list[Filled] = []
+        inputs = [read(tensor) for tensor in row("reduce_scatter", input_tensors)]
+        arrays = filled(output, copies), inputs, operator_of(opts.reduceOp)
+        return self._carry_out(rankwise.reduce_scatter, arrays, opts, (output,), copies)
+
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Done | Pending:
+        """Reduce the ranks' tensors, and give each rank a part of the result."""
+        if type(opts) is not ReduceScatterOptions:
+            opts = options(ReduceScatterOptions)
+        copies: list[Filled] = []
+        arrays = filled(output, copies), read(input), operator_of(opts.reduceOp)
+        return self._carry_out(rankwise.reduce_scatter_single, arrays, opts, (output,), copies)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> Done | Pending:
+        """Do a `reduce_scatter_single` of each pair."""
+        if type(opts) is not ReduceScatterOptions:
+            opts = options(ReduceScatterOptions)
+        copies: list[Filled] = []
+        op = operator_of(opts.reduceOp)
+        arrays = [(filled(out, copies), read(whole), op) for out, whole in zip(outputs, inputs, strict=True)]
+        return self._each(rankwise.reduce_scatter_single, arrays, opts, outputs, copies)
+
+    # The names of before 2.13, which C++ and programs still call.
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced

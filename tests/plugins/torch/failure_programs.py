@@ -1,0 +1,108 @@
+"""What the ranks of `test_failures.py` do."""
+
+import os
+import signal
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import rankwise
+
+
+def mismatch(rank, size):
+    """Call with different sizes: all ranks get one error that names this file's lines."""
+    try:
+        dist.all_reduce(torch.ones(4 if rank else 5))  # the line that is named
+    except dist.DistBackendError as error:
+        assert isinstance(error, rankwise.CollectiveMismatchError)
+        assert "failure_programs.py" in str(error), error
+    else:
+        raise AssertionError("it was not noticed")
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    assert tensor.item() == size
+
+
+def late(rank, size):
+    """Wait for a rank that does not come."""
+    group = dist.new_group(timeout=timedelta(seconds=2))
+    other = dist.new_group()
+    if rank == 0:
+        for call in (lambda: dist.barrier(group), lambda: dist.all_reduce(torch.ones(1), group=group)):
+            try:
+                call()
+            except dist.DistBackendError as error:
+                assert "timed out" in str(error), error
+                assert isinstance(error, rankwise.DistError)
+            else:
+                raise AssertionError("it ended")
+    dist.barrier(other)
+
+
+def late_in_barrier(rank, size):
+    """Ask who is missing."""
+    if rank == 0:
+        try:
+            dist.group.WORLD.monitored_barrier(timedelta(seconds=1))
+        except dist.DistBackendError as error:
+            assert "rank 1" in str(error)
+            assert "timed out" in str(error)
+        else:
+            raise AssertionError("it ended")
+    dist.barrier()
+
+
+def killed_in_backward(rank, size):
+    """Let the last rank die in the middle of a backward pass."""
+    layers = [torch.nn.Linear(256, 256) for _ in range(20)]
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=1)
+    inputs = torch.ones(8, 256)
+    model(inputs).sum().backward()
+    if rank == size - 1:
+        model.module[10].weight.register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    loss = model(inputs).sum()
+    dist.barrier()
+    began = time.monotonic()
+    try:
+        loss.backward()
+    except RuntimeError as error:
+        took = time.monotonic() - began
+        assert f"rank {size - 1}" in str(error), error
+        assert "PeerDiedError" in f"{type(error).__mro__} {error}", error
+    else:
+        raise AssertionError("backward ended")
+    try:
+        dist.all_reduce(torch.ones(1))
+    except dist.DistBackendError as error:
+        assert isinstance(error, rankwise.PeerDiedError)
+        assert error.rank == size - 1
+    else:
+        raise AssertionError("the group goes on")
+    dist.distributed_c10d._abort_process_group()
+    return took
+
+
+def errors_of_works(rank, size):
+    """Works tell their errors, in Python and to torch's C++, which goes on from futures."""
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    work = dist.all_reduce(torch.ones(1 << 16), async_op=True)
+    future = work.get_future().then(lambda ended: ended.value())
+    try:
+        work.wait()
+    except dist.DistBackendError as error:
+        assert isinstance(error, rankwise.PeerDiedError)
+    else:
+        raise AssertionError("it ended well")
+    assert work.is_completed()
+    assert not work.is_success()
+    assert isinstance(work.exception(), rankwise.PeerDiedError)
+    try:
+        future.wait()
+    except RuntimeError as error:
+        assert "rank 1" in str(error)
+    else:
+        raise AssertionError("its future ended well")
+    dist.distributed_c10d._abort_process_group()

@@ -1,0 +1,45 @@
+"""Whatever torch's groups can do, ours can: a new version of torch that adds a method fails this test."""
+
+import torch.distributed as dist
+
+from rankwise_torch.group import RankwiseGroup
+from rankwise_torch.works import Done, Pending, Received
+
+#: What ours leave as it is in torch's class, and why that is right.
+_INHERITED = {
+    "of the class": "BackendType UNDEFINED GLOO NCCL XCCL UCC MPI CUSTOM unbox boxed _pybind11_conduit_v1_ _id",
+    "needs no backend": "bound_device_id use_pg_for_symm_mem_rendezvous",
+    "would register a backend of C++, of which ours has none": "_register_backend",
+    "is refused by torch's own gloo too": "merge_remote_group _register_on_completion_hook",
+}
+
+
+def test_every_method_is_known():
+    """Each is written, or listed above."""
+    listed = {name for names in _INHERITED.values() for name in names.split()}
+    missing = [
+        name
+        for name in dir(dist.ProcessGroup)
+        if not (name.startswith("__") or name in listed)
+        and getattr(RankwiseGroup, name, None) is getattr(dist.ProcessGroup, name)
+    ]
+    assert not missing, f"methods of torch's groups that ours do not have: {missing}"
+
+
+def test_what_is_listed_exists():
+    """Lest the list outlives torch's class."""
+    listed = {name for names in _INHERITED.values() for name in names.split()}
+    assert listed <= set(dir(dist.ProcessGroup))
+
+
+def test_works_have_every_method():
+    """But for those that are about CUDA, and about who sent a message that is none."""
+    listed = set("_pybind11_conduit_v1_ boxed unbox _get_op_type _get_duration get_future_result".split())
+    listed |= {"block_current_stream"}
+    for kind, more in ((Pending, set()), (Received, set()), (Done, {"source_rank", "_source_rank"})):
+        missing = [
+            name
+            for name in dir(dist.Work)
+            if not (name.startswith("__") or name in listed | more) and getattr(kind, name) is getattr(dist.Work, name)
+        ]
+        assert not missing, f"{kind.__name__}: {missing}"
