@@ -1,6 +1,7 @@
 """Print what the compiled parts bring on one host: the table of docs/native.md.
 
     python benchmarks/native.py [--mpich PYTHON] [--torch PYTHON] [--ranks 2 4] [--alternations 5] [--budget 0.1]
+        [--write docs/native.md]
 
 Every contender runs the same loop of back-to-back calls on arrays of float32 that rotate through more memory than the
 caches hold; they take turns, and the figures are medians over the turns. rankwise runs with and without the compiled
@@ -30,6 +31,8 @@ from rankwise.basics.recording import make_recorder
 OPS, SIZES = gloo_compare.OPS, gloo_compare.SIZES
 Runs = dict[str, list[dict[str, float]]]
 
+#: What stands around the figures in the page.
+BEGIN, END = "<!-- figures -->", "<!-- end of the figures -->"
 #: What docs/native.md aims at: for each number of ranks the least mean over the sizes, and the least of any cell.
 AIMS = {2: (1.3, 0.9), 4: (1.0, 0.7)}
 
@@ -56,7 +59,7 @@ def measure(given: argparse.Namespace, ranks: int) -> Runs:
         for name, (contender, python, native) in contenders(given).items():
             print(f"{ranks} ranks, turn {turn + 1}: {name}", file=sys.stderr)
             os.environ["RANKWISE_NATIVE"], sys.executable = native, python
-            os.environ["PATH"] = f"{Path(python).parent}{os.pathsep}{path}"  # where its mpiexec is
+            os.environ["PATH"] = f"{Path(python).absolute().parent}{os.pathsep}{path}"  # where its mpiexec is
             results[name].append(gloo_compare.launch(contender, ranks, arguments))
     return results
 
@@ -143,6 +146,24 @@ def recorder_us() -> float:
     return min(round_s() for _ in range(100)) * 1e6
 
 
+def put_into(page: Path, text: str) -> None:
+    """Put the figures in the place of those that the page has."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    if not after:
+        raise SystemExit(f"{page} has no place for the figures, between {BEGIN} and {END}")
+    page.write_text(f"{before}{BEGIN}\n\n{text.strip()}\n\n{END}{after}")
+
+
+def processor() -> str:
+    """Return what the system calls the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--mpich", default="", help="the Python of an environment whose mpi4py loads MPICH")
@@ -153,23 +174,31 @@ def main() -> None:
     parser.add_argument("--alternations", type=int, default=5)
     parser.add_argument("--budget", type=float, default=0.1)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--write", type=Path, help="a page in which the figures take the place of the former ones")
     given = parser.parse_args()
     here, everything = sys.executable, {}
-    machine = f"{platform.machine()}, {os.cpu_count()} processors, Linux {platform.release()}"
-    print(f"{machine}, Python {platform.python_version()}\n")
-    print(f"flight recorder, begin and end of a call: {recorder_us():.2f} us")
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        print(text, flush=True)
+
+    machine = f"{processor()} ({platform.machine()}), {os.cpu_count()} processors, Linux {platform.release()}"
+    tell(f"{machine}, Python {platform.python_version()}; the flight recorder takes {recorder_us():.2f} us of a call.")
     summary = ["| ranks | operation | against | mean | least | wanted | |", "|---|---|---|---|---|---|---|"]
     for ranks in given.ranks:
         everything[ranks] = measure(given, ranks)
         summary.append(means(everything[ranks], ranks))
-        print(f"\n{cells(everything[ranks], ranks)}", flush=True)
-    print("\n" + "\n".join(summary))
+        tell(f"\n{cells(everything[ranks], ranks)}")
+    tell("\n" + "\n".join(summary))
     sys.executable = here
     large = [size for size in given.sizes if size >= 16 << 20]
     if large and 2 in everything and "all_reduce" in given.ops:
         for nbytes, floor in floors(large).items():
             own = median_us(everything[2]["native"], f"all_reduce/{nbytes}")
-            print(f"all_reduce of {nbytes >> 20} MiB: {own:.0f} us, {own / floor:.2f} copies on both at once")
+            tell(f"\n`all_reduce` of {nbytes >> 20} MiB takes {own:.0f} us, {own / floor:.2f} copies on both at once.")
+    if given.write:
+        put_into(given.write, "\n".join(told))
     if given.json:
         given.json.write_text(json.dumps({"machine": list(os.uname()), "results": everything}, indent=1))
 

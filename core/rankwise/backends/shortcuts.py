@@ -35,6 +35,9 @@ class Caller(Protocol):
     def collected(self) -> Sized:
         """Tell by its size whether any thread has an open `coalescing` block, which collects works."""
 
+    def lane(self, array: Any, op: str, /) -> Any:
+        """Raise what the public call raises if the capability table refuses an array."""
+
 
 def _nothing(*args: Any) -> bool:
     """Do nothing, and say so."""

@@ -2,46 +2,31 @@
    tests/plugins/native/protocol_model.py; each comment that names an order says what would break without it. */
 #include "board.h"
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
-
-#if defined(__x86_64__) || defined(__i386__)
-#define RELAX() __builtin_ia32_pause()
-#elif defined(__aarch64__)
-#define RELAX() __asm__ volatile("isb" ::: "memory") /* a yield is nothing on most of these processors */
-#else
-#define RELAX() atomic_signal_fence(memory_order_seq_cst)
-#endif
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the kernel looks at the lower half of a word, which must come first"
 #endif
 
-typedef _Atomic uint64_t Word;
-_Static_assert(sizeof(Word) == 8, "words are shared with other languages");
-
 /* Words of the board's first page: whether it is given up, for which turn somebody sleeps, and how far all have come. */
 enum { GIVEN_UP = 0, SLEEPERS = 4, GO = 6 };
-/* How often a wait looks before it lets the interpreter go, and between looks at the clock. */
-enum { BRIEF = 200, CLOCK = 32 };
-enum { MOST_SPIN_NS = BOARD_SPIN_NS, LEAST_SPIN_NS = 15000, RESIGNED_WAITS = 200 };
-/* How often a wait lets others have the processor before it sleeps, and what is too long for that. */
-enum { MOST_YIELDS = 64, LEAST_YIELDS = 2, SLICE_NS = 500000 };
 
 static Word *word(const Board *board, size_t index)
 {
     return (Word *)(void *)(board->base + 8 * index);
 }
 
-static Word *turn_of(const Board *board, int peer)
-{
-    return (Word *)(void *)(board->base + board->control + (size_t)peer * board->control_stride);
-}
-
 static Word *record_of(const Board *board, int peer)
 {
     return (Word *)(void *)(board->base + board->records + (2 * (size_t)peer + (board->turn & 1)) * RECORD_STRIDE);
+}
+
+/* Beside the record, in one line of the cache. */
+static Word *turn_of(const Board *board, int peer)
+{
+    return record_of(board, peer) + TURN;
 }
 
 /* The first rank after this one that has not come; -1 if all have.
@@ -61,67 +46,15 @@ void board_wake(Board *board)
     syscall(SYS_futex, word(board, GO), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Where ranks share processors: let others have this one, as whoever is waited for may be next in line. Where other
-   programs are, that costs whole slices of time, and soon is done no more than a few times. */
-static bool yield(Board *board, int late, bool held)
-{
-    PyThreadState *let_go = held ? PyEval_SaveThread() : NULL;
-    int64_t began = monotonic_ns();
-    for (int n = 0; n < board->yields && late >= 0; n++) {
-        sched_yield();
-        late = first_late(board, late);
-    }
-    int64_t took = monotonic_ns() - began;
-    bool slow = took > SLICE_NS;
-    board->waited_ns += took;
-    if (let_go != NULL)
-        PyEval_RestoreThread(let_go);
-    int next = late < 0 && !slow ? 2 * board->yields : board->yields / 2;
-    board->yields = next > MOST_YIELDS ? MOST_YIELDS : next < LEAST_YIELDS ? LEAST_YIELDS : next;
-    return late < 0;
-}
+typedef struct {
+    Board *board;
+    int late;
+} Waited;
 
-/* After a sleep: look for longer next time. To be woken takes longer than a short look, so that ranks that have slept once
-   would go on sleeping for each other. If even the longest look was in vain, the ranks are not in step, or others want
-   the processor: look for the least time, and do not try again soon. */
-static void learn(Board *board)
+static bool all_there(void *what)
 {
-    if (board->spin_ns >= MOST_SPIN_NS) {
-        board->spin_ns = LEAST_SPIN_NS;
-        board->resigned = RESIGNED_WAITS;
-    } else if (board->resigned > 0) {
-        board->resigned--;
-    } else {
-        board->spin_ns = 2 * board->spin_ns < MOST_SPIN_NS ? 2 * board->spin_ns : MOST_SPIN_NS;
-    }
-}
-
-/* Look for those who are late, for as long as it takes to fall asleep and be woken. */
-static bool look(Board *board, int late, bool held)
-{
-    PyThreadState *let_go = NULL;
-    int64_t began = 0;
-    for (unsigned n = 1; (late = first_late(board, late)) >= 0; n++) {
-        RELAX();
-        if (n == BRIEF && held)
-            let_go = PyEval_SaveThread();
-        if (n % CLOCK != 0)
-            continue;
-        int64_t now = monotonic_ns();
-        if (began == 0)
-            began = now;
-        else if (now - began >= board->spin_ns)
-            break;
-    }
-    if (began != 0) /* else the wait was so short that nobody looked at the clock */
-        board->waited_ns += monotonic_ns() - began;
-    if (let_go != NULL)
-        PyEval_RestoreThread(let_go);
-    if (late < 0) {
-        board->spin_ns = MOST_SPIN_NS;
-        board->resigned = 0;
-    }
-    return late < 0;
+    Waited *waited = what;
+    return (waited->late = first_late(waited->board, waited->late)) < 0;
 }
 
 bool board_arrive(Board *board, bool held)
@@ -135,7 +68,7 @@ bool board_arrive(Board *board, bool held)
     atomic_thread_fence(memory_order_seq_cst);
     int late = first_late(board, 1);
     if (late >= 0)
-        return board->may_spin ? look(board, late, held) : yield(board, late, held);
+        return patience_look(&board->patience, all_there, &(Waited){board, late}, held);
     if (atomic_load_explicit(word(board, SLEEPERS + (turn & 1)), memory_order_relaxed) == turn) {
         /* Release: whoever is woken by it has all that this rank has acquired from the others. */
         atomic_store_explicit(word(board, GO), turn, memory_order_release);
@@ -175,12 +108,20 @@ bool board_alike(Board *board, const uint64_t about[RECORD_WORDS])
 
 uint64_t board_longest(Board *board)
 {
-    uint64_t longest = 0;
+    uint64_t longest = 0, fetches = 0;
     for (int peer = 0; peer < board->size; peer++) {
         uint64_t told = atomic_load_explicit(record_of(board, peer) + LONGEST, memory_order_relaxed);
+        fetches |= told >= FETCHES ? FETCHES : 0;
+        told &= ~FETCHES;
         longest = told > longest ? told : longest;
     }
-    return longest;
+    return longest | fetches;
+}
+
+bool board_fetch(const Board *board, int peer, uint64_t address, void *to, size_t nbytes)
+{
+    struct iovec here = {to, nbytes}, there = {(void *)(uintptr_t)address, nbytes};
+    return board->pids != NULL && process_vm_readv(board->pids[peer], &here, 1, &there, 1, 0) == (ssize_t)nbytes;
 }
 
 bool board_given_up(const Board *board)
@@ -195,15 +136,15 @@ bool board_doze(Board *board, int64_t longest_ns)
     /* A full fence, the other half of the one in `board_arrive`: say so before looking whether it is needed. */
     atomic_thread_fence(memory_order_seq_cst);
     if (found >= turn || first_late(board, 1) < 0) {
-        learn(board);
+        patience_learn(&board->patience);
         return true;
     }
     int64_t began = monotonic_ns();
     struct timespec time = {longest_ns / 1000000000, longest_ns % 1000000000};
     syscall(SYS_futex, word(board, GO), FUTEX_WAIT, (uint32_t)found, &time, NULL, 0);
-    board->waited_ns += monotonic_ns() - began;
+    board->patience.waited_ns += monotonic_ns() - began;
     bool all = atomic_load_explicit(word(board, GO), memory_order_acquire) >= turn || first_late(board, 1) < 0;
     if (all)
-        learn(board);
+        patience_learn(&board->patience);
     return all;
 }

@@ -3,11 +3,12 @@
 #ifndef RANKWISE_BOARD_H
 #define RANKWISE_BOARD_H
 
-#include "native.h"
+#include "waiting.h"
 
-enum { MOST_RANKS = 4096, CACHE_LINE = 64, BOARD_SPIN_NS = 100000 };
+enum { MOST_RANKS = 4096, CACHE_LINE = 64 };
 /* The words of a record. */
-enum { SEQUENCE, DIGEST, COUNT, SENT, RECEIVED, LONGEST, RECORD_WORDS, RECORD_STRIDE = 64 };
+#define FETCHES ((uint64_t)1 << 62)
+enum { SEQUENCE, DIGEST, COUNT, SENT, RECEIVED, LONGEST, RECORD_WORDS, TURN = RECORD_WORDS, RECORD_STRIDE = 64 };
 
 typedef struct {
     PyObject_HEAD
@@ -17,12 +18,9 @@ typedef struct {
     bool closing;
     int rank, size;
     size_t control, control_stride, records, data, area_nbytes, most_nbytes;
+    int *pids; /* the processes of all ranks, if each may read the memory of the others */
     unsigned long long turn, parity;
-    bool may_spin;
-    int64_t spin_ns; /* how long a wait looks before it sleeps, and how often it yields; both are learned */
-    int yields;
-    int resigned; /* how many waits do not try to look for longer */
-    int64_t waited_ns; /* for how long others were waited for in all, but for waits of a microsecond or so */
+    Patience patience;
 } Board;
 
 extern PyTypeObject BoardType;
@@ -56,8 +54,11 @@ bool board_come(Board *board, bool held);
 bool board_come_with(Board *board, const uint64_t about[RECORD_WORDS], bool held);
 /* Whether all have made the same call at this turn; everyone has come. */
 bool board_alike(Board *board, const uint64_t about[RECORD_WORDS]);
-/* The most elements that any rank sends to another, as they tell; believe it with care. */
+/* The most elements that any rank sends to another through slots, as they tell, and FETCHES if there are others; believe
+   it with care. */
 uint64_t board_longest(Board *board);
+/* Copy from the memory of another rank; false if that cannot be. It needs no interpreter. */
+bool board_fetch(const Board *board, int peer, uint64_t address, void *to, size_t nbytes);
 /* Whether somebody has given the group up. */
 bool board_given_up(const Board *board);
 

@@ -60,8 +60,7 @@ static PyObject *py_attach(Board *board, PyObject *args)
         return NULL;
     }
     board->base = board->memory.buf;
-    board->may_spin = spins;
-    board->spin_ns = BOARD_SPIN_NS;
+    board->patience = patience_new(spins);
     Py_RETURN_NONE;
 }
 
@@ -72,8 +71,23 @@ static PyObject *py_detach(Board *board, PyObject *Py_UNUSED(unused))
     Py_RETURN_NONE;
 }
 
+static PyObject *py_may_read(Board *board, PyObject *pids)
+{
+    if (!PyTuple_Check(pids) || PyTuple_GET_SIZE(pids) != board->size || board->pids != NULL) {
+        PyErr_SetString(PyExc_ValueError, "a process for each rank is wanted, once");
+        return NULL;
+    }
+    board->pids = PyMem_Calloc((size_t)board->size, sizeof *board->pids);
+    if (board->pids == NULL)
+        return PyErr_NoMemory();
+    for (int peer = 0; peer < board->size; peer++)
+        board->pids[peer] = (int)PyLong_AsLong(PyTuple_GET_ITEM(pids, peer));
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
 static void board_free(Board *board)
 {
+    PyMem_Free(board->pids);
     if (board->base != NULL)
         PyBuffer_Release(&board->memory);
     Py_TYPE(board)->tp_free((PyObject *)board);
@@ -116,6 +130,7 @@ static PyObject *py_wake(Board *board, PyObject *Py_UNUSED(unused))
 static PyMethodDef methods[] = {
     {"attach", (PyCFunction)py_attach, METH_VARARGS, "Begin to use the memory."},
     {"detach", (PyCFunction)py_detach, METH_NOARGS, "Give it back, as soon as no call uses it."},
+    {"read_from", (PyCFunction)py_may_read, METH_O, "Hear which processes' memory may be read."},
     {"arrive", (PyCFunction)py_arrive, METH_NOARGS, "Come to the turn; tell whether all have after a short look."},
     {"doze", (PyCFunction)py_doze, METH_O, "Sleep for some milliseconds at the most; tell whether all have come."},
     {"wake", (PyCFunction)py_wake, METH_NOARGS, "Wake all who sleep."},
@@ -125,7 +140,7 @@ static PyMethodDef methods[] = {
 static PyMemberDef members[] = {
     {"_turn", T_ULONGLONG, offsetof(Board, turn), 0, NULL},
     {"_parity", T_ULONGLONG, offsetof(Board, parity), 0, NULL},
-    {"waited_ns", T_LONGLONG, offsetof(Board, waited_ns), 0, NULL},
+    {"waited_ns", T_LONGLONG, offsetof(Board, patience.waited_ns), 0, NULL},
     {0},
 };
 

@@ -1,4 +1,5 @@
 /* The shortcuts of rankwise.backends.shortcuts: each does the whole of a plain call, or says that it did nothing. */
+#include "arguments.h"
 #include "collectives.h"
 #include "recorder.h"
 #include <string.h>
@@ -17,6 +18,7 @@ typedef struct {
 typedef struct {
     Key key;
     Way way;
+    size_t fetch_count;
     uint64_t about[RECORD_WORDS];
     PyObject *call; /* of Python; NULL where there is no plan */
 } Plan;
@@ -47,48 +49,6 @@ typedef struct {
 static PyObject *names[NAMES], *text_failure, *text_busy, *text_watchers, *text_tell;
 
 /* ------------------------------------------------------------------ arguments */
-
-/* NumPy numbers the dtypes that others add as they come; ml_dtypes' is known by its name. */
-static bool is_bfloat16(PyArrayObject *array)
-{
-    static int number = -1;
-    if (PyArray_TYPE(array) < NPY_USERDEF)
-        return false;
-    if (number < 0 && strcmp(PyArray_DESCR(array)->typeobj->tp_name, "ml_dtypes.bfloat16") == 0)
-        number = PyArray_TYPE(array);
-    return PyArray_TYPE(array) == number && PyArray_ITEMSIZE(array) == 2;
-}
-
-static int kind_of(PyArrayObject *array)
-{
-    switch (PyArray_TYPE(array)) {
-    case NPY_FLOAT: return F32;
-    case NPY_DOUBLE: return F64;
-    case NPY_HALF: return F16;
-    case NPY_BOOL: return BOOL;
-    case NPY_BYTE: return I8;
-    case NPY_SHORT: return I16;
-    case NPY_INT: return I32;
-    case NPY_LONG: return sizeof(long) == 8 ? I64 : I32;
-    case NPY_LONGLONG: return I64;
-    case NPY_UBYTE: return U8;
-    case NPY_USHORT: return U16;
-    case NPY_UINT: return U32;
-    case NPY_ULONG: return sizeof(long) == 8 ? U64 : U32;
-    case NPY_ULONGLONG: return U64;
-    default: return is_bfloat16(array) ? BF16 : -1;
-    }
-}
-
-/* A plain array of a common dtype, as it lies in memory. */
-static PyArrayObject *plain(PyObject *object, bool written)
-{
-    int wanted = NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | (written ? NPY_ARRAY_WRITEABLE : 0);
-    if (!PyArray_CheckExact(object))
-        return NULL;
-    PyArrayObject *array = (PyArrayObject *)object;
-    return (PyArray_FLAGS(array) & wanted) == wanted && PyArray_ISNOTSWAPPED(array) ? array : NULL;
-}
 
 static bool begin_given(Given *given, Name name, int option, PyArrayObject *array)
 {
@@ -296,11 +256,14 @@ static Plan *learn(Calls *calls, const Given *given)
     PyObject *told = PyObject_CallFunction(calls->learn, "OOiN", names[given->key.name], array, given->key.option, numbers);
     int way;
     unsigned long long about[RECORD_WORDS] = {0};
+    Py_ssize_t fetch_count;
     PyObject *call;
     bool known = told != NULL && told != Py_None &&
-                 PyArg_ParseTuple(told, "OiKKKKK", &call, &way, about + 1, about + 2, about + 3, about + 4, about + 5);
+                 PyArg_ParseTuple(told, "OiKKKKKn", &call, &way, about + 1, about + 2, about + 3, about + 4, about + 5,
+                                  &fetch_count);
     if (known) {
         plan->key = given->key;
+        plan->fetch_count = (size_t)fetch_count;
         plan->way = way > NEVER && way < WAYS && has_room(calls, given, (Way)way, given->route.slots) ? (Way)way : NEVER;
         for (int i = 0; i < RECORD_WORDS; i++)
             plan->about[i] = about[i];
@@ -314,11 +277,14 @@ static Plan *learn(Calls *calls, const Given *given)
 
 /* ------------------------------------------------------------------ carrying out */
 
-static Ending go(Call *call, Way way, Given *given)
+static Ending go(Call *call, const Plan *plan, Given *given)
 {
+    given->route.fetch_count = plan->way == MOVE ? plan->fetch_count : SIZE_MAX;
+    given->route.told = given->key.name == ALL_TO_ALL; /* the others may send more than this rank knows */
+    given->route.longest = plan->about[LONGEST];
     void *array = given->array == NULL ? NULL : PyArray_DATA(given->array);
     size_t count = given->array == NULL ? 0 : (size_t)PyArray_SIZE(given->array);
-    switch (way) {
+    switch (plan->way) {
     case MEET: return meet_only(call);
     case ONE_SHOT: return one_shot(call, array, count, given->op, given->kind);
     case TWO_SHOT: return two_shot(call, array, count, given->op, given->kind);
@@ -327,27 +293,13 @@ static Ending go(Call *call, Way way, Given *given)
     }
 }
 
-static PyObject *raised(void)
-{
-#if PY_VERSION_HEX >= 0x030C0000
-    return PyErr_GetRaisedException();
-#else
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
-    if (trace != NULL)
-        PyException_SetTraceback(value, trace);
-    Py_DECREF(type);
-    Py_XDECREF(trace);
-    return value;
-#endif
-}
-
 /* Let Python raise what all ranks raise. */
-static void explain(Calls *calls, const Plan *plan, uint64_t sequence, Ending ending)
+static void explain(Calls *calls, PyObject *call, uint64_t sequence, Ending ending)
 {
-    PyObject *error = ending == BROKEN ? raised() : NULL;
-    PyObject *told = PyObject_CallFunction(calls->broken, "OKO", plan->call, (unsigned long long)sequence,
+    if (ending == UNREADABLE)
+        PyErr_SetString(PyExc_OSError, "another rank's memory could not be read any more");
+    PyObject *error = ending == UNLIKE ? NULL : raised();
+    PyObject *told = PyObject_CallFunction(calls->broken, "OKO", call, (unsigned long long)sequence,
                                            error == NULL ? Py_None : error);
     if (told != NULL)
         PyErr_SetString(PyExc_SystemError, "a call that has failed was not explained");
@@ -377,15 +329,15 @@ static bool make(Calls *calls, Plan *plan, Given *given)
     /* Kept alive: while the interpreter is let go, others may forget the plan. */
     PyObject *prepared = plan->call;
     Py_INCREF(prepared);
-    int64_t waited_ns = calls->board->waited_ns;
-    Ending ending = go(&call, plan->way, given);
+    int64_t waited_ns = calls->board->patience.waited_ns;
+    Ending ending = go(&call, plan, given);
     board_leave(calls->board);
     if (ending != DONE)
-        explain(calls, plan, about[SEQUENCE], ending);
+        explain(calls, prepared, about[SEQUENCE], ending);
     Py_DECREF(prepared);
     Py_XDECREF(call.deadline);
     if (ending == DONE)
-        trail_end(calls->trail, calls->board->waited_ns - waited_ns);
+        trail_end(calls->trail, calls->board->patience.waited_ns - waited_ns);
     return ending == DONE;
 }
 
@@ -451,7 +403,6 @@ static PyObject *broadcast(Calls *calls, PyObject *const *args, Py_ssize_t count
         Py_RETURN_FALSE;
     }
     given.route.slots = 1;
-    given.route.longest = (uint64_t)PyArray_SIZE(array);
     if (rank == root)
         send_to(&given, 0, part_of(array));
     else
@@ -474,16 +425,12 @@ static PyObject *gather_parts(Calls *calls, Given *given, const Part parts[MOST_
     if (own.count != parts[rank].count || !apart(calls, given->route.item, parts, &own, in_place ? 0 : 1))
         return nothing(given);
     given->route.slots = 1;
-    given->route.longest = 0;
-    for (int i = 0; i < size; i++)
-        if (parts[i].count > given->route.longest)
-            given->route.longest = parts[i].count;
     send_to(given, 0, own);
     for (int k = 1; k < size; k++)
         take_from(given, (rank + k) % size, 0, parts[(rank + k) % size]);
     given->keep_to = parts[rank];
     given->keep_from = own;
-    return given->route.longest == 0 ? nothing(given) : carry_out(calls, given);
+    return carry_out(calls, given);
 }
 
 static PyObject *all_gather(Calls *calls, PyObject *const *args, Py_ssize_t count)
@@ -511,14 +458,11 @@ static PyObject *scatter_parts(Calls *calls, Given *given, PyArrayObject *out, c
 {
     int rank = calls->board->rank, size = calls->board->size;
     Part target = part_of(out);
-    given->route.longest = 0;
     for (int i = 0; i < size; i++) {
         if (touch(parts[i], target, given->route.item) && !(i == rank && parts[i].bytes == target.bytes))
             return nothing(given);
-        if (parts[i].count > given->route.longest)
-            given->route.longest = parts[i].count;
     }
-    if (target.count != parts[rank].count || given->route.longest == 0)
+    if (target.count != parts[rank].count)
         return nothing(given);
     given->route.slots = size;
     for (int k = 1; k < size; k++) {
@@ -559,7 +503,6 @@ static PyObject *exchange_parts(Calls *calls, Given *given, const Part outs[MOST
     if (ins[rank].count != outs[rank].count || !apart(calls, given->route.item, outs, ins, size))
         return nothing(given);
     given->route.slots = size;
-    given->route.longest = 0; /* the others may send more than this rank knows */
     for (int k = 1; k < size; k++) {
         int peer = (rank + k) % size;
         send_to(given, peer, ins[peer]);

@@ -8,6 +8,8 @@ static const int64_t LOOK_NS = 5000000;
 enum { PIECE = 8192, LARGE = 65536 };
 /* Results of so many bytes are more than the nearer caches hold. */
 enum { STREAMED = 2 << 20 };
+/* How much is copied from another rank's memory between looks around. */
+enum { FETCHED = 4 << 20 };
 
 /* ------------------------------------------------------------------ waiting */
 
@@ -212,6 +214,11 @@ static size_t within(Part part, size_t start, size_t room)
     return left < room ? left : room;
 }
 
+static bool is_fetched(const Route *route, Part part)
+{
+    return part.count >= route->fetch_count;
+}
+
 static void write_pieces(Call *call, const Route *route, size_t start, size_t room)
 {
     const Board *board = call->board;
@@ -220,7 +227,9 @@ static void write_pieces(Call *call, const Route *route, size_t start, size_t ro
         Part part = route->send[i].part;
         size_t slot = board_slot_nbytes(board, route->slots) * (size_t)route->send[i].slot;
         size_t now = within(part, start, room);
-        if (now > 0)
+        if (is_fetched(route, part))
+            memcpy(area + slot, &part.bytes, start == 0 ? sizeof part.bytes : 0);
+        else if (now > 0)
             memcpy(area + slot, part.bytes + start * route->item, now * route->item);
     }
 }
@@ -231,18 +240,40 @@ static const unsigned char *piece_of(const Call *call, const Route *route, int i
     return board_area(call->board, route->take[i].peer, parity) + slot;
 }
 
+/* Copy what is long from the memory of its owners, and meet: then nobody reads this rank's arrays any more. */
+static Ending fetch(Call *call, const Route *route, const uint64_t addresses[MOST_PARTS])
+{
+    bool readable = true;
+    for (int i = 0; i < route->takes; i++) {
+        Part part = route->take[i].part;
+        size_t nbytes = part.count * route->item;
+        for (size_t done = 0; readable && is_fetched(route, part) && done < nbytes; done += FETCHED) {
+            size_t now = nbytes - done < FETCHED ? nbytes - done : FETCHED;
+            readable = board_fetch(call->board, route->take[i].peer, addresses[i] + done, part.bytes + done, now);
+            if (!look_around(call))
+                return BROKEN;
+        }
+    }
+    if (!meet(call)) /* here, too, it is heard that a peer has died */
+        return BROKEN;
+    return readable ? DONE : UNREADABLE;
+}
+
 /* What is done with the pieces that have come: from element `start` on, so many of each part at the most. */
 typedef void (*Take)(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more);
 
 static Ending pass(Call *call, const Route *route, Take take, void *more)
 {
     size_t room = board_slot_nbytes(call->board, route->slots) / route->item, large = LARGE / route->item;
+    uint64_t addresses[MOST_PARTS];
     for (int i = 0; i < route->sends + route->takes; i++)
         if ((i < route->sends ? route->send[i].part : route->take[i - route->sends].part).count > large)
             let_go(call);
     write_pieces(call, route, 0, room);
     Ending ending = exchange(call);
-    uint64_t longest = ending != DONE || route->longest != 0 ? route->longest : board_longest(call->board);
+    uint64_t told = ending == DONE && route->told ? board_longest(call->board) : route->longest, longest = told & ~FETCHES;
+    for (int i = 0; ending == DONE && i < route->takes; i++) /* before the place is written to again */
+        memcpy(&addresses[i], piece_of(call, route, i, call->written), sizeof addresses[i]);
     for (uint64_t start = 0; ending == DONE; start += room) {
         unsigned long long parity = call->written;
         bool last = longest <= room || start >= longest - room;
@@ -254,6 +285,8 @@ static Ending pass(Call *call, const Route *route, Take take, void *more)
         if (!meet(call))
             ending = BROKEN;
     }
+    if (ending == DONE && (told & FETCHES) != 0)
+        ending = fetch(call, route, addresses);
     take_back(call);
     return ending;
 }
@@ -281,7 +314,7 @@ static void copy(Call *call, const Route *route, size_t start, size_t room, unsi
     for (int i = 0; i < route->takes; i++) {
         Part part = route->take[i].part;
         size_t now = within(part, start, room);
-        if (now > 0)
+        if (now > 0 && !is_fetched(route, part))
             put(part.bytes + start * route->item, piece_of(call, route, i, parity), now * route->item, streamed);
     }
 }

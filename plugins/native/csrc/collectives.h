@@ -20,7 +20,8 @@ typedef struct {
     unsigned long long written; /* the parity of what was written last */
 } Call;
 
-typedef enum { DONE, UNLIKE, BROKEN } Ending; /* UNLIKE: the calls differ. BROKEN: an exception is set. */
+/* UNLIKE: the calls differ. UNREADABLE: another rank's memory is. BROKEN: an exception is set. */
+typedef enum { DONE, UNLIKE, UNREADABLE, BROKEN } Ending;
 
 typedef struct {
     unsigned char *bytes;
@@ -30,10 +31,12 @@ typedef struct {
 /* Data from and to other ranks, by slots of the board. */
 typedef struct {
     size_t item;
+    size_t fetch_count; /* parts of so many elements and more do not pass through slots, but are copied by the receiver */
     int slots, sends, takes;
     struct { int slot; Part part; } send[MOST_PARTS];
     struct { int peer, slot; Part part; } take[MOST_PARTS];
-    uint64_t longest; /* the most elements that any rank sends to another; 0: the records tell */
+    bool told;        /* whether only the records tell the next */
+    uint64_t longest; /* the most elements that any rank sends to another through slots, and FETCHES if there are others */
 } Route;
 
 Ending meet_only(Call *call);

@@ -4,7 +4,9 @@
 static int fill(PyObject *module)
 {
     import_array1(-1);
-    return recorder_add_types(module) < 0 || board_add_types(module) < 0 || calls_add_types(module) < 0 ? -1 : 0;
+    bool added = recorder_add_types(module) == 0 && board_add_types(module) == 0 && rings_add_types(module) == 0 &&
+                 calls_add_types(module) == 0 && messages_add_types(module) == 0;
+    return added ? 0 : -1;
 }
 
 static PyModuleDef_Slot slots[] = {

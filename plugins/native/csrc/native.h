@@ -29,5 +29,7 @@ static inline int64_t monotonic_ns(void)
 int recorder_add_types(PyObject *module);
 int board_add_types(PyObject *module);
 int calls_add_types(PyObject *module);
+int rings_add_types(PyObject *module);
+int messages_add_types(PyObject *module);
 
 #endif

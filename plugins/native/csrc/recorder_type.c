@@ -452,7 +452,7 @@ static void recorder_free(Recorder *recorder)
     Py_TYPE(recorder)->tp_free((PyObject *)recorder);
 }
 
-static PyObject *recorder_count(Recorder *recorder, PyObject *Py_UNUSED(unused))
+static PyObject *recorder_count(Recorder *Py_UNUSED(recorder), PyObject *Py_UNUSED(unused))
 {
     Py_RETURN_NONE; /* it always does */
 }

@@ -16,7 +16,7 @@ from programs import _descriptors, begin, end
 import rankwise as dist
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise_gloo_tcp.machine import peer_memory
-from rankwise_gloo_tcp.transport.pipe import _TAIL
+from rankwise_gloo_tcp.transport.rings import _TAIL
 
 #: Every byte of a message can be told: a slice of this that begins at a number of the message's own.
 _PATTERN = (np.arange(6 << 20) % 251).astype(np.uint8)
@@ -223,7 +223,7 @@ def messages(seed: int, rounds: int, count: int) -> None:
     """Send to everyone on one thread, receive from each rank on another, so that nobody waits in a circle."""
     rank, size = begin()
     pipe = _comm().engine.peers.pipes[0]
-    eager, piece, ring = pipe.eager_nbytes, pipe._piece_nbytes, pipe._capacity
+    eager, piece, ring = pipe.eager_nbytes, pipe._piece_nbytes, pipe.rings.capacity
     edges = [1, 32, 64, 32 << 10, 64 << 10, eager - 32, eager, eager, eager, piece, 2 * piece, ring, ring + piece]
     for turn in range(rounds):
         plan = _schedule(seed + turn, size, count, edges)
@@ -463,7 +463,8 @@ def answered_through_a_full_ring() -> None:
     array = np.full(400_000, 7, np.uint8)
     if rank == 0:
         pipe = _comm().engine.peers[1].connection
-        while left := pipe._capacity - (pipe._head - pipe._out_words[_TAIL]):
+        tail = _comm().board.ring(0, 1).cast("Q")[_TAIL : _TAIL + 1]
+        while left := pipe.rings.capacity - (pipe.rings.head - tail[0]):
             dist.send(np.zeros(min(left - 32, pipe.eager_nbytes & -32), np.uint8), 1, tag=1)
         store.set("full", "")
         room = np.empty_like(array)

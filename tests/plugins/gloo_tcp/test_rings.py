@@ -13,12 +13,14 @@ import pytest
 
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 
+from rankwise.basics import native
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.engine.setting import Setting
 from rankwise_gloo_tcp.protocol.frames import Header, Kind
 from rankwise_gloo_tcp.protocol.parcel import Incoming
-from rankwise_gloo_tcp.transport.pipe import Pipe, Sleep, ring_nbytes
+from rankwise_gloo_tcp.transport.pipe import Pipe
+from rankwise_gloo_tcp.transport.rings import PythonRings, Rings, Sleep, ring_nbytes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared memory needs Linux")
 
@@ -45,18 +47,18 @@ class _Office:
 
 
 class _Two:
-    """Two ranks, of which the first writes and the second reads."""
+    """Two ranks, of which the first writes and the second reads; each with rings in Python, or compiled ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, compiled: tuple[bool, bool]) -> None:
         memory = [memoryview(bytearray(ring_nbytes(_SIZE))) for _ in range(2)]
         self.asleep = memoryview(bytearray(16)).cast("Q")
         self.bell, bell = os.pipe2(os.O_NONBLOCK)
         self.offices = _Office(), _Office()
-        sleeps = Sleep(self.asleep, 1, bell), Sleep(self.asleep, 0, os.dup(bell))
+        sleeps = Sleep(self.asleep[1:], bell), Sleep(self.asleep[:1], os.dup(bell))
         office: Any = self.offices
-        self.writer = Pipe(office[0], 1, memory[0], memory[1], sleeps[0])
-        self.reader = Pipe(office[1], 0, memory[1], memory[0], sleeps[1])
-        self.capacity = self.writer._capacity
+        self.writer = Pipe(office[0], 1, _rings(compiled[0], memory[0], memory[1], sleeps[0]), sleeps[0])
+        self.reader = Pipe(office[1], 0, _rings(compiled[1], memory[1], memory[0], sleeps[1]), sleeps[1])
+        self.capacity = self.writer.rings.capacity
 
     def close(self) -> None:
         self.writer.close()
@@ -64,10 +66,21 @@ class _Two:
         os.close(self.bell)
 
 
-@pytest.fixture
-def two() -> Iterator[_Two]:
-    """Two ends."""
-    ends = _Two()
+def _rings(compiled: bool, out: memoryview, into: memoryview, sleep: Sleep) -> Rings:
+    if not compiled:
+        return PythonRings(out, into, sleep)
+    from rankwise_native import Rings as CompiledRings
+
+    return CompiledRings(out, into, sleep.word, sleep.bell)
+
+
+_WAYS = [(False, False)] if native.module() is None else [(a, b) for a in (False, True) for b in (False, True)]
+
+
+@pytest.fixture(params=_WAYS, ids=lambda way: "-to-".join("native" if end else "python" for end in way))
+def two(request: pytest.FixtureRequest) -> Iterator[_Two]:
+    """Two ends, of each kind."""
+    ends = _Two(request.param)
     yield ends
     ends.close()
 
@@ -88,7 +101,7 @@ def test_messages_of_all_sizes_pass_the_end_of_the_ring_at_all_places(two: _Two)
     for start in range(0, eager + 128, 32 * 73):
         for nbytes in (0, 1, 31, 32, 33, eager - 1, eager, eager + 1):
             # Move to a place so far before the end.
-            while (gap := (two.capacity - start - two.writer._head) % two.capacity) > 0:
+            while (gap := (two.capacity - start - two.writer.rings.head) % two.capacity) > 0:
                 filler = _PATTERN[: min(gap, eager) - 32 if gap > 32 else 0]
                 _send(two.writer, 1, filler)
                 two.reader.receive()
@@ -142,12 +155,25 @@ def test_a_message_is_taken_only_if_it_is_the_next_and_fits(two: _Two) -> None:
     assert room == _PATTERN[100:200]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_whoever_waits_for_room_hears_of_it_once_everything_is_read(two: _Two, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(30):
+        while two.writer.idle:
+            _send(two.writer, 0, _PATTERN[: int(rng.choice([0, 100, 5000, two.writer.eager_nbytes, two.capacity]))])
+        while not two.writer.idle:
+            two.reader.receive()
+            assert two.writer.has_room()
+            two.writer.flush()
+        two.reader.receive()
+
+
 @pytest.mark.parametrize("asleep", [False, True])
 def test_room_is_noticed_whether_it_comes_before_the_sleep_or_after(two: _Two, asleep: bool) -> None:
     engine = Engine(Setting(0, [], b"", False, (0, 1), 10.0, lambda error: None, False))
     try:
         peers = engine.peers
-        peers.pipes, peers._sleep = [two.writer], Sleep(two.asleep, 0, -1)
+        peers.pipes, peers._sleep = [two.writer], Sleep(two.asleep[:1], -1)
         _send(two.writer, 0, _PATTERN[: 2 * two.capacity])
         if asleep:
             assert peers.before_sleep(10.0) == 10.0
@@ -175,16 +201,16 @@ def test_a_receive_from_anyone_has_news_only_if_something_has_come(two: _Two) ->
 
 
 def test_what_makes_no_sense_ends_the_pipe_and_raises_nothing(two: _Two) -> None:
-    two.writer._write(Kind.LEAVING + 5, 0, 0, 0, _PATTERN[:0])
+    two.writer.rings.write(Kind.LEAVING + 5, 0, 0, 0, _PATTERN[:0])
     two.reader.receive()
     assert isinstance(two.offices[1].error, ProtocolError)
     assert two.reader.closed
 
 
 def test_a_payload_that_is_longer_than_it_was_said_to_be_ends_the_pipe(two: _Two) -> None:
-    two.writer._write(Kind.PAYLOAD, two.writer.eager_nbytes + 1, 0, 0, _PATTERN[:0])
+    two.writer.rings.write(Kind.PAYLOAD, two.writer.eager_nbytes + 1, 0, 0, _PATTERN[:0])
     for _ in range(2):
-        two.writer._write(255, two.writer._piece_nbytes, 0, 0, _PATTERN[: two.writer._piece_nbytes])
+        two.writer.rings.write(255, two.writer._piece_nbytes, 0, 0, _PATTERN[: two.writer._piece_nbytes])
     two.reader.receive()
     assert isinstance(two.offices[1].error, ProtocolError)
     assert two.reader.closed

@@ -44,19 +44,21 @@ class Wrong(Exception):
 
 
 def exchanges(size: int, turns: int, without: str = "") -> list[list[Step]]:
-    """Return the programs of ranks that exchange data at the board, turn after turn, in two areas that alternate."""
+    """Return the programs of ranks that exchange data at the board, turn after turn, in two places that alternate."""
     release = "" if without == "release of the turn" else "release"
     acquire = "" if without == "acquire of the turns" else "acquire"
     programs: list[list[Step]] = []
     for rank in range(size):
         program: list[Step] = []
         for turn in range(1, turns + 1):
-            program += [Step("store", f"data{rank}{turn & 1}", turn), Step("store", f"turn{rank}", turn, order=release)]
+            phase = turn & 1
+            program.append(Step("store", f"data{rank}{phase}", turn))
+            program.append(Step("store", f"turn{rank}{phase}", turn, order=release))
             if without != "fence after arriving":
                 program.append(Step("fence"))
             others = [peer for peer in range(size) if peer != rank]
-            program += [Step("await", f"turn{peer}", turn, order=acquire) for peer in others]
-            program += [Step("load", f"data{peer}{turn & 1}", turn) for peer in others]
+            program += [Step("await", f"turn{peer}{phase}", turn, order=acquire) for peer in others]
+            program += [Step("load", f"data{peer}{phase}", turn) for peer in others]
         programs.append(program)
     return programs
 

@@ -26,8 +26,7 @@ static Board view_of(int rank)
     board.records = 8192;
     board.data = 12288;
     board.area_nbytes = board.most_nbytes = 4096;
-    board.spin_ns = BOARD_SPIN_NS;
-    board.may_spin = rank % 2 == 0;
+    board.patience = patience_new(rank % 2 == 0);
     return board;
 }
 

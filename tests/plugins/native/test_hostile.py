@@ -20,8 +20,10 @@ from rankwise.basics.recording import Trail, make_recorder
 from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import CollectiveMismatchError
 from rankwise_gloo_tcp.board import board as boards
+from rankwise_gloo_tcp.board.moving import Move
 from rankwise_gloo_tcp.board.prepared import Prepared
-from rankwise_native._native import Calls, Turns
+from rankwise_gloo_tcp.transport.rings import ring_nbytes
+from rankwise_native._native import Calls, Rings, Turns
 from rankwise_native.board import NativeBoard
 from rankwise_native.shortest import _OPS, _WAYS, _key
 
@@ -41,6 +43,7 @@ def board() -> Iterator[NativeBoard]:
     descriptor = boards.create(SIZE, True)
     made = NativeBoard(descriptor, RANK, SIZE, True, lambda: None)
     os.close(descriptor)
+    made.may_read([os.getpid()] * SIZE)  # what is written for an address is one of this process, or none
     yield made
     made.close()
 
@@ -59,7 +62,8 @@ def calls_at(board: NativeBoard, trail: Trail, rng: np.random.Generator) -> Call
 
     def learn(name: str, array: Any, option: int, numbers: tuple[int, ...]) -> Any:
         call = prepared.barrier.call if name == "barrier" else prepared.calls.get(_key(name, array, option, numbers))
-        return None if call is None else (call, _WAYS[type(call)], *call.about(RANK))
+        fetch_count = call.route.fetch_count if isinstance(call, Move) else 0
+        return None if call is None else (call, _WAYS[type(call)], *call.about(RANK), fetch_count)
 
     order, comm = IssueOrder("hostile"), SimpleNamespace(failure=None)
     turn = order, order._lock.acquire, order._lock.release, order._waiting, count()
@@ -100,7 +104,7 @@ def scribble(board: NativeBoard, rng: np.random.Generator, number: int, about: t
     words, memory = board._words, np.frombuffer(board._bytes, np.uint8)
     where = rng.integers(0, len(memory), 64)
     memory[where] = rng.integers(0, 256, 64)
-    for index in board._others:
+    for index in board._others[(board._turn + 1) & 1]:
         words[index] = [0, board._turn + 1, 1 << 63, (1 << 64) - 1][rng.integers(4)]
     for at in board._table[(board._turn + 1) & 1]:
         for field in range(6):
@@ -129,12 +133,40 @@ def test_nonsense_in_shared_memory_harms_nobody(board: NativeBoard, name: str, e
         try:
             # Nobody has said that there would be an end to it, where the records tell how much is to come.
             end = "longest" if name == "all_to_all" and _long(board) else str(getattr(calls, name)(*given))
-        except (Late, CollectiveMismatchError) as error:
+        except (Late, CollectiveMismatchError, OSError) as error:
             end = type(error).__name__
         made += end != "longest"
         ends[end] = ends.get(end, 0) + 1
     assert "False" not in ends
     assert {"True", "Late"} <= set(ends) or elements > 100_000, ends
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nonsense_in_the_rings_harms_nobody(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    out, into = (memoryview(bytearray(ring_nbytes(64))) for _ in range(2))
+    asleep, room = memoryview(bytearray(8)), memoryview(bytearray(5000))
+    rings = Rings(out, into, asleep, -1)
+    words, memory = into.cast("Q"), np.frombuffer(into, np.uint8)
+    kinds: dict[int, int] = {}
+    for _ in range(10 * ROUNDS):
+        memory[rng.integers(0, len(memory), 64)] = rng.integers(0, 256, 64)
+        far = [0, 32, 64, 4096, rings.capacity, rings.capacity + 32, 1 << 40, (1 << 64) - 32, 7][rng.integers(9)]
+        words[0] = (rings.tail + int(far)) % (1 << 64)
+        out.cast("Q")[16] = int(rng.integers(1 << 20))
+        at = 32 + int(rings.tail % rings.capacity) // 8
+        words[at] = int(rng.choice([0, 1, 5 << 32 | 1, 2, 9, 255, 77]))
+        words[at + 1] = int(rng.choice([0, 8, 4000, 5001, 1 << 20, 1 << 60]))
+        frame = rings.next()
+        kind = -1 if frame is None else frame[0] & 0xFF
+        kinds[kind] = kinds.get(kind, 0) + 1
+        if kind not in (-1, 254):
+            assert len(rings.payload(frame[1] if frame and frame[1] < 1 << 40 else 5)) <= rings.capacity
+            if rings.take(5 << 32 | 1, 0, room) < 0:
+                rings.advance(int(rng.choice([0, 32, 100, 5000])))
+        rings.write(1, 100, 0, 0, room[: int(rng.integers(5000))])
+    assert {-1, 1, 2, 9, 254, 255} <= set(kinds)
+    rings.close()
 
 
 def _long(board: NativeBoard) -> bool:

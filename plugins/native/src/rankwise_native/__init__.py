@@ -1,8 +1,8 @@
 """Compiled parts of rankwise. Nothing here is for programs: rankwise uses it where it is installed."""
 
-from rankwise_native._native import Calls, FlightRecorder, Turns
+from rankwise_native._native import Calls, FlightRecorder, Messages, Rings, Turns, fence
 
-__all__ = ["API_VERSION", "Calls", "FlightRecorder", "Turns", "__version__"]
+__all__ = ["API_VERSION", "Calls", "FlightRecorder", "Messages", "Rings", "Turns", "__version__", "fence"]
 
 #: The version of what rankwise expects of this package; see `rankwise.basics.native`.
 API_VERSION = 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rankwise.backends import Deadline
 from rankwise_gloo_tcp.board.board import Board
@@ -31,6 +31,11 @@ class NativeBoard(Turns, Board):
             TimeoutError: Some have not.
         """
         self._sleep(self._turn, deadline)
+
+    def may_read(self, pids: Sequence[int]) -> None:
+        """Hear that each rank may read the memory of all others, which are these processes."""
+        super().may_read(pids)
+        self.read_from(self.pids)
 
     def close(self) -> None:
         """Give the memory back."""

@@ -7,16 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.backends import Communicator, Deadline, ReduceOp, mismatch
+from rankwise.backends import MAX_TAG, Communicator, Deadline, ReduceOp, mismatch
 from rankwise.backends.shortcuts import Caller, Shortcuts
+from rankwise.basics.dtypes import RAW
 from rankwise.basics.reduce_op import REDUCE_OPS
 from rankwise.collective.issue_order import IssueOrder
+from rankwise.errors import GroupAbortedError
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.call import Barrier, Call
 from rankwise_gloo_tcp.board.moving import Combine, Move
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
 from rankwise_gloo_tcp.board.shortest import Meeting
-from rankwise_native._native import Calls, Trail
+from rankwise_gloo_tcp.communicator import GlooCommunicator
+from rankwise_gloo_tcp.engine.peer import Peer
+from rankwise_gloo_tcp.engine.request import Request
+from rankwise_gloo_tcp.protocol.flow import MESSAGE_NBYTES, WINDOW_NBYTES
+from rankwise_gloo_tcp.transport.pipe import Pipe
+from rankwise_gloo_tcp.transport.rings import Rings
+from rankwise_native._native import Calls, Messages, Trail
 from rankwise_native.board import NativeBoard
 
 __all__ = ["shortest"]
@@ -55,13 +63,53 @@ def shortest(
         call = prepared.barrier.call if name == "barrier" else prepared.calls.get(_key(name, array, option, numbers))
         if call is None:
             return None
-        return (call, _WAYS.get(type(call), 0), *call.about(comm.rank))
+        fetch_count = call.route.fetch_count if isinstance(call, Move) else 0
+        return (call, _WAYS.get(type(call), 0), *call.about(comm.rank), fetch_count)
 
     turn = order, order._lock.acquire, order._lock.release, order._waiting, sequence
     calls = Calls(board, trail, comm, *turn, group.collected, _OPS, wait, broken, learn)
     names = "all_reduce broadcast all_gather all_gather_single reduce_scatter reduce_scatter_single all_to_all"
     found = {name: getattr(calls, name) for name in (*names.split(), "all_to_all_single", "barrier")}
+    found.update(_messages(comm, group) or {})
     return Shortcuts(**found)
+
+
+def _messages(comm: Communicator, group: Caller) -> dict[str, Any] | None:
+    """Return what sends and receives through pipes, if this group has any."""
+    if not isinstance(comm, GlooCommunicator) or not comm.engine.peers.pipes:
+        return None
+    engine, names = comm.engine, comm.context.global_ranks
+    mail, matching, seat = engine.mail, engine.mail.inbox.matching, engine.seat
+
+    def finish(request: Request, verb: str, peer: int) -> None:
+        """Wait until a message has been sent or received."""
+        comm._finish(request, verb, peer, group.timeout_s)
+
+    def receive(array: Any, source: int, tag: int) -> None:
+        """Receive a message for which this has looked in vain."""
+        finish(engine.receive(array, source, tag, waited=True), "recv from", source)
+
+    def rings_of(peer: Peer) -> Rings | None:
+        return peer.connection.rings if isinstance(peer.connection, Pipe) else None
+
+    def break_off(request: Request | None, verb: str, peer: int, error: BaseException) -> None:
+        """Give the group up after a message that stays half-way, unless that is done."""
+        if request is None or not request.done:
+            text = f"{verb} rank {names[peer]} was broken off by {type(error).__name__}"
+            comm.fail(GroupAbortedError(text))
+
+    ways = [
+        (names[peer.rank], peer.card.pid if peer.readable else 0, rings_of(peer), peer.connection, peer, window)
+        for peer, window in zip(engine.peers.all, mail.outbox.windows, strict=True)
+    ]
+    lock = engine.lock
+    parts = comm, engine, engine.fate, seat, engine.moving.deferred, matching._arrivals, matching._receives
+    doings = mail.dtypes.mark, lock.locked, lock.acquire, lock.release, engine.settle
+    offers = engine.register_offer, engine.offer, mail.outbox.offered, engine.ask_for, engine.answer
+    rest = engine.go_on_sending, engine.go_on_receiving, finish, break_off, receive, engine.taken_at_once
+    sizes = seat.patience.spin_s > 0, MAX_TAG, RAW, WINDOW_NBYTES, MESSAGE_NBYTES
+    made = Messages(group.trail, *parts, *doings, *offers, *rest, ways, *sizes)
+    return {"send": made.send, "recv": made.recv}
 
 
 def _key(name: str, array: np.ndarray[Any, Any], option: int, numbers: tuple[int, ...]) -> tuple[Any, ...]:

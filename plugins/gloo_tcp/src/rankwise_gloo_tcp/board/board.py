@@ -1,8 +1,8 @@
 """The board: memory that all ranks of a group on one machine share, to agree on a call and to pass small data.
 
-Each rank has a turn number that only it writes, two places for its record, and two areas for data. A rank writes
+Each rank has two places for its turn number and its record, which only it writes, and two areas for data. A rank writes
 data and record, then its turn number; when it has seen the same number from all others, their records and data are
-there to be read. Records alternate between turns, and areas between uses: when a place is written again, every rank
+there to be read. The places alternate between turns, and areas between uses: when a place is written again, every rank
 has meanwhile posted a later turn, which it does after it has read.
 """
 
@@ -11,27 +11,32 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
-from rankwise.backends import Deadline
+from rankwise.backends import Array, Deadline, as_bytes
 from rankwise.basics import native
-from rankwise_gloo_tcp.machine import futex
-from rankwise_gloo_tcp.transport.pipe import Sleep, ring_nbytes
+from rankwise_gloo_tcp.machine import futex, peer_memory
+from rankwise_gloo_tcp.transport.rings import Sleep, ring_nbytes
 
-__all__ = ["Board", "available", "create"]
+__all__ = ["FETCHES", "Board", "available", "create"]
 
-#: Eight words, six of which are used.
+#: Added to the longest part that a rank tells of, where there are parts that are copied from its memory.
+FETCHES = 1 << 62
+#: From which length on a part had better be copied by its receiver alone than by both ends through the board. How fast
+#: caches are for each other differs much from one machine to the next.
+_FETCH_NBYTES = 32 << 10
+
+#: Eight words: the number of the call, its digest, what follows, and the turn: they come in one line of the cache.
 _RECORD_STRIDE = 64
-_COUNT, _SENT, _RECEIVED, _LONGEST = 2, 3, 4, 5
+_COUNT, _SENT, _RECEIVED, _LONGEST, _TURN = 2, 3, 4, 5, 6
 _MASK = (1 << 64) - 1
 _CONTROL_STRIDE = 128
-#: Words of a rank's control block besides its turn: whether and how it has gone, and whether it sleeps until a pipe has
-#: news.
+#: Words of a rank's control block: whether and how it has gone, and whether it sleeps until a pipe has news.
 _GONE, _ASLEEP = 9, 10
 _IN_GOOD_ORDER, _GIVING_UP = 1, 2
 #: Words of the board: for which turn somebody sleeps, by parity; and up to which turn all have come.
@@ -116,18 +121,21 @@ class Board:
         self._words = self._bytes.cast("Q")
         whole = np.frombuffer(self._memory, np.uint8)
         self._base = whole.ctypes.data
-        self._turns = [(_PAGE + peer * _CONTROL_STRIDE) // 8 for peer in range(size)]
-        self._others = [self._turns[(rank + k) % size] for k in range(1, size)]
-        self._mine = self._turns[rank]
+        self._controls = [(_PAGE + peer * _CONTROL_STRIDE) // 8 for peer in range(size)]
         self._table = [
             [(records + (2 * peer + phase) * _RECORD_STRIDE) // 8 for peer in range(size)] for phase in range(2)
         ]
-        #: Those of the others, by phase.
+        #: The turns of all, and of the others, by phase.
+        self._turns = [[at + _TURN for at in table] for table in self._table]
+        self._others = [[turns[(rank + k) % size] for k in range(1, size)] for turns in self._turns]
+        #: The records of the others, by phase.
         self._places = [[at for peer, at in enumerate(table) if peer != rank] for table in self._table]
         #: By parity and rank.
         self.areas = [
             [whole[data + (2 * peer + area) * area_nbytes :][:area_nbytes] for peer in range(size)] for area in range(2)
         ]
+        #: The processes of all ranks, if each may read the memory of the others.
+        self.pids: tuple[int, ...] = ()
         self._turn = self._parity = 0
         #: What stands in this rank's places for records, but for the numbers of the calls.
         self._told: list[tuple[int, ...] | None] = [None, None]
@@ -170,8 +178,12 @@ class Board:
         return self._column(_COUNT)
 
     def longest(self) -> int:
-        """Return how many elements any rank sends to another at the most in the call that was compared last."""
-        return max(self._column(_LONGEST))
+        """Return how many elements any rank sends to another through slots at the most in the call compared last.
+
+        `FETCHES` is added where any rank has told it.
+        """
+        told = self._column(_LONGEST)
+        return max(count & ~FETCHES for count in told) | (FETCHES if max(told) >= FETCHES else 0)
 
     def _column(self, field: int) -> list[int]:
         return [self._words[at + field] for at in self._table[self._turn & 1]]
@@ -183,7 +195,8 @@ class Board:
 
     def late(self) -> list[int]:
         """Return the ranks that have not come to this turn."""
-        return [peer for peer, index in enumerate(self._turns) if self._words[index] < self._turn]
+        turns, words, turn = self._turns[self._turn & 1], self._words, self._turn
+        return [peer for peer, index in enumerate(turns) if words[index] < turn]
 
     def flip(self) -> int:
         """Return the parity of the areas to write before the next turn, and to read the others' of after it."""
@@ -194,6 +207,23 @@ class Board:
         """Return the size of each of so many equal slots of an area, none larger than is good for the cache."""
         return min(self.area_nbytes // slots & -_ALIGN, self.most_nbytes)
 
+    # ------------------------------------------------------------------ memory of other ranks
+
+    def may_read(self, pids: Sequence[int]) -> None:
+        """Hear that each rank may read the memory of all others, which are these processes."""
+        self.pids = tuple(pids)
+
+    @property
+    def fetch_nbytes(self) -> int:
+        """From which length on parts are copied from their owner's memory; 0 where that may not be read."""
+        return _FETCH_NBYTES if self.pids else 0
+
+    def fetch(self, peer: int, address: int, target: Array) -> bool:
+        """Copy from a rank's memory; tell whether that was possible."""
+        return peer_memory.read(self.pids[peer], address, as_bytes(target))
+
+    # ------------------------------------------------------------------ waiting
+
     def _arrive(self, turn: int, deadline: Deadline) -> None:
         """Come to a turn, and return once everyone has.
 
@@ -201,10 +231,10 @@ class Board:
         last two to come at least one sees the other, as its own number is written before it looks.
         """
         words = self._words
-        words[self._mine] = turn
+        words[self._turns[turn & 1][self.rank]] = turn
         with _fence:
             pass
-        for index in self._others:
+        for index in self._others[turn & 1]:
             if words[index] < turn:
                 self._await(turn, deadline)
                 return
@@ -217,7 +247,7 @@ class Board:
         looks, yields = (_LOOKS, 0) if spin_s else (_ONE_LOOK, _YIELDS)
         began = now = monotonic()
         # Whoever has come last is on everybody's way: nothing is done between the look that finds it and the return.
-        for index in self._others:
+        for index in self._others[turn & 1]:
             while words[index] < turn:
                 for _ in looks:
                     if words[index] >= turn:
@@ -265,37 +295,41 @@ class Board:
 
     def sleep(self, peer: int, bell: int) -> Sleep:
         """Return where a rank says that it sleeps; `bell` is the descriptor that wakes it."""
-        return Sleep(self._words, self._turns[peer] + _ASLEEP, bell)
+        at = self._controls[peer] + _ASLEEP
+        return Sleep(self._words[at : at + 1], bell)
 
     # ------------------------------------------------------------------ the end
 
     def leave(self) -> None:
         """Tell the others that this rank goes in good order."""
-        self._words[self._mine + _GONE] = _IN_GOOD_ORDER
+        futex.fence()  # after all that it has sent
+        self._words[self._controls[self.rank] + _GONE] = _IN_GOOD_ORDER
 
     def has_left(self, peer: int) -> bool:
         """Tell whether a rank has gone in good order."""
-        return bool(self._words[self._turns[peer] + _GONE] == _IN_GOOD_ORDER)
+        return bool(self._words[self._controls[peer] + _GONE] == _IN_GOOD_ORDER)
 
     def give_up(self, text: bytes) -> None:
         """Tell everyone that the group is given up, and wake them; who has said so first is heard."""
         if not self._words[0]:
             self._bytes[_NOTICE_AT : _NOTICE_AT + len(text)] = text
             self._words[1] = len(text) | self.rank << 32
+            futex.fence()
             self._words[0] = 1
-        self._words[self._mine + _GONE] = _GIVING_UP
+        self._words[self._controls[self.rank] + _GONE] = _GIVING_UP
         self._wake()
 
     def given_up(self) -> tuple[int, bytes] | None:
         """Return who was the first to give the group up, and the text."""
         if not self._words[0]:
             return None
+        futex.fence()  # the text was written before
         length, sender = self._words[1] & 0xFFFF, self._words[1] >> 32
         return int(sender), bytes(self._bytes[_NOTICE_AT : _NOTICE_AT + min(length, _PAGE - _NOTICE_AT)])
 
     def has_given_up(self, peer: int) -> bool:
         """Tell whether a rank has given the group up, be it not as the first."""
-        return bool(self._words[self._turns[peer] + _GONE] == _GIVING_UP)
+        return bool(self._words[self._controls[peer] + _GONE] == _GIVING_UP)
 
     def quitters(self) -> tuple[list[int], bytes] | None:
         """Return all who have given the group up, and the text of the first."""

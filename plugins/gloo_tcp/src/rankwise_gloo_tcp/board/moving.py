@@ -9,14 +9,20 @@ from typing import Any
 import numpy as np
 
 from rankwise.backends import Array, Deadline, Fingerprint
-from rankwise_gloo_tcp.board.board import Board
+from rankwise.errors import DistBackendError
+from rankwise_gloo_tcp.board.board import FETCHES, Board
 from rankwise_gloo_tcp.board.call import Call, Meet, flat
 
-__all__ = ["Combine", "Move", "Route"]
+__all__ = ["FETCHES", "Combine", "Move", "Route"]
+
+_NEVER = 1 << 62
 
 
 class Route:
     """Which slots of the board one collective uses on this rank.
+
+    A part that is long is not cut into pieces: the slot holds its address, and the receiver copies it from there. Both
+    ends of a part know its length, and so whether that is so.
 
     Args:
         board: The board.
@@ -24,6 +30,7 @@ class Route:
         slots: How many slots each area is cut into: one for all readers, or one for each.
         sends: For each array that is sent: its slot and its number of elements.
         takes: For each array that is received: the sender, the slot there, and the number of elements.
+        fetch_nbytes: From which length on parts are long; 0 for never.
     """
 
     def __init__(
@@ -33,17 +40,27 @@ class Route:
         slots: int,
         sends: Sequence[tuple[int, int]],
         takes: Sequence[tuple[int, int, int]],
+        fetch_nbytes: int = 0,
     ) -> None:
         nbytes = board.slot_nbytes(slots)
         self.count = nbytes // dtype.itemsize
-        self.longest = max([0, *(count for _, count in sends)])
+        #: From how many elements on parts are long.
+        self.fetch_count = -(-fetch_nbytes // dtype.itemsize) if fetch_nbytes else _NEVER
+        self.peers = [peer for peer, _, _ in takes]
+        self.told = self.longest([*(count for _, count in sends), *(count for _, _, count in takes)])
         limit = self.count * dtype.itemsize
 
         def view(parity: int, peer: int, slot: int, count: int) -> Array:
-            return board.areas[parity][peer][nbytes * slot :][:limit].view(dtype)[:count]
+            place = board.areas[parity][peer][nbytes * slot :]
+            return place[:8].view(np.uint64) if count >= self.fetch_count else place[:limit].view(dtype)[:count]
 
         self.writes = [[view(p, board.rank, slot, count) for slot, count in sends] for p in range(2)]
         self.reads = [[view(p, peer, slot, count) for peer, slot, count in takes] for p in range(2)]
+
+    def longest(self, counts: Sequence[int]) -> int:
+        """Return the longest of some parts that are cut into pieces, and `FETCHES` besides if any are not."""
+        fetches = FETCHES if max(counts, default=0) >= self.fetch_count else 0
+        return fetches | max([0, *(count for count in counts if count < self.fetch_count)])
 
 
 class Move(Call):
@@ -52,13 +69,14 @@ class Move(Call):
     Args:
         fingerprint: The call.
         route: The slots.
-        longest: How many elements any rank sends to another at the most, where every rank knows that; else each tells.
+        counts: How many elements each rank sends to another, where every rank knows that; else each tells.
     """
 
-    def __init__(self, fingerprint: Fingerprint, route: Route, longest: int | None = None) -> None:
+    def __init__(self, fingerprint: Fingerprint, route: Route, counts: Sequence[int] | None = None) -> None:
         super().__init__(fingerprint)
-        self.route, self._known = route, longest
-        self.longest = route.longest
+        self.route = route
+        self._known = None if counts is None else route.longest(counts)
+        self.longest = route.told if self._known is None else self._known
         self._parity = 0
 
     def offer(self, board: Board, given: Any) -> None:
@@ -67,20 +85,31 @@ class Move(Call):
 
     def take(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
         sources, targets = given
-        for start, parity in self._pieces(board, meet, deadline, sources):
-            for view, target in zip(self.route.reads[parity], targets, strict=True):
+        route = self.route
+        longest = board.longest() if self._known is None else self._known
+        long = [target.size >= route.fetch_count for target in targets]
+        # Before the place is written to again.
+        addresses = [int(view[0]) if apart else 0 for view, apart in zip(route.reads[self._parity], long, strict=True)]
+        for start, parity in self._pieces(board, meet, deadline, sources, longest & ~FETCHES):
+            for view, target, apart in zip(route.reads[parity], targets, long, strict=True):
                 left = target.size - start
-                if left > 0:
+                if left > 0 and not apart:
                     piece = flat(target)[start : start + view.size]
                     piece[...] = view[: piece.size]
+        if longest & FETCHES:
+            readable = [
+                board.fetch(peer, address, target) if apart else True
+                for peer, address, target, apart in zip(route.peers, addresses, targets, long, strict=True)
+            ]
+            meet(deadline)  # now nobody reads this rank's arrays any more; here, too, it is heard that a peer has died
+            if not all(readable):
+                raise DistBackendError("another rank's memory could not be read any more")
 
     def _pieces(
-        self, board: Board, meet: Meet, deadline: Deadline, sources: Sequence[Array]
+        self, board: Board, meet: Meet, deadline: Deadline, sources: Sequence[Array], longest: int
     ) -> Iterator[tuple[int, int]]:
         """Yield where each piece begins and which areas it is in; the next is written meanwhile."""
-        count = self.route.count
-        longest = board.longest() if self._known is None else self._known
-        start = 0
+        count, start = self.route.count, 0
         while True:
             parity = self._parity
             more = start + count < longest
@@ -95,8 +124,11 @@ class Move(Call):
 
     def _write(self, sources: Sequence[Array], start: int) -> None:
         for view, source in zip(self.route.writes[self._parity], sources, strict=True):
-            piece = flat(source)[start : start + view.size]
-            view[: piece.size] = piece
+            if source.size < self.route.fetch_count:
+                piece = flat(source)[start : start + view.size]
+                view[: piece.size] = piece
+            elif start == 0:
+                view[0] = source.ctypes.data
 
 
 class Combine(Move):
@@ -105,7 +137,8 @@ class Combine(Move):
     def take(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
         sources, own, target, op = given
         own, target = flat(own), flat(target)
-        for start, parity in self._pieces(board, meet, deadline, sources):
+        longest = board.longest() if self._known is None else self._known
+        for start, parity in self._pieces(board, meet, deadline, sources, longest):
             reads = self.route.reads[parity]
             if not reads:
                 continue

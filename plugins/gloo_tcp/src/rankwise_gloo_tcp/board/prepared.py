@@ -39,8 +39,8 @@ class Prepared:
                 return None
             sends = [(0, array.size)] if self._rank == root else []
             takes = [] if self._rank == root else [(root, 0, array.size)]
-            route = Route(self._board, array.dtype, 1, sends, takes)
-            call = self._keep(key, Move(Fingerprint.of("broadcast", array, root=root), route, array.size))
+            route = Route(self._board, array.dtype, 1, sends, takes, self._board.fetch_nbytes)
+            call = self._keep(key, Move(Fingerprint.of("broadcast", array, root=root), route, [array.size]))
         return Errand(call, ([array], []) if self._rank == root else ([], [array]))
 
     def all_reduce(self, array: Array, op: ReduceOp) -> Errand | None:
@@ -69,7 +69,7 @@ class Prepared:
             sends = [] if self._rank == root else [(0, array.size)]
             takes = [(peer, 0, array.size) for peer in self._others] if self._rank == root else []
             route = Route(self._board, array.dtype, 1, sends, takes)
-            call = self._keep(key, Combine(Fingerprint.of("reduce", array, op, root), route, array.size))
+            call = self._keep(key, Combine(Fingerprint.of("reduce", array, op, root), route, [array.size]))
         return Errand(call, ([] if self._rank == root else [array], array, array, op))
 
     def all_gather(self, parts: Sequence[Array], array: Array) -> Errand | None:
@@ -81,8 +81,8 @@ class Prepared:
             if not self._fits(array, 1):
                 return None
             takes = [(peer, 0, sizes[peer]) for peer in self._others]
-            route = Route(self._board, array.dtype, 1, [(0, array.size)], takes)
-            call = self._keep(key, Move(Fingerprint.of("all_gather", array, parts=parts), route, max(sizes)))
+            route = Route(self._board, array.dtype, 1, [(0, array.size)], takes, self._board.fetch_nbytes)
+            call = self._keep(key, Move(Fingerprint.of("all_gather", array, parts=parts), route, sizes))
         return Errand(call, ([array], self._of_others(parts)))
 
     def gather(self, parts: Sequence[Array] | None, array: Array, root: int) -> Errand | None:
@@ -124,7 +124,7 @@ class Prepared:
             sends = [(peer, sizes[peer]) for peer in self._others]
             takes = [(peer, self._rank, array.size) for peer in self._others]
             route = Route(self._board, array.dtype, self._size, sends, takes)
-            call = self._keep(key, Combine(Fingerprint.of("reduce_scatter", array, op, parts=parts), route, max(sizes)))
+            call = self._keep(key, Combine(Fingerprint.of("reduce_scatter", array, op, parts=parts), route, sizes))
         return Errand(call, (self._of_others(parts), parts[self._rank], array, op))
 
     def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array]) -> Errand | None:
@@ -138,7 +138,8 @@ class Prepared:
             sends = [(peer, sent[peer]) for peer in self._others]
             takes = [(peer, self._rank, received[peer]) for peer in self._others]
             told = Fingerprint.of("all_to_all", mine, sent=ins, received=outs)
-            call = self._keep(key, Move(told, Route(self._board, mine.dtype, self._size, sends, takes)))
+            route = Route(self._board, mine.dtype, self._size, sends, takes, self._board.fetch_nbytes)
+            call = self._keep(key, Move(told, route))
         return Errand(call, (self._of_others(ins), self._of_others(outs)))
 
     def _keep(self, key: Hashable, call: Call) -> Call:

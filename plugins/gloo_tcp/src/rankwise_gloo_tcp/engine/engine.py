@@ -29,8 +29,10 @@ from rankwise_gloo_tcp.engine.seat import Seat
 from rankwise_gloo_tcp.engine.setting import Setting
 from rankwise_gloo_tcp.engine.steward import steward
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, notice
+from rankwise_gloo_tcp.protocol.matching import Arrival
 from rankwise_gloo_tcp.transport.connection import Connection
-from rankwise_gloo_tcp.transport.pipe import Pipe, Sleep
+from rankwise_gloo_tcp.transport.pipe import Pipe
+from rankwise_gloo_tcp.transport.rings import Sleep
 
 __all__ = ["Engine"]
 
@@ -191,6 +193,60 @@ class Engine:
                     return False
         finally:
             self.seat.leave()
+
+    def go_on_sending(self, array: Array, to: int, tag: int, sent: int) -> Request:
+        """Send the rest of a message whose beginning lies in a pipe; the lock is held."""
+        request = Request(self, as_bytes(array), to, tag)
+        pipe = self.peers[to].connection
+        assert isinstance(pipe, Pipe)
+        pipe.go_on_with(request.buffer[sent:], request)
+        return request
+
+    def go_on_receiving(self, array: Array, source: int, tag: int, length: int, filled: int) -> Request:
+        """Receive the rest of a message whose beginning has come through a pipe; the lock is held."""
+        request = Request(self, as_bytes(array), source, tag)
+        pipe = self.peers[source].connection
+        assert isinstance(pipe, Pipe)
+        incoming = self._inbox.take_in(source, Header(Kind.MESSAGE, 0, tag, length), request)
+        pipe.go_on_filling(incoming, filled, length)
+        return request
+
+    def register_offer(self, array: Array, to: int, tag: int) -> tuple[Request, int]:
+        """Return the request and the number of a message that its caller offers next; 0 if it has ended already."""
+        request = Request(self, as_bytes(array), to, tag, self._mark(array.dtype))
+        with self.lock:
+            if self._refused(request, to):
+                return request, 0
+            return request, self._outbox.register(request, to)
+
+    def offer(self, request: Request, ident: int, to: int) -> None:
+        """Offer a message that could not be offered by its caller."""
+        with self.lock:
+            if not self._refused(request, to):
+                self._outbox.offer(request, ident, to, len(request.buffer))
+        self.settle()
+
+    def ask_for(self, array: Array, source: int, tag: int, length: int, ident: int, dtype: int) -> Request:
+        """Ask for an offered message that its receiver could not read from the sender's memory."""
+        request = Request(self, as_bytes(array), source, tag, dtype)
+        with self.lock:
+            if not self._refused(request):
+                header = Header(Kind.OFFER, 0, tag, length, ident, dtype)
+                self._inbox.ask_for(Arrival(source, header), request)
+                self._give_up_on_gone(request, source)
+        self.settle()
+        return request
+
+    def answer(self, source: int, ident: int) -> None:
+        """Tell a peer that what it has offered has been read."""
+        with self.lock:
+            self.mail.reply(source, Header(Kind.RECEIPT, ident=ident))
+        self.settle()
+
+    def taken_at_once(self, source: int, nbytes: int) -> None:
+        """Hear that messages of so many bytes went from their pipe straight into receives."""
+        with self.lock:
+            self._inbox.taken_at_once(source, nbytes)
 
     def withdraw(self, request: Request) -> bool:
         """Take back a receive that no message has met."""

@@ -190,6 +190,8 @@ class Mail:
         peer.dead = error
         self.inbox.died(peer.rank)
         waiting = [request for _, _, request, _ in peer.frames if request is not None]
+        if type(peer.connection) is Pipe:  # what has gone half-way
+            waiting += peer.connection.drop()
         if waiting or self.inbox.needs(peer.rank) or self.outbox.needs(peer.rank):
             self._fate.fail(error)
         peer.frames.clear()

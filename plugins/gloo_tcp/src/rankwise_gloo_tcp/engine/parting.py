@@ -67,6 +67,7 @@ class Parting:
     def mention_unreceived(self) -> None:
         """Say which messages nobody has received."""
         with self._seat.lock:
+            self._peers.take_in()  # some may have come that no wait has looked at
             left = self._mail.inbox.unreceived()
         if left and self._fate.failure is None:
             more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""

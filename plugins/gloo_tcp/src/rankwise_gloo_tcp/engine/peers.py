@@ -17,7 +17,8 @@ from rankwise_gloo_tcp.protocol.frames import Header
 from rankwise_gloo_tcp.protocol.guards import Guards
 from rankwise_gloo_tcp.protocol.parcel import Parcel
 from rankwise_gloo_tcp.transport.connection import Connection, Office
-from rankwise_gloo_tcp.transport.pipe import Pipe, Sleep
+from rankwise_gloo_tcp.transport.pipe import Pipe
+from rankwise_gloo_tcp.transport.rings import Sleep
 
 __all__ = ["Peers"]
 
@@ -213,3 +214,6 @@ class Peers:
                 peer.connection.close()
             peer.connection = None
         self.pipes = []
+        if self._sleep is not None:
+            self._sleep.forget()
+            self._sleep = None

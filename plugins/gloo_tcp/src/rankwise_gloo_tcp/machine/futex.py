@@ -1,6 +1,7 @@
-"""Waiting for a word of shared memory to change, and waking those who wait. Linux on x86 only.
+"""Waiting for a word of shared memory to change, and waking those who wait. In Python on Linux and x86 only.
 
-There the stores of one processor are seen by others in their order, and taking a lock is a full fence.
+There the stores of one processor are seen by others in their order, and taking a lock is a full fence. Elsewhere
+`rankwise-native` does the waiting, and has a fence.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 import ctypes
 import platform
 import threading
+from collections.abc import Callable
 from functools import cache
 from typing import Any
+
+from rankwise.basics import native
 
 __all__ = ["available", "fence", "lock", "wait", "wake"]
 
@@ -51,10 +55,14 @@ _number = _CALL_NUMBERS.get(platform.machine(), 0)
 lock = threading.Lock()
 
 
-def fence() -> None:
+def _fence() -> None:
     """Let no later load pass an earlier store."""
     with lock:
         return
+
+
+_compiled = native.module()
+fence: Callable[[], None] = _fence if _compiled is None else _compiled.fence
 
 
 def wait(address: int, expected: int, timeout_s: float) -> None:

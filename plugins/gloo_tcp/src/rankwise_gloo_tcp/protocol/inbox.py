@@ -71,7 +71,7 @@ class Inbox:
             return Incoming(None, nothing)
         receive = self.matching.arrive(source, header.tag)
         if receive is not None:
-            return self._take_in(source, header, receive)
+            return self.take_in(source, header, receive)
         self._ledgers[source].keep(header.length)
         arrival: Arrival[Parcel] = Arrival(source, header, bytearray(header.length))
         self.matching.keep(arrival)
@@ -109,7 +109,7 @@ class Inbox:
     def fetched(self, arrival: Arrival[Parcel], receive: Parcel, copied: bool) -> None:
         """Hear how an attempt to read an offered message from its sender's memory has ended."""
         if not copied:
-            self._ask_for(arrival, receive)
+            self.ask_for(arrival, receive)
             return
         receive.nbytes = arrival.header.length
         receive.end(None, arrival.source)
@@ -180,8 +180,8 @@ class Inbox:
             arrival.claimed = receive
             self._claims[id(arrival)] = arrival
 
-    def _take_in(self, source: int, header: Header, receive: Parcel) -> Incoming:
-        """Let a message go straight into the receive's memory."""
+    def take_in(self, source: int, header: Header, receive: Parcel) -> Incoming:
+        """Let a message go straight into the memory of the receive that it has met."""
         misfit = self._misfit(source, header, receive)
         if misfit is not None:
             receive.end(misfit, source)
@@ -242,7 +242,7 @@ class Inbox:
             receive.end(misfit, source)
             self._refuse(arrival, receive)
         elif not self._carrier.fetch(arrival, receive):
-            self._ask_for(arrival, receive)
+            self.ask_for(arrival, receive)
 
     def _refuse(self, arrival: Arrival[Parcel], receive: Parcel) -> None:
         header = arrival.header
@@ -250,7 +250,8 @@ class Inbox:
         answer = Header(Kind.REFUSAL, flags, length=len(receive.buffer), ident=header.ident)
         self._carrier.reply(arrival.source, answer)
 
-    def _ask_for(self, arrival: Arrival[Parcel], receive: Parcel) -> None:
+    def ask_for(self, arrival: Arrival[Parcel], receive: Parcel) -> None:
+        """Ask for the bytes of an offered message."""
         if self._request(arrival):
             self._awaited[arrival.source, arrival.header.ident] = receive
         else:

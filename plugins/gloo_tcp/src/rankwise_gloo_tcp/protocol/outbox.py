@@ -30,8 +30,8 @@ class Outbox:
         self._rank, self._names, self._carrier, self._dtypes = rank, names, carrier, dtypes
         self.windows = [Window() for _ in names]
         self._idents = count(1)
-        #: The sends whose end the receiver has to tell.
-        self._offered: dict[tuple[int, int], Parcel] = {}
+        #: The sends whose end the receiver has to tell, by receiver and number.
+        self.offered: dict[tuple[int, int], Parcel] = {}
         #: Whether the group has been given up: peers that do not know it yet may still ask for messages.
         self._given_up = False
 
@@ -47,15 +47,15 @@ class Outbox:
             return
         if prefix:
             request.buffer = memoryview(prefix + bytes(request.buffer))
-        self._offer(request, to, nbytes)
+        self.offer(request, self.register(request, to), to, nbytes)
 
     def outstanding(self) -> list[Parcel]:
         """Return the sends that have been offered and have not ended."""
-        return list(self._offered.values())
+        return list(self.offered.values())
 
     def offered_to(self) -> set[int]:
         """Return the ranks that have not taken all that was offered to them."""
-        return {to for to, _ in self._offered}
+        return {to for to, _ in self.offered}
 
     # ------------------------------------------------------------------ what the receiver tells
 
@@ -67,10 +67,10 @@ class Outbox:
         """
         if self._given_up:
             return
-        request = self._offered.get((source, header.ident))
+        request = self.offered.get((source, header.ident))
         if request is None or len(request.buffer) != header.length:
             raise ProtocolError("a message was asked for that was not offered")
-        del self._offered[source, header.ident]
+        del self.offered[source, header.ident]
         answer = Header(Kind.PAYLOAD, 0, 0, header.length, header.ident)
         self._carrier.emit(source, answer, request.buffer, request)
 
@@ -80,7 +80,7 @@ class Outbox:
 
     def refused(self, source: int, header: Header) -> None:
         """Hear that an offered message does not fit its receive, or that nobody will receive it."""
-        request = self._offered.get((source, header.ident))
+        request = self.offered.get((source, header.ident))
         if request is None:
             return  # given up meanwhile
         error: DistError | None = None
@@ -101,17 +101,17 @@ class Outbox:
 
     def needs(self, peer: int) -> bool:
         """Tell whether a send waits for a peer."""
-        return any(to == peer for to, _ in self._offered)
+        return any(to == peer for to, _ in self.offered)
 
     def left(self, peer: int, gone: DistError) -> None:
         """Hear that a peer has left, and receives nothing any more."""
-        for key in [key for key in self._offered if key[0] == peer]:
-            self._offered.pop(key).end(gone)
+        for key in [key for key in self.offered if key[0] == peer]:
+            self.offered.pop(key).end(gone)
 
     def clear(self) -> list[Parcel]:
         """Give the group up: forget everything, and return the sends that have not ended."""
         requests = self.outstanding()
-        self._offered.clear()
+        self.offered.clear()
         self._given_up = True
         return requests
 
@@ -123,14 +123,19 @@ class Outbox:
         self._carrier.refresh(to)
         return self.windows[to].fits(nbytes)
 
-    def _offer(self, request: Parcel, to: int, nbytes: int) -> None:
-        ident = next(self._idents) % _IDENTS
+    def register(self, request: Parcel, to: int) -> int:
+        """Count a message among those whose end the receiver has to tell, and return its number, which is never 0."""
+        ident = next(self._idents) % _IDENTS or next(self._idents) % _IDENTS
+        self.offered[to, ident] = request
+        return ident
+
+    def offer(self, request: Parcel, ident: int, to: int, nbytes: int) -> None:
+        """Announce a message that is registered."""
         address = self._carrier.address(to, request)
-        self._offered[to, ident] = request
         flags = READABLE if address else 0
         offer = Header(Kind.OFFER, flags, request.tag, nbytes, ident, request.dtype, address)
         if not self._carrier.emit(to, offer):  # the peer's farewell was among what has come
-            del self._offered[to, ident]
+            del self.offered[to, ident]
             self._carrier.bereave(request, to)
 
     def _introduce(self, to: int, mark: int) -> None:
@@ -139,6 +144,6 @@ class Outbox:
             self._carrier.emit(to, Header(Kind.DTYPE, length=len(name), dtype=mark), memoryview(name))
 
     def _end(self, source: int, header: Header, error: DistError | None) -> None:
-        request = self._offered.pop((source, header.ident), None)
+        request = self.offered.pop((source, header.ident), None)
         if request is not None:
             request.end(error)

@@ -14,7 +14,8 @@ from rankwise_gloo_tcp.communicator import GlooCommunicator
 from rankwise_gloo_tcp.machine import cores, peer_memory
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import handing
-from rankwise_gloo_tcp.transport.pipe import MAX_RANKS, Pipe
+from rankwise_gloo_tcp.transport.pipe import Pipe
+from rankwise_gloo_tcp.transport.rings import MAX_RANKS, make_rings
 
 __all__ = ["join"]
 
@@ -48,14 +49,20 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
         for bell in bells.values():
             os.close(bell)
         raise
+    if can_read:
+        shared.may_read(pids)
     for peer in comm.engine.peers.all:
         peer.readable = can_read and peer.rank != rank
     if bells:
-        pipes = [
-            Pipe(comm.engine.mail, peer, shared.ring(rank, peer), shared.ring(peer, rank), shared.sleep(peer, bell))
-            for peer, bell in bells.items()
-        ]
+        pipes = [_pipe(comm, shared, peer, bell) for peer, bell in bells.items()]
         comm.engine.use_pipes(pipes, shared.sleep(rank, -1), shared.quitters)
+
+
+def _pipe(comm: GlooCommunicator, shared: Board, peer: int, bell: int) -> Pipe:
+    sleep = shared.sleep(peer, bell)
+    return Pipe(
+        comm.engine.mail, peer, make_rings(shared.ring(comm.rank, peer), shared.ring(peer, comm.rank), sleep), sleep
+    )
 
 
 def _descriptor(pid: int) -> int:

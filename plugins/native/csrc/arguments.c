@@ -1,0 +1,59 @@
+#include "arguments.h"
+#include <string.h>
+
+/* NumPy numbers the dtypes that others add as they come; ml_dtypes' is known by its name. */
+static bool is_bfloat16(PyArrayObject *array)
+{
+    static int number = -1;
+    if (PyArray_TYPE(array) < NPY_USERDEF)
+        return false;
+    if (number < 0 && strcmp(PyArray_DESCR(array)->typeobj->tp_name, "ml_dtypes.bfloat16") == 0)
+        number = PyArray_TYPE(array);
+    return PyArray_TYPE(array) == number && PyArray_ITEMSIZE(array) == 2;
+}
+
+int kind_of(PyArrayObject *array)
+{
+    switch (PyArray_TYPE(array)) {
+    case NPY_FLOAT: return F32;
+    case NPY_DOUBLE: return F64;
+    case NPY_HALF: return F16;
+    case NPY_BOOL: return BOOL;
+    case NPY_BYTE: return I8;
+    case NPY_SHORT: return I16;
+    case NPY_INT: return I32;
+    case NPY_LONG: return sizeof(long) == 8 ? I64 : I32;
+    case NPY_LONGLONG: return I64;
+    case NPY_UBYTE: return U8;
+    case NPY_USHORT: return U16;
+    case NPY_UINT: return U32;
+    case NPY_ULONG: return sizeof(long) == 8 ? U64 : U32;
+    case NPY_ULONGLONG: return U64;
+    default: return is_bfloat16(array) ? BF16 : -1;
+    }
+}
+
+PyArrayObject *plain(PyObject *object, bool written)
+{
+    int wanted = NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | (written ? NPY_ARRAY_WRITEABLE : 0);
+    if (!PyArray_CheckExact(object))
+        return NULL;
+    PyArrayObject *array = (PyArrayObject *)object;
+    return (PyArray_FLAGS(array) & wanted) == wanted && PyArray_ISNOTSWAPPED(array) ? array : NULL;
+}
+
+PyObject *raised(void)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyErr_GetRaisedException();
+#else
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace != NULL)
+        PyException_SetTraceback(value, trace);
+    Py_DECREF(type);
+    Py_XDECREF(trace);
+    return value;
+#endif
+}

@@ -1,0 +1,16 @@
+/* What programs hand over, and errors on their way back. */
+#ifndef RANKWISE_ARGUMENTS_H
+#define RANKWISE_ARGUMENTS_H
+
+#include "native.h"
+
+#include "kernels.h"
+
+/* The kind of an array's dtype, or -1 for one that is left to Python. */
+int kind_of(PyArrayObject *array);
+/* A plain array, as it lies in memory; NULL for anything else. */
+PyArrayObject *plain(PyObject *object, bool written);
+/* The exception that is set, which is taken away. */
+PyObject *raised(void);
+
+#endif

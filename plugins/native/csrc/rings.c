@@ -1,0 +1,402 @@
+#include "rings.h"
+#include <string.h>
+#include <structmember.h>
+#include <unistd.h>
+
+enum { CONTROL_NBYTES = 256, LEAST_CAPACITY = 4096 };
+/* Words of the control block: how far the writer has come and whether it waits for room; how far the reader has, and
+   what it waits for. */
+enum { HEAD = 0, WANTS_ROOM = 1, TAIL = 16, WAITS_FOR = 17 };
+
+static Word *control(const unsigned char *ring, int index)
+{
+    return (Word *)(uintptr_t)(ring - CONTROL_NBYTES + 8 * index);
+}
+
+static size_t padded(size_t nbytes)
+{
+    return (nbytes + 31) & ~(size_t)31;
+}
+
+/* ------------------------------------------------------------------ out */
+
+static void put_word(unsigned char *at, uint64_t word)
+{
+    memcpy(at, &word, sizeof word);
+}
+
+uint64_t rings_unread(Rings *rings)
+{
+    /* Acquire: what is written over has been read before the peer said so. */
+    rings->known_tail = atomic_load_explicit(control(rings->out, TAIL), memory_order_acquire);
+    return rings->head - rings->known_tail;
+}
+
+/* How much is left unused at the end of the ring before a frame of so many bytes. */
+static size_t skipped_before(const Rings *rings, size_t need)
+{
+    size_t left = (size_t)rings->capacity - rings->head % (size_t)rings->capacity;
+    return left < need ? left : 0;
+}
+
+static bool fit(const Rings *rings, size_t need)
+{
+    size_t capacity = (size_t)rings->capacity;
+    uint64_t used = rings->head - rings->known_tail; /* nonsense if the peer says so */
+    return used <= capacity && skipped_before(rings, need) + need <= capacity - used;
+}
+
+bool rings_fit(Rings *rings, size_t nbytes)
+{
+    size_t need = HEADER_NBYTES + padded(nbytes);
+    /* The peer's word need not be fetched as long as there was room enough before. */
+    return fit(rings, need) || (rings_unread(rings), fit(rings, need));
+}
+
+bool rings_write(Rings *rings, Frame frame, const void *data, size_t nbytes)
+{
+    size_t capacity = (size_t)rings->capacity, need = HEADER_NBYTES + padded(nbytes);
+    size_t at = rings->head % capacity, skipped = skipped_before(rings, need);
+    if (!rings_fit(rings, nbytes))
+        return false;
+    if (skipped > 0) {
+        put_word(rings->out + at, WRAP);
+        at = 0;
+    }
+    put_word(rings->out + at, frame.first);
+    put_word(rings->out + at + 8, frame.length);
+    put_word(rings->out + at + 16, frame.marks);
+    put_word(rings->out + at + 24, frame.address);
+    if (nbytes > 0)
+        memcpy(rings->out + at + HEADER_NBYTES, data, nbytes);
+    rings->head += skipped + need;
+    __builtin_prefetch(rings->out + rings->head % capacity, 1);
+    /* Release: whoever sees it sees the frame. */
+    atomic_store_explicit(control(rings->out, HEAD), rings->head, memory_order_release);
+    return true;
+}
+
+/* A tag, and how far the reader had come: once it has read more the word is out of date. */
+static uint64_t wait_word(unsigned tag, uint64_t position)
+{
+    return (position / 32) << 32 | 1u << 31 | tag;
+}
+
+void rings_wait_for(Rings *rings, unsigned tag)
+{
+    atomic_store_explicit(control(rings->into, WAITS_FOR), wait_word(tag, rings->tail), memory_order_relaxed);
+}
+
+void rings_wait_no_more(Rings *rings)
+{
+    atomic_store_explicit(control(rings->into, WAITS_FOR), 0, memory_order_relaxed);
+}
+
+bool rings_awaited(const Rings *rings, unsigned tag)
+{
+    return atomic_load_explicit(control(rings->out, WAITS_FOR), memory_order_relaxed) == wait_word(tag, rings->head);
+}
+
+void rings_wake(Rings *rings)
+{
+    /* A full fence: either the peer, which says that it sleeps before it looks once more, sees what was written, or this
+       sees that it sleeps. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(rings->asleep, memory_order_relaxed) != 0) {
+        atomic_store_explicit(rings->asleep, 0, memory_order_relaxed);
+        ssize_t written = write(rings->bell, "b", 1); /* if not, it is being woken already, or has gone */
+        (void)written;
+    }
+}
+
+/* ------------------------------------------------------------------ in */
+
+bool rings_have_news(const Rings *rings)
+{
+    /* Acquire: the frame is read only afterwards. */
+    return atomic_load_explicit(control(rings->into, HEAD), memory_order_acquire) != rings->tail;
+}
+
+/* Let the peer have the room of so many bytes. */
+static void pass(Rings *rings, size_t nbytes)
+{
+    rings->tail += nbytes;
+    uint64_t head = atomic_load_explicit(control(rings->into, HEAD), memory_order_relaxed);
+    /* To tell costs as much as a small message, and need not be yet: a writer that waits for room has filled far more
+       than this, and this end tells of it when it reads that. */
+    if (head - rings->told_tail <= (uint64_t)rings->capacity / 8)
+        return;
+    rings->told_tail = rings->tail;
+    /* Release: it has been read before it is written over. */
+    atomic_store_explicit(control(rings->into, TAIL), rings->tail, memory_order_release);
+    /* A full fence: either this sees that the peer waits for room, or the peer, which looks again after it has said so,
+       sees the room. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(control(rings->into, WANTS_ROOM), memory_order_relaxed) == 0)
+        return;
+    uint64_t left = atomic_load_explicit(control(rings->into, HEAD), memory_order_relaxed) - rings->tail;
+    if (2 * left <= (uint64_t)rings->capacity) {
+        atomic_store_explicit(control(rings->into, WANTS_ROOM), 0, memory_order_relaxed);
+        rings_wake(rings);
+    }
+}
+
+static uint64_t word_at(const unsigned char *at)
+{
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+bool rings_next(Rings *rings, Frame *frame)
+{
+    size_t capacity = (size_t)rings->capacity;
+    for (;;) {
+        uint64_t there = atomic_load_explicit(control(rings->into, HEAD), memory_order_acquire) - rings->tail;
+        size_t at = rings->tail % capacity;
+        if (there == 0)
+            return false;
+        *frame = (Frame){.first = SENSELESS};
+        if (there > capacity || at + HEADER_NBYTES > capacity)
+            return true;
+        const unsigned char *header = rings->into + at;
+        uint64_t first = word_at(header);
+        if ((first & 0xff) != WRAP) {
+            *frame = (Frame){first, word_at(header + 8), word_at(header + 16), word_at(header + 24),
+                             header + HEADER_NBYTES, capacity - at - HEADER_NBYTES};
+            return true;
+        }
+        if (capacity - at > there)
+            return true;
+        pass(rings, capacity - at);
+    }
+}
+
+void rings_advance(Rings *rings, size_t nbytes)
+{
+    pass(rings, HEADER_NBYTES + padded(nbytes));
+}
+
+/* ------------------------------------------------------------------ for the class in Python */
+
+static void let_memory_go(Rings *rings)
+{
+    if (rings->out == NULL || rings->inside > 0)
+        return;
+    rings->out = rings->into = NULL;
+    PyBuffer_Release(&rings->out_memory);
+    PyBuffer_Release(&rings->into_memory);
+    PyBuffer_Release(&rings->asleep_memory);
+    Py_CLEAR(rings->into_view);
+}
+
+void rings_enter(Rings *rings)
+{
+    Py_INCREF(rings);
+    rings->inside++;
+}
+
+void rings_leave(Rings *rings)
+{
+    rings->inside--;
+    if (rings->closing)
+        let_memory_go(rings);
+    Py_DECREF(rings);
+}
+
+static bool is_open(const Rings *rings)
+{
+    if (rings->out == NULL || rings->closing)
+        PyErr_SetString(PyExc_ValueError, "the rings have been closed");
+    return rings->out != NULL && !rings->closing;
+}
+
+static PyObject *py_write(Rings *rings, PyObject *const *args, Py_ssize_t count)
+{
+    if (!is_open(rings))
+        return NULL;
+    uint64_t words[4] = {0};
+    Py_buffer data;
+    if (count != 5) {
+        PyErr_SetString(PyExc_TypeError, "write(first, length, marks, address, data)");
+        return NULL;
+    }
+    for (int i = 0; i < 4; i++)
+        words[i] = PyLong_AsUnsignedLongLong(args[i]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[4], &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    Frame frame = {.first = words[0], .length = words[1], .marks = words[2], .address = words[3]};
+    bool fits = data.len <= rings->capacity - HEADER_NBYTES;
+    bool written = fits && rings_write(rings, frame, data.buf, (size_t)data.len);
+    PyBuffer_Release(&data);
+    return PyBool_FromLong(written);
+}
+
+static PyObject *py_ask_for_room(Rings *rings, PyObject *Py_UNUSED(unused))
+{
+    if (!is_open(rings))
+        return NULL;
+    atomic_store_explicit(control(rings->out, WANTS_ROOM), 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* the other half of the one in `pass` */
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_has_room(Rings *rings, PyObject *Py_UNUSED(unused))
+{
+    return is_open(rings) ? PyBool_FromLong(atomic_load_explicit(control(rings->out, WANTS_ROOM), memory_order_relaxed) == 0) : NULL;
+}
+
+static PyObject *py_has_news(Rings *rings, PyObject *Py_UNUSED(unused))
+{
+    return is_open(rings) ? PyBool_FromLong(rings_have_news(rings)) : NULL;
+}
+
+static PyObject *py_next(Rings *rings, PyObject *Py_UNUSED(unused))
+{
+    Frame frame;
+    if (!is_open(rings))
+        return NULL;
+    if (!rings_next(rings, &frame))
+        Py_RETURN_NONE;
+    return Py_BuildValue("(KKKK)", (unsigned long long)frame.first, (unsigned long long)frame.length,
+                         (unsigned long long)frame.marks, (unsigned long long)frame.address);
+}
+
+static PyObject *py_payload(Rings *rings, PyObject *nbytes)
+{
+    Py_ssize_t count = PyLong_AsSsize_t(nbytes);
+    if (PyErr_Occurred() || !is_open(rings))
+        return NULL;
+    Py_ssize_t start = CONTROL_NBYTES + (Py_ssize_t)(rings->tail % (uint64_t)rings->capacity) + HEADER_NBYTES;
+    return PySequence_GetSlice(rings->into_view, start, start + count); /* which ends where the memory does */
+}
+
+static PyObject *py_advance(Rings *rings, PyObject *nbytes)
+{
+    Py_ssize_t count = PyLong_AsSsize_t(nbytes);
+    if (PyErr_Occurred() || !is_open(rings))
+        return NULL;
+    rings_advance(rings, (size_t)count);
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_take(Rings *rings, PyObject *args)
+{
+    unsigned long long first, dtype;
+    Py_buffer room;
+    Frame frame;
+    if (!is_open(rings) || !PyArg_ParseTuple(args, "KKw*", &first, &dtype, &room))
+        return NULL;
+    bool fits = rings_next(rings, &frame) && frame.first == first && frame.length <= (uint64_t)room.len &&
+                frame.length <= (uint64_t)rings->eager_nbytes && frame.length <= frame.room &&
+                (dtype == 0 || frame.marks >> 32 == dtype);
+    if (fits) {
+        memcpy(room.buf, frame.payload, frame.length);
+        rings_advance(rings, frame.length);
+    }
+    PyBuffer_Release(&room);
+    return PyLong_FromLongLong(fits ? (long long)frame.length : -1);
+}
+
+static PyObject *py_close(Rings *rings, PyObject *Py_UNUSED(unused))
+{
+    rings->closing = true;
+    let_memory_go(rings);
+    Py_RETURN_NONE;
+}
+
+static bool attach(Rings *rings, PyObject *out, PyObject *into, PyObject *asleep)
+{
+    if (PyObject_GetBuffer(out, &rings->out_memory, PyBUF_WRITABLE) < 0)
+        return false;
+    if (PyObject_GetBuffer(into, &rings->into_memory, PyBUF_WRITABLE) == 0) {
+        if (PyObject_GetBuffer(asleep, &rings->asleep_memory, PyBUF_WRITABLE) == 0) {
+            uintptr_t places = (uintptr_t)rings->out_memory.buf | (uintptr_t)rings->into_memory.buf | (uintptr_t)rings->asleep_memory.buf;
+            if (rings->out_memory.len == rings->into_memory.len && rings->out_memory.len % 32 == 0 &&
+                rings->out_memory.len >= CONTROL_NBYTES + LEAST_CAPACITY && rings->asleep_memory.len == 8 && places % 8 == 0)
+                return true;
+            PyErr_SetString(PyExc_ValueError, "the memory does not hold such rings");
+            PyBuffer_Release(&rings->asleep_memory);
+        }
+        PyBuffer_Release(&rings->into_memory);
+    }
+    PyBuffer_Release(&rings->out_memory);
+    return false;
+}
+
+static PyObject *rings_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
+{
+    PyObject *out, *into, *asleep;
+    int bell;
+    if (!PyArg_ParseTuple(args, "OOOi", &out, &into, &asleep, &bell))
+        return NULL;
+    Rings *rings = (Rings *)type->tp_alloc(type, 0);
+    if (rings == NULL)
+        return NULL;
+    if (!attach(rings, out, into, asleep)) {
+        Py_DECREF(rings);
+        return NULL;
+    }
+    Py_INCREF(into);
+    rings->into_view = into;
+    rings->out = (unsigned char *)rings->out_memory.buf + CONTROL_NBYTES;
+    rings->into = (unsigned char *)rings->into_memory.buf + CONTROL_NBYTES;
+    rings->asleep = rings->asleep_memory.buf;
+    rings->bell = bell;
+    rings->capacity = rings->out_memory.len - CONTROL_NBYTES;
+    rings->eager_nbytes = rings->capacity / 8;
+    return (PyObject *)rings;
+}
+
+static void rings_free(Rings *rings)
+{
+    let_memory_go(rings);
+    Py_TYPE(rings)->tp_free((PyObject *)rings);
+}
+
+static PyMethodDef methods[] = {
+    {"write", (PyCFunction)(void (*)(void))py_write, METH_FASTCALL, "Write a frame; false if there is no room."},
+    {"ask_for_room", (PyCFunction)py_ask_for_room, METH_NOARGS, "Ask the peer to tell when it has made room."},
+    {"has_room", (PyCFunction)py_has_room, METH_NOARGS, "Tell whether it has."},
+    {"has_news", (PyCFunction)py_has_news, METH_NOARGS, "Tell whether something has come."},
+    {"next", (PyCFunction)py_next, METH_NOARGS, "Return the next frame's header."},
+    {"payload", (PyCFunction)py_payload, METH_O, "Return what follows it."},
+    {"advance", (PyCFunction)py_advance, METH_O, "Pass over the next frame."},
+    {"take", (PyCFunction)py_take, METH_VARARGS, "Take the next frame if it is such a message."},
+    {"close", (PyCFunction)py_close, METH_NOARGS, "Let the memory go, as soon as no call uses it."},
+    {0},
+};
+
+static PyMemberDef members[] = {
+    {"capacity", T_PYSSIZET, offsetof(Rings, capacity), READONLY, NULL},
+    {"eager_nbytes", T_PYSSIZET, offsetof(Rings, eager_nbytes), READONLY, NULL},
+    {"head", T_ULONGLONG, offsetof(Rings, head), READONLY, NULL},
+    {"tail", T_ULONGLONG, offsetof(Rings, tail), READONLY, NULL},
+    {0},
+};
+
+PyTypeObject RingsType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "rankwise_native.Rings",
+    .tp_basicsize = sizeof(Rings),
+    .tp_new = rings_new,
+    .tp_dealloc = (destructor)rings_free,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_methods = methods,
+    .tp_members = members,
+};
+
+static PyObject *py_fence(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"fence", py_fence, METH_NOARGS, "Let no later access to memory pass an earlier one."},
+    {0},
+};
+
+int rings_add_types(PyObject *module)
+{
+    return PyModule_AddType(module, &RingsType) < 0 ? -1 : PyModule_AddFunctions(module, functions);
+}

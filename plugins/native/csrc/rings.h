@@ -1,0 +1,71 @@
+/* Two rings of shared memory between this rank and another. rankwise_gloo_tcp.transport.rings, whose layout this is,
+   says what is where; ranks with and without this module write and read the same rings. */
+#ifndef RANKWISE_RINGS_H
+#define RANKWISE_RINGS_H
+
+#include "waiting.h"
+
+enum { HEADER_NBYTES = 32 };
+/* The kinds of frames that are known here; all others are Python's. */
+enum { WRAP = 0, MESSAGE = 1, OFFER = 2, RECEIPT = 5, CREDIT = 9, SENSELESS = 254, PIECE = 255 };
+/* The flag of an offer whose bytes may be read from the sender's memory. */
+enum { READABLE = 1 << 8 };
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *into_view;
+    Py_buffer out_memory, into_memory, asleep_memory;
+    unsigned char *out, *into; /* behind the control blocks; NULL before the beginning and after the end */
+    Word *asleep;              /* whether the peer sleeps, */
+    int bell;                  /* ... and the descriptor that wakes it */
+    int inside;                /* how many calls use the memory without the interpreter */
+    bool closing;
+    Py_ssize_t capacity, eager_nbytes;
+    unsigned long long head, tail;
+    uint64_t known_tail; /* how far the peer had read when this end looked last */
+    uint64_t told_tail;  /* how far the peer knows that this end has read */
+} Rings;
+
+/* The header of a frame. */
+typedef struct {
+    uint64_t first, length, marks, address;
+    const unsigned char *payload; /* the memory ends no earlier than `room` bytes behind this */
+    size_t room;
+} Frame;
+
+extern PyTypeObject RingsType;
+
+/* The first word of a frame about a message. */
+static inline uint64_t frame_word(unsigned kind, unsigned tag)
+{
+    return kind | (uint64_t)tag << 32;
+}
+
+static inline unsigned kind_of_frame(const Frame *frame)
+{
+    return frame->first & 0xff;
+}
+
+/* Whether there is room for a frame with so much behind its header. */
+bool rings_fit(Rings *rings, size_t nbytes);
+/* Write a frame, and let the peer see it; false if there is no room. */
+bool rings_write(Rings *rings, Frame frame, const void *data, size_t nbytes);
+/* Tell the peer that this end waits for a message of a tag, having read all that has come. It stands until the next. */
+void rings_wait_for(Rings *rings, unsigned tag);
+void rings_wait_no_more(Rings *rings);
+/* Whether the peer waits for a message of a tag, and for nothing that was written before. */
+bool rings_awaited(const Rings *rings, unsigned tag);
+/* Wake the peer if it sleeps. */
+void rings_wake(Rings *rings);
+/* How many bytes the peer has not read yet, as it says. */
+uint64_t rings_unread(Rings *rings);
+bool rings_have_news(const Rings *rings);
+/* The next frame, if there is one; one that cannot be is SENSELESS. */
+bool rings_next(Rings *rings, Frame *frame);
+/* Pass over the next frame, of which so many bytes follow the header. */
+void rings_advance(Rings *rings, size_t nbytes);
+/* Begin and end to use the memory without the interpreter; it stays for as long. */
+void rings_enter(Rings *rings);
+void rings_leave(Rings *rings);
+
+#endif

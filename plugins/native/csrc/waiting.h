@@ -1,0 +1,39 @@
+/* How a wait looks for what others write to shared memory before it sleeps. */
+#ifndef RANKWISE_WAITING_H
+#define RANKWISE_WAITING_H
+
+#include "native.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+#define RELAX() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define RELAX() __asm__ volatile("isb" ::: "memory") /* a yield is nothing on most of these processors */
+#else
+#define RELAX() atomic_signal_fence(memory_order_seq_cst)
+#endif
+
+/* A word of memory that processes share. */
+typedef _Atomic uint64_t Word;
+_Static_assert(sizeof(Word) == 8, "words are shared with other languages");
+
+enum { LONGEST_LOOK_NS = 100000, BRIEF = 200 };
+
+/* What waits of one kind have learned. */
+typedef struct {
+    bool may_spin;   /* whether there is a processor for each rank */
+    int64_t spin_ns; /* how long a wait looks before it sleeps */
+    int resigned;    /* how many waits do not try to look for longer */
+    int64_t waited_ns; /* for how long others were waited for in all, but for waits of a microsecond or so */
+} Patience;
+
+/* Whether what is waited for has come. It may look at memory, and at nothing of Python's. */
+typedef bool (*Ready)(void *what);
+
+Patience patience_new(bool may_spin);
+/* Look until it is ready, for a bounded time; tell whether it is. The interpreter is let go if it is `held` and looking
+   takes long. */
+bool patience_look(Patience *patience, Ready ready, void *what, bool held);
+/* Learn from a wait that has slept. */
+void patience_learn(Patience *patience);
+
+#endif
