@@ -21,7 +21,7 @@ __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 DESCRIPTION = """\
 Put together what the ranks of a job have recorded: their last operations, with the calls that made them. Each rank
 writes a file to the folder RANKWISE_TRACE_DIR when a group fails, on SIGUSR1, and when it ends. The analysis says which
-rank left the common path first; timelines show it: for https://ui.perfetto.dev and chrome://tracing, as a page that any
+rank left the common path first; timelines show it: for https://ui.perfetto.dev, as a page that any
 browser opens, or for torch's own analyser (torchfrtrace)."""
 
 EXAMPLES = """\

@@ -1,4 +1,4 @@
-"""The timeline in the trace-event format that Perfetto and chrome://tracing open.
+"""The timeline in the trace-event format that Perfetto opens.
 
 Each rank is a process, with rows for its groups. Arrows join one collective across ranks, in the order in which they
 came: the last arrow ends at the rank that the others waited for.
