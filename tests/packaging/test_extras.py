@@ -57,6 +57,7 @@ def test_the_site_and_the_recipes_have_the_same_home_and_version():
         assert f"  homepage: {core['urls']['Source']}\n" in recipe
         for requirement in project(folder)["dependencies"]:
             name, least = re.fullmatch(r"([\w-]+)>=([\d.]+)", requirement).groups()
+            name = {"torch": "pytorch"}.get(name, name)  # conda's name for it
             assert re.search(rf"^    - {name}(?:-python)? >={re.escape(least)}$", recipe, re.MULTILINE), requirement
 
 

@@ -112,5 +112,6 @@ def test_the_wheel_imports_nothing_heavy(zoo):
 
 def test_the_core_wheel_is_small(wheels):
     (wheel,) = wheels.glob("rankwise-0*.whl")
-    # The calls, stores and algorithms alone have 300; the rest is the watch, the commands and the testing kit.
-    assert wheel.stat().st_size < 448 * 1024
+    # The calls, stores and algorithms alone have 300; the rest is the watch, its figures and timelines, the commands
+    # and the testing kit.
+    assert wheel.stat().st_size < 512 * 1024
