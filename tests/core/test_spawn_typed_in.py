@@ -6,10 +6,11 @@ import textwrap
 
 import pytest
 
+#: Each rank writes its line at once, as what is typed in is written piece by piece.
 TYPED = """\
 import rankwise as dist
 def hello(rank):
-    print("rank", rank, flush=True)
+    print("rank %d\\n" % rank, end="", flush=True)
 
 dist.spawn(hello, nprocs=2{more})
 """
@@ -36,7 +37,7 @@ def test_a_forked_process_knows_what_was_typed_in(tmp_path):
 
 @pytest.mark.parametrize("way", ["imported", "given by -c"])
 def test_what_the_message_says_works(way, tmp_path):
-    (tmp_path / "ranks.py").write_text("def hello(rank):\n    print('rank', rank, flush=True)\n")
+    (tmp_path / "ranks.py").write_text("def hello(rank):\n    print('rank %d\\n' % rank, end='', flush=True)\n")
     program = "import rankwise as dist; from ranks import hello\ndist.spawn(hello, nprocs=2)\n"
     if way == "imported":
         done = typed_in(program, cwd=tmp_path)
