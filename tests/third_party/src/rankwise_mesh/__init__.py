@@ -61,7 +61,8 @@ class MeshCommunicator(Communicator):
                     return self.mailbox.fail(self.lost(peer), src=peer)
                 if len(payload := stream.read(nbytes)) == nbytes:
                     self.mailbox.deliver(peer, tag, payload)
-        return self.mailbox.fail(self.lost(peer))  # it has died or given up, so nobody may go on waiting
+        # It has died or given up: who needs it fails, and then who needs those.
+        return self.mailbox.fail(self.lost(peer), src=peer)
 
     def lost(self, peer):
         return PeerDiedError(self.context.global_ranks[peer], "this host", "its connection was closed")
