@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,30 @@ def launcher() -> str:
     found = str(own) if own.exists() else shutil.which("mpiexec")
     if found is None:
         pytest.fail("mpi4py is installed, but there is no mpiexec beside it or on the path")
+    return found
+
+
+def have_them_say_where_they_are(launcher: int) -> None:
+    """End the ranks of a launcher, each of which writes where its threads stand, as faulthandler is on."""
+    for pid in ranks_of(launcher):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGABRT)
+    deadline = time.monotonic() + 5
+    while ranks_of(launcher) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def ranks_of(launcher: int) -> list[int]:
+    """Return the interpreters among the descendants of a launcher."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            name, _, rest = path.read_text().partition("(")[2].rpartition(")")
+            parents[int(path.parent.name)] = int(rest.split()[1]), name
+    found, below = [], {launcher}
+    while below:
+        below = {pid for pid, (parent, _) in parents.items() if parent in below}
+        found += [pid for pid in below if "python" in parents[pid][1]]
     return found
 
 
@@ -83,7 +110,8 @@ def mpiexec() -> Launch:
             try:
                 out, err = process.communicate(timeout=timeout_s)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)
+                have_them_say_where_they_are(process.pid)
+                os.killpg(process.pid, signal.SIGKILL)
                 out, err = process.communicate()
                 pytest.fail(f"{program} on {size} ranks has not ended within {timeout_s:g} s\n{out}\n{err}")
         return subprocess.CompletedProcess(command, process.returncode, out, err)
