@@ -26,7 +26,7 @@ from pathlib import Path
 import gloo_compare
 import numpy as np
 
-from rankwise.basics.recording import make_recorder
+from rankwise.basics.recorder import make_recorder
 
 OPS, SIZES = gloo_compare.OPS, gloo_compare.SIZES
 Runs = dict[str, list[dict[str, float]]]

@@ -16,7 +16,8 @@ import pytest
 
 import rankwise as dist
 from rankwise.basics import callers
-from rankwise.basics.recording import FlightRecorder, PythonRecorder, make_recorder
+from rankwise.basics.recorder import PythonRecorder, make_recorder
+from rankwise.basics.recording import FlightRecorder
 from rankwise.groups.world import World, use
 from rankwise.testing import local_world
 from rankwise.testing.local import register_local

@@ -22,7 +22,8 @@ import pytest
 import rankwise as dist
 from rankwise import metrics
 from rankwise.basics import native
-from rankwise.basics.recording import FlightRecorder, PythonRecorder, Totals, Trail, make_recorder
+from rankwise.basics.recorder import PythonRecorder, make_recorder
+from rankwise.basics.recording import FlightRecorder, Totals, Trail
 from rankwise.groups.world import current
 from rankwise.metrics import otel, prometheus, window
 from rankwise.metrics.sample import sample

@@ -23,7 +23,7 @@ import pytest
 
 import rankwise as dist
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.recording import make_recorder
+from rankwise.basics.recorder import make_recorder
 from rankwise.groups.world import World, current
 from rankwise.testing import local_world
 from rankwise.watch import dump

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.basics.recording import PythonRecorder, Trail
+from rankwise.basics.recorder import PythonRecorder
+from rankwise.basics.recording import Trail
 from rankwise.basics.work import BoundWork, FutureWork, Work
 from rankwise.errors import DistBackendError
 from rankwise.groups.world import current

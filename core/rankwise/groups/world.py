@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rankwise.basics import unasked
-from rankwise.basics.recording import FlightRecorder, make_recorder
+from rankwise.basics.recorder import make_recorder
+from rankwise.basics.recording import FlightRecorder
 from rankwise.basics.systems import after_fork
 from rankwise.errors import ForkedProcessError
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup

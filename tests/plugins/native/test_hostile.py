@@ -16,7 +16,8 @@ pytest.importorskip("rankwise_native", reason="rankwise-native is not installed:
 
 from rankwise import ReduceOp
 from rankwise.basics import native
-from rankwise.basics.recording import Trail, make_recorder
+from rankwise.basics.recorder import make_recorder
+from rankwise.basics.recording import Trail
 from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import CollectiveMismatchError
 from rankwise_gloo_tcp.board import board as boards
