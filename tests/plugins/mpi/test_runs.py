@@ -52,6 +52,10 @@ def test_an_interrupt_ends_the_group_and_nothing_else(fine):
     fine(2, "interrupts.py")
 
 
+def test_an_interrupt_at_any_function_leaves_nobody_in_a_call(fine):
+    fine(2, "interrupted_anywhere.py")
+
+
 def test_nobody_waits_for_a_rank_that_has_just_given_up(fine):
     fine(2, "race.py")
 

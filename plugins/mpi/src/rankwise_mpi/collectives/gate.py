@@ -3,9 +3,10 @@
 MPI's blocking calls know no deadline, and do not tell when the ranks disagree: some ranks get an error or garbage,
 others wait for ever. So the ranks meet first. Each has a cell in a page of memory that all share: the number of the
 last call that it has come to, a word that stands for this call, and whether it is about to give up. Who finds all
-others there with the same word goes on to the call. A rank whose time is over must not leave when the others are going
-on at this very moment; so it says that it wavers, lets that become visible, and looks once more: if all have come by
-now it goes on with them, if not it is gone for good. Who meets a waverer waits for its decision.
+others there with the same word goes on to the call. A rank whose time is over, or that is interrupted, must not leave
+when the others are going on at this very moment; so it says that it wavers, lets that become visible, and looks once
+more: if all have come by now it goes on with them, if not it is gone for good. Who meets a waverer waits for its
+decision.
 
 A rank may come to the next call while others still look at its word for this one, so that there are two places for
 words, used in turn. Whoever is beyond a call to which all have come has found all words alike, and need not be
@@ -44,6 +45,8 @@ _ORDERED = ("x86_64", "AMD64")
 _HERE, _WAVERING, _GONE = 0, 1, 2
 #: A store is visible to all cores long before.
 _SETTLE_S = 0.001
+#: For how long a rank waits for another's decision, which takes a few times that.
+_PATIENCE_S = 2.0
 
 
 class Gate:
@@ -72,7 +75,8 @@ class Gate:
         self._rank = rank
         self._comm = comm
         self._looks = 0
-        self._stop: BaseException | None = None
+        #: The last call of which this rank has made sure what becomes of it: it goes on to MPI, or it does not.
+        self.decided = 0
         others = tuple(other for other in range(len(self._came)) if other != rank)
         #: What `come` looks at, for who cannot afford to call it: the numbers, the words of even and of odd calls, the
         #: word to heed, this rank's place and those of the others among the numbers, and the looks.
@@ -87,30 +91,19 @@ class Gate:
         """
         came, calls, heed, mine, others, looks = self.view
         words, word = calls[number & 1], mark.word
-        try:
-            if mark.paired:
-                self._balances[number & 1][mine] = mark.balance
-            words[mine] = word
-            came[mine] = number
-            for other in others:  # one after the other, as who has come stays there
-                for _ in looks:
-                    if came[other] >= number:
-                        break
-                else:
-                    return False
-                if words[other] != word and came[other] == number:
-                    return False
-            return (not heed[0] or self.settled) and (not mark.paired or self.agreed(mark))
-        except BaseException as stop:
-            self.interrupted(stop)
-            return False
-
-    def interrupted(self, stop: BaseException) -> None:
-        """Keep what has interrupted this rank as it came: the others count on it already.
-
-        `test` raises it, to who can settle that with them.
-        """
-        self._stop = stop
+        if mark.paired:
+            self._balances[number & 1][mine] = mark.balance
+        words[mine] = word
+        came[mine] = number
+        for other in others:  # one after the other, as who has come stays there
+            for _ in looks:
+                if came[other] >= number:
+                    break
+            else:
+                return False
+            if words[other] != word and came[other] == number:
+                return False
+        return (not heed[0] or self.settled) and (not mark.paired or self.agreed(mark))
 
     @property
     def settled(self) -> bool:
@@ -145,9 +138,6 @@ class Gate:
 
     def test(self) -> bool:
         """Tell whether all are there and decided; `gone` then says whether one has left."""
-        if self._stop is not None:
-            stop, self._stop = self._stop, None
-            raise stop
         if min(self._came) >= self._came[self._rank] and _WAVERING not in self._states:
             return True
         self._looks += 1
@@ -160,18 +150,34 @@ class Gate:
         """The members that have left and will not come to the call."""
         return [rank for rank, state in enumerate(self._states) if state == _GONE]
 
+    def undecided(self, number: int) -> bool:
+        """Whether this rank has come to a call, so that the others count on it, and has not decided."""
+        return self.decided < number <= int(self._came[self._rank])
+
     def leave(self) -> bool:
-        """Give up the call that this rank has come to; false if all have come meanwhile, so that it must go on."""
-        self._states[self._rank] = _WAVERING
-        self._heed[0] = 1
-        sleep(_SETTLE_S)
-        if min(self._came) >= self._came[self._rank]:
-            self._states[self._rank] = _HERE
-            while _WAVERING in self._states:
+        """Give up the call that this rank has come to; false if all have come meanwhile, so that it must go on.
+
+        It may be called again if it was interrupted.
+        """
+        states, mine = self._states, self._rank
+        patience = Deadline(_PATIENCE_S)
+        while True:
+            states[mine] = _WAVERING
+            self._heed[0] = 1
+            sleep(_SETTLE_S)
+            if min(self._came) < self._came[mine]:
+                break
+            if patience.expired() and list(states).count(_WAVERING) > 1:
+                break  # who wavers that long has stopped for good, and nobody goes on while it does
+            states[mine] = _HERE
+            while _WAVERING in states and not patience.expired():
                 sleep(_SETTLE_S)
-            if not self.gone:
+            if self.gone:
+                break
+            if _WAVERING not in states:
                 return False
-        self._states[self._rank] = _GONE
+        states[mine] = _GONE
+        self.decided = self._came[mine]
         return True
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from mpi4py import MPI
 
 from rankwise.backends import COMPLETED, Deadline, Work, mismatch
-from rankwise.errors import CollectiveMismatchError, DistTimeoutError
+from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
 from rankwise_mpi.collectives.gate import Gate
 from rankwise_mpi.collectives.marks import CallMark
 from rankwise_mpi.collectives.meeting import AtGate, BetweenHosts, Meeting
@@ -28,6 +28,9 @@ from rankwise_mpi.library.requests import Requests
 from rankwise_mpi.messages.messages import Messages
 
 __all__ = ["Issuing"]
+
+#: For how long an interrupted rank waits for others that it cannot tell in time.
+_PATIENCE_S = 0.2
 
 
 class Issuing:
@@ -89,9 +92,12 @@ class Issuing:
                 if nbytes < native.meets_from:
                     request = native.begin(*args)
                 elif self.gate is not None and self.gate.come(number, mark):
-                    request = native.go(*args)
+                    self.gate.decided = number
+                    request = native.go(*args)  # nothing can come in between these two lines
                 else:
-                    request = self.go_after_meeting(native, args, mark, timeout_s, number)
+                    request = self.meet_and_go(native, args, mark, timeout_s, number)
+            except BaseException as stop:
+                request = self.settle(native, args, mark, timeout_s, number, stop)
             finally:
                 self.turn.append(number + 1)
             if request is not None:
@@ -132,19 +138,55 @@ class Issuing:
             finish()
         return COMPLETED
 
-    def go_after_meeting(
+    def meet_and_go(
         self, native: Native, args: tuple[Any, ...], mark: CallMark, timeout_s: float, number: int
     ) -> MPI.Request | None:
         """Make a call once all ranks have come to it and agree; return the request if it is the nonblocking one."""
-        met = self._meeting.meet(native.name, mark, timeout_s, number)
-        if not met.agreed:
-            raise met.stopped or mismatch(self._messages, mark.fingerprint, number, Deadline(timeout_s))
-        request = native.go(*args) if met.alike else native.begin(*args)
-        if met.stopped is not None:
-            if request is not None:
+        self._meeting.meet(native.name, mark, timeout_s, number)
+        return self._go(native, args, mark, timeout_s, number)
+
+    def settle(
+        self,
+        native: Native,
+        args: tuple[Any, ...],
+        mark: CallMark,
+        timeout_s: float,
+        number: int,
+        stop: BaseException,
+    ) -> MPI.Request | None:
+        """Settle what becomes of a call in which this rank was stopped, and raise that.
+
+        An interrupt may come anywhere: also after this rank has come to the meeting, when the others count on it and
+        may be in MPI's blocking call, which would never end. So it leaves, or goes on with them and is stopped after.
+
+        Returns:
+            The request of the call, if this rank was late and yet all have come.
+        """
+        late = isinstance(stop, DistError)
+        if not self._meeting.undecided(number):
+            raise stop
+        if self._meeting.leave(0.0 if late else min(timeout_s, _PATIENCE_S)):
+            raise self._endpoint.fail(stop) if isinstance(stop, DistError) else stop
+        try:
+            request = self._go(native, args, mark, timeout_s, number)
+            if not late and request is not None:
                 self._endpoint.look_on(native.name, request, args, timeout_s, number)
-            raise met.stopped
+        finally:
+            if not late:
+                raise stop
         return request
+
+    def _go(
+        self, native: Native, args: tuple[Any, ...], mark: CallMark, timeout_s: float, number: int
+    ) -> MPI.Request | None:
+        """Make the call to which all ranks have come, if they agree."""
+        met = self._meeting.outcome(native.name, mark)
+        if not met.agreed:
+            self._meeting.decide(number)
+            raise mismatch(self._messages, mark.fingerprint, number, Deadline(timeout_s))
+        go = native.go if met.alike else native.begin
+        self._meeting.decide(number)
+        return go(*args)
 
     def await_turn(self, what: str, timeout_s: float) -> int:
         """Return this thread's number once another thread of this process has made its call."""

@@ -15,31 +15,49 @@ from rankwise_mpi.collectives.marks import WORD_MASK, CallMark
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.library.reductions import KERNELS
 
-__all__ = ["AtGate", "BetweenHosts", "Meeting", "Met"]
+__all__ = ["AtGate", "BetweenHosts", "Meeting", "Outcome"]
 
 #: Odd, so that no two meetings of a group have the same word.
 _STEP = 0x9E3779B97F4A7C15
 
 
-class Met(NamedTuple):
+class Outcome(NamedTuple):
     """What has come of a meeting.
 
     Attributes:
         alike: All ranks make the call synchronously; if not, it must be MPI's nonblocking one.
         agreed: All ranks make the same call, as far as was compared: only where they are alike.
-        stopped: What has interrupted this rank when the others were going on already, to be raised after the call.
     """
 
     alike: bool
     agreed: bool
-    stopped: BaseException | None = None
 
 
 class Meeting(Protocol):
-    """How the ranks of one group meet."""
+    """How the ranks of one group meet.
 
-    def meet(self, what: str, mark: CallMark, timeout_s: float, number: int) -> Met:
+    Who has come to a call is counted on by the others, so that whatever stops it then, a deadline or an interrupt, it
+    must `leave`, or make the call with them.
+    """
+
+    def meet(self, what: str, mark: CallMark, timeout_s: float, number: int) -> None:
         """Return once all ranks have come to a call, which this rank must then make too."""
+
+    def outcome(self, what: str, mark: CallMark) -> Outcome:
+        """Return what has come of the meeting that is over."""
+
+    def decide(self, number: int) -> None:
+        """Note that it is settled what becomes of a call on this rank: it makes it with all others, or nobody does."""
+
+    def undecided(self, number: int) -> bool:
+        """Tell whether this rank has come to a call, and nothing is settled."""
+
+    def leave(self, patience_s: float) -> bool:
+        """Give up the call that this rank has come to; false if all have come, so that it must go on.
+
+        Args:
+            patience_s: How long the others may be waited for where leaving cannot be told them in time.
+        """
 
     def pass_by(self, first: int, last: int) -> tuple[list[MPI.Request], Any]:
         """Let the others know that some calls of this rank are asynchronous.
@@ -63,21 +81,34 @@ class AtGate:
     def __init__(self, endpoint: Endpoint, gate: Gate) -> None:
         self._endpoint, self._gate = endpoint, gate
 
-    def meet(self, what: str, mark: CallMark, timeout_s: float, number: int) -> Met:
+    def meet(self, what: str, mark: CallMark, timeout_s: float, number: int) -> None:
         """Return once all ranks have come to the call that this rank has come to."""
         endpoint, gate = self._endpoint, self._gate
-        try:
-            if not endpoint.wait_seen(gate.test, timeout_s, what, number):
-                stopped: BaseException = endpoint.late(what, timeout_s, number)
-            elif gate.gone:
-                stopped = endpoint.left_by(endpoint.context.global_ranks[gate.gone[0]])
-            else:
-                return self._met(mark)
-        except BaseException as error:
-            stopped = error
-        if not gate.leave():
-            return self._met(mark, None if isinstance(stopped, DistError) else stopped)
-        raise endpoint.fail(stopped) if isinstance(stopped, DistError) else stopped
+        if not endpoint.wait_seen(gate.test, timeout_s, what, number):
+            raise endpoint.late(what, timeout_s, number)
+        if gate.gone:
+            raise endpoint.left_by(endpoint.context.global_ranks[gate.gone[0]])
+
+    def outcome(self, what: str, mark: CallMark) -> Outcome:
+        """Return what the gate shows."""
+        alike = self._gate.alike
+        return Outcome(alike, not alike or self._gate.agreed(mark))
+
+    def decide(self, number: int) -> None:
+        """Note that it is settled what becomes of a call on this rank."""
+        self._gate.decided = number
+
+    def undecided(self, number: int) -> bool:
+        """Tell whether this rank has come to a call, and nothing is settled."""
+        return self._gate.undecided(number)
+
+    def leave(self, patience_s: float) -> bool:
+        """Leave the gate, unless all have come."""
+        while True:
+            try:
+                return self._gate.leave()
+            except BaseException:
+                continue  # interrupted once more, which is not raised beside what this rank leaves for
 
     def pass_by(self, first: int, last: int) -> tuple[list[MPI.Request], Any]:
         """Note it at the gate."""
@@ -87,10 +118,6 @@ class AtGate:
     def close(self) -> None:
         """Give the memory back."""
         self._gate.close()
-
-    def _met(self, mark: CallMark, stopped: BaseException | None = None) -> Met:
-        alike = self._gate.alike
-        return Met(alike, not alike or self._gate.agreed(mark), stopped)
 
 
 class BetweenHosts:
@@ -110,21 +137,50 @@ class BetweenHosts:
         self._kernel = KERNELS[ReduceOp.SUM.name, np.dtype(np.uint64)]
         words = [_hash(f"{endpoint.context.name} {rank}") for rank in range(endpoint.size)]
         self._own, self._all = words[endpoint.rank], sum(words)
-        self._asked: Any = None
+        #: The last meeting: its number, its words, and MPI's request.
+        self._number, self._asked = 0, np.zeros(3, np.uint64)
+        self._request: MPI.Request | None = None
+        self._decided = 0
 
-    def meet(self, what: str, mark: CallMark, timeout_s: float, number: int) -> Met:
+    def meet(self, what: str, mark: CallMark, timeout_s: float, number: int) -> None:
         """Return once all ranks have come, synchronously or not."""
         endpoint = self._endpoint
-        words = self._asked = self._words(number, 0, mark.word)  # kept, should this rank be interrupted
-        request = self._ask(words)
-        if not request.Test():
-            endpoint.look_on(what, request, words, timeout_s, number)
+        self._request, self._number = None, number
+        self._asked = self._words(number, 0, mark.word)
+        self._request = request = self._ask(self._asked)
+        if not request.Test() and not endpoint.wait_seen(request.Test, timeout_s, what, number):
+            raise endpoint.late(what, timeout_s, number)
         # Who has given up meanwhile came to the meeting too, and would not come to the call.
         endpoint.heed_notices()
-        met, passing, total = words.tolist()
-        if met != (self._all + endpoint.size * number * _STEP) & WORD_MASK:
-            raise endpoint.fail(self._unlike(what))
-        return Met(not passing, bool(passing) or total == (mark.word * endpoint.size) & WORD_MASK)
+
+    def outcome(self, what: str, mark: CallMark) -> Outcome:
+        """Return what the sums tell."""
+        size = self._endpoint.size
+        met, passing, total = self._asked.tolist()
+        if met != (self._all + size * self._number * _STEP) & WORD_MASK:
+            self._decided = self._number
+            raise self._endpoint.fail(self._unlike(what))
+        return Outcome(not passing, bool(passing) or total == (mark.word * size) & WORD_MASK)
+
+    def decide(self, number: int) -> None:
+        """Note that it is settled what becomes of a call on this rank."""
+        self._decided = number
+
+    def undecided(self, number: int) -> bool:
+        """Tell whether this rank has come to a call, and nothing is settled."""
+        return self._decided < number == self._number
+
+    def leave(self, patience_s: float) -> bool:
+        """Wait a little for the others, as what this rank has said cannot be taken back; later ones see its notice."""
+        request, self._decided = self._request, self._number
+        try:
+            if request is not None and self._endpoint.wait_until(request.Test, patience_s):
+                self._endpoint.heed_notices()
+                return False
+        except DistError:
+            pass  # they have given the group up
+        self._endpoint.keep(request, self._asked)
+        return True
 
     def pass_by(self, first: int, last: int) -> tuple[list[MPI.Request], Any]:
         """Come to the meetings of these calls without waiting."""

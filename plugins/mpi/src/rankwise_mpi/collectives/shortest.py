@@ -57,28 +57,29 @@ def shortest_collective(
                 number = turn.pop()
             except IndexError:
                 number = issuing.await_turn(name, timeout_s)
+            there = False
             try:
-                there = False
-                try:  # `Gate.come`
-                    words, word = calls[number & 1], mark.word
-                    words[mine] = word
-                    came[mine] = number
-                    for other in others:
-                        for _ in looks:
-                            if came[other] >= number:
-                                break
-                        else:
-                            break
-                        if words[other] != word and came[other] == number:
+                words, word = calls[number & 1], mark.word  # `Gate.come`
+                words[mine] = word
+                came[mine] = number
+                for other in others:
+                    for _ in looks:
+                        if came[other] >= number:
                             break
                     else:
-                        there = not heed[0] or gate.settled
-                except BaseException as stop:
-                    gate.interrupted(stop)
+                        break
+                    if words[other] != word and came[other] == number:
+                        break
+                else:
+                    there = not heed[0] or gate.settled
                 if there:
                     request = go(*args)
                 else:
-                    request = issuing.go_after_meeting(native, args, mark, timeout_s, number)
+                    request = issuing.meet_and_go(native, args, mark, timeout_s, number)
+            except BaseException as stop:
+                if there:
+                    raise  # nothing can come in between knowing and calling
+                request = issuing.settle(native, args, mark, timeout_s, number, stop)
             finally:
                 turn.append(number + 1)
             if request is not None:
