@@ -53,14 +53,16 @@ def contenders(given: argparse.Namespace) -> dict[str, tuple[str, str, str]]:
 def measure(given: argparse.Namespace, ranks: int) -> Runs:
     """Let all contenders take turns."""
     results: Runs = defaultdict(list)
-    path = os.environ["PATH"]
+    own, path = sys.executable, os.environ["PATH"]
     arguments = ["--ops", *given.ops, "--sizes", *map(str, given.sizes), "--budget", str(given.budget)]
+    taking_part = contenders(given)
     for turn in range(given.alternations):
-        for name, (contender, python, native) in contenders(given).items():
+        for name, (contender, python, native) in taking_part.items():
             print(f"{ranks} ranks, turn {turn + 1}: {name}", file=sys.stderr)
             os.environ["RANKWISE_NATIVE"], sys.executable = native, python
             os.environ["PATH"] = f"{Path(python).absolute().parent}{os.pathsep}{path}"  # where its mpiexec is
             results[name].append(gloo_compare.launch(contender, ranks, arguments))
+    sys.executable, os.environ["PATH"] = own, path
     return results
 
 
@@ -176,7 +178,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--write", type=Path, help="a page in which the figures take the place of the former ones")
     given = parser.parse_args()
-    here, everything = sys.executable, {}
+    everything = {}
     told: list[str] = []
 
     def tell(text: str) -> None:
@@ -191,7 +193,6 @@ def main() -> None:
         summary.append(means(everything[ranks], ranks))
         tell(f"\n{cells(everything[ranks], ranks)}")
     tell("\n" + "\n".join(summary))
-    sys.executable = here
     large = [size for size in given.sizes if size >= 16 << 20]
     if large and 2 in everything and "all_reduce" in given.ops:
         for nbytes, floor in floors(large).items():
