@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rankwise as dist
-from rankwise_nccl.availability import availability
+from rankwise_nccl.library.availability import availability
 
 SIZES = (4 << 10, 1 << 20, 16 << 20, 256 << 20)
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from rankwise_nccl.api import Api
-from rankwise_nccl.datatypes import TYPES
+from rankwise_nccl.library.api import Api
+from rankwise_nccl.library.datatypes import TYPES
 
 try:
     import ml_dtypes

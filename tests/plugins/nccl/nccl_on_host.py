@@ -16,9 +16,10 @@ from double import Fabric, Rank
 
 from rankwise.backends.contract import Availability, BackendSpec, Communicator, Context
 from rankwise.groups.world import current
-from rankwise_nccl import plugin, reducer
-from rankwise_nccl.api import Api
+from rankwise_nccl import plugin
 from rankwise_nccl.communicator import NcclCommunicator
+from rankwise_nccl.library.api import Api
+from rankwise_nccl.operations import reducer
 
 _FABRIC = Fabric()
 

@@ -19,8 +19,8 @@ import rankwise as dist
 from rankwise.backends.contract import Availability, Communicator, Context
 from rankwise.backends.registry import registry
 from rankwise_nccl import plugin
-from rankwise_nccl.api import Api
 from rankwise_nccl.communicator import NcclCommunicator
+from rankwise_nccl.library.api import Api
 
 __all__ = ["added_us"]
 

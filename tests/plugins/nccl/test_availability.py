@@ -9,9 +9,9 @@ import pytest
 
 from rankwise.backends.capability import COLLECTIVES, POINT_TO_POINT, require
 from rankwise.errors import UnsupportedOperationError
-from rankwise_nccl import availability as module
-from rankwise_nccl.availability import Facts, availability, judge, look
-from rankwise_nccl.datatypes import REDUCTIONS, TYPES, reduction
+from rankwise_nccl.library import availability as module
+from rankwise_nccl.library.availability import Facts, availability, judge, look
+from rankwise_nccl.library.datatypes import REDUCTIONS, TYPES, reduction
 from rankwise_nccl.plugin import rankwise_backend
 
 GOOD = Facts(True, 1, (12, 4), (("cupy-cuda12x", "14.2.0"),))

@@ -10,7 +10,7 @@ from ranks import PATIENCE_S, Member, array, world
 
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
-from rankwise_nccl.datatypes import TYPES
+from rankwise_nccl.library.datatypes import TYPES
 
 SIZES = [1, 2, 3, 4]
 T = PATIENCE_S
@@ -301,7 +301,7 @@ def test_narrow_floats_of_ml_dtypes_are_reduced_as_what_they_are(name: str) -> N
 def test_premul_sum_asks_nccl_for_an_op_with_this_ranks_factor(monkeypatch: pytest.MonkeyPatch) -> None:
     from contextlib import contextmanager
 
-    from rankwise_nccl import reducer
+    from rankwise_nccl.operations import reducer
 
     made: list[Any] = []
 

@@ -24,7 +24,8 @@ from rankwise.errors import (
     UnsupportedOperationError,
 )
 from rankwise.store import HashStore
-from rankwise_nccl import device_calls, lanes
+from rankwise_nccl.lanes import lanes
+from rankwise_nccl.operations import device_calls
 
 T = PATIENCE_S
 SUM = ReduceOp.SUM
@@ -160,7 +161,7 @@ class TestResults:
     def test_each_device_has_the_factor_of_its_rank(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from contextlib import contextmanager
 
-        from rankwise_nccl import reducer
+        from rankwise_nccl.operations import reducer
 
         @contextmanager
         def premultiplied(comm: Any, factor: Any, dtype: Any, datatype: int) -> Any:

@@ -15,8 +15,9 @@ from ranks import PATIENCE_S, Fabric, Member, world
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError, PeerDiedError
 from rankwise.store import HashStore
-from rankwise_nccl import communicator, lanes
-from rankwise_nccl.failures import HINTS, from_notice, to_notice, translate
+from rankwise_nccl import communicator
+from rankwise_nccl.lanes import lanes
+from rankwise_nccl.library.failures import HINTS, from_notice, to_notice, translate
 
 T = PATIENCE_S
 SUM = ReduceOp.SUM

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rankwise.errors import DistBackendError
-from rankwise_nccl import premul
+from rankwise_nccl.library import premul
 
 COMM = SimpleNamespace(comm=4711)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from ranks import Rank
 
-from rankwise_nccl import failures
-from rankwise_nccl.datatypes import TYPES
+from rankwise_nccl.library import failures
+from rankwise_nccl.library.datatypes import TYPES
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed, so that the double cannot be compared with it")
 nccl = pytest.importorskip("cupy.cuda.nccl", reason="this CuPy has no binding of NCCL")
@@ -103,7 +103,7 @@ def test_every_result_that_cupy_knows_has_a_hint() -> None:
 
 def test_the_op_with_a_factor_is_found_in_the_library_that_cupy_has_loaded() -> None:
     needs_library()
-    from rankwise_nccl import premul
+    from rankwise_nccl.library import premul
 
     nccl.get_version()
     assert premul.is_there()

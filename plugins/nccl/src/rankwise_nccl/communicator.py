@@ -15,18 +15,18 @@ from typing import Any
 from rankwise.backends import COMPLETED, Array, Communicator, Context, Deadline, ReduceOp, Work
 from rankwise.basics.work import CompletedWork
 from rankwise.errors import DistError, DistTimeoutError, UnsupportedOperationError
-from rankwise_nccl.api import Api, grouped
-from rankwise_nccl.datatypes import BYTE, reduction
-from rankwise_nccl.device_calls import DeviceCalls
-from rankwise_nccl.failures import translate
-from rankwise_nccl.lane import Lane, issue
-from rankwise_nccl.lanes import Lanes
-from rankwise_nccl.messages import SelfMessages, receiving, sending
-from rankwise_nccl.notices import Notices
-from rankwise_nccl.packing import Packed, alike
-from rankwise_nccl.reducer import Reducer
-from rankwise_nccl.watchdog import Watchdog
-from rankwise_nccl.works import BarrierWork, NcclWork
+from rankwise_nccl.group.notices import Notices
+from rankwise_nccl.group.watchdog import Watchdog
+from rankwise_nccl.lanes.lane import Lane, issue
+from rankwise_nccl.lanes.lanes import Lanes
+from rankwise_nccl.lanes.works import BarrierWork, NcclWork
+from rankwise_nccl.library.api import Api, grouped
+from rankwise_nccl.library.datatypes import BYTE, reduction
+from rankwise_nccl.library.failures import translate
+from rankwise_nccl.operations.device_calls import DeviceCalls
+from rankwise_nccl.operations.messages import SelfMessages, receiving, sending
+from rankwise_nccl.operations.packing import Packed, alike
+from rankwise_nccl.operations.reducer import Reducer
 
 __all__ = ["NcclCommunicator"]
 

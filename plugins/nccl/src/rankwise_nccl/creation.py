@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rankwise.backends import Communicator, Context
-from rankwise_nccl.api import Api
 from rankwise_nccl.communicator import NcclCommunicator
+from rankwise_nccl.library.api import Api
 
 __all__ = ["create"]
 

@@ -15,7 +15,7 @@ from rankwise.backends import (
     native,
     no,
 )
-from rankwise_nccl.datatypes import REDUCTIONS
+from rankwise_nccl.library.datatypes import REDUCTIONS
 
 if TYPE_CHECKING:
     from rankwise.backends import Communicator, Context
@@ -47,7 +47,7 @@ _FEATURES = {
 
 
 def _availability() -> Availability:
-    from rankwise_nccl.availability import availability
+    from rankwise_nccl.library.availability import availability
 
     return availability()
 

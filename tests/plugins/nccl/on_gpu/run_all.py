@@ -39,7 +39,7 @@ LIMIT_S = int(os.environ.get("RANKWISE_GPU_LIMIT_S", "1500"))
 def main(arguments: Sequence[str]) -> int:
     """Run all, write the results, and return the exit status."""
     path = Path(arguments[0])
-    from rankwise_nccl.availability import availability
+    from rankwise_nccl.library.availability import availability
 
     answer = availability()
     if not answer:

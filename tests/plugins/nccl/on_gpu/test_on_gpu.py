@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankwise_nccl.availability import availability
+from rankwise_nccl.library.availability import availability
 
 _answer = availability()
 if not _answer:

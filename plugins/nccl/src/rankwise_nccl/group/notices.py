@@ -6,7 +6,7 @@ import contextlib
 
 from rankwise.errors import DistError
 from rankwise.store import Store
-from rankwise_nccl.failures import from_notice, to_notice
+from rankwise_nccl.library.failures import from_notice, to_notice
 
 __all__ = ["Notices"]
 

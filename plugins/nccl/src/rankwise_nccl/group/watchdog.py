@@ -12,10 +12,10 @@ from time import monotonic
 from typing import Protocol
 
 from rankwise.errors import DistError, DistTimeoutError
-from rankwise_nccl.failures import translate
-from rankwise_nccl.lane import Lane
-from rankwise_nccl.notices import Notices
-from rankwise_nccl.together import together
+from rankwise_nccl.group.notices import Notices
+from rankwise_nccl.lanes.lane import Lane
+from rankwise_nccl.lanes.together import together
+from rankwise_nccl.library.failures import translate
 
 __all__ = ["Watchdog"]
 

@@ -11,13 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rankwise.errors import DistError, UnsupportedOperationError
-from rankwise_nccl.api import Api
-from rankwise_nccl.lane import Lane
-from rankwise_nccl.seat import Seat
-from rankwise_nccl.together import together
+from rankwise_nccl.lanes.lane import Lane
+from rankwise_nccl.lanes.seat import Seat
+from rankwise_nccl.lanes.together import together
+from rankwise_nccl.library.api import Api
 
 if TYPE_CHECKING:
-    from rankwise_nccl.works import NcclWork
+    from rankwise_nccl.lanes.works import NcclWork
 
 __all__ = ["DevicesLane"]
 

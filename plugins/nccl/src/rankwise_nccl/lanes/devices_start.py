@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 from rankwise.errors import CollectiveMismatchError, DistBackendError
-from rankwise_nccl.api import grouped
-from rankwise_nccl.startup import Note, Start
+from rankwise_nccl.lanes.startup import Note, Start
+from rankwise_nccl.library.api import grouped
 
 __all__ = ["DevicesStart"]
 

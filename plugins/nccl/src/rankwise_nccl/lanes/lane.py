@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from rankwise.errors import CollectiveMismatchError, DistBackendError, DistError, UnsupportedOperationError
-from rankwise_nccl.api import Api, grouped
-from rankwise_nccl.failures import is_in_progress, translate
-from rankwise_nccl.seat import DEFAULT_STREAMS, Seat
+from rankwise_nccl.lanes.seat import DEFAULT_STREAMS, Seat
+from rankwise_nccl.library.api import Api, grouped
+from rankwise_nccl.library.failures import is_in_progress, translate
 
 if TYPE_CHECKING:
-    from rankwise_nccl.works import NcclWork
+    from rankwise_nccl.lanes.works import NcclWork
 
 __all__ = ["Lane", "issue"]
 

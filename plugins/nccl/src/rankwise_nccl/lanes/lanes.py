@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 from rankwise.backends import Context
 from rankwise.errors import DistError
-from rankwise_nccl.api import Api
-from rankwise_nccl.datatypes import BYTE
-from rankwise_nccl.devices_lane import DevicesLane
-from rankwise_nccl.devices_start import DevicesStart
-from rankwise_nccl.lane import Lane
-from rankwise_nccl.startup import Start
-from rankwise_nccl.together import together
+from rankwise_nccl.lanes.devices_lane import DevicesLane
+from rankwise_nccl.lanes.devices_start import DevicesStart
+from rankwise_nccl.lanes.lane import Lane
+from rankwise_nccl.lanes.startup import Start
+from rankwise_nccl.lanes.together import together
+from rankwise_nccl.library.api import Api
+from rankwise_nccl.library.datatypes import BYTE
 
 __all__ = ["Lanes"]
 

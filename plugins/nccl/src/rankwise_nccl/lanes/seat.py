@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
-from rankwise_nccl.api import Api
+from rankwise_nccl.library.api import Api
 
 __all__ = ["DEFAULT_STREAMS", "Seat"]
 

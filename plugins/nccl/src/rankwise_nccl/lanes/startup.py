@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 from rankwise.backends import Context, Deadline
 from rankwise.errors import DistBackendError, DistError, DistStoreError, DistTimeoutError, GroupAbortedError
 from rankwise.store import PrefixStore, Store
-from rankwise_nccl.api import Api
+from rankwise_nccl.library.api import Api
 
 __all__ = ["Note", "Start"]
 

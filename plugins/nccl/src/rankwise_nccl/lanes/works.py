@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from rankwise.backends import Deadline, Timeout, seconds
 from rankwise.errors import DistTimeoutError
-from rankwise_nccl.failures import translate
+from rankwise_nccl.library.failures import translate
 
 if TYPE_CHECKING:
     from rankwise.backends import Array, Work
     from rankwise.errors import DistError
-    from rankwise_nccl.lane import Lane
+    from rankwise_nccl.lanes.lane import Lane
 
 __all__ = ["BarrierWork", "NcclWork"]
 

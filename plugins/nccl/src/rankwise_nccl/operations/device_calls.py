@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rankwise.backends import Array, ReduceOp, Work
-from rankwise_nccl.api import grouped
-from rankwise_nccl.datatypes import BYTE
-from rankwise_nccl.devices_lane import DevicesLane
-from rankwise_nccl.packing import Packed
-from rankwise_nccl.reducer import Reducer
+from rankwise_nccl.lanes.devices_lane import DevicesLane
+from rankwise_nccl.library.api import grouped
+from rankwise_nccl.library.datatypes import BYTE
+from rankwise_nccl.operations.packing import Packed
+from rankwise_nccl.operations.reducer import Reducer
 
 __all__ = ["DeviceCalls"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from rankwise.backends import Array
 from rankwise.errors import DistBackendError, DistError
-from rankwise_nccl.datatypes import BYTE
-from rankwise_nccl.lane import Lane
-from rankwise_nccl.works import NcclWork
+from rankwise_nccl.lanes.lane import Lane
+from rankwise_nccl.lanes.works import NcclWork
+from rankwise_nccl.library.datatypes import BYTE
 
 __all__ = ["SelfMessages", "receiving", "sending"]
 

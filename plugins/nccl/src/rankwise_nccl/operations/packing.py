@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rankwise.backends import Array
-from rankwise_nccl.api import Api
-from rankwise_nccl.seat import Seat
+from rankwise_nccl.lanes.seat import Seat
+from rankwise_nccl.library.api import Api
 
 __all__ = ["Packed", "alike"]
 

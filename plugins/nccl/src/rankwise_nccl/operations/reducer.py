@@ -10,9 +10,9 @@ import numpy as np
 from rankwise.backends import Array, ReduceOp
 from rankwise.basics.arrays import dtype_name
 from rankwise.errors import UnsupportedOperationError
-from rankwise_nccl.api import Api
-from rankwise_nccl.datatypes import FLOAT8, reduction
-from rankwise_nccl.premul import premultiplied
+from rankwise_nccl.library.api import Api
+from rankwise_nccl.library.datatypes import FLOAT8, reduction
+from rankwise_nccl.library.premul import premultiplied
 
 __all__ = ["Reducer"]
 

@@ -1,0 +1,1 @@
+"""NCCL, CUDA and CuPy as they are found here."""

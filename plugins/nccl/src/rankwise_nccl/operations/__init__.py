@@ -1,0 +1,1 @@
+"""What becomes of an operation before it reaches a lane: parts packed, reductions named, messages paired."""
