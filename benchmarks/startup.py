@@ -4,13 +4,15 @@
 
 As a program sees it: from a common start, after `import rankwise` alone, each rank makes the group, for which it loads
 what it needs, waits at a barrier, reduces 1,000 floats and destroys the group. The time is that of the slowest rank,
-the median over the repeats. Memory is what is resident before the group is destroyed, beyond that of a process that has
-only imported NumPy. Before that it prints what `import rankwise` itself adds to NumPy's import.
+the median over the repeats. "All loaded" is what `init` takes in processes that have loaded these modules before; what
+it takes less is their loading. Memory is what is resident before the group is destroyed, beyond that of a process that
+has only imported NumPy. Before that it prints what `import rankwise` itself adds to NumPy's import.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import socket
@@ -18,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,18 +31,22 @@ def resident_nbytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def work() -> None:
-    """Be one rank: print the time of each part, and the memory."""
+def work(load_first: list[str]) -> None:
+    """Be one rank: print the time of each part, the memory, and which modules were loaded on the way."""
     import numpy as np
 
     import rankwise as dist
 
+    for name in load_first:
+        importlib.import_module(name)
+    before = set(sys.modules)
     array = np.ones(1000, np.float32)
     print("ready", flush=True)
     sys.stdin.readline()
     times = [time.perf_counter()]
     dist.init_process_group("gloo")
     times.append(time.perf_counter())
+    loaded = [name for name in sys.modules if name not in before]
     dist.barrier()
     times.append(time.perf_counter())
     dist.all_reduce(array)
@@ -49,6 +56,7 @@ def work() -> None:
     times.append(time.perf_counter())
     assert array[0] == dist_size()
     print(json.dumps([*(b - a for a, b in pairwise(times)), times[-1] - times[0], held]), flush=True)
+    print(json.dumps(loaded), flush=True)
     sys.stdin.readline()  # nobody pays for the end of an interpreter while others are still at it
 
 
@@ -57,15 +65,16 @@ def dist_size() -> int:
     return int(os.environ["WORLD_SIZE"])
 
 
-def run(ranks: int) -> list[list[float]]:
-    """Return what each rank has measured."""
+def run(ranks: int, load_first: Sequence[str] = ()) -> tuple[list[list[float]], list[str]]:
+    """Return what each rank has measured, and the modules that one of them has loaded."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     env = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command = [sys.executable, __file__, "--work", *load_first]
     processes = [
-        subprocess.Popen([sys.executable, __file__, "--work"], env={**env, "RANK": str(rank)}, text=True, **pipes)  # type: ignore[call-overload]
+        subprocess.Popen(command, env={**env, "RANK": str(rank)}, text=True, **pipes)  # type: ignore[call-overload]
         for rank in range(ranks)
     ]
     try:
@@ -75,13 +84,20 @@ def run(ranks: int) -> list[list[float]]:
             process.stdin.write("go\n")
             process.stdin.flush()
         found = [json.loads(process.stdout.readline()) for process in processes]
+        modules = json.loads(processes[-1].stdout.readline())
         for process in processes:
             process.communicate(timeout=60)
-        return found
+        return found, modules
     finally:
         for process in processes:
             process.kill()
             process.wait()
+
+
+def slowest(ranks: int, repeats: int, load_first: Sequence[str] = ()) -> list[float]:
+    """Return the figures of the slowest rank, each the median over the repeats."""
+    runs = [[max(column) for column in zip(*run(ranks, load_first)[0], strict=True)] for _ in range(repeats)]
+    return [statistics.median(column) for column in zip(*runs, strict=True)]
 
 
 def numpy_alone_nbytes() -> int:
@@ -104,25 +120,25 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 16, 32])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--work", nargs="*", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.work:
-        work()
+    if given.work is not None:
+        work(given.work)
         return
     alone = numpy_alone_nbytes()
     print(f"import rankwise, after NumPy: {import_ms(4 * given.repeats):.1f} ms\n")
-    print("| ranks | init | barrier | all_reduce | destroy | all (s) | memory of a rank beyond NumPy's (MiB) |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    modules = run(2)[1]
+    print(f"The first group of a process loads {len(modules)} modules.\n")
+    print("| ranks | init | all loaded | barrier | all_reduce | destroy | all (s) | MiB of a rank beyond NumPy's |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     found = {}
     for ranks in given.ranks:
-        runs = [[max(column) for column in zip(*run(ranks), strict=True)] for _ in range(given.repeats)]
-        middle = [statistics.median(column) for column in zip(*runs, strict=True)]
-        found[ranks] = {"seconds": middle[:-1], "extra_nbytes": middle[-1] - alone}
-        print(
-            "| "
-            + " | ".join([str(ranks), *(f"{x:.3f}" for x in middle[:-1]), f"{(middle[-1] - alone) / 2**20:.1f}"])
-            + " |"
-        )
+        middle = slowest(ranks, given.repeats)
+        loaded = slowest(ranks, given.repeats, modules)
+        found[ranks] = {"seconds": middle[:-1], "loaded": loaded[:-1], "extra_nbytes": middle[-1] - alone}
+        times = [middle[0], loaded[0], *middle[1:-1]]
+        cells = [str(ranks), *(f"{x:.3f}" for x in times), f"{(middle[-1] - alone) / 2**20:.1f}"]
+        print("| " + " | ".join(cells) + " |")
     if given.json:
         facts = {"machine": list(os.uname()), "processors": os.cpu_count(), "numpy_nbytes": alone, "ranks": found}
         given.json.write_text(json.dumps(facts, indent=1))
