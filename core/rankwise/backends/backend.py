@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, derived, native
 from rankwise.backends.contract import API_VERSION, Availability, BackendSpec, Communicator, Context
 from rankwise.backends.registry import KNOWN, registry
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.errors import BackendUnavailableError
 
 __all__ = [
@@ -128,7 +128,7 @@ class Backend(str, metaclass=_BackendNames):
             >>> dist.Backend.MINE
             <Backend 'mine'>
         """
-        try:
+        with shortened:
             if not isinstance(name, str) or not name.isidentifier() or name.lower() in ("tcp", _UNDEFINED):
                 raise ValueError(f"{name!r} cannot be the name of a backend")
             lower = name.lower()
@@ -136,9 +136,6 @@ class Backend(str, metaclass=_BackendNames):
             create = func if extended_api else _plain_creator(func)
             table = capabilities or _all_derived(lower, kinds)
             registry.register(BackendSpec(lower, API_VERSION, table, create), replace)
-        except BaseException as error:
-            shorten(error)
-            raise
 
 
 for _name in ("gloo", "nccl", "mpi", _UNDEFINED):
@@ -168,7 +165,7 @@ class BackendConfig:
     """
 
     def __init__(self, backend: str | None = None) -> None:
-        try:
+        with shortened:
             if backend is None or backend == _UNDEFINED:
                 self.device_backend_map = _defaults()
             elif ":" in str(backend):
@@ -176,9 +173,6 @@ class BackendConfig:
             else:
                 name = Backend(backend)
                 self.device_backend_map = {device: str(name) for device in registry.get(name).capabilities.devices}
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def get_device_backend_map(self) -> dict[str, str]:
         """Return the backend's name for each kind of device."""
@@ -217,15 +211,12 @@ def get_default_backend_for_device(device: str) -> str:
         >>> dist.get_default_backend_for_device("cuda:1")
         'nccl'
     """
-    try:
+    with shortened:
         kind = str(device).partition(":")[0]
         if kind not in Backend.default_device_backend_map:
             known = ", ".join(Backend.default_device_backend_map)
             raise ValueError(f"there is no default backend for device {device!r} (there is for: {known})")
         return Backend.default_device_backend_map[kind]
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def availability(name: str) -> Availability:
@@ -242,15 +233,12 @@ def availability(name: str) -> Availability:
         >>> bool(answer), answer.reason
         (False, "no backend 'carrier_pigeon' is installed (installed: ...)")
     """
-    try:
+    with shortened:
         for part in name.split(","):
             answer = registry.availability(part.rpartition(":")[2].strip().lower())
             if not answer:
                 return answer
         return Availability(True)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def is_available() -> bool:
@@ -279,11 +267,8 @@ def is_backend_available(backend: str) -> bool:
         >>> dist.is_backend_available("gloo")
         True
     """
-    try:
+    with shortened:
         return bool(availability(backend))
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def is_gloo_available() -> bool:

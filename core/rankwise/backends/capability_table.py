@@ -8,7 +8,7 @@ from typing import Any
 from rankwise.backends.capability import FEATURES, OPS, Capabilities, Cell, Support, reduce_op_name
 from rankwise.backends.registry import registry
 from rankwise.basics.arrays import DTYPES
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 
 __all__ = ["CapabilityTable", "capabilities", "supports"]
 
@@ -103,11 +103,8 @@ def capabilities(backend: str | None = None) -> CapabilityTable:
         >>> table.supports("all_reduce", "cpu", "float32")
         True
     """
-    try:
+    with shortened:
         return CapabilityTable([registry.get(backend.lower()).capabilities] if backend else list(registry.tables()))
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def supports(op: str, device: str, dtype: Any = None, reduce_op: Any = None, backend: str | None = None) -> bool:
@@ -132,12 +129,9 @@ def supports(op: str, device: str, dtype: Any = None, reduce_op: Any = None, bac
         >>> dist.supports("all_reduce", "cpu", np.float32, dist.ReduceOp.SUM, backend="gloo")
         True
     """
-    try:
+    with shortened:
         reduce_op_name(reduce_op)  # a misspelt name is an error even where no backend is installed
         return capabilities(backend).supports(op, device, dtype, reduce_op)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def _shown(cell: Cell, reasons: list[str], here: bool) -> str:

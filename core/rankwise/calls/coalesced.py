@@ -9,7 +9,7 @@ from typing import Any
 
 from rankwise.basics.arrays import AnyArray
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.basics.work import Work
 from rankwise.calls.collectives import all_gather, all_reduce
 from rankwise.calls.combined import CombinedWork
@@ -32,7 +32,7 @@ class Coalesced:
 
     def wait(self) -> None:
         """Wait for all of them; the first error is raised when all have ended."""
-        try:
+        with shortened:
             errors = []
             for work in self.works:
                 try:
@@ -41,9 +41,6 @@ class Coalesced:
                     errors.append(error)
             if errors:
                 raise errors[0]
-        except BaseException as error:
-            shorten(error)
-            raise
 
 
 @contextmanager
@@ -69,7 +66,7 @@ def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = Fa
         >>> a, b
         (array([2., 2.]), array([2., 2., 2.]))
     """
-    try:
+    with shortened:
         pg = resolve(group, "coalescing")
         block = Coalesced()
         if pg is None:
@@ -91,9 +88,6 @@ def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = Fa
             del pg.collected[thread]
         if not async_ops:
             block.wait()
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def all_reduce_coalesced(
@@ -119,16 +113,13 @@ def all_reduce_coalesced(
         >>> arrays
         [array([2., 2.]), array([0, 2])]
     """
-    try:
+    with shortened:
         if resolve(group, "all_reduce_coalesced") is None:
             return None
         with coalescing(group, async_ops=True) as block:
             for tensor in tensors:
                 all_reduce(tensor, op, group)
         return _ended(block, list(tensors), async_op)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def all_gather_coalesced(
@@ -161,7 +152,7 @@ def all_gather_coalesced(
         >>> outputs
         [[array([0]), array([1])]]
     """
-    try:
+    with shortened:
         if resolve(group, "all_gather_coalesced") is None:
             return None
         if len(output_tensor_lists) != len(input_tensor_list):
@@ -172,9 +163,6 @@ def all_gather_coalesced(
             for outputs, tensor in zip(output_tensor_lists, input_tensor_list, strict=True):
                 all_gather(outputs, tensor, group)
         return _ended(block, list(output_tensor_lists), async_op)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def _together(pg: ProcessGroup) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.basics.work import FutureWork, Work
 
 __all__ = ["CombinedWork"]
@@ -34,7 +34,7 @@ class CombinedWork(FutureWork):
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Wait for the parts, each in its own way; see `Work.wait`."""
-        try:
+        with shortened:
             deadline = None if timeout is None else Deadline(seconds(timeout))
             for part in self._parts:
                 try:
@@ -46,9 +46,6 @@ class CombinedWork(FutureWork):
                         break
             self._look()
             return super().wait(None if deadline is None else deadline.remaining())
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def _look(self, _: Work | None = None) -> None:
         """End if the parts have, on the thread of whoever sees it first."""

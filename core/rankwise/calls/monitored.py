@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistTimeoutError
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import resolve
@@ -36,7 +36,7 @@ def monitored_barrier(
     Examples:
         >>> dist.monitored_barrier(timeout=30)
     """
-    try:
+    with shortened:
         pg = resolve(group, "monitored_barrier")
         if pg is None:
             return
@@ -58,9 +58,6 @@ def monitored_barrier(
         store.add(_TOLD, 1)
         if verdict != "ok":
             raise DistTimeoutError(verdict)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def _place(store: Store, number: int) -> PrefixStore:

@@ -16,7 +16,7 @@ import numpy as np
 from rankwise.backends.contract import Communicator
 from rankwise.basics.arrays import AnyArray, Array, as_array
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.basics.work import Work
 from rankwise.calls import check
 from rankwise.calls.calling import finish, terms
@@ -86,7 +86,7 @@ def broadcast_multigpu(
         >>> arrays
         [array([11, 11]), array([11, 11])]
     """
-    try:
+    with shortened:
         pg = resolve(group, "broadcast_multigpu")
         if pg is None:
             return None
@@ -109,9 +109,6 @@ def broadcast_multigpu(
 
         work = lane.broadcast(carrier, root, *terms(pg, carrier, "broadcast", async_op, None))
         return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def all_reduce_multigpu(
@@ -140,7 +137,7 @@ def all_reduce_multigpu(
         >>> arrays
         [array([4., 4.]), array([4., 4.])]
     """
-    try:
+    with shortened:
         pg = resolve(group, "all_reduce_multigpu")
         if pg is None:
             return None
@@ -158,9 +155,6 @@ def all_reduce_multigpu(
 
         work = lane.all_reduce(total, inner, *terms(pg, total, "all_reduce", async_op, None))
         return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def reduce_multigpu(
@@ -196,7 +190,7 @@ def reduce_multigpu(
         >>> arrays
         [array([1., 1.]), array([4., 4.])]
     """
-    try:
+    with shortened:
         pg = resolve(group, "reduce_multigpu")
         if pg is None:
             return None
@@ -216,9 +210,6 @@ def reduce_multigpu(
 
         work = lane.reduce(total, inner, root, *terms(pg, total, "reduce", async_op, None))
         return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def all_gather_multigpu(
@@ -248,7 +239,7 @@ def all_gather_multigpu(
         >>> outputs
         [[array([0]), array([1])]]
     """
-    try:
+    with shortened:
         pg = resolve(group, "all_gather_multigpu")
         if pg is None:
             return None
@@ -278,9 +269,6 @@ def all_gather_multigpu(
 
         work = lane.all_gather(list(whole), mine, *terms(pg, mine, "all_gather", async_op, None))
         return finish(pg, _then(work, after, *chain(*outputs)), output_tensor_lists, async_op)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def reduce_scatter_multigpu(
@@ -314,7 +302,7 @@ def reduce_scatter_multigpu(
         >>> outputs  # [40] on rank 1
         [array([20])]
     """
-    try:
+    with shortened:
         pg = resolve(group, "reduce_scatter_multigpu")
         if pg is None:
             return None
@@ -345,9 +333,6 @@ def reduce_scatter_multigpu(
         parts = list(total.reshape(pg.size(), mine.size))
         work = lane.reduce_scatter(mine, parts, inner, *terms(pg, total, "reduce_scatter", async_op, None))
         return finish(pg, _then(work, after, *outs), output_tensor_list, async_op)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def _native(lane: Communicator, arrays: list[Array]) -> DeviceCollectives | None:

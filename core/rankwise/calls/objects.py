@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rankwise.basics.arrays import Array
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.calls.collectives import all_gather, broadcast, gather, scatter
 from rankwise.calls.p2p import recv, send
 from rankwise.codec import decode, encode
@@ -60,7 +60,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: GroupLike = None,
         >>> names
         [{'rank': 0}, {'rank': 1}]
     """
-    try:
+    with shortened:
         pg = _group(group, "all_gather_object")
         if pg is None:
             return
@@ -69,9 +69,6 @@ def all_gather_object(object_list: list[Any], obj: Any, group: GroupLike = None,
         parts = [_room(pg, n) for n in _lengths(pg, mine)]
         all_gather(parts, mine, pg)
         object_list[:] = [_unpack(part, pickle, pg.ranks[i]) for i, part in enumerate(parts)]
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def gather_object(
@@ -104,7 +101,7 @@ def gather_object(
         >>> found
         ['from 0', 'from 1']
     """
-    try:
+    with shortened:
         pg = _group(group, "gather_object")
         if pg is None:
             return
@@ -116,9 +113,6 @@ def gather_object(
         gather(mine, parts, group=pg, group_dst=root)
         if parts is not None and object_gather_list is not None:
             object_gather_list[:] = [_unpack(part, pickle, pg.ranks[i]) for i, part in enumerate(parts)]
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def broadcast_object_list(
@@ -151,7 +145,7 @@ def broadcast_object_list(
         >>> objects
         ['config', {'seed': 7}]
     """
-    try:
+    with shortened:
         pg = _group(group, "broadcast_object_list")
         if pg is None:
             return
@@ -163,9 +157,6 @@ def broadcast_object_list(
         broadcast(data, group=pg, group_src=root)
         if mine is None:
             _fill(pg, "broadcast_object_list", object_list, _unpack(data, pickle, pg.ranks[root]))
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def scatter_object_list(
@@ -199,7 +190,7 @@ def scatter_object_list(
         >>> mine
         [{'part': 0}]
     """
-    try:
+    with shortened:
         pg = _group(group, "scatter_object_list")
         if pg is None:
             return
@@ -215,9 +206,6 @@ def scatter_object_list(
         data = _room(pg, int(length[0]))
         scatter(data, parts, group=pg, group_src=root)
         scatter_object_output_list[0] = _unpack(data, pickle, pg.ranks[root])
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def send_object_list(
@@ -251,16 +239,13 @@ def send_object_list(
         ... else:
         ...     sender = dist.recv_object_list([None, None], src=0)
     """
-    try:
+    with shortened:
         pg = _group(group, "send_object_list")
         if pg is None:
             return
         data = _pack(pg, list(object_list), pickle)
         send(_number(pg, data.size), dst, pg, group_dst=group_dst)
         send(data, dst, pg, group_dst=group_dst)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def recv_object_list(
@@ -299,7 +284,7 @@ def recv_object_list(
         ...     dist.send_object_list(["a", 1], dst=0)
         from 1 ['a', 1]
     """
-    try:
+    with shortened:
         pg = _group(group, "recv_object_list")
         if pg is None:
             return -1
@@ -309,9 +294,6 @@ def recv_object_list(
         recv(data, sender, pg)
         _fill(pg, "recv_object_list", object_list, _unpack(data, pickle, sender))
         return sender
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def _group(group: GroupLike, op: str) -> ProcessGroup | None:

@@ -13,7 +13,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import tell
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.errors import (
     BackendUnavailableError,
     DistError,
@@ -101,7 +101,7 @@ def init_process_group(
         (0, 1)
         >>> dist.destroy_process_group()
     """
-    try:
+    with shortened:
         world = current()
         if world.forked:
             world.reset()
@@ -126,9 +126,6 @@ def init_process_group(
             )
 
         begin(world, plan, deadline)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def begin(world: World, plan: Callable[[], Plan], deadline: Deadline) -> ProcessGroup:
@@ -180,7 +177,7 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
         >>> dist.is_initialized()
         False
     """
-    try:
+    with shortened:
         if group == NON_GROUP_MEMBER:
             return
         if not isinstance(group, ProcessGroup | None):
@@ -198,9 +195,6 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
             del world.groups[group.name]
             group.close(group.timeout_s)
             _forget(group.store, group.size())
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def leave_everything() -> None:

@@ -16,7 +16,7 @@ from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistBackendError, DistError, GroupAbortedError
 
 if TYPE_CHECKING:
@@ -130,13 +130,10 @@ class ProcessGroup:
             >>> dist.destroy_process_group(pair)
             >>> store.close()
         """
-        try:
+        with shortened:
             from rankwise.groups.outside import Request, create  # which makes groups, and so knows this class
 
             return create(Request(store, rank, size, name, backend, timeout, ranks, description, options, device_id))
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_desc!r}: rank {self._rank} of {self.size()}, {self.config}>"
@@ -166,11 +163,8 @@ class ProcessGroup:
 
     def set_timeout(self, timeout: Timeout) -> None:
         """Change the default time-out of the group's operations."""
-        try:
+        with shortened:
             self.timeout_s = seconds(timeout)
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def get_group_store(self) -> Store | None:
         """Return the store whose keys the members share."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.groups.process_group import NON_GROUP_MEMBER, GroupLike, ProcessGroup
 from rankwise.groups.world import current, resolve
 
@@ -37,11 +37,8 @@ def get_rank(group: GroupLike = None) -> int:
         >>> dist.get_rank()
         0
     """
-    try:
+    with shortened:
         return -1 if group == NON_GROUP_MEMBER else _group(group, "get_rank").rank()
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def get_world_size(group: GroupLike = None) -> int:
@@ -60,11 +57,8 @@ def get_world_size(group: GroupLike = None) -> int:
         >>> dist.get_world_size()
         2
     """
-    try:
+    with shortened:
         return -1 if group == NON_GROUP_MEMBER else _group(group, "get_world_size").size()
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:
@@ -85,11 +79,8 @@ def get_backend(group: ProcessGroup | None = None) -> str:
         'gloo'
         >>> dist.destroy_process_group()
     """
-    try:
+    with shortened:
         return _group(group, "get_backend").backend
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def get_backend_config(group: ProcessGroup | None = None) -> str:
@@ -110,11 +101,8 @@ def get_backend_config(group: ProcessGroup | None = None) -> str:
         'cpu:gloo'
         >>> dist.destroy_process_group()
     """
-    try:
+    with shortened:
         return repr(_group(group, "get_backend_config").config)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
@@ -135,14 +123,11 @@ def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
         >>> dist.get_group_rank(turned, 1)
         0
     """
-    try:
+    with shortened:
         found = _group(group, "get_group_rank")
         if global_rank not in found.rank_of:
             raise ValueError(f"get_group_rank: rank {global_rank} is not in group {found.group_desc!r}")
         return found.rank_of[global_rank]
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
@@ -163,14 +148,11 @@ def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
         >>> dist.get_global_rank(turned, 0)
         1
     """
-    try:
+    with shortened:
         found = _group(group, "get_global_rank")
         if not 0 <= group_rank < found.size():
             raise ValueError(f"get_global_rank: group {found.group_desc!r} of {found.size()} has no rank {group_rank}")
         return found.ranks[group_rank]
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
@@ -189,11 +171,8 @@ def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
         >>> dist.get_process_group_ranks()
         [0, 1]
     """
-    try:
+    with shortened:
         return list(_group(group, "get_process_group_ranks").ranks)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
@@ -212,16 +191,13 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
         >>> dist.get_node_local_rank(fallback_rank=0)
         0
     """
-    try:
+    with shortened:
         text = os.environ.get("LOCAL_RANK")
         if text is not None:
             return int(text)
         if fallback_rank is None:
             raise RuntimeError("get_node_local_rank: LOCAL_RANK is not set; use `rankwise run`, or give fallback_rank")
         return int(fallback_rank)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def get_pg_count() -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.errors import ForkedProcessError, PeerDiedError
 from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available
 from rankwise.groups.making import MADE_TOLD, Plan, come_together, make_group, stay_for
@@ -70,14 +70,11 @@ def new_group(
         >>> dist.get_world_size(alone)  # -1 on rank 1
         1
     """
-    try:
+    with shortened:
         default = _parent(None, "new_group")
         listed = members(default.ranks if ranks is None else ranks, default.rank_of)
         listed = tuple(sorted(listed)) if sort_ranks else listed
         return _new_group(default, listed, timeout, backend, pg_options, use_local_synchronization, group_desc)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def _new_group(
@@ -134,7 +131,7 @@ def split_group(
         >>> dist.get_process_group_ranks(part)  # [1] on rank 1
         [0]
     """
-    try:
+    with shortened:
         parent = _parent(parent_pg, "split_group")
         if not split_ranks:
             raise ValueError("split_group: split_ranks must list the ranks of each new group")
@@ -148,9 +145,6 @@ def split_group(
         config = parent.config if backend is None else available(BackendConfig(backend))
         plan = _plan(parent, _local_name(parent.world, listed), listed, config, timeout_s, group_desc, pg_options)
         return make_group(parent.world, plan, Deadline(timeout_s))
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def new_subgroups(
@@ -182,7 +176,7 @@ def new_subgroups(
         >>> dist.get_process_group_ranks(mine)  # [1] on rank 1
         [0]
     """
-    try:
+    with shortened:
         whole = _parent(group, "new_subgroups")
         first = whole.world.default or whole
         size = group_size if group_size is not None else _local_world_size()
@@ -195,9 +189,6 @@ def new_subgroups(
         made = [_new_group(first, tuple(sorted(ranks)), *options) for ranks in lists]
         (mine,) = (group for group in made if isinstance(group, ProcessGroup))
         return mine, made
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def new_subgroups_by_enumeration(
@@ -227,16 +218,13 @@ def new_subgroups_by_enumeration(
         >>> dist.get_process_group_ranks(mine)  # [1] on rank 1
         [0]
     """
-    try:
+    with shortened:
         default = _parent(None, "new_subgroups_by_enumeration")
         lists = [members(ranks, default.rank_of) for ranks in ranks_per_subgroup_list]
         _disjoint("new_subgroups_by_enumeration", lists)
         made = [new_group(ranks, timeout, backend, pg_options, group_desc=group_desc) for ranks in lists]
         mine = next((group for group in made if isinstance(group, ProcessGroup)), None)
         return mine, made
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def shrink_group(
@@ -268,7 +256,7 @@ def shrink_group(
         ...     print(survivors.size())
         1
     """
-    try:
+    with shortened:
         parent = _parent(group, "shrink_group")
         gone = members(ranks_to_exclude, range(1 + max(parent.ranks)))
         strangers = [rank for rank in gone if rank not in parent.rank_of]
@@ -281,9 +269,6 @@ def shrink_group(
         if shrink_flags & SHRINK_ABORT:
             parent.abort("by shrink_group")
         return _survivors(parent, set(gone), pg_options, Deadline(parent.timeout_s))
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def _survivors(parent: ProcessGroup, gone: set[int], options: Any, deadline: Deadline) -> ProcessGroup:
@@ -320,11 +305,8 @@ def abort_process_group(group: ProcessGroup | None = None) -> None:
         Traceback (most recent call last):
         rankwise.errors.GroupAbortedError: group 'group-1' was aborted on rank 0 by abort_process_group
     """
-    try:
+    with shortened:
         _group(group, "abort_process_group").abort("by abort_process_group")
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def _group(group: ProcessGroup | None, op: str) -> ProcessGroup:

@@ -14,7 +14,7 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistError
 from rankwise.launch import child
 from rankwise.launch.exit_codes import refuse_without_processes
@@ -97,7 +97,7 @@ class SpawnContext:
         Raises:
             ProcessException: One has failed; the others have been stopped.
         """
-        try:
+        with shortened:
             end = None if timeout is None else time.monotonic() + timeout
             while self._running:
                 left = None if end is None else max(end - time.monotonic(), 0.0)
@@ -109,9 +109,6 @@ class SpawnContext:
                 if not ended:
                     return False
             return True
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def _reap(self, sentinel: Any) -> _Member:
         member = self._running.pop(sentinel)
@@ -181,7 +178,7 @@ def spawn(
         >>> if __name__ == "__main__":
         ...     dist.spawn(train, ("hello",), nprocs=2)
     """
-    try:
+    with shortened:
         if nprocs < 1:
             raise ValueError(f"spawn: nprocs must be at least 1, not {nprocs}")
         refuse_without_processes()
@@ -200,9 +197,6 @@ def spawn(
             return started
         started.join()
         return None
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def _check_function(fn: Callable[..., Any], start_method: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistError, DistNetworkError, DistTimeoutError
 from rankwise.meeting.launcher_env import from_environment, job_name
 from rankwise.store import FileStore, Store, TCPStore
@@ -51,15 +51,12 @@ def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
         >>> next(dist.rendezvous("mine://somewhere"))
         (HashStore(), 0, 1)
     """
-    try:
+    with shortened:
         if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
             raise ValueError(f"register_rendezvous_handler: {scheme!r} cannot be the scheme of a URL")
         if scheme in _handlers:
             raise ValueError(f"register_rendezvous_handler: {scheme}:// has a handler already")
         _handlers[scheme] = handler
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def rendezvous(
@@ -86,7 +83,7 @@ def rendezvous(
         >>> store.set("key", "value")
         >>> store.close()
     """
-    try:
+    with shortened:
         if not isinstance(url, str):
             raise TypeError(f"rendezvous: a URL is a str, not {url!r}")
         if url == _FROM_ENVIRONMENT:
@@ -103,9 +100,6 @@ def rendezvous(
                 parts = parts._replace(query=f"{parts.query}&{name}={value}".lstrip("&"))
         whole = f"{parts.scheme}://{parts.netloc}{parts.path}"
         return _handlers[parts.scheme](f"{whole}?{parts.query}" if parts.query else whole, timeout=timeout, **kwargs)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 # ---------------------------------------------------------------------- the three schemes

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rankwise.basics import unasked
 from rankwise.basics.recording import Totals
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.world import World, current, resolve
 
@@ -80,15 +80,12 @@ def stats(group: GroupLike = None) -> GroupStats:
         (1, 16, 0)
         >>> dist.destroy_process_group()
     """
-    try:
+    with shortened:
         found = resolve(group, "stats")
         if found is None:
             raise ValueError("stats: this process is not a member of the group")
         _count(current())
         return _looked_after(found)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def every_group(world: World) -> list[GroupStats]:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import operations
 from rankwise.store.limits import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value
@@ -135,11 +135,8 @@ class Store(ABC):
             >>> store.get("key")
             b'value'
         """
-        try:
+        with shortened:
             self._run(operations.set_, self._timeout_s, to_key(key), to_value(value))
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def get(self, key: str, timeout: Timeout | None = None) -> bytes:
         """Return the value of a key; wait for it if it is not there.
@@ -160,11 +157,8 @@ class Store(ABC):
             Traceback (most recent call last):
             rankwise.errors.DistTimeoutError: timed out: get on HashStore(): waited 0.01 s for ...
         """
-        try:
+        with shortened:
             return self._await(operations.get, self._limit(timeout), to_key(key))
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number under a key, which is zero if it is not there.
@@ -184,11 +178,8 @@ class Store(ABC):
             >>> store.add("count", 2), store.add("count", -1)
             (2, 1)
         """
-        try:
+        with shortened:
             return self._run(operations.add, self._timeout_s, to_key(key), to_amount(amount))
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
         """Store `desired` if `expected` is there.
@@ -211,12 +202,9 @@ class Store(ABC):
             >>> store.compare_set("leader", "", "rank 1")
             b'rank 0'
         """
-        try:
+        with shortened:
             named, old, new = to_key(key), to_value(expected), to_value(desired)
             return self._run(operations.compare_set, self._timeout_s, named, old, new)
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def append(self, key: str, value: Value) -> None:
         """Store a value behind the one that is there, if any.
@@ -235,11 +223,8 @@ class Store(ABC):
             >>> store.get("log")
             b'ab'
         """
-        try:
+        with shortened:
             self._run(operations.append, self._timeout_s, to_key(key), to_value(value))
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def delete_key(self, key: str) -> bool:
         """Remove a key.
@@ -255,11 +240,8 @@ class Store(ABC):
             >>> store.delete_key("key")
             False
         """
-        try:
+        with shortened:
             return self._run(operations.delete_key, self._timeout_s, to_key(key))
-        except BaseException as error:
-            shorten(error)
-            raise
 
     # ------------------------------------------------------------------ several keys
 
@@ -277,11 +259,8 @@ class Store(ABC):
             >>> store.check(["key"])
             False
         """
-        try:
+        with shortened:
             return self._run(operations.check, self._timeout_s, to_keys(keys))
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def wait(self, keys: Iterable[str], timeout: Timeout | None = None) -> None:
         """Return once all the keys are there.
@@ -298,11 +277,8 @@ class Store(ABC):
             >>> store.set("key", "value")
             >>> store.wait(["key"], timeout=1)
         """
-        try:
+        with shortened:
             self._await(operations.wait, self._limit(timeout), to_keys(keys))
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def multi_get(self, keys: Iterable[str], timeout: Timeout | None = None) -> list[bytes]:
         """Return the values of several keys; wait for those that are not there.
@@ -323,15 +299,12 @@ class Store(ABC):
             >>> store.multi_get(["b", "a"])
             [b'2', b'1']
         """
-        try:
+        with shortened:
             names, values = to_keys(keys), list[bytes]()
             deadline = Deadline(self._limit(timeout))
             while len(values) < len(names):
                 values += self._await(operations.multi_get, deadline.remaining(), names[len(values) :])
             return values
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def multi_set(self, keys: Iterable[str], values: Iterable[Value]) -> None:
         """Store several values, the first under the first key, and so on.
@@ -349,7 +322,7 @@ class Store(ABC):
             >>> store.get("b")
             b'2'
         """
-        try:
+        with shortened:
             names, contents = to_keys(keys), [to_value(value) for value in values]
             if len(names) != len(contents):
                 raise ValueError(f"multi_set: {len(names)} keys but {len(contents)} values")
@@ -360,9 +333,6 @@ class Store(ABC):
                     self._run(operations.multi_set, self._timeout_s, names[begin:end], contents[begin:end])
                     begin, nbytes = end, len(value)
             self._run(operations.multi_set, self._timeout_s, names[begin:], contents[begin:])
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def num_keys(self) -> int:
         """Count the keys that were set and not deleted; the store's own do not count.
@@ -376,11 +346,8 @@ class Store(ABC):
             >>> store.num_keys()
             1
         """
-        try:
+        with shortened:
             return self._run(operations.num_keys, self._timeout_s)
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def num_refused(self) -> int:
         """Count the attempts to use the store that were refused, as their job secret is another.
@@ -392,11 +359,8 @@ class Store(ABC):
             >>> dist.HashStore().num_refused()
             0
         """
-        try:
+        with shortened:
             return self._run(operations.num_refused, self._timeout_s)
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def list_keys(self) -> list[str]:
         """Return the keys that were set and not deleted, in order.
@@ -410,15 +374,12 @@ class Store(ABC):
             >>> store.list_keys()
             ['a', 'b']
         """
-        try:
+        with shortened:
             keys, complete = list[str](), False
             while not complete:
                 page, complete = self._run(operations.list_keys, self._timeout_s, keys[-1] if keys else "")
                 keys += page
             return keys
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def delete_prefix(self, prefix: str) -> int:
         """Remove all keys, queues and barriers whose names begin so.
@@ -435,11 +396,8 @@ class Store(ABC):
             >>> store.delete_prefix("job/")
             2
         """
-        try:
+        with shortened:
             return self._run(operations.delete_prefix, self._timeout_s, to_key(prefix))
-        except BaseException as error:
-            shorten(error)
-            raise
 
     # ------------------------------------------------------------------ queues and barriers
 
@@ -459,11 +417,8 @@ class Store(ABC):
             >>> store.queue_pop("jobs")
             b'first'
         """
-        try:
+        with shortened:
             self._run(operations.queue_push, self._timeout_s, to_key(key), to_value(value))
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def queue_pop(self, key: str, block: bool = True, timeout: Timeout | None = None) -> bytes:
         """Take the first value of a queue.
@@ -486,16 +441,13 @@ class Store(ABC):
             Traceback (most recent call last):
             rankwise.errors.QueueEmptyError: queue_pop on HashStore(): queue 'jobs' is empty
         """
-        try:
+        with shortened:
             if block:
                 return self._await(operations.queue_pop, self._limit(timeout), to_key(key))
             item = self._run(operations.queue_pop, self._timeout_s, to_key(key))
             if isinstance(item, Missing):
                 raise QueueEmptyError(f"queue_pop on {self!r}: queue {key!r} is empty")
             return item
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def queue_len(self, key: str) -> int:
         """Count the values in a queue.
@@ -511,11 +463,8 @@ class Store(ABC):
             >>> store.queue_len("jobs")
             0
         """
-        try:
+        with shortened:
             return self._run(operations.queue_len, self._timeout_s, to_key(key))
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def barrier(self, key: str, world_size: int, timeout: Timeout | None = None) -> None:
         """Return once `world_size` callers have come to the barrier of that name, which can be used again and again.
@@ -535,14 +484,11 @@ class Store(ABC):
         Examples:
             >>> dist.HashStore().barrier("ready", world_size=1)
         """
-        try:
+        with shortened:
             size = to_amount(world_size)
             if size < 1:
                 raise ValueError(f"barrier: world_size must be at least 1, not {size}")
             self._await(operations.barrier, self._limit(timeout), to_key(key), size)
-        except BaseException as error:
-            shorten(error)
-            raise
 
     # ------------------------------------------------------------------ time-out, copies, end
 
@@ -563,11 +509,8 @@ class Store(ABC):
             >>> store.timeout
             datetime.timedelta(seconds=5)
         """
-        try:
+        with shortened:
             self._timeout_s = min(seconds(timeout), _FOREVER_S)
-        except BaseException as error:
-            shorten(error)
-            raise
 
     def clone(self: _Self) -> _Self:
         """Return another store with the same content and a time-out of its own.

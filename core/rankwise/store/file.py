@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Timeout
 from rankwise.basics.system_errors import cause
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistStoreError, DistTimeoutError
 from rankwise.network.secret import given_or_loaded
 from rankwise.store import operations
@@ -64,14 +64,11 @@ class FileStore(Store):
         secret: bytes | None = None,
         job: str = "",
     ) -> None:
-        try:
+        with shortened:
             self.set_timeout(timeout)
             self._path = whole_path(file_name)
             self._seal = Seal(self._path, given_or_loaded(secret, "FileStore"), job)
             self._enter(max(0, to_amount(world_size)))
-        except BaseException as error:
-            shorten(error)
-            raise
 
     @property
     def path(self) -> str:

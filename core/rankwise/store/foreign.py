@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 from rankwise.basics.debug import tell
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError
 from rankwise.store import operations
 from rankwise.store.base import Operation, Store
@@ -96,7 +96,7 @@ def as_store(store: Store | StoreLike) -> Store:
         Traceback (most recent call last):
         rankwise.errors.DistTimeoutError: timed out: get on ForeignStore(...): waited 0.01 s for key 'nothing', ...
     """
-    try:
+    with shortened:
         if isinstance(store, Store):
             return store
         needed = ("set", "get", "add", "compare_set", "wait")
@@ -104,9 +104,6 @@ def as_store(store: Store | StoreLike) -> Store:
         if lacking:
             raise TypeError(f"a store must have {', '.join(lacking)}, which {type(store).__name__} does not")
         return ForeignStore(store)
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 class _Client:

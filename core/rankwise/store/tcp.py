@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistStoreError, DistTimeoutError, ForkedProcessError
 from rankwise.network.secret import given_or_loaded
 from rankwise.store import operations, wire
@@ -71,7 +71,7 @@ class TCPStore(Store):
         *,
         secret: bytes | None = None,
     ) -> None:
-        try:
+        with shortened:
             self.set_timeout(timeout)
             deadline = Deadline(self._timeout_s)
             self._host, self._port = _check_address(host_name, port, is_master)
@@ -85,9 +85,6 @@ class TCPStore(Store):
             except BaseException:
                 self.close()
                 raise
-        except BaseException as error:
-            shorten(error)
-            raise
 
     @property
     def host(self) -> str:
