@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 import rankwise as dist
-from rankwise.backends.contract import Context
+from rankwise.backends.context import Context
 from rankwise.basics.deadline import Deadline
 from rankwise.groups.world import current
 from rankwise_gloo_tcp.board import board

@@ -30,7 +30,9 @@ from rankwise.backends.backend import (
     register_backend,
 )
 from rankwise.backends.capability_table import capabilities, supports
-from rankwise.backends.contract import API_VERSION, Availability, BackendSpec, Communicator, Context
+from rankwise.backends.communicator import Communicator
+from rankwise.backends.context import Context
+from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.basics import reduce_op
 from rankwise.basics.arrays import register_array_type
 from rankwise.basics.callers import skip_callers

@@ -13,7 +13,8 @@ from time import monotonic
 
 import pytest
 
-from rankwise.backends.contract import Communicator, Context
+from rankwise.backends.communicator import Communicator
+from rankwise.backends.context import Context
 from rankwise.basics.arrays import Array
 from rankwise.basics.work import Work
 from rankwise.collective.fingerprint import Fingerprint

@@ -19,16 +19,9 @@ from rankwise.backends.capability import (
     native,
     no,
 )
-from rankwise.backends.contract import (
-    API_VERSION,
-    Availability,
-    BackendSpec,
-    Communicator,
-    Context,
-    Gauges,
-    Runtime,
-    Watch,
-)
+from rankwise.backends.communicator import Communicator, Gauges, Watch
+from rankwise.backends.context import Context
+from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Runtime
 from rankwise.backends.mailbox import Mailbox
 from rankwise.backends.misfits import too_long, wrong_dtype
 from rankwise.backends.shortcuts import Caller, Shortcuts

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, derived, native
-from rankwise.backends.contract import API_VERSION, Availability, BackendSpec, Communicator, Context
+from rankwise.backends.communicator import Communicator
+from rankwise.backends.context import Context
+from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.backends.registry import KNOWN, registry
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import BackendUnavailableError

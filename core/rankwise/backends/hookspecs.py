@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from rankwise.backends.contract import BackendSpec
+    from rankwise.backends.declaration import BackendSpec
 
 __all__ = ["hookimpl", "rankwise_backend"]
 

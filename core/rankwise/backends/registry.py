@@ -13,7 +13,7 @@ from typing import Any
 
 from rankwise.backends import discovery
 from rankwise.backends.capability import Capabilities
-from rankwise.backends.contract import API_VERSION, Availability, BackendSpec
+from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.errors import BackendNotFoundError, PluginError
 
 __all__ = ["KNOWN", "Registry", "registry"]

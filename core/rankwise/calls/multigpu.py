@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rankwise.backends.contract import Communicator
+from rankwise.backends.communicator import Communicator
 from rankwise.basics.arrays import AnyArray, Array, as_array
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from rankwise.backends.contract import Communicator
+from rankwise.backends.communicator import Communicator
 from rankwise.basics.arrays import AnyArray, Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.recording import Ticket

@@ -9,7 +9,7 @@ import warnings
 from typing import NamedTuple
 
 from rankwise.backends.backend import BackendConfig
-from rankwise.backends.contract import Runtime
+from rankwise.backends.declaration import Runtime
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistStoreError

@@ -11,7 +11,9 @@ from functools import partial
 from typing import Any
 
 from rankwise.backends.backend import BackendConfig
-from rankwise.backends.contract import API_VERSION, Communicator, Context
+from rankwise.backends.communicator import Communicator
+from rankwise.backends.context import Context
+from rankwise.backends.declaration import API_VERSION
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import tell

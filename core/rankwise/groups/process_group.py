@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rankwise.backends import capability
 from rankwise.backends.backend import BackendConfig
-from rankwise.backends.contract import Communicator
+from rankwise.backends.communicator import Communicator
 from rankwise.backends.registry import registry
 from rankwise.backends.shortcuts import Shortcuts
 from rankwise.basics.arrays import Array, device_of

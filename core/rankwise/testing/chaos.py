@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, Support, derived
-from rankwise.backends.contract import BackendSpec, Communicator, Context
+from rankwise.backends.communicator import Communicator
+from rankwise.backends.context import Context
+from rankwise.backends.declaration import BackendSpec
 from rankwise.backends.registry import registry
 from rankwise.basics.arrays import Array
 from rankwise.basics.work import COMPLETED, Work

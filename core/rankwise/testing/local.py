@@ -8,7 +8,9 @@ from uuid import uuid4
 
 from rankwise.backends.apart import ApartWork
 from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, derived, native
-from rankwise.backends.contract import API_VERSION, BackendSpec, Communicator, Context
+from rankwise.backends.communicator import Communicator
+from rankwise.backends.context import Context
+from rankwise.backends.declaration import API_VERSION, BackendSpec
 from rankwise.backends.mailbox import Mailbox
 from rankwise.backends.registry import registry
 from rankwise.basics.arrays import Array, as_bytes

@@ -23,7 +23,8 @@ from rankwise.watch.report import absentees, describe_absentees, sentence
 from rankwise.watch.verdict import Log, Verdict
 
 if TYPE_CHECKING:
-    from rankwise.backends.contract import Communicator, Context
+    from rankwise.backends.communicator import Communicator
+    from rankwise.backends.context import Context
     from rankwise.groups.world import World
 
 __all__ = ["Watcher"]

@@ -14,7 +14,9 @@ from typing import Any
 import cupy  # the stand-in
 from double import Fabric, Rank
 
-from rankwise.backends.contract import Availability, BackendSpec, Communicator, Context
+from rankwise.backends.communicator import Communicator
+from rankwise.backends.context import Context
+from rankwise.backends.declaration import Availability, BackendSpec
 from rankwise.groups.world import current
 from rankwise_nccl import plugin
 from rankwise_nccl.communicator import NcclCommunicator

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 import rankwise as dist
-from rankwise.backends.contract import Availability, Communicator, Context
+from rankwise.backends.communicator import Communicator
+from rankwise.backends.context import Context
+from rankwise.backends.declaration import Availability
 from rankwise.backends.registry import registry
 from rankwise_nccl import plugin
 from rankwise_nccl.communicator import NcclCommunicator

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from double import Array, Fabric, Rank
 
-from rankwise.backends.contract import Context
+from rankwise.backends.context import Context
 from rankwise.store import HashStore
 from rankwise_nccl.communicator import NcclCommunicator
 

@@ -19,7 +19,7 @@ from rankwise.backends.capability import (
     Device,
     derived,
 )
-from rankwise.backends.contract import BackendSpec
+from rankwise.backends.declaration import BackendSpec
 from rankwise.backends.registry import registry
 from rankwise.errors import UnsupportedOperationError
 from rankwise.testing.suite.exercises import Case, perform, prepare

@@ -13,7 +13,7 @@ import pytest
 import rankwise
 import rankwise.testing  # registers "local"
 from rankwise.backends.capability import FEATURES
-from rankwise.backends.contract import BackendSpec
+from rankwise.backends.declaration import BackendSpec
 from rankwise.backends.registry import registry
 from rankwise.errors import BackendNotFoundError, PluginError
 from rankwise.testing.suite.arrays import why_not

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 import rankwise as dist
-from rankwise.backends.contract import BackendSpec
+from rankwise.backends.declaration import BackendSpec
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistError

@@ -1,4 +1,4 @@
-"""The contract of a backend: a `Communicator` for each group, and a `BackendSpec` that says how to make one.
+"""The contract of a backend: a `Communicator` for each group.
 
 A backend that implements `isend`, `irecv`, `close` and `abort` has every collective: the core derives them from these.
 It overrides what its library does natively, and declares which is which in its capability table.
@@ -14,14 +14,13 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from rankwise.backends.capability import Capabilities
+from rankwise.backends.context import Context
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import Array
-from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.deadline import Deadline
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import COMPLETED, Work
@@ -30,36 +29,11 @@ from rankwise.collective.fingerprint import Fingerprint, agree
 from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError, GroupAbortedError
 
-if TYPE_CHECKING:
-    from rankwise.store import Store
-
-__all__ = ["API_VERSION", "Availability", "BackendSpec", "Communicator", "Context", "Gauges", "Runtime", "Watch"]
-
-API_VERSION = 1
-"""The version of this contract. A plugin states, as a literal, the version that it was written for."""
+__all__ = ["Communicator", "Gauges", "Watch"]
 
 #: The part of a collective that moves the data: for a derived one, a function of the deadline and of how many elements
 #: each rank contributes; otherwise whatever the backend's own `_carry_out` takes.
 Body: TypeAlias = Callable[[Deadline, Sequence[int]], None] | Any
-
-
-class Availability(NamedTuple):
-    """Whether a backend can run on this machine; if not, why, and the command that fixes it."""
-
-    available: bool
-    reason: str = ""
-    remedy: str = ""
-
-    def __bool__(self) -> bool:
-        return self.available
-
-
-class Runtime(NamedTuple):
-    """What a backend's own runtime (such as MPI) knows about this process before any rendezvous."""
-
-    rank: int
-    size: int
-    store: Store | None = None
 
 
 class Gauges(NamedTuple):
@@ -78,88 +52,6 @@ class Gauges(NamedTuple):
     memory_nbytes: int = 0
 
 
-def _look() -> None:
-    """Return: nobody is known to have died."""
-
-
-@dataclass(frozen=True)
-class Context:
-    """All that a backend is told about the group that it serves.
-
-    Attributes:
-        name: The group's name, unique in the job; the same on every rank.
-        rank: This process's rank in the group.
-        size: Number of ranks in the group.
-        global_ranks: The global rank of each group rank.
-        timeout_s: The group's default time-out.
-        devices: Kinds of devices whose arrays this communicator serves.
-        device_index: Which device of its kind, where the program has said so.
-        store: A key-value store whose keys only the group's members share; None where a backend's own runtime
-            takes its place. It is promised while `create` runs; afterwards the rank that hosts it may leave.
-        options: `pg_options` as given by the program.
-        parent: The world's communicator on the same backend, for a group that is made from it.
-        look: Raises if a member has died meanwhile; for `create` to call now and then while it waits for others.
-    """
-
-    name: str
-    rank: int
-    size: int
-    global_ranks: tuple[int, ...]
-    timeout_s: float
-    devices: tuple[str, ...] = ("cpu",)
-    device_index: int | None = None
-    store: Store | None = None
-    options: Any = None
-    parent: Communicator | None = None
-    look: Callable[[], None] = _look
-
-    @classmethod
-    def plain(cls, store: Store | None, rank: int, size: int, timeout: Timeout) -> Context:
-        """Make a context from what the plain creator signature tells."""
-        return cls("default", rank, size, tuple(range(size)), seconds(timeout), store=store)
-
-
-def _unnoted(ns: int, message: bool = False) -> None:
-    """Do nothing with a wait that nobody notes."""
-
-
-def _unnoted_error(error: BaseException) -> None:
-    """Do nothing with a failure that nobody notes."""
-
-
-def _always() -> Availability:
-    """Say yes: a backend of nothing but Python can always run."""
-    return Availability(True)
-
-
-@dataclass(frozen=True)
-class BackendSpec:
-    """A backend as its plugin declares it. Making one must import nothing heavy.
-
-    Attributes:
-        name: The backend's name; the key of its entry point.
-        api_version: The version of this contract that the plugin was written for, as a literal.
-        capabilities: What it can do.
-        create: Makes the communicator of one group. Called by all members; it may talk to them through the
-            context's store and must end by the context's time-out.
-        availability: Tells whether it can run here.
-        runtime: Tells rank and size where the backend's own runtime knows them; None where a rendezvous is needed.
-            It gets the seconds within which all processes must have begun that runtime.
-        launch: The command line that starts `{size}` processes under that runtime, for the conformance kit.
-        variants: Ways in which it can do its work, such as its transports, by name, each with the variables of the
-            environment that choose it; `{rank}` in a value stands for the rank. The conformance kit proves each.
-    """
-
-    name: str
-    api_version: int
-    capabilities: Capabilities
-    create: Callable[[Context], Communicator]
-    availability: Callable[[], Availability] = _always
-    runtime: Callable[[float], Runtime] | None = None
-    launch: tuple[str, ...] = field(default=())
-    variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-
 class Watch(Protocol):
     """What a communicator asks of whoever watches over the job; it is answered within a fraction of a second."""
 
@@ -171,6 +63,14 @@ class Watch(Protocol):
 
     def announce(self, context: Context, error: DistError) -> None:
         """Tell the others why a group has ended; waits for nothing."""
+
+
+def _unnoted(ns: int, message: bool = False) -> None:
+    """Do nothing with a wait that nobody notes."""
+
+
+def _unnoted_error(error: BaseException) -> None:
+    """Do nothing with a failure that nobody notes."""
 
 
 class Communicator(ABC):

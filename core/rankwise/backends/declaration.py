@@ -1,0 +1,74 @@
+"""`BackendSpec`: a backend as its plugin declares it, before anything of it is loaded.
+
+It says what the backend can do, whether it can run here, and how to make a `Communicator`, which does the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from rankwise.backends.capability import Capabilities
+
+if TYPE_CHECKING:
+    from rankwise.backends.communicator import Communicator
+    from rankwise.backends.context import Context
+    from rankwise.store import Store
+
+__all__ = ["API_VERSION", "Availability", "BackendSpec", "Runtime"]
+
+API_VERSION = 1
+"""The version of the contract of backends. A plugin states, as a literal, the one that it was written for."""
+
+
+class Availability(NamedTuple):
+    """Whether a backend can run on this machine; if not, why, and the command that fixes it."""
+
+    available: bool
+    reason: str = ""
+    remedy: str = ""
+
+    def __bool__(self) -> bool:
+        return self.available
+
+
+class Runtime(NamedTuple):
+    """What a backend's own runtime (such as MPI) knows about this process before any rendezvous."""
+
+    rank: int
+    size: int
+    store: Store | None = None
+
+
+def _always() -> Availability:
+    """Say yes: a backend of nothing but Python can always run."""
+    return Availability(True)
+
+
+@dataclass(frozen=True)
+class BackendSpec:
+    """A backend as its plugin declares it. Making one must import nothing heavy.
+
+    Attributes:
+        name: The backend's name; the key of its entry point.
+        api_version: The version of this contract that the plugin was written for, as a literal.
+        capabilities: What it can do.
+        create: Makes the communicator of one group. Called by all members; it may talk to them through the
+            context's store and must end by the context's time-out.
+        availability: Tells whether it can run here.
+        runtime: Tells rank and size where the backend's own runtime knows them; None where a rendezvous is needed.
+            It gets the seconds within which all processes must have begun that runtime.
+        launch: The command line that starts `{size}` processes under that runtime, for the conformance kit.
+        variants: Ways in which it can do its work, such as its transports, by name, each with the variables of the
+            environment that choose it; `{rank}` in a value stands for the rank. The conformance kit proves each.
+    """
+
+    name: str
+    api_version: int
+    capabilities: Capabilities
+    create: Callable[[Context], Communicator]
+    availability: Callable[[], Availability] = _always
+    runtime: Callable[[float], Runtime] | None = None
+    launch: tuple[str, ...] = field(default=())
+    variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
