@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from mpi4py import MPI
 
 from rankwise.backends import Array, Communicator, Context, Deadline, ReduceOp, Work
+from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.errors import DistError
 from rankwise_mpi.collectives.collectives import Collectives
 from rankwise_mpi.collectives.gate import Gate
@@ -16,7 +18,7 @@ from rankwise_mpi.collectives.shortest import shortest_collective
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.group.pages import Pages
 from rankwise_mpi.messages.messages import Messages
-from rankwise_mpi.messages.shortest import shortest_recv, shortest_send
+from rankwise_mpi.messages.shortest import shorten_recv, shorten_send, shortest_recv, shortest_send
 from rankwise_mpi.process.process import Process
 
 __all__ = ["MpiCommunicator"]
@@ -41,6 +43,8 @@ class MpiCommunicator(Communicator):
         self._messages = Messages(self._endpoint)
         self._issuing = Issuing(self._endpoint, self._messages, gate)
         self._collectives = Collectives(self._endpoint, self._issuing)
+        #: What makes the shortcuts of public calls.
+        self._shorten: dict[str, Callable[[Caller], Callable[..., Any]]] = {}
         process.enter(self)
 
     @property
@@ -64,9 +68,17 @@ class MpiCommunicator(Communicator):
         }
         if gate is not None:
             for name in ("all_reduce", "broadcast"):
-                ways[name] = shortest_collective(endpoint, self._issuing, gate, name, getattr(self, name))
+                ways[name], self._shorten[name] = shortest_collective(
+                    endpoint, self._issuing, gate, name, getattr(self, name)
+                )
         for name, way in ways.items():
             setattr(self, name, way)
+        self._shorten["send"] = partial(shorten_send, endpoint, ways["send"])
+        self._shorten["recv"] = partial(shorten_recv, endpoint, ways["recv"])
+
+    def shortcuts(self, group: Caller) -> Shortcuts:
+        """Return what does the plainest calls in one go, where there are shortest ways."""
+        return Shortcuts(**{name: shorten(group) for name, shorten in self._shorten.items()})
 
     # ------------------------------------------------------------------ the end
 
@@ -80,6 +92,7 @@ class MpiCommunicator(Communicator):
         """Give communicators and gate back."""
         for name in _SHORT:
             vars(self).pop(name, None)  # it refers to the group, which should go as soon as nobody needs it
+        self._shorten.clear()
         self._process.leave(self)
         self._endpoint.close()
         self._issuing.close()

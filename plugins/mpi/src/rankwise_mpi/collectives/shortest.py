@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
 from rankwise.backends import COMPLETED, Array, ReduceOp, Work
+from rankwise.backends.shortcuts import Caller
 from rankwise.errors import CollectiveMismatchError
 from rankwise_mpi.collectives.gate import Gate
 from rankwise_mpi.collectives.issuing import Issuing
@@ -21,13 +23,16 @@ from rankwise_mpi.collectives.marks import CallMark, uniform
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.library.reductions import KERNELS
 
-__all__ = ["shortest_collective"]
+__all__ = ["Shortest", "shortest_collective"]
+
+#: What takes the place of a method, and what makes the shortcut of a group's public call to it.
+Shortest = tuple[Callable[..., Work], Callable[[Caller], Callable[[Any, Any], bool]]]
 
 
 def shortest_collective(
     endpoint: Endpoint, issuing: Issuing, gate: Gate, name: str, usual: Callable[..., Work]
-) -> Callable[..., Work]:
-    """Return a function that does what `usual` does, the group's `all_reduce` or `broadcast`.
+) -> Shortest:
+    """Return a function that does what `usual` does, the group's `all_reduce` or `broadcast`, and its shortcut's maker.
 
     Args:
         endpoint: This rank's end of the group.
@@ -95,7 +100,23 @@ def shortest_collective(
             endpoint.stopped(name, request, args, stop)
         return COMPLETED
 
-    return call
+    def shorten(group: Caller) -> Callable[[Any, Any], bool]:
+        begin, end, collected = group.trail.begin, group.trail.end, group.collected
+
+        def shortcut(array: Any, op_or_root: Any) -> bool:
+            asked, dtype, shape, *_ = known  # what was asked for last has been checked
+            if type(array) is not np.ndarray or op_or_root is not asked or array.dtype is not dtype:
+                return False
+            if array.shape != shape or not array.flags.carray or collected or endpoint.failure is not None:
+                return False
+            begin(name, array)
+            call(array, op_or_root, group.timeout_s)
+            end()
+            return True
+
+        return shortcut
+
+    return call, shorten
 
 
 def _reduction(array: Array, op: ReduceOp) -> tuple[int | None, MPI.Datatype, MPI.Op, CallMark]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
-from rankwise.backends import Array
+from rankwise.backends import MAX_TAG, Array
+from rankwise.backends.shortcuts import Caller
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.messages.messages import SHORT_MESSAGE, Messages
 
-__all__ = ["shortest_recv", "shortest_send"]
+__all__ = ["shorten_recv", "shorten_send", "shortest_recv", "shortest_send"]
 
 
 def shortest_send(endpoint: Endpoint, usual: Callable[..., None]) -> Callable[..., None]:
@@ -67,3 +70,62 @@ def shortest_recv(endpoint: Endpoint, messages: Messages, usual: Callable[..., i
         return status.Get_source() if src is None else src
 
     return recv
+
+
+def shorten_send(
+    endpoint: Endpoint, send: Callable[..., None], group: Caller
+) -> Callable[[Any, Any, Any], bool]:
+    """Return the shortcut of the public call whose method is `send`."""
+    place_of, begin, ended = _places(endpoint), group.trail.begin_message, group.trail.ended
+    passed: set[np.dtype[Any]] = set()
+
+    def shortcut(array: Any, dst: Any, tag: Any) -> bool:
+        if type(dst) is not int or (to := place_of.get(dst)) is None or not _plain(array, tag) or endpoint.failure:
+            return False
+        if array.dtype not in passed and not _passes(group, array, "send", passed):
+            return False
+        ticket = begin("send", array, dst, tag)
+        send(array, to, tag, group.timeout_s)
+        ended(ticket)
+        return True
+
+    return shortcut
+
+
+def shorten_recv(
+    endpoint: Endpoint, recv: Callable[..., int], group: Caller
+) -> Callable[[Any, Any, Any], int | None]:
+    """Return the shortcut of the public call whose method is `recv`."""
+    place_of, begin, ended = _places(endpoint), group.trail.begin_message, group.trail.ended
+    passed: set[np.dtype[Any]] = set()
+
+    def shortcut(array: Any, src: Any, tag: Any) -> int | None:
+        if type(src) is not int or (source := place_of.get(src)) is None or not _plain(array, tag) or endpoint.failure:
+            return None
+        if not array.flags.carray or (array.dtype not in passed and not _passes(group, array, "recv", passed)):
+            return None
+        ticket = begin("recv", array, src, tag)
+        recv(array, source, tag, group.timeout_s)
+        ended(ticket)
+        return src
+
+    return shortcut
+
+
+def _places(endpoint: Endpoint) -> dict[int, int]:
+    """Return the group rank of each other rank."""
+    return {name: rank for rank, name in enumerate(endpoint.context.global_ranks) if rank != endpoint.rank}
+
+
+def _plain(array: Any, tag: Any) -> bool:
+    return type(array) is np.ndarray and array.flags.c_contiguous and type(tag) is int and 0 <= tag <= MAX_TAG
+
+
+def _passes(group: Caller, array: Any, op: str, passed: set[np.dtype[Any]]) -> bool:
+    """Tell whether the capability table takes an array; the general way raises why not."""
+    try:
+        group.lane(array, op)
+    except Exception:
+        return False
+    passed.add(array.dtype)
+    return True
