@@ -72,9 +72,7 @@ def shortest_recv(endpoint: Endpoint, messages: Messages, usual: Callable[..., i
     return recv
 
 
-def shorten_send(
-    endpoint: Endpoint, send: Callable[..., None], group: Caller
-) -> Callable[[Any, Any, Any], bool]:
+def shorten_send(endpoint: Endpoint, send: Callable[..., None], group: Caller) -> Callable[[Any, Any, Any], bool]:
     """Return the shortcut of the public call whose method is `send`."""
     place_of, begin, ended = _places(endpoint), group.trail.begin_message, group.trail.ended
     passed: set[np.dtype[Any]] = set()
@@ -92,9 +90,7 @@ def shorten_send(
     return shortcut
 
 
-def shorten_recv(
-    endpoint: Endpoint, recv: Callable[..., int], group: Caller
-) -> Callable[[Any, Any, Any], int | None]:
+def shorten_recv(endpoint: Endpoint, recv: Callable[..., int], group: Caller) -> Callable[[Any, Any, Any], int | None]:
     """Return the shortcut of the public call whose method is `recv`."""
     place_of, begin, ended = _places(endpoint), group.trail.begin_message, group.trail.ended
     passed: set[np.dtype[Any]] = set()
