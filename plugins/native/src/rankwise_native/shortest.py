@@ -15,7 +15,7 @@ from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import GroupAbortedError
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.call import Barrier, Call
-from rankwise_gloo_tcp.board.moving import Combine, Move
+from rankwise_gloo_tcp.board.moving import Combine, Move, Unreadable
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
 from rankwise_gloo_tcp.board.shortest import Meeting
 from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -54,6 +54,8 @@ def shortest(
 
     def broken(call: Call, number: int, error: BaseException | None) -> None:
         """Raise what all ranks raise after a call that has failed, or was not the same on all of them."""
+        if isinstance(error, OSError) and isinstance(comm, GlooCommunicator):
+            error = comm.unreadable(Unreadable(str(error)))
         error = error or mismatch(comm, call.fingerprint, number, Deadline(group.timeout_s))
         comm.broken_off(call.fingerprint.op, number, error)
         raise error
