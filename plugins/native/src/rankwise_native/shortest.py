@@ -105,12 +105,13 @@ def _messages(comm: Communicator, group: Caller) -> dict[str, Any] | None:
         for peer, window in zip(engine.peers.all, mail.outbox.windows, strict=True)
     ]
     lock = engine.lock
-    parts = comm, engine, engine.fate, seat, engine.moving.deferred, matching._arrivals, matching._receives
+    parts = comm, engine, engine.fate, seat, engine.moving.deferred
+    known = matching._arrivals, matching._receives, engine.fetching
     doings = mail.dtypes.mark, lock.locked, lock.acquire, lock.release, engine.settle
     offers = engine.register_offer, engine.offer, mail.outbox.offered, engine.ask_for, engine.answer
     rest = engine.go_on_sending, engine.go_on_receiving, finish, break_off, receive, engine.taken_at_once
     sizes = seat.patience.spin_s > 0, MAX_TAG, RAW, WINDOW_NBYTES, MESSAGE_NBYTES
-    made = Messages(group.trail, *parts, *doings, *offers, *rest, ways, *sizes)
+    made = Messages(group.trail, *parts, *known, *doings, *offers, *rest, ways, *sizes)
     return {"send": made.send, "recv": made.recv}
 
 
