@@ -34,12 +34,14 @@ def streamed(victim: int, sends: bool, folder: str) -> Found | None:
     """Have a rank move the first part of a streamed message by hand, and die."""
     rank, _ = begin(_PATIENCE_S)
     array = np.full(STREAMED_NBYTES, SENT if (rank == victim) == sends else BEFORE, np.uint8)
-    dist.barrier()
+    store = dist.group.WORLD.get_group_store()
     if rank == victim:
         engine = dist.group.WORLD.communicators()[0].engine
-        with engine.lock:  # nobody else uses the ring
+        with engine.lock:  # nobody else uses the ring, from before anything is in it
+            store.set("half", b"begin")
             (_write_half if sends else _read_half)(engine, 1 - rank, array)
             _die(Path(folder))
+    store.get("half", timeout=_PATIENCE_S)
     return _survive((lambda: dist.recv(array, victim)) if sends else (lambda: dist.send(array, victim)), array, folder)
 
 
