@@ -224,6 +224,53 @@ def test_gloo_tells_how_long_it_waits_for_others(transport: str, compiled_parts:
     assert waiting[1] < waiting[0] / 2
 
 
+def late_messages() -> tuple[GroupStats, int, str]:
+    """Receive what comes late, what is long, and what does not come; return also the bytes that were copied once."""
+    dist.init_process_group("gloo", timeout=2.0)
+    array, large = np.ones(8, np.float32), np.ones(1 << 20, np.uint8)
+    event = threading.Event()
+    for _ in range(5):
+        if dist.get_rank() == 0:
+            dist.recv(array, 1)
+        else:
+            event.wait(0.1)
+            dist.send(array, 0)
+    for _ in range(3):
+        if dist.get_rank() == 0:
+            dist.recv(large, 1)
+        else:
+            dist.send(large, 0)
+    error = ""
+    if dist.get_rank() == 0:
+        with pytest.raises(dist.DistTimeoutError):
+            dist.recv(array, 1)
+        error = dist.group.WORLD.world.recorder.entries()[-1].error
+        dist.group.WORLD.get_group_store().set("late", b"enough")
+    else:
+        dist.group.WORLD.get_group_store().get("late", timeout=20)
+    told = dist.stats()
+    moved = dist.group.WORLD.communicators()[0].gauges().moved_nbytes
+    dist.destroy_process_group()
+    return told, moved.get("copy", 0), error
+
+
+@pytest.mark.parametrize("compiled_parts", ["on", "off"])
+def test_messages_are_counted_with_their_waits_and_errors(compiled_parts: str) -> None:
+    pytest.importorskip("rankwise_gloo_tcp")
+    env = {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": compiled_parts, "RANKWISE_STATS": "on"}
+    with RankPool(2, env=env) as pool:
+        (receiver, copied, error), (sender, _, _) = pool.run(late_messages)
+    got, sent = receiver.operations["recv"], sender.operations["send"]
+    assert (sent.calls, sent.nbytes, sent.errors) == (8, 5 * 32 + 3 * (1 << 20), 0)
+    assert (got.calls, got.errors) == (9, 1)
+    assert error.startswith("DistTimeoutError: ")
+    assert got.waiting_s is not None
+    assert 0.3 < got.waiting_s <= got.time_s
+    assert sent.waiting_s is not None
+    assert sent.waiting_s < got.waiting_s / 2
+    assert copied in (0, 3 << 20)  # nothing where no process may read another's memory
+
+
 # ---------------------------------------------------------------------- Prometheus
 
 OPERATIONS = {"all_reduce": OperationStats(3, 48, 0.5, None, 1), "send": OperationStats()}

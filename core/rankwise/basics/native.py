@@ -7,16 +7,15 @@ import os
 from functools import cache
 from types import ModuleType
 
-__all__ = ["API_VERSION", "MISSING", "REMEDY", "VARIABLE", "module", "state"]
+__all__ = ["API_VERSION", "VARIABLE", "module", "remedy", "state"]
 
-#: The version of what this package expects of the compiled one.
-API_VERSION = 1
+#: The version of what this package expects of the compiled one, which says in C for which it was built. It is raised
+#: with every change to what either calls of the other: signatures, their results, attributes that C looks at.
+API_VERSION = 2
 #: Turns the compiled parts off, for this process alone: ranks with and without them work together.
 VARIABLE = "RANKWISE_NATIVE"
-#: What `state` says where there are none, and what installs them.
-MISSING = "rankwise-native is not installed"
-REMEDY = "pip install rankwise-native"
-
+_INSTALL = "pip install rankwise-native"
+_RENEW = "pip install --upgrade --force-reinstall rankwise-native"
 _ON, _OFF = ("", "on", "1"), ("off", "0")
 
 
@@ -27,26 +26,31 @@ def module() -> ModuleType | None:
 
 def state() -> tuple[bool, str]:
     """Return whether compiled parts are in use, and which, or why not."""
-    found, text = _look()
+    found, text, _ = _look()
     return found is not None, text
 
 
+def remedy() -> str:
+    """Return the command that brings them into use; nothing where they are, or are not wanted."""
+    return _look()[2]
+
+
 @cache
-def _look() -> tuple[ModuleType | None, str]:
+def _look() -> tuple[ModuleType | None, str, str]:
     """Look once: what a process has begun with, it goes on with."""
     wish = os.environ.get(VARIABLE, "").strip().lower()
     if wish in _OFF:
-        return None, f"rankwise-native is turned off by {VARIABLE}={wish}"
+        return None, f"rankwise-native is turned off by {VARIABLE}={wish}", ""
     if wish not in _ON:
         raise ValueError(f"{VARIABLE} is {wish!r}, but must be on or off")
     try:
         found = importlib.import_module("rankwise_native")
-    except ModuleNotFoundError as error:
-        if error.name != "rankwise_native":
-            return None, f"rankwise-native cannot be loaded: {error}"
-        return None, MISSING
     except ImportError as error:
-        return None, f"rankwise-native cannot be loaded: {error}"
-    if found.API_VERSION != API_VERSION:
-        return None, f"rankwise-native {found.__version__} does not fit this version of rankwise"
-    return found, f"rankwise-native {found.__version__}"
+        if isinstance(error, ModuleNotFoundError) and error.name == "rankwise_native":
+            return None, "rankwise-native is not installed", _INSTALL
+        return None, f"rankwise-native cannot be loaded: {error}", _RENEW
+    built_for = getattr(found, "API_VERSION", None)
+    if built_for != API_VERSION:
+        text = f"rankwise-native {found.__version__} is built for version {built_for} of what it shares with rankwise"
+        return None, f"{text}, and this is version {API_VERSION}", _RENEW
+    return found, f"rankwise-native {found.__version__}", ""

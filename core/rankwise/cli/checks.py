@@ -83,7 +83,7 @@ def _native() -> Iterator[Finding]:
         yield Finding("compiled parts", Level.GOOD, f"{text}, in use")
         return
     gain = "with them small collectives on one machine take a tenth of the time"
-    yield Finding("compiled parts", Level.NOTE, f"{text}; {gain}", native.REMEDY if text == native.MISSING else "")
+    yield Finding("compiled parts", Level.NOTE, f"{text}; {gain}", native.remedy())
 
 
 def _backends() -> Iterator[Finding]:

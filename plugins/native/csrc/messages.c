@@ -32,7 +32,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     Trail *trail;
-    PyObject *comm, *engine, *fate, *seat, *deferred, *arrivals, *receives;
+    PyObject *comm, *engine, *fate, *seat, *deferred, *arrivals, *receives, *fetching;
     PyObject *mark, *locked, *lock, *release, *settle;            /* of theirs */
     PyObject *register_offer, *offer, *offered, *ask_for, *answer; /* of the engine's offers */
     PyObject *go_on_sending, *go_on_receiving, *finish, *break_off, *receive, *taken; /* what is left to Python */
@@ -51,11 +51,12 @@ typedef struct {
     int peer;
     unsigned tag, mark;
     size_t nbytes;
-    uint64_t serial; /* of its entry in the recorder */
+    uint64_t serial;   /* of its entry in the recorder; 0 for none */
+    int64_t waited_ns; /* how long all messages before it have waited */
 } Letter;
 
 static PyObject *text_send, *text_recv, *text_failure, *text_failing, *text_leaving, *text_connection, *text_gone,
-    *text_queue, *text_rest, *text_unconfirmed, *text_holder, *text_callers, *text_leave;
+    *text_queue, *text_rest, *text_unconfirmed, *text_holder, *text_callers, *text_leave, *text_moved;
 
 /* ------------------------------------------------------------------ arguments */
 
@@ -82,6 +83,8 @@ static bool take_arguments(Messages *messages, Letter *letter, PyObject *const *
     if (letter->array == NULL || tag < 0 || tag > (long)messages->most_tag || !mark_of(messages, letter->array, &letter->mark))
         return false;
     letter->tag = (unsigned)tag;
+    letter->serial = 0;
+    letter->waited_ns = messages->patience.waited_ns;
     letter->nbytes = (size_t)PyArray_NBYTES(letter->array);
     /* Most groups have all ranks, where each has its own place. */
     int at = peer >= 0 && peer < messages->size && messages->ways[peer].name == peer ? (int)peer : 0;
@@ -192,6 +195,18 @@ static bool count_received(Messages *messages, const Letter *letter, uint64_t nb
     return told != NULL;
 }
 
+/* Count what was copied from another process's memory, beside what Python has. */
+static bool count_copied(Messages *messages, size_t nbytes)
+{
+    PyObject *before = PyObject_GetAttr(messages->fetching, text_moved), *more = PyLong_FromSize_t(nbytes);
+    PyObject *sum = before == NULL || more == NULL ? NULL : PyNumber_Add(before, more);
+    bool counted = sum != NULL && PyObject_SetAttr(messages->fetching, text_moved, sum) == 0;
+    Py_XDECREF(before);
+    Py_XDECREF(more);
+    Py_XDECREF(sum);
+    return counted;
+}
+
 /* ------------------------------------------------------------------ the recorder */
 
 static void begin_noting(Messages *messages, Letter *letter, PyObject *op)
@@ -202,7 +217,14 @@ static void begin_noting(Messages *messages, Letter *letter, PyObject *op)
 
 static void end_noting(Messages *messages, const Letter *letter)
 {
-    trail_end_message(messages->trail, letter->serial, -1);
+    trail_end_message(messages->trail, letter->serial, messages->patience.waited_ns - letter->waited_ns);
+}
+
+/* An error says so in the recorder too, if the message stands there. */
+static void note_error(Messages *messages, const Letter *letter)
+{
+    if (letter->serial != 0)
+        trail_break_message(messages->trail, letter->serial);
 }
 
 /* ------------------------------------------------------------------ long messages: without the interpreter */
@@ -461,7 +483,7 @@ static Taken take_offer(Messages *messages, Letter *letter, Frame offer)
             return NOTHING; /* the general way raises what all ranks raise */
     }
     if (done >= 0)
-        return answer(messages, letter, offer.marks & 0xffffffff) ? TAKEN : FAILED;
+        return count_copied(messages, length) && answer(messages, letter, offer.marks & 0xffffffff) ? TAKEN : FAILED;
     PyObject *rest = PyObject_CallFunction(messages->ask_for, "OiIKKK", letter->array, letter->peer, letter->tag,
                                            (unsigned long long)length, (unsigned long long)(offer.marks & 0xffffffff),
                                            (unsigned long long)(offer.marks >> 32));
@@ -500,6 +522,8 @@ static PyObject *py_send(Messages *messages, PyObject *const *args, Py_ssize_t c
         sent = send_long(messages, &letter, header, before);
     if (sent)
         end_noting(messages, &letter);
+    else if (PyErr_Occurred())
+        note_error(messages, &letter);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(sent);
 }
 
@@ -614,6 +638,7 @@ static PyObject *py_recv(Messages *messages, PyObject *const *args, Py_ssize_t c
     if (taken == FAILED) {
         if (letter.way->rings->out != NULL)
             rings_wait_no_more(letter.way->rings);
+        note_error(messages, &letter);
         return NULL;
     }
     end_noting(messages, &letter);
@@ -625,7 +650,7 @@ static PyObject *py_recv(Messages *messages, PyObject *const *args, Py_ssize_t c
 #define HELD(messages)                                                                                               \
     {                                                                                                                \
         (PyObject **)&(messages)->trail, &(messages)->comm, &(messages)->engine, &(messages)->fate, &(messages)->seat, \
-            &(messages)->deferred, &(messages)->arrivals, &(messages)->receives,                \
+            &(messages)->deferred, &(messages)->arrivals, &(messages)->receives, &(messages)->fetching,                      \
             &(messages)->mark, &(messages)->locked, &(messages)->lock, &(messages)->release, &(messages)->settle,    \
             &(messages)->register_offer, &(messages)->offer, &(messages)->offered, &(messages)->ask_for,             \
             &(messages)->answer,                                                                                     \
@@ -701,9 +726,9 @@ static PyObject *messages_new(PyTypeObject *type, PyObject *args, PyObject *Py_U
         return NULL;
     PyObject **held[] = HELD(messages);
     bool parsed = PyArg_ParseTuple(
-        args, "O!OOOOOO!O!OOOOOOOO!OOOOOOOOO!pIIKK", &TrailType, &messages->trail, &messages->comm, &messages->engine, &messages->fate,
+        args, "O!OOOOOO!O!OOOOOOOOO!OOOOOOOOO!pIIKK", &TrailType, &messages->trail, &messages->comm, &messages->engine, &messages->fate,
         &messages->seat, &messages->deferred, &PyDict_Type, &messages->arrivals, &PyDict_Type,
-        &messages->receives, &messages->mark, &messages->locked, &messages->lock, &messages->release, &messages->settle,
+        &messages->receives, &messages->fetching, &messages->mark, &messages->locked, &messages->lock, &messages->release, &messages->settle,
         &messages->register_offer, &messages->offer, &PyDict_Type, &messages->offered, &messages->ask_for, &messages->answer, &messages->go_on_sending, &messages->go_on_receiving, &messages->finish, &messages->break_off, &messages->receive, &messages->taken, &PyList_Type, &ways,
         &may_spin, &messages->most_tag, &messages->raw, &window_nbytes, &message_nbytes);
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
@@ -747,7 +772,7 @@ int messages_add_types(PyObject *module)
         {&text_send, "send"},           {&text_recv, "recv"},       {&text_failure, "failure"}, {&text_failing, "failing"},
         {&text_leaving, "_leaving"},    {&text_gone, "gone"},       {&text_queue, "_queue"},
         {&text_rest, "_rest"},          {&text_holder, "holder"},   {&text_callers, "callers"}, {&text_leave, "leave"},
-        {&text_connection, "connection"}, {&text_unconfirmed, "unconfirmed"},
+        {&text_connection, "connection"}, {&text_moved, "moved_nbytes"}, {&text_unconfirmed, "unconfirmed"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if ((*texts[i].text = PyUnicode_InternFromString(texts[i].letters)) == NULL)

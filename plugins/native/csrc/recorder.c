@@ -217,14 +217,13 @@ void trail_end(Trail *trail, int64_t waited_ns)
         entry_copy(&trail->kept[ENDED], entry);
 }
 
-void trail_end_message(Trail *trail, uint64_t serial, long source)
+void trail_end_message(Trail *trail, uint64_t serial, int64_t waited_ns)
 {
     Entry *entry = recorder_entry(trail->recorder, serial);
     if (entry == NULL)
         return;
     entry->ended_ns = monotonic_ns();
+    entry->waited_ns += waited_ns;
     count_end(trail, entry);
-    if (source >= 0)
-        entry->peer = source;
     trail->marks[MESSAGE_ENDED] = serial;
 }

@@ -64,7 +64,9 @@ void trail_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, in
 uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, long peer, long tag, int skipped);
 /* Note that the collective which this thread has begun last has ended well, having waited for others for so long. */
 void trail_end(Trail *trail, int64_t waited_ns);
-/* Note that a message of this thread has ended well; the source is -1 where it is known already. */
-void trail_end_message(Trail *trail, uint64_t serial, long source);
+/* Note that a message of this thread has ended well, having waited for others for so long. */
+void trail_end_message(Trail *trail, uint64_t serial, int64_t waited_ns);
+/* Note that it has failed with the exception that is set. */
+void trail_break_message(Trail *trail, uint64_t serial);
 
 #endif

@@ -1,4 +1,5 @@
 /* The flight recorder as Python sees it: rankwise.basics.recording.FlightRecorder and Trail. */
+#include "arguments.h"
 #include "recorder.h"
 #include <structmember.h>
 
@@ -166,21 +167,34 @@ static PyObject *words_of(PyObject *error)
     return PyUnicode_FromFormat("%s: %S", dot == NULL ? name : dot + 1, error);
 }
 
+/* Note that an entry has failed; false if it cannot be said in words. */
+static bool end_with(Trail *trail, uint64_t serial, PyObject *error)
+{
+    PyObject *text = words_of(error);
+    Entry *entry = text == NULL ? NULL : recorder_entry(trail->recorder, serial); /* words may let other threads run */
+    if (entry != NULL && entry->ended_ns == 0) {
+        entry->ended_ns = monotonic_ns();
+        entry->error = Py_NewRef(text);
+        count_end(trail, entry);
+    }
+    Py_XDECREF(text);
+    return text != NULL;
+}
+
+void trail_break_message(Trail *trail, uint64_t serial)
+{
+    PyObject *error = raised();
+    if (!end_with(trail, serial, error))
+        PyErr_Clear();
+    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_DECREF(error);
+}
+
 static PyObject *py_broken(Trail *trail, PyObject *error)
 {
-    Entry *entry = trail_mine(trail);
-    if (entry == NULL || entry->ended_ns != 0)
-        Py_RETURN_NONE;
-    uint64_t serial = entry->serial;
-    PyObject *text = words_of(error);
-    entry = text == NULL ? NULL : recorder_entry(trail->recorder, serial); /* words may let other threads run */
-    if (entry == NULL || entry->ended_ns != 0) {
-        Py_XDECREF(text);
-        return text == NULL ? NULL : or_none(NULL);
-    }
-    entry->ended_ns = monotonic_ns();
-    entry->error = text;
-    count_end(trail, entry);
+    const Entry *entry = trail_mine(trail);
+    if (entry != NULL && !end_with(trail, entry->serial, error))
+        return NULL;
     Py_RETURN_NONE;
 }
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
-from rankwise.backends import COLLECTIVES, Array, Communicator, Context, Gauges, Work
+from rankwise.backends import COLLECTIVES, Array, Communicator, Context, Deadline, Gauges, Work
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.recording import Trail
 from rankwise.errors import DistError, PeerDiedError
@@ -18,6 +19,8 @@ __all__ = ["GlooCommunicator"]
 
 #: How long what a process has sent may hold up its end.
 _HASTE_S = 1.0
+#: How long after its memory has gone the end of a process may be heard of.
+_HEARD_S = 1.0
 
 
 class GlooCommunicator(Communicator):
@@ -133,6 +136,17 @@ class GlooCommunicator(Communicator):
         elif board.has_left(peer):
             name = self.context.global_ranks[peer]
             self.fail(PeerDiedError(name, known.card.host, "it has destroyed the group"))
+
+    def unreadable(self, error: DistError) -> DistError:
+        """Return why a rank's memory cannot be read any more: that it has died, which is heard of a moment later."""
+        deadline = Deadline(_HEARD_S)
+        while not deadline.expired():
+            self.look()
+            dead = next((peer.dead for peer in self.engine.peers.all if peer.dead is not None), None)
+            if dead is not None:
+                return dead
+            time.sleep(0.001)
+        return error
 
     def peer_died(self, rank: int, error: DistError) -> bool:
         """Fail what needs a rank whose process has ended, now or later; the rest goes on."""

@@ -1,6 +1,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+API_VERSION: int
+
 class FlightRecorder:
     on_failure: Callable[[Any], object] | None
     def __init__(self, make_entry: type, skipped: list[str], capacity: int, /) -> None: ...

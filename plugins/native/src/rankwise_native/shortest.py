@@ -15,7 +15,7 @@ from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import GroupAbortedError
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.call import Barrier, Call
-from rankwise_gloo_tcp.board.moving import Combine, Move
+from rankwise_gloo_tcp.board.moving import Combine, Move, Unreadable
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
 from rankwise_gloo_tcp.board.shortest import Meeting
 from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -54,6 +54,8 @@ def shortest(
 
     def broken(call: Call, number: int, error: BaseException | None) -> None:
         """Raise what all ranks raise after a call that has failed, or was not the same on all of them."""
+        if isinstance(error, OSError) and isinstance(comm, GlooCommunicator):
+            error = comm.unreadable(Unreadable(str(error)))
         error = error or mismatch(comm, call.fingerprint, number, Deadline(group.timeout_s))
         comm.broken_off(call.fingerprint.op, number, error)
         raise error
@@ -103,12 +105,13 @@ def _messages(comm: Communicator, group: Caller) -> dict[str, Any] | None:
         for peer, window in zip(engine.peers.all, mail.outbox.windows, strict=True)
     ]
     lock = engine.lock
-    parts = comm, engine, engine.fate, seat, engine.moving.deferred, matching._arrivals, matching._receives
+    parts = comm, engine, engine.fate, seat, engine.moving.deferred
+    known = matching._arrivals, matching._receives, engine.fetching
     doings = mail.dtypes.mark, lock.locked, lock.acquire, lock.release, engine.settle
     offers = engine.register_offer, engine.offer, mail.outbox.offered, engine.ask_for, engine.answer
     rest = engine.go_on_sending, engine.go_on_receiving, finish, break_off, receive, engine.taken_at_once
     sizes = seat.patience.spin_s > 0, MAX_TAG, RAW, WINDOW_NBYTES, MESSAGE_NBYTES
-    made = Messages(group.trail, *parts, *doings, *offers, *rest, ways, *sizes)
+    made = Messages(group.trail, *parts, *known, *doings, *offers, *rest, ways, *sizes)
     return {"send": made.send, "recv": made.recv}
 
 

@@ -13,9 +13,13 @@ from rankwise.errors import DistBackendError
 from rankwise_gloo_tcp.board.board import FETCHES, Board
 from rankwise_gloo_tcp.board.call import Call, Meet, flat
 
-__all__ = ["FETCHES", "Combine", "Move", "Route"]
+__all__ = ["FETCHES", "Combine", "Move", "Route", "Unreadable"]
 
 _NEVER = 1 << 62
+
+
+class Unreadable(DistBackendError):
+    """Another rank's memory could not be read any more."""
 
 
 class Route:
@@ -103,7 +107,7 @@ class Move(Call):
             ]
             meet(deadline)  # now nobody reads this rank's arrays any more; here, too, it is heard that a peer has died
             if not all(readable):
-                raise DistBackendError("another rank's memory could not be read any more")
+                raise Unreadable("another rank's memory could not be read any more")
 
     def _pieces(
         self, board: Board, meet: Meet, deadline: Deadline, sources: Sequence[Array], longest: int

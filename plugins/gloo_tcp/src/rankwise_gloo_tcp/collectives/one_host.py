@@ -17,6 +17,7 @@ from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import Call, Errand, Messages
 from rankwise_gloo_tcp.board.compiled import make_shortcuts
+from rankwise_gloo_tcp.board.moving import Unreadable
 from rankwise_gloo_tcp.board.prepared import Prepared
 from rankwise_gloo_tcp.collectives.ways import Ways
 
@@ -124,7 +125,10 @@ class OneHost(Ways):
             raise agreement.late(board, self.comm.context.global_ranks, deadline) from error
         if not alike:
             raise mismatch(self.comm, call.fingerprint, sequence, deadline)
-        call.take(board, self.meet, deadline, given)
+        try:
+            call.take(board, self.meet, deadline, given)
+        except Unreadable as error:
+            raise self.comm.unreadable(error) from error
         if board.waited_ns != waited_ns:
             self.comm.on_wait(board.waited_ns - waited_ns)
 

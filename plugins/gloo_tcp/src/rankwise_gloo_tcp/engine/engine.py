@@ -233,7 +233,6 @@ class Engine:
             if not self._refused(request):
                 header = Header(Kind.OFFER, 0, tag, length, ident, dtype)
                 self._inbox.ask_for(Arrival(source, header), request)
-                self._give_up_on_gone(request, source)
         self.settle()
         return request
 

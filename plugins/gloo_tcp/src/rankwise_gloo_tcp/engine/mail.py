@@ -220,7 +220,7 @@ class Mail:
     def reply(self, to: int, header: Header) -> bool:
         """Send a frame about something that has come from a peer; false if the peer is gone."""
         peer = self._peers[to]
-        if peer.gone is not None or peer.connection is None:
+        if peer.gone is not None or peer.dead is not None or peer.connection is None:
             return False
         peer.connection.send(header)
         return True

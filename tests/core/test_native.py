@@ -1,0 +1,60 @@
+"""Compiled parts that are missing, of another version, or broken are done without, and doctor says so in a line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rankwise.basics.native import API_VERSION
+
+#: What stands where the compiled package is looked for; what is said of it; and what would help.
+OTHERS = {
+    "older": (
+        f"API_VERSION, __version__ = {API_VERSION - 1}, '0.0.9'",
+        f"rankwise-native 0.0.9 is built for version {API_VERSION - 1} of what it shares with rankwise, "
+        f"and this is version {API_VERSION}",
+        "pip install --upgrade --force-reinstall rankwise-native",
+    ),
+    "of no version": (
+        "__version__ = '0.0.1'",
+        "rankwise-native 0.0.1 is built for version None of what it shares with rankwise, "
+        f"and this is version {API_VERSION}",
+        "pip install --upgrade --force-reinstall rankwise-native",
+    ),
+    "not built": (
+        "import rankwise_native._native",
+        "rankwise-native cannot be loaded: No module named 'rankwise_native._native'",
+        "pip install --upgrade --force-reinstall rankwise-native",
+    ),
+    "missing": (
+        "raise ModuleNotFoundError('No module named rankwise_native', name='rankwise_native')",
+        "rankwise-native is not installed",
+        "pip install rankwise-native",
+    ),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_what_does_not_fit_is_done_without_and_said_in_one_line(tmp_path: Path, other: str) -> None:
+    source, said, remedy = OTHERS[other]
+    package = tmp_path / "rankwise_native"
+    package.mkdir()
+    (package / "__init__.py").write_text(source + "\n")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    env.pop("RANKWISE_NATIVE", None)
+    program = (
+        "from rankwise.basics import native; from rankwise.basics.recorder import make_recorder;"
+        "from rankwise.cli.checks import _native;"
+        "make_recorder(); (finding,) = _native();"
+        "print(native.state()); print(finding.text); print(finding.remedy)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    state, finding, told = done.stdout.splitlines()
+    assert state == repr((False, said))
+    assert finding.startswith(f"{said}; with them ")
+    assert told == remedy
