@@ -13,7 +13,7 @@ from rankwise.cli import bench_command, main
 from rankwise.cli.bench import progress
 from rankwise.cli.bench.program import _batches
 from rankwise.cli.bench.progress import Progress
-from rankwise.cli.bench.saved import changes, load, noise, save, verdict
+from rankwise.cli.bench.saved import changes, elsewhere, load, noise, save, verdict
 from rankwise.cli.commands import CommandError
 
 QUIET = [1.00, 1.01, 0.99, 1.00, 1.01, 0.99, 1.00, 1.01, 0.99, 1.00]
@@ -42,6 +42,9 @@ def result(batches: list[float], op: str = "all_reduce", nbytes: int = 65536, li
         (LOUD, [1.2 * s for s in LOUD], "same"),
         (LOUD, [5 * s for s in LOUD], "slower"),
         (QUIET, [1.2 * s for s in LOUD], "same"),
+        # Others were busy for most of one run: a program that is slower is so at its fastest, too.
+        (QUIET, [*QUIET[:2], *(9 * s for s in QUIET[2:])], "same"),
+        ([*QUIET[:2], *(9 * s for s in QUIET[2:])], QUIET, "same"),
     ],
 )
 def test_only_what_is_beyond_the_noise_is_a_change(then: list[float], now: list[float], said: str) -> None:
@@ -65,16 +68,19 @@ def test_the_worst_comes_first_and_what_is_new_is_left_out() -> None:
     ]
     lines = verdict(changes(now, then)).splitlines()
     assert lines == [
-        "slower by 200%: gloo broadcast of 64 KiB, 3 us, was 1 us (noise 2%)",
-        "slower by 50%: gloo all_reduce of 64 KiB, 1.5 us, was 1 us (noise 2%)",
-        "faster by 100%: gloo all_reduce of 8 B, 0.5 us, was 1 us (noise 2%)",
+        "slower: gloo broadcast of 64 KiB takes 3 us, was 1 us: 3 times as long (noise 2%)",
+        "slower: gloo all_reduce of 64 KiB takes 1.5 us, was 1 us: +50% (noise 2%)",
+        "faster: gloo all_reduce of 8 B takes 0.5 us, was 1 us: -50% (noise 2%)",
         "the same but for noise: 0 of 3",
     ]
 
 
 def test_saved_runs_are_read_again_and_anything_else_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "run.json", {"python": "3"}, [result(QUIET)])
-    (change,) = changes([result(QUIET)], load(tmp_path / "run.json"))
+    saved = load(tmp_path / "run.json")
+    (change,) = changes([result(QUIET)], saved.results)
+    assert elsewhere({"python": "3", "new": ""}, saved.about) == ""
+    assert elsewhere({"python": "4"}, saved.about) == "python: 4, was 3"
     assert change.ratio == pytest.approx(1)
     with pytest.raises(CommandError, match="cannot be read: No such file"):
         load(tmp_path / "nowhere.json")
@@ -132,6 +138,8 @@ def test_a_run_is_saved_drawn_and_compared(
         each["batches_s"] = [seconds / 1000 for seconds in each["batches_s"]]
     Path("fast.json").write_text(json.dumps(told))
     assert main([*bench, "--against", "fast.json"]) == 1
-    assert "slower by" in capsys.readouterr().out
+    assert "slower: gloo all_reduce of 8 B takes" in capsys.readouterr().out
+    assert main([*bench, "-n", "3", "--against", "fast.json"]) == 2
+    assert "has no run of these" in " ".join(capsys.readouterr().err.split())
     assert main([*bench, "--save", "no/such/folder.json"]) == 2
     assert "there is no folder no/such" in " ".join(capsys.readouterr().err.split())
