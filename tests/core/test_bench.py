@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -90,12 +91,12 @@ def test_saved_runs_are_read_again_and_anything_else_is_refused(tmp_path: Path) 
             load(tmp_path / "bad.json")
 
 
-@pytest.mark.parametrize("calls", [1, 3, 10, 25])
+@pytest.mark.parametrize("calls", [1, 3, 100, 250])
 def test_a_run_is_cut_into_parts_that_hold_all_calls(calls: int) -> None:
     times = [float(n * n) for n in range(calls + 1)]
     parts = _batches(times)
-    assert len(parts) == min(calls, 10)
-    if calls <= 10:
+    assert len(parts) == min(calls, 100)
+    if calls <= 100:
         assert parts == [after - before for before, after in pairwise(times)]
     assert min(times[1:]) <= parts[0] <= parts[-1] <= times[-1]
 
@@ -116,11 +117,19 @@ def test_other_libraries_are_summed_up_as_in_the_docs() -> None:
     results = [
         *(result([1.0], nbytes=n) for n in (8, 65536, 1 << 20)),
         *(result([s], nbytes=n, library="gloo-torch") for n, s in ((8, 4.0), (65536, 9.0), (1 << 20, 0.5))),
+        result([160.0], nbytes=8, library="mpi4py"),
     ]
     assert list(bench_command._ratios(results)) == [
         "gloo-torch takes 6x as long, up to 64 KiB",
         "gloo-torch takes 0.5x as long, from 1 MiB",
+        "mpi4py takes 160x as long, up to 64 KiB",
     ]
+
+
+def test_what_is_like_the_docs_has_their_sizes() -> None:
+    compared = (Path(__file__).parents[2] / "benchmarks/gloo_compare.py").read_text()
+    (sizes,) = re.findall(r"^SIZES = (\(.*\))$", compared, re.MULTILINE)
+    assert tuple(bench_command._sizes(bench_command.LIKE_DOCS)) == eval(sizes)
 
 
 def test_a_run_is_saved_drawn_and_compared(
@@ -133,7 +142,7 @@ def test_a_run_is_saved_drawn_and_compared(
     assert Path("rankwise-bench.svg").read_text().startswith("<svg")
     capsys.readouterr()
     told = json.loads(Path("run.json").read_text())
-    assert [len(each["batches_s"]) for each in told["results"]] == [10, 10]
+    assert [len(each["batches_s"]) for each in told["results"]] == [12, 12]
     for each in told["results"]:  # a run that was a thousand times as fast
         each["batches_s"] = [seconds / 1000 for seconds in each["batches_s"]]
     Path("fast.json").write_text(json.dumps(told))

@@ -31,6 +31,8 @@ OPS = (
     *("gather", "scatter", "send_recv", "barrier"),
 )
 PROGRAM = "rankwise.cli.bench.program"
+#: The sizes that the documentation shows.
+LIKE_DOCS = "8,1KiB,16KiB,64KiB,1MiB,4MiB,16MiB,64MiB"
 #: What comparing with a library needs.
 _NEEDS = {"gloo-torch": "torch", "mpi4py": "mpi4py"}
 
@@ -90,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
     if options.like_docs:
-        options.sizes, options.compare = "8:64MiB:8", options.compare or "installed"
+        options.sizes, options.compare = LIKE_DOCS, options.compare or "installed"
         options.plot = options.plot or Path("rankwise-bench.svg")
     ops, sizes = _ops(options.ops), _sizes(options.sizes)
     if options.n < 1 or (options.iterations is not None and options.iterations < 1):
@@ -204,7 +206,8 @@ def _ratios(results: list[dict[str, Any]]) -> Iterator[str]:
             near = [r for r in theirs if least <= r["nbytes"] <= most]
             found = [median(r["batches_s"]) / ours[r["op"], r["nbytes"]] for r in near]
             if found:
-                yield f"{name} takes {geometric_mean(found):.2g}x as long, {word}"
+                times = geometric_mean(found)
+                yield f"{name} takes {times:{'.0f' if times >= 100 else '.2g'}}x as long, {word}"
 
 
 def _curves(results: list[dict[str, Any]]) -> dict[str, list[tuple[float, float, float]]]:

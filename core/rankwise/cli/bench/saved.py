@@ -63,12 +63,14 @@ class Change(NamedTuple):
     @property
     def is_slower(self) -> bool:
         """Whether it takes longer, beyond the noise."""
-        return self.ratio > 1 + max(_LEAST, _TIMES * self.noise) and self.least_ratio > 1 + _LEAST
+        return self.ratio > 1 + max(_LEAST, _TIMES * self.noise) and self.least_ratio > 1 + max(_LEAST, self.noise)
 
     @property
     def is_faster(self) -> bool:
         """Whether it takes less long, beyond the noise."""
-        return 1 / self.ratio > 1 + max(_LEAST, _TIMES * self.noise) and 1 / self.least_ratio > 1 + _LEAST
+        return 1 / self.ratio > 1 + max(_LEAST, _TIMES * self.noise) and 1 / self.least_ratio > 1 + max(
+            _LEAST, self.noise
+        )
 
 
 def save(path: Path, about: Mapping[str, Any], results: Sequence[Result]) -> None:
