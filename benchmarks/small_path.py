@@ -2,9 +2,10 @@
 
     python benchmarks/small_path.py
 
-Each figure is the least over many short rounds, so that other programs matter little. The last lines are what the flight
-recorder takes of each call, compiled and in Python, while nobody looks and while calls are counted, as for `dist.stats()`,
-exporters and `rankwise top`. Counting is done for many calls together, so these rounds are long.
+Each figure is the least over many short rounds, so that other programs matter little. The last lines are what the
+flight recorder takes of each call, compiled and in Python, while nobody looks and while calls are counted, as for
+`dist.stats()`, exporters and `rankwise top`. Counting is done for many calls together, so these rounds are long, and
+measured by the thread's own clock.
 """
 
 from __future__ import annotations

@@ -51,3 +51,10 @@ def test_the_report_of_a_failure_is_broken_into_lines(tmp_path):
     source = ("  File ", "    ")
     assert all(len(line) <= COLUMNS for line in report if not line.startswith(source)), report
     assert any("CollectiveMismatchError" in line for line in report)
+
+
+@pytest.mark.parametrize("command", ["", "run", "bench", "top", "secret"])
+def test_the_prose_of_help_is_broken_into_lines(command, tmp_path):
+    lines = shown(tmp_path, *command.split(), "--help")
+    assert len(lines) > 10
+    assert all(len(line) <= COLUMNS for line in lines if not line.startswith(" ")), lines
