@@ -2,25 +2,35 @@
 
     python benchmarks/small_path.py
 
-Each figure is the least over many short rounds, so that other programs matter little.
+Each figure is the least over many short rounds, so that other programs matter little. The last lines are what the
+flight recorder takes of each call, compiled and in Python, while nobody looks and while calls are counted, as for
+`dist.stats()`, exporters and `rankwise top`. Counting is done for many calls together, so these rounds are long, and
+measured by the thread's own clock.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import timeit
 from collections.abc import Callable
+from time import thread_time
 
 import numpy as np
 
 import rankwise as dist
 from rankwise.backends.context import Context
+from rankwise.basics import native
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.recorder import PythonRecorder, make_recorder
+from rankwise.basics.recording import FlightRecorder
 from rankwise.groups.world import current
 from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.collectives.one_host import OneHost
 
 CALLS, ROUNDS = 60, 300
+#: Many times the calls that a recorder in Python counts together.
+MANY_CALLS, FEWER_ROUNDS = 5000, 40
 
 
 class Alone(board.Board):
@@ -30,7 +40,7 @@ class Alone(board.Board):
         words, (mine, other) = self._words, self._table[turn & 1]
         for field in range(6):
             words[other + field] = words[mine + field]
-        words[self._others[0]] = turn
+        words[self._others[turn & 1][0]] = turn
         super()._arrive(turn, deadline)
 
 
@@ -38,6 +48,34 @@ def least(function: Callable[[], object]) -> float:
     """Return the least time of one call in microseconds."""
     function()
     return min(timeit.repeat(function, number=CALLS, repeat=ROUNDS)) / CALLS * 1e6
+
+
+def counting(recorder: FlightRecorder) -> tuple[float, float]:
+    """Return what a recorder takes of a call in microseconds, without counting and with it."""
+    trail, array = recorder.trail("default", "default", (0, 1)), np.zeros(2, np.float32)
+
+    def record() -> None:
+        trail.begin("all_reduce", array)
+        trail.end()
+
+    def once() -> float:
+        took_s = timeit.repeat(record, timer=thread_time, number=MANY_CALLS, repeat=FEWER_ROUNDS)
+        return min(took_s) / MANY_CALLS * 1e6
+
+    once()  # the ring is full from now on
+    off = once()
+    recorder.count()
+    return off, once()
+
+
+def print_counting() -> None:
+    recorders = {"in Python": PythonRecorder()}
+    if native.module() is not None:
+        recorders = {"compiled": make_recorder(), **recorders}
+    print("flight recorder, a call:                  not counting   counting   more")
+    for name, recorder in recorders.items():
+        off, on = counting(recorder)
+        print(f"  {name + ':':40}{off:12.2f}{on:11.2f}{on - off:+7.2f}")
 
 
 def main() -> None:
@@ -56,7 +94,7 @@ def main() -> None:
     array, deadline, op = np.zeros(2, np.float32), Deadline(30.0), dist.ReduceOp.SUM
     errand = prepared.all_reduce(array, op)
     call = errand.call
-    words, (mine, other), index = shared._words, shared._table[0], shared._others[0]
+    words, (mine, other), index = shared._words, shared._table[0], shared._others[0][0]
 
     def forge() -> None:
         for field in range(6):
@@ -86,6 +124,8 @@ def main() -> None:
     for name, took in parts.items():
         print(f"    {name + ':':42}{took:.1f}")
     print(f"  comparing the calls, of all that:           {compared:.2f} ({compared / public:.1%} without waiting)")
+    print_counting()
+    sys.stdout.flush()
     os._exit(0)  # there is nobody to say good-bye to
 
 

@@ -8,14 +8,14 @@ What a file shows was really printed, with two exceptions: the places of this ch
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pty
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from terminal import run_on_terminal
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs/captured"
@@ -65,23 +65,9 @@ def piped(command: str) -> tuple[int, str]:
 
 def on_a_terminal(command: str) -> tuple[int, str]:
     """Return the exit code of a command, and what a terminal shows when it has ended."""
-    leader, follower = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "rankwise", *command.split()],
-        env=environment(TERM="xterm-256color", COLUMNS=str(COLUMNS)),
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=follower,
-        stderr=follower,
-    ) as process:
-        os.close(follower)
-        data = b""
-        with contextlib.suppress(OSError):  # how the system tells that the last writer is gone
-            while more := os.read(leader, 1 << 16):
-                data += more
-        os.close(leader)
-        code = process.wait(DEADLINE_S)
-    return code, final_screen(data.decode().replace("\r\n", "\n"))
+    command_line = [sys.executable, "-m", "rankwise", *command.split()]
+    code, shown = run_on_terminal(command_line, COLUMNS, ROOT, environment(TERM="xterm-256color"), DEADLINE_S)
+    return code, final_screen(shown)
 
 
 def final_screen(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from rankwise.cli import bench_command, main
 from rankwise.cli.bench import progress
 from rankwise.cli.bench.program import _batches
 from rankwise.cli.bench.progress import Progress
-from rankwise.cli.bench.saved import changes, load, noise, save, verdict
+from rankwise.cli.bench.saved import changes, elsewhere, load, noise, save, verdict
 from rankwise.cli.commands import CommandError
 
 QUIET = [1.00, 1.01, 0.99, 1.00, 1.01, 0.99, 1.00, 1.01, 0.99, 1.00]
@@ -42,6 +43,9 @@ def result(batches: list[float], op: str = "all_reduce", nbytes: int = 65536, li
         (LOUD, [1.2 * s for s in LOUD], "same"),
         (LOUD, [5 * s for s in LOUD], "slower"),
         (QUIET, [1.2 * s for s in LOUD], "same"),
+        # Others were busy for most of one run: a program that is slower is so at its fastest, too.
+        (QUIET, [*QUIET[:2], *(9 * s for s in QUIET[2:])], "same"),
+        ([*QUIET[:2], *(9 * s for s in QUIET[2:])], QUIET, "same"),
     ],
 )
 def test_only_what_is_beyond_the_noise_is_a_change(then: list[float], now: list[float], said: str) -> None:
@@ -65,16 +69,19 @@ def test_the_worst_comes_first_and_what_is_new_is_left_out() -> None:
     ]
     lines = verdict(changes(now, then)).splitlines()
     assert lines == [
-        "slower by 200%: gloo broadcast of 64 KiB, 3 us, was 1 us (noise 2%)",
-        "slower by 50%: gloo all_reduce of 64 KiB, 1.5 us, was 1 us (noise 2%)",
-        "faster by 100%: gloo all_reduce of 8 B, 0.5 us, was 1 us (noise 2%)",
+        "slower: gloo broadcast of 64 KiB takes 3 us, was 1 us: 3 times as long (noise 2%)",
+        "slower: gloo all_reduce of 64 KiB takes 1.5 us, was 1 us: +50% (noise 2%)",
+        "faster: gloo all_reduce of 8 B takes 0.5 us, was 1 us: -50% (noise 2%)",
         "the same but for noise: 0 of 3",
     ]
 
 
 def test_saved_runs_are_read_again_and_anything_else_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "run.json", {"python": "3"}, [result(QUIET)])
-    (change,) = changes([result(QUIET)], load(tmp_path / "run.json"))
+    saved = load(tmp_path / "run.json")
+    (change,) = changes([result(QUIET)], saved.results)
+    assert elsewhere({"python": "3", "new": ""}, saved.about) == ""
+    assert elsewhere({"python": "4"}, saved.about) == "python: 4, was 3"
     assert change.ratio == pytest.approx(1)
     with pytest.raises(CommandError, match="cannot be read: No such file"):
         load(tmp_path / "nowhere.json")
@@ -84,12 +91,12 @@ def test_saved_runs_are_read_again_and_anything_else_is_refused(tmp_path: Path) 
             load(tmp_path / "bad.json")
 
 
-@pytest.mark.parametrize("calls", [1, 3, 10, 25])
+@pytest.mark.parametrize("calls", [1, 3, 100, 250])
 def test_a_run_is_cut_into_parts_that_hold_all_calls(calls: int) -> None:
     times = [float(n * n) for n in range(calls + 1)]
     parts = _batches(times)
-    assert len(parts) == min(calls, 10)
-    if calls <= 10:
+    assert len(parts) == min(calls, 100)
+    if calls <= 100:
         assert parts == [after - before for before, after in pairwise(times)]
     assert min(times[1:]) <= parts[0] <= parts[-1] <= times[-1]
 
@@ -110,11 +117,19 @@ def test_other_libraries_are_summed_up_as_in_the_docs() -> None:
     results = [
         *(result([1.0], nbytes=n) for n in (8, 65536, 1 << 20)),
         *(result([s], nbytes=n, library="gloo-torch") for n, s in ((8, 4.0), (65536, 9.0), (1 << 20, 0.5))),
+        result([160.0], nbytes=8, library="mpi4py"),
     ]
     assert list(bench_command._ratios(results)) == [
         "gloo-torch takes 6x as long, up to 64 KiB",
         "gloo-torch takes 0.5x as long, from 1 MiB",
+        "mpi4py takes 160x as long, up to 64 KiB",
     ]
+
+
+def test_what_is_like_the_docs_has_their_sizes() -> None:
+    compared = (Path(__file__).parents[2] / "benchmarks/gloo_compare.py").read_text()
+    (sizes,) = re.findall(r"^SIZES = (\(.*\))$", compared, re.MULTILINE)
+    assert tuple(bench_command._sizes(bench_command.LIKE_DOCS)) == eval(sizes)
 
 
 def test_a_run_is_saved_drawn_and_compared(
@@ -127,11 +142,13 @@ def test_a_run_is_saved_drawn_and_compared(
     assert Path("rankwise-bench.svg").read_text().startswith("<svg")
     capsys.readouterr()
     told = json.loads(Path("run.json").read_text())
-    assert [len(each["batches_s"]) for each in told["results"]] == [10, 10]
+    assert [len(each["batches_s"]) for each in told["results"]] == [12, 12]
     for each in told["results"]:  # a run that was a thousand times as fast
         each["batches_s"] = [seconds / 1000 for seconds in each["batches_s"]]
     Path("fast.json").write_text(json.dumps(told))
     assert main([*bench, "--against", "fast.json"]) == 1
-    assert "slower by" in capsys.readouterr().out
+    assert "slower: gloo all_reduce of 8 B takes" in capsys.readouterr().out
+    assert main([*bench, "-n", "3", "--against", "fast.json"]) == 2
+    assert "has no run of these" in " ".join(capsys.readouterr().err.split())
     assert main([*bench, "--save", "no/such/folder.json"]) == 2
     assert "there is no folder no/such" in " ".join(capsys.readouterr().err.split())

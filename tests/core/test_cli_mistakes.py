@@ -58,6 +58,7 @@ def parse(*arguments):
         (["--nnodes=2:2", "--node-rank", "1", "--rdzv-endpoint", "head:29400"], {"nnodes": 2, "master_port": 29400}),
         (["--rdzv_endpoint=[::1]:5", "--rdzv_backend=c10d"], {"master_addr": "::1", "master_port": 5}),
         (["--rdzv-endpoint", "localhost"], {"master_addr": "localhost", "master_port": None}),
+        (["--rdzv-endpoint", "localhost:0"], {"master_addr": "localhost", "master_port": None}),
         (["--rdzv-backend", "static", "--rdzv-id", "run7"], {"run_id": "run7"}),
         (["--role", "trainer"], {"role": "trainer"}),
         (["--local-ranks-filter", "0,2"], {"shown": frozenset({0, 2})}),

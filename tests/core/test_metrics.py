@@ -9,15 +9,18 @@ import struct
 import sys
 import threading
 import time
-import types
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rankwise as dist
 from rankwise import metrics
@@ -26,6 +29,7 @@ from rankwise.basics.recorder import PythonRecorder, make_recorder
 from rankwise.basics.recording import FlightRecorder, Totals, Trail
 from rankwise.groups.world import current
 from rankwise.metrics import otel, prometheus, window
+from rankwise.metrics.ledger import figures_of
 from rankwise.metrics.sample import sample
 from rankwise.metrics.stats import GroupStats, OperationStats
 from rankwise.testing import RankPool, local_world
@@ -279,7 +283,7 @@ LINE = re.compile(r'^[a-z_]+\{(?:[a-z_]+="(?:[^"\\]|\\.)*",?)+\} [0-9.e+-]+$')
 
 
 def test_prometheus_text() -> None:
-    text = prometheus.render([FIGURES])
+    text = prometheus.render(figures_of([FIGURES]))
     labels = 'rank="3",group="pair \\"a\\"\\\\b",backend="gloo",operation="all_reduce"'
     assert f"rankwise_calls_total{{{labels}}} 3\n" in text
     assert f"rankwise_seconds_total{{{labels}}} 0.5\n" in text
@@ -346,83 +350,126 @@ def _stop() -> Any:
 # ---------------------------------------------------------------------- OpenTelemetry
 
 
-class Recorded:
-    """Stands in for OpenTelemetry's API, of which it has what is used."""
+Told = dict[tuple[str, str], float]
+
+
+class Taken:
+    """What has reached the real SDK of OpenTelemetry."""
 
     def __init__(self) -> None:
-        self.counters: dict[str, Any] = {}
-        self.spans: list[dict[str, Any]] = []
+        self.reader, self.exporter = InMemoryMetricReader(), InMemorySpanExporter()
+        tracers = TracerProvider(shutdown_on_exit=False)
+        tracers.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.providers: dict[str, Any] = {
+            "meter_provider": MeterProvider([self.reader], shutdown_on_exit=False),
+            "tracer_provider": tracers,
+        }
 
-    def get_meter(self, name: str, version: str) -> Recorded:
-        return self
+    def counted(self) -> Told:
+        """Return the value of each counter and operation."""
+        found: Told = {}
+        for of_resource in getattr(self.reader.get_metrics_data(), "resource_metrics", ()):
+            for metric in of_resource.scope_metrics[0].metrics:
+                assert metric.data.is_monotonic
+                for point in metric.data.data_points:
+                    assert point.attributes["rankwise.rank"] == 0
+                    assert point.attributes["rankwise.group"] == "default"
+                    found[metric.name, point.attributes["rankwise.operation"]] = point.value
+        return found
 
-    get_tracer = get_meter
-
-    def create_observable_counter(self, name: str, callbacks: list[Any], unit: str, description: str) -> None:
-        self.counters[name] = callbacks
-
-    def start_span(self, name: str, start_time: int, attributes: dict[str, Any]) -> Recorded.Span:
-        self.spans.append({"name": name, "start": start_time, **attributes})
-        return Recorded.Span(self.spans[-1])
-
-    class Span:
-        def __init__(self, told: dict[str, Any]) -> None:
-            self.told = told
-
-        def add_event(self, name: str, attributes: dict[str, Any], timestamp: int) -> None:
-            self.told[name] = attributes
-
-        def end(self, end_time: int) -> None:
-            self.told["end"] = end_time
-
-
-@contextmanager
-def fake_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
-    recorded = Recorded()
-    api = types.ModuleType("opentelemetry")
-    api.metrics = types.SimpleNamespace(  # type: ignore[attr-defined]
-        get_meter=recorded.get_meter, Observation=lambda value, attributes: (value, attributes)
-    )
-    api.trace = recorded  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "opentelemetry", api)
-    yield recorded
+    def spans(self) -> list[tuple[str, int]]:
+        """Return name and number of each span."""
+        return [(span.name, span.attributes["rankwise.number"]) for span in self.exporter.get_finished_spans()]
 
 
-def test_opentelemetry_gets_counters_and_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_opentelemetry(monkeypatch) as recorded:
-        instrumentor = otel.Instrumentor()
-        instrumentor.instrument()
-        instrumentor.instrument()
-        dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
-        for _ in range(2):
-            dist.all_reduce(np.ones(2))
-        ((value, attributes),) = recorded.counters["rankwise.calls"][0](None)
-        assert (value, attributes["rankwise.operation"], attributes["rankwise.rank"]) == (2, "all_reduce", 0)
-        assert list(recorded.counters["rankwise.waiting"][0](None)) == [], "nobody knows"
-        instrumentor.uninstrument()
-        assert [(span["name"], span["rankwise.number"]) for span in recorded.spans] == [
-            ("rankwise all_reduce", 0),
-            ("rankwise all_reduce", 1),
-        ]
-        for span in recorded.spans:
-            assert 0 < span["start"] <= span["end"]
-            assert span["code.file.path"] == __file__
-        assert list(recorded.counters["rankwise.calls"][0](None)) == [], "it has been ended"
+def begin_alone() -> None:
+    dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
 
 
-def test_each_call_has_one_span_however_often_it_is_read() -> None:
+def test_opentelemetry_gets_counters_and_spans() -> None:
+    taken, instrumentor = Taken(), otel.Instrumentor()
+    begin_alone()
+    dist.barrier()
+    instrumentor.instrument(**taken.providers)
+    instrumentor.instrument(**taken.providers)
+    otel.instrument(**taken.providers)
+    for _ in range(2):
+        dist.all_reduce(np.ones(2))
+    told = taken.counted()
+    assert told["rankwise.calls", "all_reduce"] == 2
+    assert told["rankwise.io", "all_reduce"] == 32
+    assert told["rankwise.time", "all_reduce"] > 0
+    assert told["rankwise.errors", "all_reduce"] == 0
+    assert ("rankwise.waiting", "all_reduce") not in told, "nobody knows"
+    instrumentor.uninstrument()
+    # Two collectives came after the barrier, which had ended before; each has one span, although three have asked.
+    assert taken.spans() == [("rankwise all_reduce", 1), ("rankwise all_reduce", 2)]
+    for span in taken.exporter.get_finished_spans():
+        assert 0 < span.start_time <= span.end_time <= time.time_ns()
+        assert span.attributes["code.file.path"] == __file__
+        assert span.status.is_unset
+    assert taken.counted() == {}, "it has been ended"
+
+
+def test_opentelemetry_can_be_ended_and_begun_again() -> None:
+    taken = Taken()
+    begin_alone()
+    for number in range(2):
+        end = otel.instrument(**taken.providers)
+        dist.all_reduce(np.ones(2))
+        assert taken.counted()["rankwise.calls", "all_reduce"] == number + 1
+        end()
+        end()
+        assert taken.counted() == {}
+    assert taken.spans() == [("rankwise all_reduce", 0), ("rankwise all_reduce", 1)]
+
+
+def test_what_a_group_has_done_last_is_reported_although_it_is_gone() -> None:
+    taken = Taken()
+    end = otel.instrument(**taken.providers)
+    for life in range(1, 3):
+        begin_alone()
+        pair = dist.new_group([0], group_desc="default")  # what looks alike from outside is one figure
+        dist.all_reduce(np.ones(2), group=pair)
+        dist.destroy_process_group(pair)
+        dist.all_reduce(np.ones(2))
+        assert taken.counted()["rankwise.calls", "all_reduce"] == 2 * life
+        dist.destroy_process_group()
+        assert taken.counted()["rankwise.calls", "all_reduce"] == 2 * life
+        assert len(taken.spans()) == 2 * life
+    end()
+
+
+def test_trouble_of_the_monitoring_ends_no_job(caplog: pytest.LogCaptureFixture) -> None:
+    begin_alone()
+
+    def refuse(groups: Any) -> None:
+        raise RuntimeError("no disk")
+
+    current().on_leaving.append(refuse)
+    try:
+        dist.destroy_process_group()
+    finally:
+        current().on_leaving.remove(refuse)
+    assert "the last figures of a group are not reported: RuntimeError('no disk')" in caplog.text
+    assert not dist.is_initialized()
+
+
+def test_spans_are_made_once_and_tell_failures() -> None:
     recorder = make_recorder()
     trail = recorder.trail("one", "one", (0,))
-    recorded = Recorded()
-    spans = otel.Spans(recorded)
+    taken = Taken()
+    spans = otel.Spans(taken.providers["tracer_provider"].get_tracer("test"))
     call(trail)
     spans.take([(0, entry) for entry in recorder.entries()])
-    assert recorded.spans == [], "it has not ended"
+    assert taken.spans() == [], "it has not ended"
     trail.broken(ValueError("no"))
     for _ in range(3):
         spans.take([(0, entry) for entry in recorder.entries()])
-    (span,) = recorded.spans
-    assert span["exception"] == {"exception.message": "ValueError: no"}
+    (span,) = taken.exporter.get_finished_spans()
+    assert (span.status.status_code.name, span.status.description) == ("ERROR", "ValueError: no")
+    (event,) = span.events
+    assert dict(event.attributes) == {"exception.type": "ValueError", "exception.message": "no"}
 
 
 # ---------------------------------------------------------------------- the window

@@ -1,17 +1,15 @@
 """What rankwise itself says fits a terminal of 60 columns."""
 
-import contextlib
-import fcntl
 import os
-import pty
-import struct
-import subprocess
+import runpy
 import sys
-import termios
+from pathlib import Path
 
 import pytest
 
-COLUMNS = 60
+run_on_terminal = runpy.run_path(str(Path(__file__).parents[2] / "scripts/terminal.py"))["run_on_terminal"]
+
+COLUMNS, TIMEOUT_S = 60, 60
 WRONG = """\
 import numpy as np
 import rankwise as dist
@@ -23,25 +21,10 @@ dist.all_reduce(np.ones(4 if dist.get_rank() == 1 else 3))
 
 def shown(folder, *arguments):
     """Return the lines that a command shows on a narrow terminal."""
-    leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RANKWISE_", "COLUMNS"))}
-    with subprocess.Popen(
-        [sys.executable, "-m", "rankwise", *arguments],
-        cwd=folder,
-        env={**kept, "NO_COLOR": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=follower,
-        stderr=follower,
-    ) as process:
-        os.close(follower)
-        data = b""
-        with contextlib.suppress(OSError):  # how the system tells that the last writer is gone
-            while more := os.read(leader, 1 << 16):
-                data += more
-        os.close(leader)
-        process.wait(60)
-    return data.decode().replace("\r", "").split("\n")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RANKWISE_")}
+    command = [sys.executable, "-m", "rankwise", *arguments]
+    _, text = run_on_terminal(command, COLUMNS, folder, {**kept, "NO_COLOR": "1"}, TIMEOUT_S)
+    return text.replace("\r", "").split("\n")
 
 
 @pytest.mark.parametrize(
@@ -68,3 +51,10 @@ def test_the_report_of_a_failure_is_broken_into_lines(tmp_path):
     source = ("  File ", "    ")
     assert all(len(line) <= COLUMNS for line in report if not line.startswith(source)), report
     assert any("CollectiveMismatchError" in line for line in report)
+
+
+@pytest.mark.parametrize("command", ["", "run", "bench", "top", "secret"])
+def test_the_prose_of_help_is_broken_into_lines(command, tmp_path):
+    lines = shown(tmp_path, *command.split(), "--help")
+    assert len(lines) > 10
+    assert all(len(line) <= COLUMNS for line in lines if not line.startswith(" ")), lines

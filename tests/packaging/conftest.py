@@ -75,7 +75,6 @@ class Scratch:
         """Run a program in the environment, away from the source tree."""
         return run(self.python, "-I", "-c", textwrap.dedent(code), cwd=self.folder)
 
-
     def pytest(self, *arguments):
         """Run pytest in the environment, away from the source tree."""
         return run(self.python, "-I", "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, cwd=self.folder)

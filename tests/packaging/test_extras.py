@@ -73,3 +73,18 @@ def test_one_call_of_pip_installs_the_core_and_a_backend_from_a_clone(scratch, t
         """
     )
     assert sorted(said.split()) == sorted(["[0]:", "hello", "[1]:", "hello"])
+
+
+def test_all_files_name_the_same_repository():
+    home = project(ROOT)["urls"]["Source"]
+    found = {}
+    for kind in ("md", "toml", "yml", "yaml", "html", "py"):
+        for path in ROOT.rglob(f"*.{kind}"):
+            parts = path.relative_to(ROOT).parts
+            if not any(part.startswith((".venv", "site", "dist", "build")) for part in parts):
+                for url in re.findall(
+                    r"https://(?!pypi\.org)[\w.-]+/[\w.-]+/rankwise\b", path.read_text(encoding="utf-8")
+                ):
+                    found.setdefault(url, []).append(path.name)
+    assert list(found) == [home], found
+    assert {"pyproject.toml", "recipe.yaml", "mkdocs.yml", "SECURITY.md"} <= set(found[home])

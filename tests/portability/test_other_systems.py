@@ -99,6 +99,31 @@ def test_what_cannot_work_on_windows_says_so_in_a_line(name, tmp_path):
     assert words in done.stderr.splitlines()[-1]
 
 
+ANSWERS = {
+    ("mpi", "windows"): "ranks that wait for MPI need sched_yield, which Linux and macOS have; run it in WSL",
+    ("nccl", "windows"): "NCCL runs on Linux, not on Windows",
+    ("nccl", "macos"): "NCCL runs on Linux, not on macOS",
+}
+
+
+@pytest.mark.parametrize(("backend", "system"), ANSWERS)
+def test_backends_say_in_a_line_why_they_cannot_run_on_other_systems(backend, system):
+    pytest.importorskip(f"rankwise_{backend}")
+    done = python(system, "-c", f"import rankwise as dist; dist.init_process_group({backend!r})")
+    assert f"backend {backend!r} cannot run here: {ANSWERS[backend, system]}" in done.stderr.splitlines()[-1]
+    listed = python(system, "-m", "rankwise", "backends")
+    assert f"  {backend}: {ANSWERS[backend, system]}" in listed.stdout
+    assert "Traceback" not in listed.stdout + listed.stderr
+
+
+def test_mpi_on_macos_is_missing_nothing_but_a_library():
+    pytest.importorskip("rankwise_mpi")
+    done = python("macos", "-m", "rankwise", "backends")
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("  mpi: ")]
+    assert "mpi4py" in line
+    assert "pip install" in line
+
+
 def test_file_stores_say_on_macos_what_to_use():
     done = python("macos", "-c", "import rankwise as dist; dist.FileStore('store', 1)")
     assert "use TCPStore" in done.stderr.splitlines()[-1]

@@ -11,14 +11,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Any
 
 from rankwise.basics import native
 from rankwise.cli.bench.plot import check_plot, write_plot
 from rankwise.cli.bench.program import MARK
 from rankwise.cli.bench.progress import Progress
-from rankwise.cli.bench.saved import Change, changes, load, save, verdict
+from rankwise.cli.bench.saved import Change, changes, elsewhere, load, save, verdict
 from rankwise.cli.commands import CommandError
 from rankwise.cli.launching import child, command_for, pick_backend, said_last
 from rankwise.cli.libraries import mpiexec
@@ -31,6 +31,8 @@ OPS = (
     *("gather", "scatter", "send_recv", "barrier"),
 )
 PROGRAM = "rankwise.cli.bench.program"
+#: The sizes that the documentation shows.
+LIKE_DOCS = "8,1KiB,16KiB,64KiB,1MiB,4MiB,16MiB,64MiB"
 #: What comparing with a library needs.
 _NEEDS = {"gloo-torch": "torch", "mpi4py": "mpi4py"}
 
@@ -61,7 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="FROM:TO:FACTOR, or a list such as 8,64KiB; default 1KiB:16MiB:4",
     )
     parser.add_argument("--warmup", type=int, default=5, metavar="N", help="calls before the clock runs; default 5")
-    parser.add_argument("--iterations", type=int, default=20, metavar="N", help="calls that are timed; default 20")
+    parser.add_argument(
+        "--iterations", type=int, metavar="N", help="calls that are timed; default what takes 0.1 s, and at least 20"
+    )
     parser.add_argument(
         "--compare", default="", metavar="LIST", help="measure these too: gloo-torch, mpi4py; installed: what there is"
     )
@@ -88,10 +92,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
     if options.like_docs:
-        options.sizes, options.compare = "8:64MiB:8", options.compare or "installed"
+        options.sizes, options.compare = LIKE_DOCS, options.compare or "installed"
         options.plot = options.plot or Path("rankwise-bench.svg")
     ops, sizes = _ops(options.ops), _sizes(options.sizes)
-    if min(options.n, options.iterations) < 1:
+    if options.n < 1 or (options.iterations is not None and options.iterations < 1):
         raise CommandError("at least 1 rank and 1 iteration are needed", 2)
     if options.warmup < 0:
         raise CommandError(f"--warmup cannot be {options.warmup}; 0 leaves it out", 2)
@@ -117,14 +121,18 @@ def run(options: argparse.Namespace) -> int:
                 progress.step(f"{name} {result['op']} {format_nbytes(result['nbytes'])}", _worth(result["nbytes"]))
     if options.save is not None:
         save(options.save, _about(), results)
-    found = None if then is None else changes(results, then)
+    found = None if then is None else changes(results, then.results)
     _show(options, results, found)
+    if then is not None and not found:
+        raise CommandError(f"{options.against} has no run of these operations, sizes and libraries on as many ranks", 2)
+    if then is not None and not options.json and (other := elsewhere(_about(), then.about)):
+        print(f"mind that this was measured elsewhere: {other}")
     return int(any(change.is_slower for change in found or ()))
 
 
 def _worth(nbytes: int) -> float:
     """Return about how long a size takes beside others: a part that all have, and one that grows."""
-    return 1.0 + nbytes / (256 << 10)
+    return 1.0 + nbytes / (4 << 20)
 
 
 def _command(name: str, backend: str, options: argparse.Namespace, ops: list[str], sizes: list[int]) -> list[str]:
@@ -183,7 +191,7 @@ def _show(options: argparse.Namespace, results: list[dict[str, Any]], found: lis
     print(f"\ncompiled parts: {native.state()[1]}")
     for line in _ratios(results):
         print(line)
-    if found is not None:
+    if found:
         print(f"\nagainst {options.against}:\n{verdict(found)}")
     if options.plot is not None:
         print(f"\ncurves in {options.plot}")
@@ -191,13 +199,15 @@ def _show(options: argparse.Namespace, results: list[dict[str, Any]], found: lis
 
 def _ratios(results: list[dict[str, Any]]) -> Iterator[str]:
     """Say for each other library how long it takes beside ours, small and large: geometric means, as in the docs."""
-    ours = {(r["op"], r["nbytes"]): r["latency_s"] for r in results if r["library"] == results[0]["library"]}
+    ours = {(r["op"], r["nbytes"]): median(r["batches_s"]) for r in results if r["library"] == results[0]["library"]}
     for name in dict.fromkeys(r["library"] for r in results[1:] if r["library"] != results[0]["library"]):
         theirs = [r for r in results if r["library"] == name and (r["op"], r["nbytes"]) in ours]
         for word, least, most in (("up to 64 KiB", 0, 64 << 10), ("from 1 MiB", 1 << 20, 1 << 62)):
-            found = [r["latency_s"] / ours[r["op"], r["nbytes"]] for r in theirs if least <= r["nbytes"] <= most]
+            near = [r for r in theirs if least <= r["nbytes"] <= most]
+            found = [median(r["batches_s"]) / ours[r["op"], r["nbytes"]] for r in near]
             if found:
-                yield f"{name} takes {geometric_mean(found):.2g}x as long, {word}"
+                times = geometric_mean(found)
+                yield f"{name} takes {times:{'.0f' if times >= 100 else '.2g'}}x as long, {word}"
 
 
 def _curves(results: list[dict[str, Any]]) -> dict[str, list[tuple[float, float, float]]]:

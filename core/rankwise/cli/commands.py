@@ -10,6 +10,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from rankwise.cli.help_text import HelpFormatter
+
 __all__ = ["COMMANDS", "NO_BACKEND", "CommandError", "execute"]
 
 #: The exit code where there is no such backend, or it cannot run here.
@@ -108,7 +110,7 @@ def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentPar
         prog="rankwise",
         description="The communication layer of torch.distributed without torch.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"rankwise {_version()}")
@@ -133,7 +135,7 @@ def _texts(module: ModuleType) -> dict[str, Any]:
     return {
         "description": module.DESCRIPTION,
         "epilog": module.EXAMPLES,
-        "formatter_class": argparse.RawDescriptionHelpFormatter,
+        "formatter_class": HelpFormatter,
         "allow_abbrev": False,
     }
 

@@ -193,7 +193,10 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
             raise ValueError(f"destroy_process_group: {group!r} was destroyed before")
         else:
             del world.groups[group.name]
-            group.close(group.timeout_s)
+            try:
+                group.close(group.timeout_s)
+            finally:
+                world.part_with([group])
             _forget(group.store, group.size())
 
 

@@ -72,6 +72,8 @@ class ProcessGroup:
         self._features: set[tuple[str, str]] = set()
         #: For plain calls on the CPU's arrays, or on those of the only kind of device.
         self.shortcuts = Shortcuts()
+        #: Whether a backend of it tells for how long others were waited for.
+        self.tells_waits = any(communicator.tells_waits for communicator in self.communicators())
         for communicator in self.communicators():
             communicator.on_failure = trail.fail
             communicator.note_to(trail)

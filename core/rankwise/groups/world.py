@@ -8,6 +8,7 @@ global but the registries of backends, of converters and of callers to skip.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,6 +61,8 @@ class World:
     outside: list[World] = field(default_factory=list)
     #: For such a world, the one that lists it there.
     home: World | None = None
+    #: Called with groups that are about to be forgotten, when nothing goes on in them any more.
+    on_leaving: list[Callable[[list[ProcessGroup]], object]] = field(default_factory=list)
 
     def worlds(self) -> list[World]:
         """Return this world and those outside of it."""
@@ -73,14 +76,33 @@ class World:
         """Tell whether this process serves the store that the others meet in, so that they would miss it."""
         return getattr(innermost(self.owned_store or self.store), "is_master", False)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody reads, now and then, what is counted."""
+        return bool((self.home or self).on_leaving)
+
+    def part_with(self, groups: list[ProcessGroup]) -> None:
+        """Let those who read what is counted have it of groups that are about to be forgotten."""
+        for told in list((self.home or self).on_leaving):
+            try:
+                told(groups)
+            except Exception as error:  # a job must not end for trouble of its monitoring
+                import logging
+
+                logging.getLogger("rankwise").warning("the last figures of a group are not reported: %r", error)
+
     def reset(self) -> None:
         """Go back to the state before `init_process_group`, but for the memory of the lives that were left."""
         left = self.left
         if self.joined is not None:
             left[self.joined[0]] = self.joined[1]
         unasked.look()
+        if not self.forked:
+            self.part_with(list(self.groups.values()))
         self.recorder.clear()
-        kept = {"left_marks": self.left_marks, "outside": self.outside, "home": self.home}
+        kept = {
+            "left_marks": self.left_marks, "outside": self.outside, "home": self.home, "on_leaving": self.on_leaving
+        }  # fmt: skip
         self.__init__(left=left, **kept)  # type: ignore[misc]
 
 

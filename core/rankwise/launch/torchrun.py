@@ -68,7 +68,8 @@ def apply_rendezvous(options: argparse.Namespace) -> None:
     if port and not port.isdigit():
         raise LaunchError(ExitCode.USAGE, f"--rdzv-endpoint {endpoint}: the port must be a number")
     options.master_addr = host.strip("[]")
-    options.master_port = int(port) if port else None
+    # torchrun's own examples say localhost:0 for any that is free, which a single node takes by itself.
+    options.master_port = int(port or 0) or None
 
 
 def count_nodes(text: str) -> int:

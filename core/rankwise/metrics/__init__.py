@@ -30,7 +30,7 @@ def start(world: World) -> None:
             import logging
 
             logging.getLogger("rankwise").warning("the figures of this rank are not served: %s", error)
-    elif os.environ.get("RANKWISE_STATS", "off").strip().lower() not in ("", "off", "0"):
+    elif world.is_read or os.environ.get("RANKWISE_STATS", "off").strip().lower() not in ("", "off", "0"):
         world.recorder.count()
 
 

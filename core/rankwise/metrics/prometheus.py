@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from rankwise.basics.debug import tell
 from rankwise.groups.world import World, current
 from rankwise.metrics import PORT
-from rankwise.metrics.stats import GroupStats, OperationStats, every_group
+from rankwise.metrics.ledger import Figures, Labels, Ledger
+from rankwise.metrics.stats import OperationStats
 
 __all__ = ["render", "serve"]
 
@@ -24,21 +25,22 @@ _METRICS: tuple[tuple[str, str, str, Callable[[OperationStats], float | None]], 
 )
 
 
-def render(groups: Iterable[GroupStats]) -> str:
+def render(figures: Figures) -> str:
     """Return the text for one process."""
-    rows = [(group, op, figures) for group in groups for op, figures in group.operations.items()]
-    return "".join(_lines(rows))
+    return "".join(_lines(figures))
 
 
-def _lines(rows: list[tuple[GroupStats, str, OperationStats]]) -> Iterator[str]:
+def _lines(figures: Figures) -> Iterator[str]:
     for name, kind, text, value_of in _METRICS:
         yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
-        for group, op, figures in rows:
-            value = value_of(figures)
+        for labels, done in figures.items():
+            value = value_of(done)
             if value is not None:
-                names = {"rank": str(group.rank), "group": group.description}
-                labels = {**names, "backend": group.backend, "operation": op}
-                yield f"{name}{{{','.join(f'{k}={_quoted(v)}' for k, v in labels.items())}}} {value}\n"
+                yield f"{name}{{{_listed(labels)}}} {value}\n"
+
+
+def _listed(labels: Labels) -> str:
+    return ",".join(f"{name}={_quoted(str(value))}" for name, value in labels._asdict().items())
 
 
 def _quoted(text: str) -> str:
@@ -56,7 +58,7 @@ def serve(port: int | None) -> int:
     if wanted in _served and _served[wanted].world is world:  # a world that has begun anew
         return wanted
     server = _Server(("127.0.0.1", wanted), _Handler)
-    server.world = world
+    server.world, server.ledger = world, Ledger(world)
     _served[int(server.server_address[1])] = server
     threading.Thread(target=server.serve_forever, name="rankwise metrics", daemon=True).start()
     found = int(server.server_address[1])
@@ -77,6 +79,7 @@ def _port(port: int | None) -> int:
 
 class _Server(HTTPServer):
     world: World
+    ledger: Ledger
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -87,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.partition("?")[0] not in ("/", "/metrics"):
             self.send_error(404)
             return
-        body = render(every_group(self.server.world)).encode()
+        body = render(self.server.ledger.figures()).encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))

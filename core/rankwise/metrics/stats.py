@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -88,10 +88,10 @@ def stats(group: GroupLike = None) -> GroupStats:
         return _looked_after(found)
 
 
-def every_group(world: World) -> list[GroupStats]:
-    """Return the figures of all groups, those outside of the world included."""
+def every_group(world: World, but: Container[ProcessGroup] = ()) -> list[GroupStats]:
+    """Return the figures of all groups but some, those outside of the world included."""
     _count(world)
-    return [_looked_after(group) for group in world.every_group()]
+    return [_looked_after(group) for group in world.every_group() if group not in but]
 
 
 def _count(world: World) -> None:
@@ -107,7 +107,6 @@ def _looked_after(group: ProcessGroup) -> GroupStats:
 def of_group(group: ProcessGroup) -> GroupStats:
     """Return the figures of one group."""
     totals = {op: Totals(*sums) for op, sums in group.trail.totals().items()}
-    tells = any(communicator.tells_waits for communicator in group.communicators())
     begun, _, message_begun, _ = group.trail.marks()
     made = sum(last.number + 1 for last in (begun, message_begun) if last is not None)
     return GroupStats(
@@ -116,7 +115,7 @@ def of_group(group: ProcessGroup) -> GroupStats:
         group.group_desc,
         group.backend,
         group.ranks,
-        {op: _operation(sums, tells, bool(group.trail.failure)) for op, sums in sorted(totals.items())},
+        {op: _operation(sums, group.tells_waits, bool(group.trail.failure)) for op, sums in sorted(totals.items())},
         max(0, made - sum(sums.begun for sums in totals.values())),
     )
 

@@ -44,6 +44,12 @@ def test_who_waits_at_once_meets_who_waits_later(fine, size, where):
     fine(size, "mixed.py", where)
 
 
+@pytest.mark.parametrize("compiled_parts", ["on", "off"])
+@pytest.mark.parametrize("where", ["together", "apart"])
+def test_ranks_of_one_host_know_how_long_they_have_waited(fine, where, compiled_parts):
+    fine(2, "waits.py", where, RANKWISE_NATIVE=compiled_parts, RANKWISE_STATS="on")
+
+
 def test_a_collective_in_a_callback_waits_for_its_turn(fine):
     fine(2, "nested.py")
 

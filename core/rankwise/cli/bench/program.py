@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -15,14 +16,17 @@ __all__ = ["MARK", "main"]
 #: Begins a line that is a result.
 MARK = "rankwise-bench "
 _ITEM_NBYTES = 4
-#: Into how many parts the calls of a size are divided.
-_BATCHES = 10
+#: Into how many parts the calls of a size are divided: so many that on a busy machine some are undisturbed.
+_BATCHES = 100
+#: Unless told how many calls to time: so many at least, and for so long, lest a part is shorter than a machine's moods.
+_LEAST_CALLS, _MOST_CALLS, _LEAST_S = 20, 5000, 0.1
 
 
 def main(plan: dict[str, object]) -> None:
     """Measure what the plan says: library, backend, ops, sizes, warmup, iterations."""
     library = LIBRARIES[str(plan["library"])](str(plan["backend"]))
-    warmup, iterations = int(str(plan["warmup"])), int(str(plan["iterations"]))
+    warmup = int(str(plan["warmup"]))
+    iterations = None if plan["iterations"] is None else int(str(plan["iterations"]))
     for op in _listed(plan["ops"]):
         for nbytes in [0] if op == "barrier" else _listed(plan["sizes"]):
             result = _measure(library, str(op), int(str(nbytes)), warmup, iterations)
@@ -32,13 +36,14 @@ def main(plan: dict[str, object]) -> None:
     library.close()
 
 
-def _measure(library: Library, op: str, nbytes: int, warmup: int, iterations: int) -> dict[str, Any]:
+def _measure(library: Library, op: str, nbytes: int, warmup: int, wanted: int | None) -> dict[str, Any]:
     """Return latency and bandwidths of one operation and size; of several iterations the mean."""
     # Whole parts for every rank, so that all libraries move the same.
     count = -(-max(nbytes // _ITEM_NBYTES, 1) // library.size) * library.size
     call = library.prepare(op, count)
     for _ in range(warmup):
         call()
+    iterations = _enough(library, call) if wanted is None else wanted
     library.barrier()
     times = [time.perf_counter()]
     for _ in range(iterations):
@@ -58,6 +63,16 @@ def _measure(library: Library, op: str, nbytes: int, warmup: int, iterations: in
         "busbw_bytes_per_s": rate * bus_factor(op, library.size),
         "batches_s": batches_s,
     }
+
+
+def _enough(library: Library, call: Callable[[], object]) -> int:
+    """Return how many calls to time; the same on all ranks, as they agree about the slowest."""
+    library.barrier()
+    began = time.perf_counter()
+    for _ in range(_LEAST_CALLS):
+        call()
+    one_s = library.slowest((time.perf_counter() - began) / _LEAST_CALLS)
+    return min(max(_LEAST_CALLS, round(_LEAST_S / one_s)), _MOST_CALLS)
 
 
 def _batches(times: list[float]) -> list[float]:

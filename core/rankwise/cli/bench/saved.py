@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rankwise.cli.commands import CommandError
 from rankwise.cli.text import format_nbytes, format_seconds
 
-__all__ = ["Change", "changes", "load", "noise", "save", "verdict"]
+__all__ = ["Change", "Saved", "changes", "elsewhere", "load", "noise", "save", "verdict"]
 
 FORMAT = 1
 #: A change of less than this is none, however quiet the machine was.
@@ -25,17 +25,35 @@ _SCALE = 1.4826
 Result = Mapping[str, Any]
 
 
+class Saved(NamedTuple):
+    """A run that was saved.
+
+    Attributes:
+        about: Where it was measured.
+        results: What was found.
+    """
+
+    about: Mapping[str, Any]
+    results: Sequence[Result]
+
+
 class Change(NamedTuple):
     """How long one operation of one size takes, and took.
 
     Attributes:
+        what: Library, operation and size.
+        now_s: Its median.
+        then_s: What that was.
         noise: By which part of the time runs differ by themselves.
+        least_ratio: How many times as long it takes at its fastest. Others on a machine make some calls slow, but
+            hardly all.
     """
 
     what: str
     now_s: float
     then_s: float
     noise: float
+    least_ratio: float
 
     @property
     def ratio(self) -> float:
@@ -45,12 +63,14 @@ class Change(NamedTuple):
     @property
     def is_slower(self) -> bool:
         """Whether it takes longer, beyond the noise."""
-        return self.ratio > 1 + max(_LEAST, _TIMES * self.noise)
+        return self.ratio > 1 + max(_LEAST, _TIMES * self.noise) and self.least_ratio > 1 + max(_LEAST, self.noise)
 
     @property
     def is_faster(self) -> bool:
         """Whether it takes less long, beyond the noise."""
-        return 1 / self.ratio > 1 + max(_LEAST, _TIMES * self.noise)
+        return 1 / self.ratio > 1 + max(_LEAST, _TIMES * self.noise) and 1 / self.least_ratio > 1 + max(
+            _LEAST, self.noise
+        )
 
 
 def save(path: Path, about: Mapping[str, Any], results: Sequence[Result]) -> None:
@@ -59,8 +79,8 @@ def save(path: Path, about: Mapping[str, Any], results: Sequence[Result]) -> Non
     path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
-def load(path: Path) -> list[Result]:
-    """Return the results of a saved run.
+def load(path: Path) -> Saved:
+    """Return a saved run.
 
     Raises:
         CommandError: The file is none.
@@ -69,7 +89,8 @@ def load(path: Path) -> list[Result]:
         told = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(told, dict) or told.get("rankwise_bench") != FORMAT:
             raise ValueError("it has not been written by `rankwise bench --save` of this version")
-        return [_checked(result) for result in told["results"]]
+        results = [_checked(result) for result in told.pop("results")]
+        return Saved({name: value for name, value in told.items() if name != "rankwise_bench"}, results)
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}", 2) from error
     except (ValueError, KeyError, TypeError) as error:
@@ -98,7 +119,8 @@ def changes(now: Sequence[Result], then: Sequence[Result]) -> list[Change]:
         if old is not None:
             batches, older = result["batches_s"], old["batches_s"]
             doubt = math.hypot(noise(batches), noise(older))
-            found.append(Change(_name(result), median(batches), median(older), doubt))
+            least = min(batches) / min(older)
+            found.append(Change(_name(result), median(batches), median(older), doubt, least))
     return found
 
 
@@ -110,14 +132,24 @@ def verdict(found: Sequence[Change]) -> str:
         ("faster", [change for change in found if change.is_faster]),
     ):
         for change in sorted(chosen, key=lambda change: -abs(math.log(change.ratio))):
-            by = change.ratio if word == "slower" else 1 / change.ratio
             lines.append(
-                f"{word} by {by - 1:.0%}: {change.what}, {format_seconds(change.now_s)}, was "
-                f"{format_seconds(change.then_s)} (noise {change.noise:.0%})"
+                f"{word}: {change.what} takes {format_seconds(change.now_s)}, was {format_seconds(change.then_s)}: "
+                f"{_part(change.ratio - 1)} (noise {change.noise:.0%})"
             )
     same = sum(not (change.is_slower or change.is_faster) for change in found)
     lines.append(f"the same but for noise: {same} of {len(found)}")
     return "\n".join(lines)
+
+
+def elsewhere(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
+    """Say what differs between where two runs were measured, or nothing."""
+    names = [name for name in now if name in then and now[name] != then[name]]
+    return ", ".join(f"{name}: {now[name]}, was {then[name]}" for name in names)
+
+
+def _part(more: float) -> str:
+    """Say by which part something has changed; from twice as long on, how many times as long it takes."""
+    return f"{more:+.0%}" if more < 1 else f"{more + 1:.3g} times as long"
 
 
 def _key(result: Result) -> tuple[Any, ...]:

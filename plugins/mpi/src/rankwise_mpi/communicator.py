@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from rankwise.backends import Array, Communicator, Context, Deadline, ReduceOp, Work
 from rankwise.backends.shortcuts import Caller, Shortcuts
+from rankwise.basics.recording import Trail
 from rankwise.errors import DistError
 from rankwise_mpi.collectives.collectives import Collectives
 from rankwise_mpi.collectives.gate import Gate
@@ -39,6 +40,8 @@ class MpiCommunicator(Communicator):
     def __init__(self, context: Context, process: Process, pages: Pages, gate: Gate | None) -> None:
         super().__init__(context)
         self._process = process
+        #: At a gate nothing moves. Between hosts the same calls of MPI wait and move.
+        self.tells_waits = gate is not None
         self._endpoint = Endpoint(context, process, pages, self.fail)
         self._messages = Messages(self._endpoint)
         self._issuing = Issuing(self._endpoint, self._messages, gate)
@@ -106,6 +109,13 @@ class MpiCommunicator(Communicator):
         if self.failure is None:
             self.failure = error
         self._endpoint.let_go(error)
+
+    # ------------------------------------------------------------------ for those who look
+
+    def note_to(self, trail: Trail) -> None:
+        """Have waits and failures noted."""
+        super().note_to(trail)
+        self._endpoint.on_wait = trail.waited
 
     # ------------------------------------------------------------------ messages
 

@@ -9,7 +9,7 @@ are whole in Python; whatever is read twice in between may have changed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, monotonic_ns
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -93,6 +93,8 @@ class Endpoint:
         #: To look that often costs nothing yet.
         self.first_looks = range(process.first_looks)
         self.receives = Receives(pages.place)
+        #: Told for how many nanoseconds others were waited for, and whether by a message, after the first looks.
+        self.on_wait: Callable[[int, bool], object] = _unnoted
         #: Keep what MPI may still read or write, until it has ended.
         self.keep = process.keep
         self._process = process
@@ -153,6 +155,22 @@ class Endpoint:
             return wait_until(test, timeout_s, self._attend)
 
     def wait_seen(self, test: Callable[[], bool], timeout_s: float, what: str, number: int) -> bool:
+        """Wait as `wait_done` does for others to come to a collective, and note for how long."""
+        began = monotonic_ns()
+        try:
+            return self.wait_done(test, timeout_s, what, number)
+        finally:
+            self.on_wait(monotonic_ns() - began, False)
+
+    def wait_for_message(self, test: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait as `wait_until` does for others to send a message, and note for how long."""
+        began = monotonic_ns()
+        try:
+            return self.wait_until(test, timeout_s)
+        finally:
+            self.on_wait(monotonic_ns() - began, True)
+
+    def wait_done(self, test: Callable[[], bool], timeout_s: float, what: str, number: int) -> bool:
         """Wait as `wait_until` does, and let the others know where if it is a collective and takes time."""
         if number and timeout_s > NOTE_AFTER_S:
             if self.wait_until(test, NOTE_AFTER_S):
@@ -164,7 +182,7 @@ class Endpoint:
     def look_on(self, what: str, request: Testable, buffers: Any, timeout_s: float, number: int = 0) -> None:
         """Wait for a request of a synchronous call; if that fails, so does the group."""
         try:
-            if self.wait_seen(request.Test, timeout_s, what, number):
+            if self.wait_done(request.Test, timeout_s, what, number):
                 return
             error: DistError = self.late(what, timeout_s, number)
         except DistError as failure:
@@ -270,6 +288,10 @@ class Endpoint:
         # Receives that no message has met have just been looked after, all together.
         unmet, now = self.receives.ages, monotonic()
         return any([work.poll() for work in pending if work not in unmet or work.until <= now])
+
+
+def _unnoted(ns: int, message: bool) -> None:
+    """Forget it."""
 
 
 def _given_up(context: Context, said: str) -> GroupAbortedError:

@@ -95,7 +95,7 @@ class Pending(FutureWork):
         """Block until the work has ended; see `rankwise.basics.work.Work.wait`."""
         # The operation's own time-out is kept by `poll`.
         timeout_s = self._timeout_s + 1.0 if timeout is None else seconds(timeout)
-        if not self._owner.wait_seen(self.poll, timeout_s, self._what, self._number):
+        if not self._owner.wait_done(self.poll, timeout_s, self._what, self._number):
             raise DistTimeoutError(f"{self._owner.where(self._what)}: not done after {timeout_s:g} s")
         self._check()
         return True

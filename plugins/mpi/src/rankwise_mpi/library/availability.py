@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 
@@ -18,6 +19,12 @@ def availability() -> Availability:
     Importing `mpi4py.MPI` would initialise MPI, or keep a later import by the program from doing so; looking for
     it is enough, as mpi4py's own finder has to load the library to know which of its modules to take.
     """
+    if not hasattr(os, "sched_yield"):
+        return Availability(
+            False,
+            "ranks that wait for MPI need sched_yield, which Linux and macOS have",
+            "run it in WSL; rankwise.testing.local_world needs no backend",
+        )
     if "mpi4py.MPI" in sys.modules:
         return Availability(True)
     if find_spec("mpi4py") is None:

@@ -104,7 +104,7 @@ class Messages:
             met = improbe(source, tag, status)
             return met is not None
 
-        if not self._endpoint.wait_until(look, timeout_s) or met is None:
+        if not self._endpoint.wait_for_message(look, timeout_s) or met is None:
             name = "anyone" if source == _ANY_SOURCE else str(self.context.global_ranks[source])
             raise self._endpoint.late(f"recv(src={name})", timeout_s)
         return met

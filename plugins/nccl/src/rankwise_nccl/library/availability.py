@@ -1,4 +1,4 @@
-"""Whether NCCL can be used here; if not, which of five reasons it is, and the command that fixes it.
+"""Whether NCCL can be used here; if not, which of six reasons it is, and the command that fixes it.
 
 What is asked first is what the later things need: no CuPy helps where there is no driver. CUDA is not initialised,
 as a process that has done so can no longer fork; the driver's management library tells enough.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 from dataclasses import dataclass
 
 from rankwise.backends import Availability
@@ -18,6 +19,10 @@ __all__ = ["OLDEST_CUPY", "Facts", "availability", "judge", "look"]
 OLDEST_CUPY = 14
 
 _OLDEST_CUDA, _NEWEST_CUDA = 12, 13
+
+
+#: What people call systems that Python calls otherwise.
+_NAMES = {"Darwin": "macOS"}
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,9 @@ class Facts:
 
 def availability() -> Availability:
     """Tell whether driver, device, CuPy and NCCL are there and fit together."""
+    system = platform.system()
+    if system != "Linux":
+        return Availability(False, f"NCCL runs on Linux, not on {_NAMES.get(system, system)}")
     return judge(look())
 
 

@@ -1,0 +1,18 @@
+"""The benchmark of a small call, which forges a rank and so knows the board's insides, still does what the docs say."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = Path(__file__).parents[3] / "benchmarks/small_path.py"
+
+
+def test_the_parts_of_a_small_call_and_the_cost_of_counting_are_printed(compiled):
+    env = {**os.environ, "RANKWISE_NATIVE": compiled}
+    done = subprocess.run([sys.executable, str(PROGRAM)], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^all_reduce of 8 bytes, without waiting: +[\d.]+ us$", done.stdout, re.MULTILINE)
+    recorders = re.findall(r"^  (compiled|in Python): +[\d.]+ +[\d.]+ +[+-][\d.]+$", done.stdout, re.MULTILINE)
+    assert recorders == (["compiled", "in Python"] if compiled == "on" else ["in Python"])

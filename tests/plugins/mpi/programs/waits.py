@@ -1,0 +1,48 @@
+"""The ranks of one host know how long they have waited for the last to come, and for a message.
+
+With `apart` in the arguments the ranks meet as they do on several hosts, where MPI waits and moves in one call.
+"""
+
+from __future__ import annotations
+
+import sys
+from threading import Event
+
+import numpy as np
+
+import rankwise as dist
+from rankwise_mpi.process.process import Process
+
+CALLS, LATE_S = 5, 0.1
+#: What a rank looks for before its wait is measured, and for what else a busy machine keeps it from looking.
+MARGIN = 0.8
+
+apart = "apart" in sys.argv
+if apart:
+    Process.may_share_memory = lambda self, ranks: False  # type: ignore[method-assign]
+
+dist.init_process_group("mpi", timeout=30)
+rank, array = dist.get_rank(), np.ones(8, np.float32)
+for _ in range(CALLS):
+    if rank == 1:
+        Event().wait(LATE_S)
+    dist.all_reduce(array)
+    if rank == 1:
+        Event().wait(LATE_S)
+        dist.send(array, 0)
+    elif rank == 0:
+        dist.recv(array, 1)
+done = dist.stats().operations
+if apart:
+    assert done["all_reduce"].waiting_s is None, done
+elif rank == 0:
+    for op in ("all_reduce", "recv"):
+        waited_s = done[op].waiting_s
+        assert waited_s is not None, done
+        assert CALLS * LATE_S * MARGIN < waited_s <= done[op].time_s, done
+elif rank == 1:
+    waited_s = done["all_reduce"].waiting_s
+    assert waited_s is not None, done
+    assert waited_s < CALLS * LATE_S * MARGIN, done
+dist.destroy_process_group()
+print("fine")
