@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -25,14 +24,13 @@ from pathlib import Path
 
 import gloo_compare
 import numpy as np
+import pages
 
 from rankwise.basics.recorder import make_recorder
 
 OPS, SIZES = gloo_compare.OPS, gloo_compare.SIZES
 Runs = dict[str, list[dict[str, float]]]
 
-#: What stands around the figures in the page.
-BEGIN, END = "<!-- figures -->", "<!-- end of the figures -->"
 #: What docs/native.md aims at: for each number of ranks the least mean over the sizes, and the least of any cell.
 AIMS = {2: (1.3, 0.9), 4: (1.0, 0.7)}
 
@@ -148,24 +146,6 @@ def recorder_us() -> float:
     return min(round_s() for _ in range(100)) * 1e6
 
 
-def put_into(page: Path, text: str) -> None:
-    """Put the figures in the place of those that the page has."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    if not after:
-        raise SystemExit(f"{page} has no place for the figures, between {BEGIN} and {END}")
-    page.write_text(f"{before}{BEGIN}\n\n{text.strip()}\n\n{END}{after}")
-
-
-def processor() -> str:
-    """Return what the system calls the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--mpich", default="", help="the Python of an environment whose mpi4py loads MPICH")
@@ -185,8 +165,7 @@ def main() -> None:
         told.append(text)
         print(text, flush=True)
 
-    machine = f"{processor()} ({platform.machine()}), {os.cpu_count()} processors, Linux {platform.release()}"
-    tell(f"{machine}, Python {platform.python_version()}; the flight recorder takes {recorder_us():.2f} us of a call.")
+    tell(f"{pages.machine()}; the flight recorder takes {recorder_us():.2f} us of a call.")
     summary = ["| ranks | operation | against | mean | least | wanted | |", "|---|---|---|---|---|---|---|"]
     for ranks in given.ranks:
         everything[ranks] = measure(given, ranks)
@@ -199,7 +178,7 @@ def main() -> None:
             own = median_us(everything[2]["native"], f"all_reduce/{nbytes}")
             tell(f"\n`all_reduce` of {nbytes >> 20} MiB takes {own:.0f} us, {own / floor:.2f} copies on both at once.")
     if given.write:
-        put_into(given.write, "\n".join(told))
+        pages.put_into(given.write, "\n".join(told))
     if given.json:
         given.json.write_text(json.dumps({"machine": list(os.uname()), "results": everything}, indent=1))
 

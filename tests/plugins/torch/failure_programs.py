@@ -12,12 +12,16 @@ import rankwise
 
 
 def mismatch(rank, size):
-    """Call with different sizes: all ranks get one error that names this file's lines."""
+    """Call with different sizes: all ranks get one error that names the line of each camp."""
+    first = mismatch.__code__.co_firstlineno
     try:
-        dist.all_reduce(torch.ones(4 if rank else 5))  # the line that is named
+        if rank:
+            dist.all_reduce(torch.ones(4))  # the fifth line after the first
+        else:
+            dist.all_reduce(torch.ones(5))  # the seventh
     except dist.DistBackendError as error:
         assert isinstance(error, rankwise.CollectiveMismatchError)
-        assert "failure_programs.py" in str(error), error
+        assert all(f"failure_programs.py:{first + line}" in str(error) for line in (5, 7)), error
     else:
         raise AssertionError("it was not noticed")
     tensor = torch.ones(1)

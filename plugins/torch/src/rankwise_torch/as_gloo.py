@@ -16,6 +16,8 @@ import torch
 import torch.distributed.distributed_c10d as c10d
 from torch.distributed import ProcessGroup, Store
 
+from rankwise_torch.loading import without_collecting
+
 __all__ = ["install"]
 
 _log = logging.getLogger("rankwise_torch")
@@ -57,10 +59,11 @@ class _Taken(type):
     theirs: Any
 
     def __call__(cls, store: Store, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
-        from rankwise_torch.creation import make
-        from rankwise_torch.request import asked
+        with without_collecting():
+            from rankwise_torch.creation import make
+            from rankwise_torch.request import asked
 
-        return make(asked(store, rank, size, "gloo", timeout))
+            return make(asked(store, rank, size, "gloo", timeout))
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.theirs) or getattr(instance, "backend", None) == "gloo"

@@ -17,28 +17,31 @@ from torch.distributed.distributed_c10d import (
 )
 
 import rankwise
-from rankwise_torch.issuing import Issuing
-from rankwise_torch.options import Rows, Tensors, one, options, row
+from rankwise_torch.issuing import Issuer
+from rankwise_torch.options import Rows, Tensors, one, options, rooted, row
 from rankwise_torch.tensors import Filled, filled, read
 from rankwise_torch.works import Done, Pending
 
 __all__ = ["Gathers"]
 
 
-class Gathers(Issuing):
+class Gathers:
     """What of torch's groups moves tensors, and `barrier`."""
+
+    under: rankwise.ProcessGroup
+    issuer: Issuer
 
     def broadcast(
         self, tensors: Tensors, opts: Any = None, root: int | None = None, timeout: timedelta | None = None
     ) -> Done | Pending:
         """Copy the root's tensor into every rank's."""
         if type(opts) is not BroadcastOptions:
-            opts = options(BroadcastOptions, rootRank=root if opts is None else opts, timeout=timeout)
+            opts = rooted(BroadcastOptions, opts, root, timeout=timeout)
         tensor = one("broadcast", tensors)
         copies: list[Filled] = []
         root = opts.rootRank
         array = read(tensor) if root == self.under.rank() else filled(tensor, copies)
-        return self._carry_out(rankwise.broadcast, (array,), opts, (tensor,), copies, group_src=root)
+        return self.issuer.carry_out(rankwise.broadcast, (array,), opts, (tensor,), copies, group_src=root)
 
     def allgather(
         self, output_tensors: Rows, input_tensors: Tensors, opts: Any = None, timeout: timedelta | None = None
@@ -49,7 +52,7 @@ class Gathers(Issuing):
         outputs = row("allgather", output_tensors)
         copies: list[Filled] = []
         arrays = [filled(out, copies) for out in outputs], read(one("allgather", input_tensors))
-        return self._carry_out(rankwise.all_gather, arrays, opts, outputs, copies)
+        return self.issuer.carry_out(rankwise.all_gather, arrays, opts, outputs, copies)
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Done | Pending:
         """Gather every rank's tensor in one tensor of every rank."""
@@ -57,7 +60,7 @@ class Gathers(Issuing):
             opts = options(AllgatherOptions)
         copies: list[Filled] = []
         arrays = filled(output, copies), read(input)
-        return self._carry_out(rankwise.all_gather_single, arrays, opts, (output,), copies)
+        return self.issuer.carry_out(rankwise.all_gather_single, arrays, opts, (output,), copies)
 
     def all_gather_single_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
@@ -67,7 +70,7 @@ class Gathers(Issuing):
             opts = options(AllgatherOptions)
         copies: list[Filled] = []
         arrays = [(filled(out, copies), read(part)) for out, part in zip(outputs, inputs, strict=True)]
-        return self._each(rankwise.all_gather_single, arrays, opts, outputs, copies)
+        return self.issuer.each(rankwise.all_gather_single, arrays, opts, outputs, copies)
 
     def allgather_coalesced(
         self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
@@ -79,24 +82,19 @@ class Gathers(Issuing):
         lists = [[filled(outputs[i], copies) for outputs in output_lists] for i in range(len(inputs))]
         arrays = [(outputs, read(part)) for outputs, part in zip(lists, inputs, strict=True)]
         result = [tensor for outputs in output_lists for tensor in outputs]
-        return self._each(rankwise.all_gather, arrays, opts, result, copies)
+        return self.issuer.each(rankwise.all_gather, arrays, opts, result, copies)
 
     def gather(
-        self,
-        output_tensors: Rows,
-        input_tensors: Tensors,
-        opts: Any = None,
-        root: int | None = None,
-        timeout: timedelta | None = None,
+        self, output_tensors: Rows, input_tensors: Tensors, opts: Any = None, root: Any = None, timeout: Any = None
     ) -> Done | Pending:
         """Gather every rank's tensor in the root's list."""
         if type(opts) is not GatherOptions:
-            opts = options(GatherOptions, rootRank=root if opts is None else opts, timeout=timeout)
+            opts = rooted(GatherOptions, opts, root, timeout=timeout)
         outputs = row("gather", output_tensors)
         copies: list[Filled] = []
         lists = [filled(out, copies) for out in outputs] if self.under.rank() == opts.rootRank else None
         arrays = read(one("gather", input_tensors)), lists
-        return self._carry_out(rankwise.gather, arrays, opts, outputs, copies, group_dst=opts.rootRank)
+        return self.issuer.carry_out(rankwise.gather, arrays, opts, outputs, copies, group_dst=opts.rootRank)
 
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Done | Pending:
         """Gather every rank's tensor in one tensor of the root."""
@@ -104,22 +102,17 @@ class Gathers(Issuing):
         return self.gather(parts, input, opts)
 
     def scatter(
-        self,
-        output_tensors: Tensors,
-        input_tensors: Rows,
-        opts: Any = None,
-        root: int | None = None,
-        timeout: timedelta | None = None,
+        self, output_tensors: Tensors, input_tensors: Rows, opts: Any = None, root: Any = None, timeout: Any = None
     ) -> Done | Pending:
         """Give each rank a tensor from the root's list."""
         if type(opts) is not ScatterOptions:
-            opts = options(ScatterOptions, rootRank=root if opts is None else opts, timeout=timeout)
+            opts = rooted(ScatterOptions, opts, root, timeout=timeout)
         output = one("scatter", output_tensors)
         copies: list[Filled] = []
         is_root = self.under.rank() == opts.rootRank
         parts = [read(part) for part in row("scatter", input_tensors)] if is_root else None
         arrays = filled(output, copies), parts
-        return self._carry_out(rankwise.scatter, arrays, opts, (output,), copies, group_src=opts.rootRank)
+        return self.issuer.carry_out(rankwise.scatter, arrays, opts, (output,), copies, group_src=opts.rootRank)
 
     def alltoall(
         self,
@@ -133,7 +126,7 @@ class Gathers(Issuing):
             opts = options(AllToAllOptions, timeout=timeout or opts)
         copies: list[Filled] = []
         arrays = [filled(out, copies) for out in outputs], [read(part) for part in inputs]
-        return self._carry_out(rankwise.all_to_all, arrays, opts, outputs, copies)
+        return self.issuer.carry_out(rankwise.all_to_all, arrays, opts, outputs, copies)
 
     def all_to_all_single(
         self,
@@ -152,13 +145,13 @@ class Gathers(Issuing):
             *(filled(output, copies), read(input)),
             *(_elements(output, output_split_sizes), _elements(input, input_split_sizes)),
         )
-        return self._carry_out(rankwise.all_to_all_single, arrays, opts, (output,), copies)
+        return self.issuer.carry_out(rankwise.all_to_all_single, arrays, opts, (output,), copies)
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Done | Pending:
         """Return once every rank has called."""
         if type(opts) is not BarrierOptions:
             opts = options(BarrierOptions, timeout=timeout or opts)
-        return self._carry_out(rankwise.barrier, (), opts, ())
+        return self.issuer.carry_out(rankwise.barrier, (), opts, ())
 
     # The names of before 2.13, which C++ and programs still call.
     _allgather_base = all_gather_single

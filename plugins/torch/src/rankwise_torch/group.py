@@ -7,12 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch.distributed import PrefixStore, Store
+from torch.distributed import PrefixStore, ProcessGroup, Store
 
 import rankwise
 from rankwise_torch.errors import as_torch_raises
 from rankwise_torch.gathers import Gathers
 from rankwise_torch.identity import Identity, Options
+from rankwise_torch.issuing import Issuer
 from rankwise_torch.messages import Messages
 from rankwise_torch.reductions import Reductions
 from rankwise_torch.request import Request
@@ -20,11 +21,12 @@ from rankwise_torch.request import Request
 __all__ = ["RankwiseGroup"]
 
 
-class RankwiseGroup(Identity, Reductions, Gathers, Messages):
+class RankwiseGroup(Identity, Reductions, Gathers, Messages, ProcessGroup):  # type: ignore[misc] # torch has no types
     """A process group of torch for tensors on the CPU.
 
     Synchronous calls have ended when they return, without a thread or a future; asynchronous ones return a work. Torch
-    calls these methods from Python as they are, and from C++ those that its `PyProcessGroup` dispatches.
+    calls these methods from Python as they are, and from C++ those that its `PyProcessGroup` dispatches. It finds them
+    in this class alone, so each family of them is a part of it; what they share is the `issuer`.
 
     Args:
         store: The group's own part of torch's store.
@@ -34,10 +36,8 @@ class RankwiseGroup(Identity, Reductions, Gathers, Messages):
 
     def __init__(self, store: Store, under: rankwise.ProcessGroup, backend: str) -> None:
         super().__init__(under.rank(), under.size())
-        self.under, self.backend = under, backend
-        self.store = store
-        self.sequence = 0
-        self.begun = {}
+        self.under, self.backend, self.store = under, backend, store
+        self.issuer = Issuer(under, backend)
         self.name_in_torch, self.description = under.name, under.group_desc
         self.options = Options(under.timeout)
 
@@ -67,9 +67,7 @@ class RankwiseGroup(Identity, Reductions, Gathers, Messages):
         name = group_name or f"{self.group_name}:split:{'-'.join(map(str, new_ranks))}"
         ranks = [self.under.ranks[rank] for rank in new_ranks]
         store, rank = PrefixStore(f"{name}/", self.store), new_ranks.index(self.rank())
-        return make(
-            Request(store, rank, ranks, self.backend, timeout or self.under.timeout, name, group_desc or name)
-        )
+        return make(Request(store, rank, ranks, self.backend, timeout or self.under.timeout, name, group_desc or name))
 
     splitGroup = split_group
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch.distributed import ProcessGroup
 
-from rankwise_torch.issuing import Issuing
+import rankwise
+from rankwise_torch.issuing import Issuer
 
 __all__ = ["Identity", "Options"]
 
@@ -22,9 +23,12 @@ class Options:
         self.group_name = ""
 
 
-class Identity(Issuing):
+class Identity:
     """What of torch's groups tells who it is. C++ asks for some of it by its own names, such as `getRank`."""
 
+    under: rankwise.ProcessGroup
+    backend: str
+    issuer: Issuer
     name_in_torch: str
     description: str
     options: Options
@@ -103,7 +107,7 @@ class Identity(Issuing):
 
     def _get_sequence_number_for_group(self) -> int:
         """Return how many collectives this rank has issued."""
-        return self.sequence
+        return self.issuer.sequence
 
     def _has_hooks(self) -> bool:
         """Say no: rankwise calls back at the end of each work that is asked to, and knows no others."""

@@ -7,7 +7,6 @@ from threading import get_ident
 from typing import Any
 
 import torch
-from torch.distributed import ProcessGroup
 
 import rankwise
 from rankwise_torch.errors import as_torch_raises, of_both
@@ -16,25 +15,27 @@ from rankwise_torch.profiling import event, is_profiling
 from rankwise_torch.tensors import Filled, put_back
 from rankwise_torch.works import DONE, Done, Inner, Pending, Together
 
-__all__ = ["Issuing"]
+__all__ = ["Issuer"]
 
 
-class Issuing(ProcessGroup):  # type: ignore[misc] # torch's bindings have no types
-    """A group of torch that hands its calls to a group of rankwise.
+class Issuer:
+    """Makes a group's calls of rankwise, one by one.
+
+    Args:
+        under: The group of rankwise.
+        backend: The name by which torch knows the backend; events of the profiler have it.
 
     Attributes:
-        under: The group of rankwise.
-        backend: The name by which torch knows the backend.
         sequence: How many collectives were issued.
+        begun: For each thread between `_start_coalescing` and `_end_coalescing`, the works that it has begun there.
     """
 
-    under: rankwise.ProcessGroup
-    backend: str
-    sequence: int
-    #: For each thread between `_start_coalescing` and `_end_coalescing`, the works that it has begun there.
-    begun: dict[int, list[Pending]]
+    def __init__(self, under: rankwise.ProcessGroup, backend: str) -> None:
+        self.under, self.backend = under, backend
+        self.sequence = 0
+        self.begun: dict[int, list[Pending]] = {}
 
-    def _carry_out(
+    def carry_out(
         self,
         call: Callable[..., Any],
         arrays: tuple[Any, ...],
@@ -73,7 +74,7 @@ class Issuing(ProcessGroup):  # type: ignore[misc] # torch's bindings have no ty
         try:
             if is_async:
                 inner = call(*arrays, group=self.under, async_op=True, **more)
-                return self._noted(Pending(inner, result, copies))
+                return self.noted(Pending(inner, result, copies))
             call(*arrays, group=self.under, **more)
         except rankwise.DistError as error:
             raise of_both(error) from error.__cause__
@@ -81,7 +82,7 @@ class Issuing(ProcessGroup):  # type: ignore[misc] # torch's bindings have no ty
             put_back(copies)
         return DONE
 
-    def _each(
+    def each(
         self,
         call: Callable[..., Any],
         arrays: Sequence[tuple[Any, ...]],
@@ -98,11 +99,11 @@ class Issuing(ProcessGroup):  # type: ignore[misc] # torch's bindings have no ty
         with event(self.backend, call.__name__, result), as_torch_raises():
             inners: list[Inner] = [call(*group, group=self.under, **more) for group in arrays]
         if opts.asyncOp:
-            return self._noted(Pending(Together(inners), result, copies))
+            return self.noted(Pending(Together(inners), result, copies))
         put_back(copies)
         return DONE
 
-    def _noted(self, work: Pending) -> Pending:
+    def noted(self, work: Pending) -> Pending:
         """Keep a work for the end of this thread's coalescing block, if it has one, and return it."""
         if self.begun and (works := self.begun.get(get_ident())) is not None:
             works.append(work)

@@ -20,7 +20,7 @@ import torch.distributed.distributed_c10d as c10d
 
 import rankwise
 from rankwise_torch.errors import as_torch_raises
-from rankwise_torch.issuing import Issuing
+from rankwise_torch.issuing import Issuer
 from rankwise_torch.options import one
 from rankwise_torch.profiling import event, is_profiling
 from rankwise_torch.tensors import Filled, filled, put_back, read
@@ -31,8 +31,11 @@ __all__ = ["Messages"]
 _BLOCKING = {unwrap(function).__code__ for function in (c10d.send, c10d.recv)}
 
 
-class Messages(Issuing):
+class Messages:
     """What of torch's groups sends and receives."""
+
+    under: rankwise.ProcessGroup
+    issuer: Issuer
 
     def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int = 0) -> Done | Pending:
         """Begin to send a tensor; send it, if the caller is blocking."""
@@ -61,14 +64,14 @@ class Messages(Issuing):
         return self._begin("recv", partial(rankwise.irecv, array, peer), tensor, tag, copies)
 
     def _at_once(self, op: str, message: Callable[..., Any], tensor: torch.Tensor, tag: int) -> Any:
-        with event(self.backend, op, (tensor,)) if is_profiling() else nullcontext(), as_torch_raises():
+        with event(self.issuer.backend, op, (tensor,)) if is_profiling() else nullcontext(), as_torch_raises():
             return message(group=self.under, tag=tag)
 
     def _begin(
         self, op: str, message: Callable[..., Any], tensor: torch.Tensor, tag: int, copies: Sequence[Filled]
     ) -> Pending:
         inner: Inner = self._at_once(op, message, tensor, tag)
-        return self._noted(Pending(inner, (tensor,), copies, self.under.rank_of))
+        return self.issuer.noted(Pending(inner, (tensor,), copies, self.under.rank_of))
 
     def _global(self, rank: int) -> int:
         ranks = self.under.ranks
@@ -78,11 +81,11 @@ class Messages(Issuing):
 
     def _start_coalescing(self, device: torch.device) -> None:
         """Begin a block of calls that `_end_coalescing` waits for together."""
-        self.begun[get_ident()] = []
+        self.issuer.begun[get_ident()] = []
 
     def _end_coalescing(self, device: torch.device) -> Done | Pending:
         """End this thread's block."""
-        works = self.begun.pop(get_ident(), [])
+        works = self.issuer.begun.pop(get_ident(), [])
         if not works:
             return Done()
         return Pending(Together(works), [tensor for work in works for tensor in work.filled])

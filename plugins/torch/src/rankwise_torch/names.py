@@ -7,6 +7,8 @@ from typing import Any
 import torch.distributed as c10d
 from torch.distributed import ProcessGroup
 
+from rankwise_torch.loading import without_collecting
+
 __all__ = ["NAMES", "backend_of", "creator", "register"]
 
 #: The backend of rankwise that each name stands for; None takes rankwise's default for the CPU.
@@ -24,9 +26,10 @@ def creator(name: str) -> Any:
     """Return what torch calls to make a group on the backend `name`."""
 
     def make(opts: Any, options: Any) -> ProcessGroup:
-        from rankwise_torch.creation import create  # only who uses it pays for it
+        with without_collecting():
+            from rankwise_torch.creation import create  # only who uses it pays for it
 
-        return create(name, opts)
+            return create(name, opts)
 
     return make
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-__all__ = ["Rows", "Tensors", "one", "options", "row", "timeout_of"]
+__all__ = ["Rows", "Tensors", "one", "options", "rooted", "row", "timeout_of"]
 
 _Options = TypeVar("_Options")
 #: What torch takes where one tensor is meant, and where a list of them is.
@@ -23,6 +23,11 @@ def options(kind: type[_Options], **fields: Any) -> _Options:
         if value is not None:
             setattr(made, name, value)
     return made
+
+
+def rooted(kind: type[_Options], opts: Any, root: int | None, **fields: Any) -> _Options:
+    """Return options of a call that has a root, which may have been given in the place of options."""
+    return options(kind, rootRank=root if opts is None else opts, **fields)
 
 
 def one(op: str, tensors: Tensors) -> torch.Tensor:

@@ -15,9 +15,9 @@ from torch.distributed.distributed_c10d import (
 )
 
 import rankwise
-from rankwise_torch.issuing import Issuing
+from rankwise_torch.issuing import Issuer
 from rankwise_torch.operators import operator_of
-from rankwise_torch.options import Rows, Tensors, one, options, row
+from rankwise_torch.options import Rows, Tensors, one, options, rooted, row
 from rankwise_torch.sparse import all_reduce_sparse
 from rankwise_torch.tensors import Filled, filled, read
 from rankwise_torch.works import Done, Pending
@@ -25,8 +25,11 @@ from rankwise_torch.works import Done, Pending
 __all__ = ["Reductions"]
 
 
-class Reductions(Issuing):
+class Reductions:
     """What of torch's groups reduces."""
+
+    under: rankwise.ProcessGroup
+    issuer: Issuer
 
     def allreduce(
         self, tensors: Tensors, opts: Any = None, op: Any = None, timeout: timedelta | None = None
@@ -36,10 +39,10 @@ class Reductions(Issuing):
             opts = options(AllreduceOptions, reduceOp=opts or op, timeout=timeout)
         tensor = one("allreduce", tensors)
         if tensor.layout is not torch.strided:
-            return all_reduce_sparse(self, tensor, opts)
+            return all_reduce_sparse(self.issuer, tensor, opts)
         copies: list[Filled] = []
         arrays = filled(tensor, copies), operator_of(opts.reduceOp)
-        return self._carry_out(rankwise.all_reduce, arrays, opts, (tensor,), copies)
+        return self.issuer.carry_out(rankwise.all_reduce, arrays, opts, (tensor,), copies)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Done | Pending:
         """Reduce several tensors, each into every rank's."""
@@ -48,20 +51,20 @@ class Reductions(Issuing):
         copies: list[Filled] = []
         op = operator_of(opts.reduceOp)
         arrays = [(filled(tensor, copies), op) for tensor in tensors]
-        return self._each(rankwise.all_reduce, arrays, opts, tensors, copies)
+        return self.issuer.each(rankwise.all_reduce, arrays, opts, tensors, copies)
 
     def reduce(
         self, tensors: Tensors, opts: Any = None, root: int | None = None, op: Any = None, timeout: Any = None
     ) -> Done | Pending:
         """Reduce into the root's tensor."""
         if type(opts) is not ReduceOptions:
-            opts = options(ReduceOptions, rootRank=root if opts is None else opts, reduceOp=op, timeout=timeout)
+            opts = rooted(ReduceOptions, opts, root, reduceOp=op, timeout=timeout)
         tensor = one("reduce", tensors)
         copies: list[Filled] = []
         root = opts.rootRank
         array = filled(tensor, copies) if root == self.under.rank() else read(tensor)
         more = {"op": operator_of(opts.reduceOp), "group_dst": root}
-        return self._carry_out(rankwise.reduce, (array,), opts, (tensor,), copies, **more)
+        return self.issuer.carry_out(rankwise.reduce, (array,), opts, (tensor,), copies, **more)
 
     def reduce_scatter(
         self, output_tensors: Tensors, input_tensors: Rows, opts: Any = None, op: Any = None, timeout: Any = None
@@ -73,7 +76,7 @@ class Reductions(Issuing):
         copies: list[Filled] = []
         inputs = [read(tensor) for tensor in row("reduce_scatter", input_tensors)]
         arrays = filled(output, copies), inputs, operator_of(opts.reduceOp)
-        return self._carry_out(rankwise.reduce_scatter, arrays, opts, (output,), copies)
+        return self.issuer.carry_out(rankwise.reduce_scatter, arrays, opts, (output,), copies)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Done | Pending:
         """Reduce the ranks' tensors, and give each rank a part of the result."""
@@ -81,7 +84,7 @@ class Reductions(Issuing):
             opts = options(ReduceScatterOptions)
         copies: list[Filled] = []
         arrays = filled(output, copies), read(input), operator_of(opts.reduceOp)
-        return self._carry_out(rankwise.reduce_scatter_single, arrays, opts, (output,), copies)
+        return self.issuer.carry_out(rankwise.reduce_scatter_single, arrays, opts, (output,), copies)
 
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
@@ -92,7 +95,7 @@ class Reductions(Issuing):
         copies: list[Filled] = []
         op = operator_of(opts.reduceOp)
         arrays = [(filled(out, copies), read(whole), op) for out, whole in zip(outputs, inputs, strict=True)]
-        return self._each(rankwise.reduce_scatter_single, arrays, opts, outputs, copies)
+        return self.issuer.each(rankwise.reduce_scatter_single, arrays, opts, outputs, copies)
 
     # The names of before 2.13, which C++ and programs still call.
     _reduce_scatter_base = reduce_scatter_single
