@@ -1,7 +1,7 @@
 """A rank that is interrupted at any function on its way to MPI's call leaves nobody in it, whoever comes first.
 
 Python looks for signals where a function begins. So rank 0 is stopped at the first such place, then at the second, and
-so on until it has come through; rank 1 makes the same call, and must end it or be told.
+so on, until it has come through where rank 1 is there already; rank 1 makes the same call, and must end it or be told.
 """
 
 from __future__ import annotations
@@ -59,10 +59,14 @@ def try_all(make: Callable[[dist.ProcessGroup], Callable[[], object]], late: int
         call()
         through = np.zeros(1, np.int32)
         MPI.COMM_WORLD.Barrier()
-        if rank == late:
-            threading.Event().wait(0.02)
+        if late == rank == 0:
+            threading.Event().wait(0.02)  # mostly enough for the other to be there
+        if late == rank == 1:
+            MPI.COMM_WORLD.Recv(through, 0)
         if rank == 0:
             through[0] = interrupted(place, call)
+            if late == 1:
+                MPI.COMM_WORLD.Send(through, 1)
             dist.abort_process_group(group)
         else:
             with suppress(dist.GroupAbortedError):
