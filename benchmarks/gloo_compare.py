@@ -29,6 +29,8 @@ SIZES = (8, 1 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 NEEDS = {"rankwise": "rankwise_gloo_tcp", "torch": "torch", "mpi": "mpi4py"}
 #: More bytes than the cache holds; a call never finds its array there from the call before.
 ROTATE_NBYTES = 64 << 20
+#: How often calls up to a size are made before they are timed: until then ranks learn how they wait for each other.
+_SMALL_NBYTES, _WARM_UP = 64 << 10, 500
 #: From here on all_reduce is compared with one copy of the array.
 _LARGE_NBYTES = 16 << 20
 
@@ -153,8 +155,8 @@ def _time(us: Any, op: str, nbytes: int, budget_s: float) -> float:
         return us.array(array)
 
     calls = [(fresh(count), fresh(count), fresh(count // us.size)) for _ in range(rounds)]
-    for arrays in calls[:3]:
-        us.call(op, *arrays)
+    for index in range(_WARM_UP if nbytes <= _SMALL_NBYTES else 3):
+        us.call(op, *calls[index % rounds])
     repeat = np.zeros(1)
     start = time.perf_counter()
     us.call(op, *calls[0])

@@ -15,8 +15,12 @@ from programs import _descriptors, begin, end
 
 import rankwise as dist
 from rankwise.basics.reduce_op import ReduceOp
+from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.machine import peer_memory
 from rankwise_gloo_tcp.transport.rings import _TAIL
+
+# So that parts of the sizes that are drawn are read from their owners' memory too, where the ranks may do so.
+board.FETCH_FROM_NBYTES = 32 << 10
 
 #: Every byte of a message can be told: a slice of this that begins at a number of the message's own.
 _PATTERN = (np.arange(6 << 20) % 251).astype(np.uint8)

@@ -23,13 +23,13 @@ from rankwise.basics import native
 from rankwise_gloo_tcp.machine import futex, peer_memory
 from rankwise_gloo_tcp.transport.rings import Sleep, ring_nbytes
 
-__all__ = ["FETCHES", "Board", "available", "create"]
+__all__ = ["FETCHES", "FETCH_FROM_NBYTES", "Board", "available", "create"]
 
 #: Added to the longest part that a rank tells of, where there are parts that are copied from its memory.
 FETCHES = 1 << 62
-#: From which length on a part had better be copied by its receiver alone than by both ends through the board. How fast
-#: caches are for each other differs much from one machine to the next.
-_FETCH_NBYTES = 32 << 10
+#: From which length on a part had better be copied by its receiver alone than by both ends through the board: two
+#: processors that pass it on in the caches are faster until it no longer fits there.
+FETCH_FROM_NBYTES = 8 << 20
 
 #: Eight words: the number of the call, its digest, what follows, and the turn: they come in one line of the cache.
 _RECORD_STRIDE = 64
@@ -216,7 +216,7 @@ class Board:
     @property
     def fetch_nbytes(self) -> int:
         """From which length on parts are copied from their owner's memory; 0 where that may not be read."""
-        return _FETCH_NBYTES if self.pids else 0
+        return FETCH_FROM_NBYTES if self.pids else 0
 
     def fetch(self, peer: int, address: int, target: Array) -> bool:
         """Copy from a rank's memory; tell whether that was possible."""
