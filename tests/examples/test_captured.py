@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from rankwise.backends.registry import KNOWN, registry
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+import capture
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 100
 
 
-def capture() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("capture", ROOT / "scripts/capture.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-COMMANDS = capture().COMMANDS
-
-
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", capture.COMMANDS)
 def test_what_the_documentation_shows_is_printed_today(name: str) -> None:
     if not set(KNOWN) <= set(registry.names()):
         pytest.skip("what is shown needs all backends of the project")
@@ -45,19 +34,18 @@ def test_what_the_documentation_shows_is_printed_today(name: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", capture.COMMANDS)
 def test_another_form_is_noticed(name: str) -> None:
-    module = capture()
     shown = (ROOT / f"docs/captured/{name}").read_text()
-    assert module.stale(name, shown) == ""
+    assert capture.stale(name, shown) == ""
     # Lines of text, or the pieces of text in a picture.
     lines = re.split(r"(?=<text )" if name.endswith(".svg") else r"(?<=\n)", shown)
     middle = next(i for i in range(len(lines) // 2, len(lines)) if re.search(r"^\S*\w+", lines[i]))
-    assert module.stale(name, "".join(lines[:middle] + lines[middle + 1 :]))
-    assert module.stale(name, "".join([*lines[:middle], lines[middle], *lines[middle:]]))
+    assert capture.stale(name, "".join(lines[:middle] + lines[middle + 1 :]))
+    assert capture.stale(name, "".join([*lines[:middle], lines[middle], *lines[middle:]]))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", capture.COMMANDS)
 def test_nothing_of_the_machine_is_shown(name: str) -> None:
     shown = (ROOT / f"docs/captured/{name}").read_text()
     assert str(ROOT) not in shown

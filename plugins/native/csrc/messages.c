@@ -14,9 +14,9 @@ enum { MOST_PEERS = 64, MARKED_TYPES = 25, BFLOAT16 = MARKED_TYPES - 1 };
 /* Long messages pass in pieces, so that the receiver reads while the sender writes; and no more than this at a time, so
    that they stay in the caches. */
 enum { PIECE_NBYTES = 32 << 10, UNREAD_NBYTES = 512 << 10 };
-/* From here on the receiver had better read the sender's memory, where it may; and so much at a time. Where there is a
-   processor for each rank, one that writes and one that reads are the faster until the message outgrows the caches. */
-enum { READ_FROM_NBYTES = 4 << 20, SHARED_READ_FROM_NBYTES = 128 << 10, READ_AT_ONCE_NBYTES = 4 << 20 };
+/* Where ranks share processors the receiver had better read the sender's memory from here on, if it may; and so much at a
+   time. Where each has its own, one that writes and one that reads are faster at any length. */
+enum { READ_FROM_NBYTES = 128 << 10, READ_AT_ONCE_NBYTES = 4 << 20 };
 /* How much is received before Python hears of it, which gives credit for it. */
 enum { TOLD_NBYTES = 256 << 10 };
 /* After so long somebody else must have a say. */
@@ -515,8 +515,8 @@ static PyObject *py_send(Messages *messages, PyObject *const *args, Py_ssize_t c
     bool sent = false, fits = before + letter.nbytes + messages->message_nbytes <= messages->window_nbytes;
     Frame header = {.first = frame_word(MESSAGE, letter.tag), .length = letter.nbytes, .marks = (uint64_t)letter.mark << 32};
     bool brief = letter.nbytes <= (size_t)letter.way->rings->eager_nbytes;
-    size_t read_from = messages->patience.may_spin ? READ_FROM_NBYTES : SHARED_READ_FROM_NBYTES;
-    if (letter.way->pid > 0 && letter.nbytes >= read_from && (!brief || rings_awaited(letter.way->rings, letter.tag)))
+    bool may_read = letter.way->pid > 0 && !messages->patience.may_spin;
+    if (may_read && letter.nbytes >= READ_FROM_NBYTES && (!brief || rings_awaited(letter.way->rings, letter.tag)))
         sent = send_offer(messages, &letter); /* a brief message that nobody waits for must not wait either */
     else if (fits && brief)
         sent = send_brief(messages, &letter, header, before);

@@ -15,8 +15,15 @@ import numpy as np
 from programs import begin
 
 import rankwise as dist
+from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.protocol.frames import Kind
 from rankwise_gloo_tcp.transport.rings import PIECE, message
+
+if os.environ.get("RANKWISE_GLOO_PEER_MEMORY") == "on":
+    # Ranks that share a processor read messages from each other's memory; and the parts of collectives here are shorter
+    # than those which are read otherwise.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    board.FETCH_FROM_NBYTES = 1 << 20
 
 #: Within the window, so that a message of this size goes through the ring where memory may not be read.
 STREAMED_NBYTES = 3 << 20
