@@ -1,12 +1,11 @@
 """Draw the pictures of the documentation; with --check, only tell whether they are stale.
 
 Each has a light ground of its own, so that it is legible on a light page and on a dark one. Those of performance show
-the figures of docs/performance-tables.md, in letters that are legible at half the size.
+the figures of docs/native.md, in letters that are legible at half the size.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from html import escape
 from math import log10
@@ -237,14 +236,20 @@ def machines() -> Drawing:
 
 
 #: Each curve: its name, its colour (fit for the colour-blind), and its column in the table.
-CURVES = (("rankwise gloo", "#0072b2", 0), ("torch gloo", "#d55e00", 1), ("Open MPI", "#009e73", 2))
-ROW = re.compile(r"\| all_reduce \| (\d+) \| ([\d.]+) \([^)]*\) \| ([\d.]+), [\d.]+x \| ([\d.]+), [\d.]+x \|")
+#: What is drawn: its name, its colour, and its column in the table.
+CURVES = (
+    ("rankwise-native", "#0072b2", 0),
+    ("rankwise in Python", "#56b4e9", 1),
+    ("torch gloo", "#d55e00", 4),
+    ("Open MPI", "#009e73", 2),
+)
 
 
-def figures() -> list[tuple[int, tuple[float, ...]]]:
-    """Return the sizes of all_reduce on two ranks, with the microseconds of each curve."""
-    table = (HERE.parent / "performance-tables.md").read_text().partition("### Two ranks")[2].partition("###")[0]
-    return [(int(row[1]), (float(row[2]), float(row[3]), float(row[4]))) for row in ROW.finditer(table)]
+def figures() -> list[tuple[int, list[float]]]:
+    """Return the sizes of all_reduce on two ranks, with the microseconds of each column."""
+    table = (HERE.parent / "native.md").read_text().partition("| 2 ranks | bytes |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[2:-1] for line in table.splitlines() if line.startswith("| all_reduce |")]
+    return [(int(nbytes), [float(cell.split(",")[0]) for cell in cells]) for nbytes, *cells in rows]
 
 
 class Chart(Drawing):
@@ -296,10 +301,10 @@ def latency() -> Drawing:
     for decade, words in enumerate(("1 us", "10 us", "100 us", "1 ms", "10 ms")):
         d.level(decade / 4, words)
     rows = [row for row in figures() if row[0] <= 1 << 20]
-    for words, colour, column in CURVES:
+    for (words, colour, column), drop in zip(CURVES, (30, -14, -14, -8), strict=True):
         points = [(nbytes, log10(took_us[column]) / 4) for nbytes, took_us in rows]
         d.curve(points, colour)
-        d.name(*points[0], words, colour)
+        d.name(*points[0], words, colour, drop=drop)
     return d
 
 
@@ -307,11 +312,12 @@ def bandwidth() -> Drawing:
     """The bytes a second of a large all_reduce over its size."""
     sizes = [(16 << 10, "16 KiB"), (1 << 20, "1 MiB"), (4 << 20, "4 MiB"), (16 << 20, "16 MiB"), (64 << 20, "64 MiB")]
     d = Chart("all_reduce, two ranks: bandwidth", sizes)
-    for gigabytes in range(0, 7, 2):
-        d.level(gigabytes / 6, f"{gigabytes} GB/s")
+    for gigabytes in range(0, 11, 2):
+        d.level(gigabytes / 10, f"{gigabytes} GB/s")
     rows = [row for row in figures() if row[0] >= 16 << 10]
-    for (words, colour, column), place in zip(CURVES, (("end", -14), ("end", -14), ("start", 30)), strict=True):
-        points = [(nbytes, nbytes / took_us[column] / 6000) for nbytes, took_us in rows]
+    places = (("end", -14), ("start", 34), ("end", -14), ("start", 30))
+    for (words, colour, column), place in zip(CURVES, places, strict=True):
+        points = [(nbytes, nbytes / took_us[column] / 10_000) for nbytes, took_us in rows]
         d.curve(points, colour)
         d.name(*next(point for point in points if point[0] == 1 << 20), words, colour, *place)
     return d

@@ -86,6 +86,18 @@ def test_the_ratios_of_mpi_at_a_glance_are_the_means_of_its_table():
         assert shown_ratios()[column] == means
 
 
+@pytest.mark.parametrize(
+    ("ranks", "small", "column"), [(2, True, 8), (2, False, 9), (4, True, 10), (4, False, 11)]
+)
+def test_the_ratios_of_the_compiled_parts_at_a_glance_are_the_means_of_their_table(ranks, small, column):
+    table = text("native.md").partition(f"| {ranks} ranks | bytes |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| \w+ \| (\d+) \| ([\d.]+) \|(.*)\|$", table, re.MULTILINE)
+    chosen = [(float(ours), rivals) for nbytes, ours, rivals in rows if (int(nbytes) <= 64 << 10) == small]
+    times = [(ours, [float(cell.split(",")[0]) for cell in rivals.split("|")]) for ours, rivals in chosen]
+    _, openmpi, mpich, gloo = (mean_ratio([(ours, each[peer]) for ours, each in times]) for peer in range(4))
+    assert shown_ratios()[column] == [gloo, openmpi, mpich]
+
+
 def mean_ratio(times):
     """Return the geometric mean of the second time by the first, with two digits; None of nothing."""
     if not times:

@@ -22,6 +22,7 @@ PACKAGES = {
 }
 #: Imports that close a circle: who imports whom, and why that is the better way.
 DEFENDED = {
+    ("rankwise.backends.context", "rankwise.backends.communicator"): "the context of a group may name its parent",
     ("rankwise.groups.process_group", "rankwise.groups.outside"): "`ProcessGroup.create` is where users look for it",
     ("rankwise.groups.world", "rankwise.groups.process_group"): "a world holds its groups, and a group knows its world",
     ("rankwise.metrics", "rankwise.metrics.window"): "loaded when the variable that asks for it is set",
