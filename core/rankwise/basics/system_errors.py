@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-__all__ = ["cause", "descriptor_limit"]
+__all__ = ["cause", "descriptor_limit", "shortage"]
 
 
 def cause(error: BaseException) -> str:
@@ -17,6 +17,15 @@ def cause(error: BaseException) -> str:
     if number == errno.ENOSPC:
         return "the disk is full (No space left on device)"
     return getattr(error, "strerror", None) or (os.strerror(number) if number else str(error))
+
+
+def shortage() -> OSError | None:
+    """Return why no file can be opened, if none can: what lies between us and the system may put it in any words."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error
+    return None
 
 
 def descriptor_limit() -> str:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rankwise.basics.system_errors import cause, shortage
 from rankwise.launch.exit_codes import ExitCode, LaunchError
 
 __all__ = ["reserve_port"]
@@ -26,7 +27,8 @@ def reserve_port(host: str, port: int | None) -> Iterator[int]:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise LaunchError(ExitCode.PORT_IN_USE, f"the master address {host!r} cannot be resolved: {error}") from error
+        why = cause(shortage() or error)
+        raise LaunchError(ExitCode.PORT_IN_USE, f"the master address {host!r} cannot be resolved: {why}") from error
     with socket.socket(family, socket.SOCK_STREAM) as holder:
         # The server sets this too, and may then bind beside a socket that does not listen.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

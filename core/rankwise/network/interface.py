@@ -10,7 +10,7 @@ import threading
 from contextlib import suppress
 
 from rankwise.basics.debug import tell
-from rankwise.basics.system_errors import cause
+from rankwise.basics.system_errors import cause, shortage
 from rankwise.errors import DistNetworkError, DistTimeoutError
 
 __all__ = ["DNS_TIMEOUT_S", "interface_of", "is_loopback", "local_address", "numeric", "resolve"]
@@ -94,7 +94,7 @@ def resolve(host: str, timeout_s: float = DNS_TIMEOUT_S) -> list[str]:
     thread.start()
     thread.join(timeout_s)
     if problem:
-        raise DistNetworkError(f"the host name {host!r} cannot be looked up here: {cause(problem[0])}")
+        raise DistNetworkError(f"the host name {host!r} cannot be looked up here: {cause(shortage() or problem[0])}")
     if not found:
         raise DistTimeoutError(f"the look-up of host name {host!r} has taken longer than {timeout_s:g} s")
     return list(dict.fromkeys(found))
