@@ -301,10 +301,10 @@ def latency() -> Drawing:
     for decade, words in enumerate(("1 us", "10 us", "100 us", "1 ms", "10 ms")):
         d.level(decade / 4, words)
     rows = [row for row in figures() if row[0] <= 1 << 20]
-    for (words, colour, column), drop in zip(CURVES, (30, -14, -14, -8), strict=True):
+    for (words, colour, column), at, drop in zip(CURVES, (2, 0, 0, 0), (34, -14, 30, -18), strict=True):
         points = [(nbytes, log10(took_us[column]) / 4) for nbytes, took_us in rows]
         d.curve(points, colour)
-        d.name(*points[0], words, colour, drop=drop)
+        d.name(*points[at], words, colour, drop=drop)
     return d
 
 
@@ -312,12 +312,12 @@ def bandwidth() -> Drawing:
     """The bytes a second of a large all_reduce over its size."""
     sizes = [(16 << 10, "16 KiB"), (1 << 20, "1 MiB"), (4 << 20, "4 MiB"), (16 << 20, "16 MiB"), (64 << 20, "64 MiB")]
     d = Chart("all_reduce, two ranks: bandwidth", sizes)
-    for gigabytes in range(0, 11, 2):
-        d.level(gigabytes / 10, f"{gigabytes} GB/s")
+    for gigabytes in range(0, 13, 3):
+        d.level(gigabytes / 12, f"{gigabytes} GB/s")
     rows = [row for row in figures() if row[0] >= 16 << 10]
-    places = (("end", -14), ("start", 34), ("end", -14), ("start", 30))
+    places = (("end", -14), ("start", 34), ("end", -14), ("start", 42))
     for (words, colour, column), place in zip(CURVES, places, strict=True):
-        points = [(nbytes, nbytes / took_us[column] / 10_000) for nbytes, took_us in rows]
+        points = [(nbytes, nbytes / took_us[column] / 12_000) for nbytes, took_us in rows]
         d.curve(points, colour)
         d.name(*next(point for point in points if point[0] == 1 << 20), words, colour, *place)
     return d
