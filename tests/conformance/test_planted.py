@@ -27,6 +27,11 @@ PLANTED = {
     "one_world": ("test_outside", r"test_several_such_groups.*"),
     "small_window": ("any_size or later_tag and (4-1040000 or 2000-1)", r"test_a_later_tag.*\[(4-1040000|2000-1)\]"),
 }
+#: Of these some may pass: who receives at once may be faster than the loss.
+MAY_PASS = {
+    "loses_at_destroy": r".*\[at once\]|test_so_it_is_when_one_group.*",
+    "waits_for_nobody": r".*\[at once\]",
+}
 
 
 @pytest.mark.parametrize("name", list(PLANTED))
@@ -40,7 +45,8 @@ def test_a_planted_bug_is_caught_by_the_tests_about_it(run, name):
     assert passed, f"everything fails on {name}:\n{said.stdout[-6000:]}"
     others = [test for test in failed if not re.fullmatch(guilty, test)]
     assert not others, f"these fail too, and are not about it: {others}:\n{said.stdout[-6000:]}"
-    assert not [test for test in passed if re.fullmatch(guilty, test)], f"these pass: {passed}"
+    certain = [test for test in passed if re.fullmatch(guilty, test) and not re.fullmatch(MAY_PASS.get(name, ""), test)]
+    assert not certain, f"these pass: {certain}"
 
 
 def test_a_backend_that_ignores_its_time_outs_does_not_make_the_kit_stand_still(run):
