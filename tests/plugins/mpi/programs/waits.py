@@ -44,5 +44,15 @@ elif rank == 1:
     waited_s = done["all_reduce"].waiting_s
     assert waited_s is not None, done
     assert waited_s < CALLS * LATE_S * MARGIN, done
+
+# What fails on the shortest way is noted as having ended, too.
+brief = dist.new_group([0, 1], timeout=0.2)
+if rank == 0:
+    try:
+        dist.recv(array, 1, brief)
+    except dist.DistTimeoutError:
+        assert dist.stats(brief).operations["recv"].errors == 1
+    else:
+        raise AssertionError("nobody has sent anything")
 dist.destroy_process_group()
 print("fine")

@@ -160,22 +160,24 @@ class Gate:
         It may be called again if it was interrupted.
         """
         states, mine = self._states, self._rank
-        patience = Deadline(_PATIENCE_S)
+        waited_in_vain = False
         while True:
             states[mine] = _WAVERING
             self._heed[0] = 1
             sleep(_SETTLE_S)
             if min(self._came) < self._came[mine]:
                 break
-            if patience.expired() and list(states).count(_WAVERING) > 1:
+            if waited_in_vain and list(states).count(_WAVERING) > 1:
                 break  # who wavers that long has stopped for good, and nobody goes on while it does
             states[mine] = _HERE
+            patience = Deadline(_PATIENCE_S)  # for the others; how long this rank itself was stopped does not count
             while _WAVERING in states and not patience.expired():
                 sleep(_SETTLE_S)
             if self.gone:
                 break
             if _WAVERING not in states:
                 return False
+            waited_in_vain = True
         states[mine] = _GONE
         self.decided = self._came[mine]
         return True

@@ -83,7 +83,11 @@ def shorten_send(endpoint: Endpoint, send: Callable[..., None], group: Caller) -
         if array.dtype not in passed and not _passes(group, array, "send", passed):
             return False
         ticket = begin("send", array, dst, tag)
-        send(array, to, tag, group.timeout_s)
+        try:
+            send(array, to, tag, group.timeout_s)
+        except BaseException as error:
+            ended(ticket, error)
+            raise
         ended(ticket)
         return True
 
@@ -101,7 +105,11 @@ def shorten_recv(endpoint: Endpoint, recv: Callable[..., int], group: Caller) ->
         if not array.flags.carray or (array.dtype not in passed and not _passes(group, array, "recv", passed)):
             return None
         ticket = begin("recv", array, src, tag)
-        recv(array, source, tag, group.timeout_s)
+        try:
+            recv(array, source, tag, group.timeout_s)
+        except BaseException as error:
+            ended(ticket, error)
+            raise
         ended(ticket)
         return src
 
