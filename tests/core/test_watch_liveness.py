@@ -126,6 +126,19 @@ def test_silence_on_one_machine_is_known_at_the_first_look() -> None:
     assert 100.0 <= beat.age_s() < 100.0 + PATIENCE_S
 
 
+def test_a_rank_that_never_beat_is_silent_from_when_it_was_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no longer once it has: what is seen first then is not a second silence."""
+    now = [1000.0]
+    monkeypatch.setattr("rankwise.watch.heartbeat.monotonic", lambda: now[0])
+    beats = Beats(HashStore(), 0)
+    assert beats.silent_s(1, None) == 0.0
+    now[0] += 7.0
+    assert beats.silent_s(1, None) == 7.0
+    assert beats.silent_s(1, Beat(1, "another machine's", -1e9, NOW, False, {})) == 0.0
+    beats.forgive()
+    assert beats.silent_s(1, None) == 0.0
+
+
 @pytest.mark.parametrize("step_s", [30.0, -30.0, 1e6])
 def test_the_clock_of_the_day_may_jump(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
     """As it does when it is set by the network, by hand, or after a machine was suspended."""

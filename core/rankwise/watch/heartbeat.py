@@ -88,13 +88,17 @@ class Beats:
                 beats[rank] = Beat(*json.loads(raw))
         return beats
 
-    def silent_s(self, rank: int, beat: Beat) -> float:
-        """Return for how long a rank has given no sign of life."""
-        number, since = self._seen.get(rank, (0, 0.0))
-        if number != beat.number:
+    def silent_s(self, rank: int, beat: Beat | None) -> float:
+        """Return for how long a rank that has come has given no sign of life; None is the beat of one that never has.
+
+        A rank may be cut off before its first beat, and is as silent then as one that stops later.
+        """
+        number = 0 if beat is None else beat.number
+        counted, since = self._seen.get(rank, (None, 0.0))
+        if counted != number:
             since = monotonic()
-            self._seen[rank] = beat.number, since
-        return monotonic() - (beat.at if beat.is_by_own_clock() else since)
+            self._seen[rank] = number, since
+        return monotonic() - (beat.at if beat is not None and beat.is_by_own_clock() else since)
 
     def forgive(self) -> None:
         """Begin anew to count everyone's silence."""

@@ -324,11 +324,14 @@ class Watcher(Background):
             self._log.settle(Verdict("", silent), name, self._world.groups[name].ranks)
 
     def _silent_among(self, awaited: set[int]) -> PeerDiedError | None:
-        """Return the error of a rank that has given no sign of life for too long, if there is one."""
+        """Return the error of a rank that has come and given no sign of life for too long, if there is one."""
         if monotonic() - self._silence_counts_from < self._limit_s:
             return None
-        for peer, beat in self._beats.read(sorted(awaited)).items():
-            if not beat.left and self._beats.silent_s(peer, beat) >= self._limit_s:
+        come = sorted(awaited & self._known().hosts.keys())
+        beats = self._beats.read(come)
+        for peer in come:
+            beat = beats.get(peer)
+            if not (beat is not None and beat.left) and self._beats.silent_s(peer, beat) >= self._limit_s:
                 return self._hung(peer, self._known())
         return None
 

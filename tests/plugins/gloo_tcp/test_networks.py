@@ -60,11 +60,14 @@ def test_a_network_that_falls_apart_is_an_error_within_the_time_out(tmp_path: Pa
             assert took < 3 + 2
 
 
+@pytest.mark.parametrize("mute", [False, True], ids=["", "before its first sign of life"])
 @pytest.mark.parametrize("timeout_s", [None, 4.0], ids=["noticed", "timed out"])
-def test_a_host_that_is_cut_off_while_a_group_is_made_ends_in_time(tmp_path: Path, timeout_s: float | None) -> None:
+def test_a_host_that_is_cut_off_while_a_group_is_made_ends_in_time(
+    tmp_path: Path, timeout_s: float | None, mute: bool
+) -> None:
     """Each side is told, the one away from the store too: by the silence of the others, or at its time-out."""
     limits = {"RANKWISE_HEARTBEAT_S": "0.3", "RANKWISE_HEARTBEAT_LIMIT_S": "2" if timeout_s is None else "30"}
-    call = f"cut_off_while_making_a_group({timeout_s})"
+    call = f"cut_off_while_making_a_group({timeout_s}, mute={mute})"
     with Hosts(2) as hosts, started(hosts, tmp_path, [0, 0, 1], call, **limits) as processes:
         for process in processes:
             assert process.stdout is not None
