@@ -116,12 +116,12 @@ def test_an_interrupt_does_not_keep_the_turn(interrupted):
         try:
             pass
         finally:
-            order.busy = False
-            if order.watchers:
+            order.turn.holder = None
+            if order.turn.watchers:
                 order.tell()
 
     for _ in range(TRIALS):
         interrupted(call)
-        assert not order.busy
+        assert order.turn.holder is None
         in_a_thread(lambda: order.drain(5))
     order.close()

@@ -139,8 +139,8 @@ class Line(IssueOrder):
         try:
             operation()
         finally:
-            self.busy = False
-            if self.watchers:
+            self.turn.holder = None
+            if self.turn.watchers:
                 self.tell()
 
     def later(self, operation, timeout_s=20, give_up=None):

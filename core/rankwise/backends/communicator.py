@@ -80,6 +80,9 @@ class Communicator(ABC):
     independent of each other; collectives run one at a time, in the order they were issued.
     """
 
+    #: Compiled calls look at what is in a slot without a look-up.
+    __slots__ = ("__dict__", "__weakref__", "failure")
+
     #: Whether this backend calls `on_wait`.
     tells_waits = False
 
@@ -283,7 +286,7 @@ class Communicator(ABC):
 
     def is_busy(self) -> bool:
         """Tell whether a collective is running."""
-        return self._order.busy
+        return self._order.turn.holder is not None
 
     def note_to(self, trail: Trail) -> None:
         """Have waits for others, and failures of calls, noted there.
@@ -363,9 +366,8 @@ class Communicator(ABC):
         try:
             self._run(fingerprint, body, deadline)
         finally:
-            # No call: what a signal handler raises at its beginning would leave the turn taken for good.
-            order.busy = False
-            if order.watchers:
+            order.turn.holder = None
+            if order.turn.watchers:
                 order.tell()
         return COMPLETED
 

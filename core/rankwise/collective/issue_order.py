@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rankwise.basics.deadline import Deadline, Timeout
 from rankwise.basics.work import FutureWork
+from rankwise.collective.turn import make_turn
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 
 __all__ = ["IssueOrder"]
@@ -79,26 +80,19 @@ class IssueOrder:
         # once: a signal handler may abort the group while the code that it has interrupted holds the lock.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        #: How many threads wait for a change. To tell nobody costs as much as half a small collective.
-        self.watchers = 0
+        self.turn = make_turn(self._lock)
         self._waiting: deque[_Item] = deque()
-        #: Whether somebody has the turn; whoever has it gives it back by clearing this, and tells the watchers.
-        self.busy = False
         self._closed = False
         self._thread: threading.Thread | None = None
 
     def enter(self) -> bool:
         """Take the turn if nobody is before the caller, who then must give it back; tell whether it is the caller's."""
-        mine = False
+        me = object()
         try:
-            with self._lock:
-                if self.busy or self._waiting:
-                    return False
-                self.busy = mine = True
-            return True
+            return self.turn.take(me)
         except BaseException:
-            if mine:  # an interrupt has come on the way out
-                self.busy = False
+            if self.turn.holder is me:  # an interrupt has come on the way out
+                self.turn.holder = None
             raise
 
     def length(self) -> int:
@@ -117,6 +111,7 @@ class IssueOrder:
             if self._closed:
                 raise GroupAbortedError("the group has been destroyed")
             self._waiting.append(_Item(operation, work))
+            self.turn.queued = len(self._waiting)
             if self._thread is None:
                 # In a copy of the caller's context, so that callbacks find the caller's world.
                 serve = contextvars.copy_context().run
@@ -134,7 +129,7 @@ class IssueOrder:
         """
         deadline = Deadline(timeout_s)
         with self._watching():
-            while self._waiting or self.busy:
+            while self._waiting or self.turn.holder is not None:
                 if not self._wait(deadline.remaining()) and deadline.expired():
                     raise DistTimeoutError(
                         f"timed out: {len(self._waiting)} operations still wait after {timeout_s:g} s"
@@ -145,6 +140,7 @@ class IssueOrder:
         with self._lock:
             dropped = list(self._waiting)
             self._waiting.clear()
+            self.turn.queued = 0
             self._changed.notify_all()
         for item in dropped:
             item.work.fail(error)
@@ -173,19 +169,20 @@ class IssueOrder:
 
     def _serve_one(self) -> bool:
         with self._watching():
-            while self.busy or not self._waiting:
+            while self.turn.holder is not None or not self._waiting:
                 if self._closed and not self._waiting:
                     return False
                 self._wait()
             operation, work = self._waiting.popleft()
-            self.busy = True
+            self.turn.holder = work  # while operations are queued, nobody else can have taken it
+            self.turn.queued = len(self._waiting)
         failure = None
         try:
             operation()
         except BaseException as error:  # it belongs to whoever waits for the work
             failure = error
-        self.busy = False
-        if self.watchers:
+        self.turn.holder = None
+        if self.turn.watchers:
             self.tell()
         if failure is None:
             work.succeed()
@@ -197,13 +194,13 @@ class IssueOrder:
     def _watching(self) -> Iterator[None]:
         """Hold the lock, and be told from the first look on: the turn is given back without the lock."""
         with self._lock:
-            self.watchers += 1
+            self.turn.watchers += 1
             try:
                 yield
             finally:
-                self.watchers -= 1
+                self.turn.watchers -= 1
 
     def _wait(self, timeout_s: float | None = None) -> bool:
         # Whoever gives the turn back may be interrupted before it tells so.
-        longest_s = _LOOK_S if self.busy else None
+        longest_s = None if self.turn.holder is None else _LOOK_S
         return self._changed.wait(longest_s if timeout_s is None else min(timeout_s, _LOOK_S))

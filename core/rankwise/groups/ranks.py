@@ -21,6 +21,12 @@ def group_rank(group: ProcessGroup, name: str, global_rank: int | None, in_group
     Raises:
         ValueError: Both or neither are given, or the rank is not in the group.
     """
+    if (
+        in_group is None and type(global_rank) is int
+    ):  # as in most calls, some of which take no longer than these checks
+        found = group.rank_of.get(global_rank)
+        if found is not None:
+            return found
     if (global_rank is None) == (in_group is None):
         raise ValueError(f"give exactly one of {name} (a global rank) and group_{name} (a rank in the group)")
     if in_group is not None:

@@ -1,7 +1,9 @@
 /* The shortcuts of rankwise.backends.shortcuts: each does the whole of a plain call, or says that it did nothing. */
 #include "arguments.h"
 #include "collectives.h"
+#include "fields.h"
 #include "recorder.h"
+#include "turn.h"
 #include <string.h>
 
 /* The public calls, and the ways in which Python has prepared them. */
@@ -27,7 +29,9 @@ typedef struct {
     PyObject_HEAD
     Board *board;
     Trail *trail;
-    PyObject *comm, *order, *acquire, *release, *waiting, *sequence, *collected, *ops;
+    Turn *turn;
+    Field failure; /* of the communicator */
+    PyObject *comm, *tell, *sequence, *collected, *ops;
     PyObject *await, *broken, *learn; /* what is left to Python: waiting for long, errors, plans */
     int plans;
     Plan table[PLANS];
@@ -46,7 +50,7 @@ typedef struct {
     Part keep_to, keep_from; /* what this rank has for itself */
 } Given;
 
-static PyObject *names[NAMES], *text_failure, *text_busy, *text_watchers, *text_tell;
+static PyObject *names[NAMES];
 
 /* ------------------------------------------------------------------ arguments */
 
@@ -158,43 +162,18 @@ static void drop(Given *given)
 
 /* ------------------------------------------------------------------ the turn */
 
-/* Take the group's turn if the call is plain and nobody is before it: what `IssueOrder.enter` does, without a frame. */
+/* Take the group's turn if the call is plain and nobody is before it. */
 static bool enter(Calls *calls)
 {
-    if (PyDict_GET_SIZE(calls->collected) != 0)
-        return false;
-    PyObject *failure = PyObject_GetAttr(calls->comm, text_failure);
-    bool sound = failure == Py_None;
-    Py_XDECREF(failure);
-    if (!sound)
-        return false;
-    PyObject *locked = PyObject_CallOneArg(calls->acquire, Py_False);
-    if (locked != Py_True) {
-        Py_XDECREF(locked);
-        return false;
-    }
-    PyObject *busy = PyObject_GetAttr(calls->order, text_busy);
-    bool entered = busy == Py_False && PyObject_Size(calls->waiting) == 0 &&
-                   PyObject_SetAttr(calls->order, text_busy, Py_True) == 0;
-    PyObject *given_back = PyObject_CallNoArgs(calls->release);
-    Py_XDECREF(locked);
-    Py_XDECREF(busy);
-    Py_XDECREF(given_back);
-    return entered;
+    return PyDict_GET_SIZE(calls->collected) == 0 && look_at(calls->comm, calls->failure) == Py_None &&
+           turn_take(calls->turn, (PyObject *)calls);
 }
 
 static bool leave(Calls *calls)
 {
-    bool left = PyObject_SetAttr(calls->order, text_busy, Py_False) == 0;
-    PyObject *watchers = left ? PyObject_GetAttr(calls->order, text_watchers) : NULL;
-    int watched = watchers == NULL ? -1 : PyObject_IsTrue(watchers);
-    Py_XDECREF(watchers);
-    if (watched == 1) {
-        PyObject *told = PyObject_CallMethodNoArgs(calls->order, text_tell);
-        watched = told == NULL ? -1 : 0;
-        Py_XDECREF(told);
-    }
-    return watched == 0;
+    PyObject *told = turn_give_back(calls->turn) ? PyObject_CallNoArgs(calls->tell) : Py_NewRef(Py_None);
+    Py_XDECREF(told);
+    return told != NULL;
 }
 
 /* ------------------------------------------------------------------ plans */
@@ -322,10 +301,10 @@ static bool make(Calls *calls, Plan *plan, Given *given)
     memcpy(about, plan->about, sizeof about);
     PyArrayObject *array = given->array;
     PyObject *dtype = array == NULL ? NULL : (PyObject *)PyArray_DESCR(array);
-    trail_begin(calls->trail, names[given->key.name], dtype, array == NULL ? 0 : PyArray_NBYTES(array), 1);
+    int64_t began_ns = trail_begin(calls->trail, names[given->key.name], dtype, array == NULL ? 0 : PyArray_NBYTES(array), 1);
     if (!number(calls, &about[SEQUENCE]) || !board_enter(calls->board))
         return false;
-    Call call = {.board = calls->board, .about = about, .await = calls->await, .holds = true, .looked_ns = monotonic_ns()};
+    Call call = {.board = calls->board, .about = about, .await = calls->await, .holds = true, .looked_ns = began_ns};
     /* Kept alive: while the interpreter is let go, others may forget the plan. */
     PyObject *prepared = plan->call;
     Py_INCREF(prepared);
@@ -545,8 +524,8 @@ static PyObject *all_to_all_single(Calls *calls, PyObject *const *args, Py_ssize
 
 static int calls_traverse(Calls *calls, visitproc visit, void *arg)
 {
-    PyObject *held[] = {(PyObject *)calls->board, (PyObject *)calls->trail, calls->comm, calls->order, calls->acquire, calls->release,
-                        calls->waiting, calls->sequence, calls->collected, calls->ops, calls->await, calls->broken, calls->learn};
+    PyObject *held[] = {(PyObject *)calls->board, (PyObject *)calls->trail, (PyObject *)calls->turn, calls->comm, calls->tell,
+                        calls->sequence, calls->collected, calls->ops, calls->await, calls->broken, calls->learn};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_VISIT(held[i]);
     for (int i = 0; i < PLANS; i++)
@@ -559,8 +538,9 @@ static int calls_clear(Calls *calls)
     forget_plans(calls);
     Py_CLEAR(calls->board);
     Py_CLEAR(calls->trail);
-    PyObject **held[] = {&calls->comm, &calls->order, &calls->acquire, &calls->release, &calls->waiting, &calls->sequence,
-                         &calls->collected, &calls->ops, &calls->await, &calls->broken, &calls->learn};
+    Py_CLEAR(calls->turn);
+    PyObject **held[] = {&calls->comm,      &calls->tell, &calls->sequence, &calls->collected,
+                         &calls->ops,       &calls->await, &calls->broken, &calls->learn};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_CLEAR(*held[i]);
     return 0;
@@ -578,19 +558,21 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
     Calls *calls = (Calls *)type->tp_alloc(type, 0);
     if (calls == NULL)
         return NULL;
-    if (!PyArg_ParseTuple(args, "O!O!OOOOOOO!O!OOO", &BoardType, &calls->board, &TrailType, &calls->trail, &calls->comm,
-                          &calls->order, &calls->acquire, &calls->release, &calls->waiting, &calls->sequence, &PyDict_Type, &calls->collected,
-                          &PyTuple_Type, &calls->ops, &calls->await, &calls->broken, &calls->learn)) {
+    if (!PyArg_ParseTuple(args, "O!O!O!OOOO!O!OOO", &BoardType, &calls->board, &TrailType, &calls->trail, &TurnType, &calls->turn,
+                          &calls->comm, &calls->tell, &calls->sequence, &PyDict_Type, &calls->collected, &PyTuple_Type,
+                          &calls->ops, &calls->await, &calls->broken, &calls->learn)) {
         memset((char *)calls + sizeof(PyObject), 0, offsetof(Calls, plans) - sizeof(PyObject));
         Py_DECREF(calls);
         return NULL;
     }
-    PyObject *held[] = {(PyObject *)calls->board, (PyObject *)calls->trail, calls->comm, calls->order, calls->acquire, calls->release,
-                        calls->waiting, calls->sequence, calls->collected, calls->ops, calls->await, calls->broken, calls->learn};
+    PyObject *held[] = {(PyObject *)calls->board, (PyObject *)calls->trail, (PyObject *)calls->turn, calls->comm, calls->tell,
+                        calls->sequence, calls->collected, calls->ops, calls->await, calls->broken, calls->learn};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_INCREF(held[i]);
     if (PyTuple_GET_SIZE(calls->ops) != OPS || !PyIter_Check(calls->sequence)) {
         PyErr_SetString(PyExc_TypeError, "the reduce ops are not those of this version, or there is no sequence");
+        Py_CLEAR(calls);
+    } else if ((calls->failure = field_of(calls->comm, "failure")) < 0) {
         Py_CLEAR(calls);
     }
     return (PyObject *)calls;
@@ -628,9 +610,5 @@ int calls_add_types(PyObject *module)
     for (int i = 0; i < NAMES; i++)
         if ((names[i] = PyUnicode_InternFromString(texts[i])) == NULL)
             return -1;
-    text_failure = PyUnicode_InternFromString("failure");
-    text_busy = PyUnicode_InternFromString("busy");
-    text_watchers = PyUnicode_InternFromString("watchers");
-    text_tell = PyUnicode_InternFromString("tell");
-    return PyErr_Occurred() ? -1 : PyModule_AddType(module, &CallsType);
+    return PyModule_AddType(module, &CallsType);
 }

@@ -5,6 +5,7 @@
    The engine's lock guards all that is looked at here. Python's objects do not change while this holds the interpreter,
    so a look at whether anybody has the lock takes its place; who lets the interpreter go takes the lock, or the seat. */
 #include "arguments.h"
+#include "fields.h"
 #include "recorder.h"
 #include "rings.h"
 #include <string.h>
@@ -41,6 +42,8 @@ typedef struct {
     unsigned most_tag, raw;
     uint64_t window_nbytes, message_nbytes;
     Patience patience;
+    Field failure, failing, leaving, holder, callers; /* of the communicator, fate, engine and seat */
+    Field connection, gone, queue, rest, unconfirmed; /* of peers, pipes and windows */
     unsigned marks[MARKED_TYPES]; /* of the dtypes, by NumPy's numbers; 0 for those not yet asked for */
     Way ways[MOST_PEERS];
 } Messages;
@@ -56,8 +59,7 @@ typedef struct {
     int64_t waited_ns; /* how long all messages before it have waited */
 } Letter;
 
-static PyObject *text_send, *text_recv, *text_failure, *text_failing, *text_leaving, *text_connection, *text_gone,
-    *text_queue, *text_rest, *text_unconfirmed, *text_holder, *text_callers, *text_leave, *text_moved;
+static PyObject *text_send, *text_recv, *text_leave, *text_moved;
 
 /* ------------------------------------------------------------------ arguments */
 
@@ -98,13 +100,6 @@ static bool take_arguments(Messages *messages, Letter *letter, PyObject *const *
 
 /* ------------------------------------------------------------------ whether nothing is in the way */
 
-static bool is(PyObject *object, PyObject *name, PyObject *wanted)
-{
-    PyObject *found = PyObject_GetAttr(object, name);
-    Py_XDECREF(found); /* it stays where it was */
-    return found == wanted;
-}
-
 static bool is_free(const Messages *messages)
 {
     PyObject *locked = PyObject_CallNoArgs(messages->locked);
@@ -112,27 +107,27 @@ static bool is_free(const Messages *messages)
     return locked == Py_False;
 }
 
+static bool has_failed(const Messages *messages)
+{
+    return look_at(messages->comm, messages->failure) != Py_None || look_at(messages->fate, messages->failing) != Py_False;
+}
+
 static bool sound(const Messages *messages, const Way *way)
 {
-    return way->rings->out != NULL && !way->rings->closing && is(messages->comm, text_failure, Py_None) &&
-           is(messages->fate, text_failing, Py_False) && is(messages->engine, text_leaving, Py_False) && is(way->peer, text_connection, way->pipe) &&
+    return way->rings->out != NULL && !way->rings->closing && !has_failed(messages) &&
+           look_at(messages->engine, messages->leaving) == Py_False && look_at(way->peer, messages->connection) == way->pipe &&
            is_free(messages);
 }
 
 /* Whether nothing is before what is written now. */
-static bool is_idle(const Way *way)
+static bool is_idle(const Messages *messages, const Way *way)
 {
-    if (!is(way->pipe, text_rest, Py_None))
-        return false;
-    PyObject *queue = PyObject_GetAttr(way->pipe, text_queue);
-    Py_ssize_t waiting = queue == NULL ? -1 : PyObject_Size(queue);
-    Py_XDECREF(queue);
-    return waiting == 0;
+    return look_at(way->pipe, messages->rest) == Py_None && PyObject_Size(look_at(way->pipe, messages->queue)) == 0;
 }
 
 static bool may_send(const Messages *messages, const Way *way)
 {
-    return sound(messages, way) && is_idle(way) && is(way->peer, text_gone, Py_None);
+    return sound(messages, way) && is_idle(messages, way) && look_at(way->peer, messages->gone) == Py_None;
 }
 
 /* Whether a message with this tag, or a receive that it would meet, waits already. */
@@ -152,34 +147,30 @@ static bool is_awaited(const Messages *messages, const Letter *letter)
 
 static bool may_receive(const Messages *messages, const Letter *letter)
 {
-    PyObject *holder = PyObject_GetAttr(messages->seat, text_holder);
-    bool empty = holder != NULL && PyObject_Not(holder) == 1;
-    Py_XDECREF(holder);
+    bool empty = PyObject_Not(look_at(messages->seat, messages->holder)) == 1;
     return empty && sound(messages, letter->way) && !is_awaited(messages, letter);
 }
 
 /* ------------------------------------------------------------------ flow control */
 
-static bool unconfirmed(const Way *way, uint64_t *nbytes)
+static bool unconfirmed(const Messages *messages, const Way *way, uint64_t *nbytes)
 {
-    PyObject *found = PyObject_GetAttr(way->window, text_unconfirmed);
-    *nbytes = found == NULL ? 0 : PyLong_AsUnsignedLongLong(found);
-    Py_XDECREF(found);
+    *nbytes = PyLong_AsUnsignedLongLong(look_at(way->window, messages->unconfirmed));
     return !PyErr_Occurred();
 }
 
-static bool set_unconfirmed(const Way *way, uint64_t nbytes)
+static bool set_unconfirmed(const Messages *messages, const Way *way, uint64_t nbytes)
 {
     PyObject *made = PyLong_FromUnsignedLongLong(nbytes);
-    bool set = made != NULL && PyObject_SetAttr(way->window, text_unconfirmed, made) == 0;
-    Py_XDECREF(made);
-    return set;
+    if (made != NULL)
+        put_into(way->window, messages->unconfirmed, made);
+    return made != NULL;
 }
 
 /* Count a message against the peer's window, of which so much was used before. */
 static bool spend(const Messages *messages, const Letter *letter, uint64_t before)
 {
-    return set_unconfirmed(letter->way, before + letter->nbytes + messages->message_nbytes);
+    return set_unconfirmed(messages, letter->way, before + letter->nbytes + messages->message_nbytes);
 }
 
 /* Count what was received; Python gives credit for it. */
@@ -344,11 +335,11 @@ static bool send_long(Messages *messages, Letter *letter, Frame header, uint64_t
 }
 
 /* Take credit that comes before the message. */
-static bool take_credit(const Way *way, const Frame *frame)
+static bool take_credit(const Messages *messages, const Way *way, const Frame *frame)
 {
     uint64_t before;
-    if (kind_of_frame(frame) != CREDIT || !unconfirmed(way, &before) || frame->length > before ||
-        !set_unconfirmed(way, before - frame->length))
+    if (kind_of_frame(frame) != CREDIT || !unconfirmed(messages, way, &before) || frame->length > before ||
+        !set_unconfirmed(messages, way, before - frame->length))
         return false;
     rings_advance(way->rings, 0);
     return true;
@@ -377,7 +368,7 @@ static bool take_receipt(Messages *messages, const Letter *letter, uint64_t iden
     do {
         if (!rings_next(rings, &frame))
             return false;
-    } while (take_credit(letter->way, &frame));
+    } while (take_credit(messages, letter->way, &frame));
     if (kind_of_frame(&frame) != RECEIPT || (frame.marks & 0xffffffff) != ident)
         return false;
     PyObject *key = Py_BuildValue("(iK)", letter->peer, (unsigned long long)ident);
@@ -454,7 +445,7 @@ static ssize_t read_on(const Letter *letter, uint64_t address, size_t length, si
 static bool answer(Messages *messages, const Letter *letter, uint64_t ident)
 {
     Rings *rings = letter->way->rings;
-    if (sound(messages, letter->way) && is_idle(letter->way) && rings_write(rings, (Frame){.first = RECEIPT, .marks = ident}, NULL, 0)) {
+    if (sound(messages, letter->way) && is_idle(messages, letter->way) && rings_write(rings, (Frame){.first = RECEIPT, .marks = ident}, NULL, 0)) {
         rings_wake(rings);
         return true;
     }
@@ -462,11 +453,6 @@ static bool answer(Messages *messages, const Letter *letter, uint64_t ident)
     PyObject *done = PyObject_CallFunction(messages->answer, "iK", letter->peer, (unsigned long long)ident);
     Py_XDECREF(done);
     return done != NULL;
-}
-
-static bool has_failed(const Messages *messages)
-{
-    return !is(messages->comm, text_failure, Py_None) || !is(messages->fate, text_failing, Py_False);
 }
 
 static Taken take_offer(Messages *messages, Letter *letter, Frame offer)
@@ -508,7 +494,7 @@ static PyObject *py_send(Messages *messages, PyObject *const *args, Py_ssize_t c
 {
     Letter letter;
     uint64_t before;
-    if (!take_arguments(messages, &letter, args, count, false) || !may_send(messages, letter.way) || !unconfirmed(letter.way, &before)) {
+    if (!take_arguments(messages, &letter, args, count, false) || !may_send(messages, letter.way) || !unconfirmed(messages, letter.way, &before)) {
         PyErr_Clear();
         Py_RETURN_FALSE;
     }
@@ -563,7 +549,7 @@ static Taken take(Messages *messages, Letter *letter, bool *seated)
     do {
         if (!rings_next(rings, &frame))
             return NOTHING;
-    } while (take_credit(letter->way, &frame));
+    } while (take_credit(messages, letter->way, &frame));
     if (frame.length > letter->nbytes || (wanted != 0 && frame.marks >> 32 != wanted))
         return NOTHING;
     if (frame.first == (frame_word(OFFER, letter->tag) | READABLE) && frame.address != 0 && letter->way->pid > 0)
@@ -582,16 +568,16 @@ static Taken take(Messages *messages, Letter *letter, bool *seated)
 /* Take the seat, which is free: the interpreter is let go, and nobody else may read the ring. */
 static bool sit_down(Messages *messages)
 {
-    PyObject *me = PyLong_FromUnsignedLong(PyThread_get_thread_ident()), *one = PyLong_FromLong(1);
-    PyObject *callers = PyObject_GetAttr(messages->seat, text_callers);
-    PyObject *more = callers == NULL || one == NULL ? NULL : PyNumber_Add(callers, one);
-    bool seated = me != NULL && more != NULL && PyObject_SetAttr(messages->seat, text_callers, more) == 0 &&
-                  PyObject_SetAttr(messages->seat, text_holder, me) == 0;
-    Py_XDECREF(me);
-    Py_XDECREF(one);
-    Py_XDECREF(callers);
-    Py_XDECREF(more);
-    return seated;
+    PyObject *me = PyLong_FromUnsignedLong(PyThread_get_thread_ident());
+    PyObject *more = PyLong_FromLong(PyLong_AsLong(look_at(messages->seat, messages->callers)) + 1);
+    if (me == NULL || more == NULL) {
+        Py_XDECREF(me);
+        Py_XDECREF(more);
+        return false;
+    }
+    put_into(messages->seat, messages->callers, more);
+    put_into(messages->seat, messages->holder, me);
+    return true;
 }
 
 /* Look for something that comes; with the seat if that has taken more than a moment. */
@@ -718,6 +704,31 @@ static bool take_ways(Messages *messages, PyObject *list)
     return true;
 }
 
+/* Where all that is looked at keeps what is looked at; the peers, pipes and windows of all ranks are of one class each. */
+static bool find_fields(Messages *messages)
+{
+    Way *way = messages->ways;
+    while (way < messages->ways + messages->size && way->rings == NULL)
+        way++;
+    if (way == messages->ways + messages->size)
+        return true; /* nobody is within reach, and nothing is looked at */
+    const struct {
+        Field *field;
+        PyObject *object;
+        const char *name;
+    } wanted[] = {
+        {&messages->failure, messages->comm, "failure"},   {&messages->failing, messages->fate, "failing"},
+        {&messages->leaving, messages->engine, "_leaving"}, {&messages->holder, messages->seat, "holder"},
+        {&messages->callers, messages->seat, "callers"},   {&messages->connection, way->peer, "connection"},
+        {&messages->gone, way->peer, "gone"},              {&messages->queue, way->pipe, "_queue"},
+        {&messages->rest, way->pipe, "_rest"},             {&messages->unconfirmed, way->window, "unconfirmed"},
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if ((*wanted[i].field = field_of(wanted[i].object, wanted[i].name)) < 0)
+            return false;
+    return true;
+}
+
 static PyObject *messages_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
     PyObject *ways;
@@ -738,7 +749,7 @@ static PyObject *messages_new(PyTypeObject *type, PyObject *args, PyObject *Py_U
             Py_INCREF(*held[i]);
         else
             *held[i] = NULL;
-    if (!parsed || !take_ways(messages, ways)) {
+    if (!parsed || !take_ways(messages, ways) || !find_fields(messages)) {
         Py_DECREF(messages);
         return NULL;
     }
@@ -771,10 +782,10 @@ int messages_add_types(PyObject *module)
         PyObject **text;
         const char *letters;
     } texts[] = {
-        {&text_send, "send"},           {&text_recv, "recv"},       {&text_failure, "failure"}, {&text_failing, "failing"},
-        {&text_leaving, "_leaving"},    {&text_gone, "gone"},       {&text_queue, "_queue"},
-        {&text_rest, "_rest"},          {&text_holder, "holder"},   {&text_callers, "callers"}, {&text_leave, "leave"},
-        {&text_connection, "connection"}, {&text_moved, "moved_nbytes"}, {&text_unconfirmed, "unconfirmed"},
+        {&text_send, "send"},
+        {&text_recv, "recv"},
+        {&text_leave, "leave"},
+        {&text_moved, "moved_nbytes"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if ((*texts[i].text = PyUnicode_InternFromString(texts[i].letters)) == NULL)

@@ -3,13 +3,13 @@
 
 /* The version of what rankwise and this module call of each other; see rankwise.basics.native. It is here rather than in
    Python since it is about what was built: sources may be newer. */
-enum { API_VERSION = 2 };
+enum { API_VERSION = 3 };
 
 static int fill(PyObject *module)
 {
     import_array1(-1);
     bool added = recorder_add_types(module) == 0 && board_add_types(module) == 0 && rings_add_types(module) == 0 &&
-                 calls_add_types(module) == 0 && messages_add_types(module) == 0 &&
+                 turn_add_types(module) == 0 && calls_add_types(module) == 0 && messages_add_types(module) == 0 &&
                  PyModule_AddIntConstant(module, "API_VERSION", API_VERSION) == 0;
     return added ? 0 : -1;
 }

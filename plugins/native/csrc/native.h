@@ -31,5 +31,6 @@ int board_add_types(PyObject *module);
 int calls_add_types(PyObject *module);
 int rings_add_types(PyObject *module);
 int messages_add_types(PyObject *module);
+int turn_add_types(PyObject *module);
 
 #endif

@@ -1,5 +1,6 @@
 /* The flight recorder: what it notes, a few dozen nanoseconds a call. How it is read is in recorder_type.c. */
 #include "recorder.h"
+#include "frames.h"
 
 static Entry *slot_of(Recorder *recorder, uint64_t serial)
 {
@@ -71,43 +72,20 @@ static bool begins_with(PyObject *text, PyObject *beginning)
     return part != NULL && length >= count && memcmp(whole, part, (size_t)count) == 0;
 }
 
-static bool inside(const Recorder *recorder, PyCodeObject *code)
+/* Whether code is not the program's. Programs mostly call from one place, or a few. */
+static bool inside(void *what, PyCodeObject *code)
 {
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(recorder->skipped); i++)
+    Recorder *recorder = what;
+    Py_ssize_t count = PyList_GET_SIZE(recorder->skipped);
+    if ((PyObject *)code == recorder->known && count == recorder->known_skipped)
+        return false;
+    for (Py_ssize_t i = 0; i < count; i++)
         if (begins_with(code->co_filename, PyList_GET_ITEM(recorder->skipped, i)))
             return true;
+    Py_INCREF(code);
+    Py_XSETREF(recorder->known, (PyObject *)code);
+    recorder->known_skipped = count;
     return false;
-}
-
-static int instruction_of(PyFrameObject *frame)
-{
-#if PY_VERSION_HEX >= 0x030B0000
-    return PyFrame_GetLasti(frame);
-#else
-    return frame->f_lasti * (int)sizeof(_Py_CODEUNIT);
-#endif
-}
-
-/* Find the program's call: the nearest frame that is not skipped, `skipped` frames up or more, or the outermost. */
-static void find_site(const Recorder *recorder, Entry *entry, int skipped)
-{
-    PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
-    while (frame != NULL) {
-        PyFrameObject *back = NULL;
-        PyCodeObject *code = PyFrame_GetCode(frame);
-        bool passed = skipped-- > 0 || inside(recorder, code);
-        if (passed)
-            back = PyFrame_GetBack(frame);
-        if (back == NULL) {
-            entry->code = (PyObject *)code;
-            entry->lasti = instruction_of(frame);
-            Py_DECREF(frame);
-            return;
-        }
-        Py_DECREF(code);
-        Py_DECREF(frame);
-        frame = back;
-    }
 }
 
 /* Which of the trail's sums an operation belongs to; -1 if there is no room. A trail knows a few kinds, whose names are
@@ -168,16 +146,20 @@ static Entry *begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes,
     Py_INCREF(trail);
     Py_INCREF(op);
     Py_XINCREF(dtype);
-    find_site(recorder, &made, skipped);
+    made.code = frames_find(skipped, inside, recorder, &made.lasti);
     made.began_ns = monotonic_ns();
     *entry = made;
     trail->marks[message ? MESSAGE_BEGUN : BEGUN] = serial;
+    /* The ring is larger than the nearest cache: the next call's entry is there by the time it comes. */
+    const char *next = (const char *)slot_of(recorder, serial + 1);
+    for (size_t at = 0; at < sizeof *entry; at += 64)
+        __builtin_prefetch(next + at, 1);
     return entry;
 }
 
-void trail_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped)
+int64_t trail_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped)
 {
-    begin(trail, op, dtype, nbytes, skipped, false);
+    return begin(trail, op, dtype, nbytes, skipped, false)->began_ns;
 }
 
 uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, long peer, long tag, int skipped)

@@ -50,6 +50,8 @@ struct Recorder {
     PyObject_HEAD
     PyObject *make_entry, *on_failure;
     PyObject *skipped; /* a list of the files and folders whose frames are not the program's; it may grow */
+    PyObject *known; /* owned: the code that was found to be the program's last, or NULL, */
+    Py_ssize_t known_skipped; /* with so many in the list */
     uint64_t capacity, serial;
     Entry *ring;
     Trail *first;
@@ -58,8 +60,8 @@ struct Recorder {
 
 extern PyTypeObject TrailType;
 
-/* Note that a collective begins, `skipped` frames below the program's call. */
-void trail_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped);
+/* Note that a collective begins, `skipped` frames below the program's call; return when. */
+int64_t trail_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped);
 /* Note that a message begins, and return its serial. */
 uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, long peer, long tag, int skipped);
 /* Note that the collective which this thread has begun last has ended well, having waited for others for so long. */

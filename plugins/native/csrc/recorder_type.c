@@ -403,6 +403,7 @@ static int recorder_forget(Recorder *recorder)
         trail_forget(trail);
     for (uint64_t i = 0; recorder->ring != NULL && i < recorder->capacity; i++)
         entry_clear(&recorder->ring[i]);
+    Py_CLEAR(recorder->known);
     return 0;
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,6 +48,15 @@ def board() -> Iterator[NativeBoard]:
     made.close()
 
 
+class Sound:
+    """As much of a communicator as is looked at."""
+
+    __slots__ = ("failure",)
+
+    def __init__(self) -> None:
+        self.failure = None
+
+
 def calls_at(board: NativeBoard, trail: Trail, rng: np.random.Generator) -> Calls:
     """Return the compiled calls, with a Python side that gives up or believes at random."""
     prepared = Prepared(board)
@@ -66,9 +74,8 @@ def calls_at(board: NativeBoard, trail: Trail, rng: np.random.Generator) -> Call
         fetch_count = call.route.fetch_count if isinstance(call, Move) else 0
         return None if call is None else (call, _WAYS[type(call)], *call.about(RANK), fetch_count)
 
-    order, comm = IssueOrder("hostile"), SimpleNamespace(failure=None)
-    turn = order, order._lock.acquire, order._lock.release, order._waiting, count()
-    made = Calls(board, trail, comm, *turn, {}, _OPS, wait, broken, learn)
+    order = IssueOrder("hostile")
+    made = Calls(board, trail, order.turn, Sound(), order.tell, count(), {}, _OPS, wait, broken, learn)
     made_for[id(made)] = prepared
     return made
 

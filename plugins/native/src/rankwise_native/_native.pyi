@@ -14,6 +14,12 @@ class FlightRecorder:
 
 class Trail: ...
 
+class Turn:
+    holder: Any
+    queued: int
+    watchers: int
+    def take(self, holder: object, /) -> bool: ...
+
 class Turns:
     _turn: int
     _parity: int
@@ -43,11 +49,9 @@ class Calls:
         self,
         board: Turns,
         trail: Trail,
+        turn: Any,
         comm: object,
-        order: object,
-        acquire: Callable[[bool], bool],
-        release: Callable[[], None],
-        waiting: Any,
+        tell: Callable[[], None],
         sequence: Iterator[int],
         collected: Any,
         ops: tuple[Any, ...],

@@ -68,8 +68,7 @@ def shortest(
         fetch_count = call.route.fetch_count if isinstance(call, Move) else 0
         return (call, _WAYS.get(type(call), 0), *call.about(comm.rank), fetch_count)
 
-    turn = order, order._lock.acquire, order._lock.release, order._waiting, sequence
-    calls = Calls(board, trail, comm, *turn, group.collected, _OPS, wait, broken, learn)
+    calls = Calls(board, trail, order.turn, comm, order.tell, sequence, group.collected, _OPS, wait, broken, learn)
     names = "all_reduce broadcast all_gather all_gather_single reduce_scatter reduce_scatter_single all_to_all"
     found = {name: getattr(calls, name) for name in (*names.split(), "all_to_all_single", "barrier")}
     found.update(_messages(comm, group) or {})

@@ -30,9 +30,7 @@ class Meeting(Protocol):
         """Compare a call with those of the others, and carry it out."""
 
 
-def shortest(
-    comm: Communicator, ways: Meeting, order: IssueOrder, sequence: Iterator[int], group: Caller
-) -> Shortcuts:
+def shortest(comm: Communicator, ways: Meeting, order: IssueOrder, sequence: Iterator[int], group: Caller) -> Shortcuts:
     """Return what does the plainest calls of a group whose ranks share a board.
 
     Args:
@@ -45,7 +43,7 @@ def shortest(
     prepared, meet, collected, trail = ways.prepared, ways.meet_at_board, group.collected, group.trail
     calls = prepared.calls
     array_type, op_type, rank, at_barrier = np.ndarray, ReduceOp, comm.rank, prepared.barrier.call
-    enter, begin, end = order.enter, trail.begin, trail.end
+    enter, turn, begin, end = order.enter, order.turn, trail.begin, trail.end
 
     def shortcut(name: str, reduces: bool) -> Callable[[Any, Any], bool]:
         def call(array: Any, option: Any) -> bool:
@@ -70,8 +68,8 @@ def shortest(
                     comm.broken_off(name, number, error)
                     raise
             finally:
-                order.busy = False  # no call, see `IssueOrder`
-                if order.watchers:
+                turn.holder = None
+                if turn.watchers:
                     order.tell()
             end()
             return True
@@ -90,12 +88,10 @@ def shortest(
                 comm.broken_off("barrier", number, error)
                 raise
         finally:
-            order.busy = False
-            if order.watchers:
+            turn.holder = None
+            if turn.watchers:
                 order.tell()
         end()
         return True
 
-    return Shortcuts(
-        all_reduce=shortcut("all_reduce", True), broadcast=shortcut("broadcast", False), barrier=barrier
-    )
+    return Shortcuts(all_reduce=shortcut("all_reduce", True), broadcast=shortcut("broadcast", False), barrier=barrier)

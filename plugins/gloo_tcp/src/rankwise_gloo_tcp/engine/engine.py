@@ -47,6 +47,9 @@ class Engine:
         on_abort: Called with the first failure, with the lock held, to tell those whom no connection reaches.
     """
 
+    #: Compiled messages look at what is in a slot without a look-up.
+    __slots__ = ("__dict__", "__weakref__", "_leaving")
+
     def __init__(self, setting: Setting) -> None:
         self.rank, self.size, self.names = setting.rank, len(setting.names), setting.names
         self.timeout_s = setting.timeout_s

@@ -25,6 +25,9 @@ class Fate:
         orphans: Requests that end when it does.
     """
 
+    #: Compiled messages look at what is in a slot without a look-up.
+    __slots__ = ("__dict__", "failing")
+
     def __init__(self, on_failure: Callable[[DistError], object]) -> None:
         self.failure: DistError | None = None
         self.failing = False

@@ -35,6 +35,9 @@ class Peer:
         failures: How often a handshake with it has failed.
     """
 
+    #: Compiled messages look at what is in a slot without a look-up.
+    __slots__ = ("__dict__", "connection", "gone")
+
     def __init__(self, rank: int, card: Card, near: bool) -> None:
         self.rank, self.card, self.near = rank, card, near
         self.readable = False

@@ -75,6 +75,9 @@ class Seat:
         changed: Told when a request has ended or the seat is free, if somebody waits for that.
     """
 
+    #: Compiled messages look at what is in a slot without a look-up.
+    __slots__ = ("__dict__", "callers", "holder")
+
     def __init__(self, lock: threading.Lock, loop: Loop, mover: Mover) -> None:
         self.lock = lock
         self.changed = threading.Condition(lock)

@@ -36,6 +36,9 @@ class Pipe:
         sleep: The peer's.
     """
 
+    #: Compiled messages look at what is in a slot without a look-up.
+    __slots__ = ("__dict__", "_queue", "_rest")
+
     def __init__(self, office: Office, peer: int, rings: Rings, sleep: Sleep) -> None:
         self.office, self.peer, self.rings, self.sleep = office, peer, rings, sleep
         self.closed = self.left = False

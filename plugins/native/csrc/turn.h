@@ -1,0 +1,20 @@
+/* Whose turn it is on a group: rankwise.collective.turn. Who holds the interpreter takes it without a lock. */
+#ifndef RANKWISE_TURN_H
+#define RANKWISE_TURN_H
+
+#include "native.h"
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *holder; /* owned; None while nobody has it */
+    int queued, watchers;
+} Turn;
+
+extern PyTypeObject TurnType;
+
+/* Take the turn if nobody has it or is before; the holder is borrowed. */
+bool turn_take(Turn *turn, PyObject *holder);
+/* Give it back; tell whether anybody must be told. */
+bool turn_give_back(Turn *turn);
+
+#endif
