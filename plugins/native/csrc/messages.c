@@ -16,8 +16,9 @@ enum { MOST_PEERS = 64, MARKED_TYPES = 25, BFLOAT16 = MARKED_TYPES - 1 };
    that they stay in the caches. */
 enum { PIECE_NBYTES = 32 << 10, UNREAD_NBYTES = 512 << 10 };
 /* Where ranks share processors the receiver had better read the sender's memory from here on, if it may; and so much at a
-   time. Where each has its own, one that writes and one that reads are faster at any length. */
-enum { READ_FROM_NBYTES = 128 << 10, READ_AT_ONCE_NBYTES = 4 << 20 };
+   time. Where each has its own, one that writes and one that reads are faster while these are near each other; from the
+   second length on they are no faster even then. */
+enum { READ_FROM_NBYTES = 128 << 10, READ_ALWAYS_NBYTES = 8 << 20, READ_AT_ONCE_NBYTES = 4 << 20 };
 /* How much is received before Python hears of it, which gives credit for it. */
 enum { TOLD_NBYTES = 256 << 10 };
 /* After so long somebody else must have a say. */
@@ -501,7 +502,7 @@ static PyObject *py_send(Messages *messages, PyObject *const *args, Py_ssize_t c
     bool sent = false, fits = before + letter.nbytes + messages->message_nbytes <= messages->window_nbytes;
     Frame header = {.first = frame_word(MESSAGE, letter.tag), .length = letter.nbytes, .marks = (uint64_t)letter.mark << 32};
     bool brief = letter.nbytes <= (size_t)letter.way->rings->eager_nbytes;
-    bool may_read = letter.way->pid > 0 && !messages->patience.may_spin;
+    bool may_read = letter.way->pid > 0 && (!messages->patience.may_spin || letter.nbytes >= READ_ALWAYS_NBYTES);
     if (may_read && letter.nbytes >= READ_FROM_NBYTES && (!brief || rings_awaited(letter.way->rings, letter.tag)))
         sent = send_offer(messages, &letter); /* a brief message that nobody waits for must not wait either */
     else if (fits && brief)

@@ -28,9 +28,10 @@ __all__ = ["FETCHES", "FETCH_FROM_NBYTES", "Board", "available", "create"]
 #: Added to the longest part that a rank tells of, where there are parts that are copied from its memory.
 FETCHES = 1 << 62
 #: From which length on a part had better be copied by its receiver alone than by both ends through the board: two
-#: processors that pass it on in the caches are faster until it is far too long for these. How fast the kernel reads
-#: depends on the pages: those of 2 MiB, which NumPy asks for, are twice as fast as those of 4 KiB.
-FETCH_FROM_NBYTES = 32 << 20
+#: processors that are near each other pass it on in the caches in less time, or at this length in the same; two that
+#: are far apart take three times as long, and one does not know. How fast the kernel reads depends on the pages: those
+#: of 2 MiB, which NumPy asks for, are twice as fast as those of 4 KiB.
+FETCH_FROM_NBYTES = 8 << 20
 
 #: Eight words: the number of the call, its digest, what follows, and the turn: they come in one line of the cache.
 _RECORD_STRIDE = 64
