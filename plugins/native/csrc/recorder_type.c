@@ -154,6 +154,22 @@ static PyObject *py_begin_message(Trail *trail, PyObject *args)
     return ticket_of(recorder_entry(trail->recorder, serial));
 }
 
+/* Note so many calls as compiled calls do: for those who measure what that takes. */
+static PyObject *py_rehearse(Trail *trail, PyObject *args)
+{
+    PyObject *op, *array, *dtype;
+    Py_ssize_t calls;
+    int64_t nbytes;
+    if (!PyArg_ParseTuple(args, "UOn", &op, &array, &calls) || !size_and_dtype(array, &nbytes, &dtype))
+        return NULL;
+    for (Py_ssize_t i = 0; i < calls; i++) {
+        trail_begin(trail, op, dtype, nbytes, 1);
+        trail_end(trail, 0);
+    }
+    Py_DECREF(dtype);
+    Py_RETURN_NONE;
+}
+
 static PyObject *py_end(Trail *trail, PyObject *Py_UNUSED(unused))
 {
     trail_end(trail, 0);
@@ -301,6 +317,7 @@ static PyMethodDef trail_methods[] = {
     {"ended", (PyCFunction)(void (*)(void))py_ended, METH_VARARGS | METH_KEYWORDS, "Note an end that was seen."},
     {"fail", (PyCFunction)py_fail, METH_O, "Note that the group is of no use any more."},
     {"broken", (PyCFunction)py_broken, METH_O, "Note that it has failed."},
+    {"rehearse", (PyCFunction)py_rehearse, METH_VARARGS, "Note so many calls."},
     {"waited", (PyCFunction)(void (*)(void))py_waited, METH_FASTCALL, "Note a wait for others."},
     {"totals", (PyCFunction)trail_sums, METH_NOARGS, "Return what has been counted of each operation."},
     {"marks", (PyCFunction)trail_marks, METH_NOARGS, "Return what was begun and ended last."},
