@@ -169,12 +169,14 @@ class IssueOrder:
 
     def _serve_one(self) -> bool:
         with self._watching():
+            self.turn.queued = len(self._waiting)
             while self.turn.holder is not None or not self._waiting:
                 if self._closed and not self._waiting:
                     return False
                 self._wait()
+                self.turn.queued = len(self._waiting)
             operation, work = self._waiting.popleft()
-            self.turn.holder = work  # while operations are queued, nobody else can have taken it
+            self.turn.holder = work  # nobody else takes it while operations are queued
             self.turn.queued = len(self._waiting)
         failure = None
         try:
