@@ -6,14 +6,20 @@ The codec and the requests of the store have tests of their own, `test_codec_hos
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import time
+import zoneinfo
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankwise.codec.dtypes import dtype_from_spec
+from rankwise.codec.values import _zone
 from rankwise.errors import DistError, ProtocolError, RendezvousError
 from rankwise.meeting.launcher_env import expand_nodes, from_environment, local_rank
 from rankwise.meeting.rendezvous import rendezvous
@@ -168,3 +174,32 @@ def test_only_a_value_error_escapes_from_a_secret_and_shows_nothing_of_it(data: 
     finally:
         os.close(reader)
     assert len(data) < 8 or (data.hex() not in said and repr(data)[2:-1] not in said)
+
+
+# ---------------------------------------------------------------------- time
+
+UNITS = ("a", "[", "]", "1", "-", ",", "/", ":", "=", "%", "?", "a[1]", "[1", "1-", "[1,", "::", "a/", "a.")
+ENDS = ("", "[", "]", "\0", "\n", "é")
+
+
+@pytest.mark.parametrize(
+    "parse",
+    [
+        expand_nodes,
+        lambda text: rendezvous(f"tcp://{text}"),
+        rendezvous,
+        lambda text: from_environment(env={"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_NODELIST": text}),
+        lambda text: from_environment(env=dict.fromkeys(["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"], text)),
+        lambda text: secret._parse(text.encode(), "a test"),
+        lambda text: _zone(zoneinfo.ZoneInfo, text),
+        dtype_from_spec,
+    ],
+    ids=["nodes", "address", "url", "slurm", "environment", "secret", "zone", "dtype"],
+)
+def test_no_text_takes_a_parser_long(parse: Callable[[str], object]) -> None:
+    """A pattern that may cut a text in many ways tries them all before it refuses: 2**40 of them here."""
+    began = time.thread_time()
+    for unit, end in itertools.product(UNITS, ENDS):
+        with contextlib.suppress(ValueError, TypeError, DistError):
+            parse(40 * unit + end)
+    assert time.thread_time() - began < 5

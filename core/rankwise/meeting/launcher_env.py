@@ -101,7 +101,7 @@ def expand_nodes(text: str) -> list[str]:
     """
     names: list[str] = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text):
-        if not re.fullmatch(r"(?:[^\[\]]+|\[[^\[\]]*\])+", part):
+        if not re.fullmatch(r"(?:[^\[\]]|\[[^\[\]]*\])+", part):
             raise ValueError(f"{text[:200]!r} is not a node list: its brackets do not match")
         prefixes = [""]
         for plain, ranges in re.findall(r"([^\[\]]+)|\[([^\[\]]*)\]", part):
