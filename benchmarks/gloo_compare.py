@@ -10,6 +10,7 @@ A contender that is not installed is left out, and the table says so.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import socket
@@ -18,6 +19,8 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,8 +34,12 @@ NEEDS = {"rankwise": "rankwise_gloo_tcp", "torch": "torch", "mpi": "mpi4py"}
 ROTATE_NBYTES = 64 << 20
 #: How often calls up to a size are made before they are timed: until then ranks learn how they wait for each other.
 _SMALL_NBYTES, _WARM_UP = 64 << 10, 500
+#: How often a call is timed at the most.
+_MOST = 20000
 #: From here on all_reduce is compared with one copy of the array.
 _LARGE_NBYTES = 16 << 20
+
+Call = Callable[[], object]
 
 
 class Rankwise:
@@ -50,26 +57,37 @@ class Rankwise:
         self.dist, self.rank, self.size = dist, dist.get_rank(), dist.get_world_size()
         self.close = dist.destroy_process_group
 
-    def call(self, op: str, a: Any, out: Any, part: Any) -> None:
+    def prepare(self, op: str, a: Any, out: Any, part: Any) -> Call:
+        """Return what makes one call, with nothing around it that would be timed too."""
         dist = self.dist
-        if op == "all_reduce":
-            dist.all_reduce(a)
-        elif op == "broadcast":
-            dist.broadcast(a, 0)
-        elif op == "all_gather":
-            dist.all_gather_into_tensor(out, part)
-        elif op == "reduce_scatter":
-            dist.reduce_scatter_tensor(part, a)
-        elif op == "all_to_all":
-            dist.all_to_all_single(out, a)
-        elif op == "barrier":
-            dist.barrier()
-        elif self.rank == 0:
-            dist.send(a, 1)
-            dist.recv(a, 1)
-        elif self.rank == 1:
-            dist.recv(a, 0)
-            dist.send(a, 0)
+        calls: dict[str, Call] = {
+            "all_reduce": partial(dist.all_reduce, a),
+            "broadcast": partial(dist.broadcast, a, 0),
+            "all_gather": partial(dist.all_gather_into_tensor, out, part),
+            "reduce_scatter": partial(dist.reduce_scatter_tensor, part, a),
+            "all_to_all": partial(dist.all_to_all_single, out, a),
+            "send_recv": there_and_back(self.rank, partial(dist.send, a), partial(dist.recv, a)),
+            "barrier": dist.barrier,
+        }
+        return calls[op]
+
+
+def there_and_back(rank: int, send: Callable[[int], object], receive: Callable[[int], object]) -> Call:
+    """Return a rank's part of a message from rank 0 to rank 1 and back."""
+
+    def first() -> None:
+        send(1)
+        receive(1)
+
+    def second() -> None:
+        receive(0)
+        send(0)
+
+    return {0: first, 1: second}.get(rank, _nothing)
+
+
+def _nothing() -> None:
+    pass
 
 
 class Torch(Rankwise):
@@ -95,26 +113,18 @@ class Mpi:
         self.rank, self.size = self.comm.rank, self.comm.size
         self.array, self.barrier, self.close = (lambda a: a), self.comm.Barrier, lambda: None
 
-    def call(self, op: str, a: Any, out: Any, part: Any) -> None:
+    def prepare(self, op: str, a: Any, out: Any, part: Any) -> Call:
         comm = self.comm
-        if op == "all_reduce":
-            comm.Allreduce(self.mpi.IN_PLACE, a)
-        elif op == "broadcast":
-            comm.Bcast(a, 0)
-        elif op == "all_gather":
-            comm.Allgather(part, out)
-        elif op == "reduce_scatter":
-            comm.Reduce_scatter_block(a, part)
-        elif op == "all_to_all":
-            comm.Alltoall(a, out)
-        elif op == "barrier":
-            comm.Barrier()
-        elif self.rank == 0:
-            comm.Send(a, 1)
-            comm.Recv(a, 1)
-        elif self.rank == 1:
-            comm.Recv(a, 0)
-            comm.Send(a, 0)
+        calls: dict[str, Call] = {
+            "all_reduce": partial(comm.Allreduce, self.mpi.IN_PLACE, a),
+            "broadcast": partial(comm.Bcast, a, 0),
+            "all_gather": partial(comm.Allgather, part, out),
+            "reduce_scatter": partial(comm.Reduce_scatter_block, a, part),
+            "all_to_all": partial(comm.Alltoall, a, out),
+            "send_recv": there_and_back(self.rank, partial(comm.Send, a), partial(comm.Recv, a)),
+            "barrier": comm.Barrier,
+        }
+        return calls[op]
 
 
 class Copy:
@@ -124,8 +134,8 @@ class Copy:
         self.rank, self.size = 0, 1
         self.array, self.barrier, self.close = (lambda a: a), lambda: None, lambda: None
 
-    def call(self, op: str, a: Any, out: Any, part: Any) -> None:
-        np.copyto(out, a)
+    def prepare(self, op: str, a: Any, out: Any, part: Any) -> Call:
+        return partial(np.copyto, out, a)
 
 
 CONTENDERS: dict[str, Any] = {"rankwise": Rankwise, "torch": Torch, "mpi": Mpi}
@@ -144,6 +154,12 @@ def work(contender: str, ops: list[str], sizes: list[int], budget_s: float) -> N
     us.close()
 
 
+def _make(calls: list[Call], count: int) -> None:
+    """Make so many calls, one kind after the other."""
+    for call in itertools.islice(itertools.cycle(calls), count):
+        call()
+
+
 def _time(us: Any, op: str, nbytes: int, budget_s: float) -> float:
     """Return the seconds of one call; a message is half of a round trip."""
     count = -(-max(nbytes // 4, 1) // us.size) * us.size
@@ -154,19 +170,17 @@ def _time(us: Any, op: str, nbytes: int, budget_s: float) -> float:
         array.fill(0)  # `zeros` would leave the pages to be made by the first call
         return us.array(array)
 
-    calls = [(fresh(count), fresh(count), fresh(count // us.size)) for _ in range(rounds)]
-    for index in range(_WARM_UP if nbytes <= _SMALL_NBYTES else 3):
-        us.call(op, *calls[index % rounds])
+    calls = [us.prepare(op, fresh(count), fresh(count), fresh(count // us.size)) for _ in range(rounds)]
+    _make(calls, _WARM_UP if nbytes <= _SMALL_NBYTES else 3)
     repeat = np.zeros(1)
     start = time.perf_counter()
-    us.call(op, *calls[0])
-    repeat[0] = max(3, min(2000, budget_s / max(time.perf_counter() - start, 1e-6)))
+    calls[0]()
+    repeat[0] = max(3, min(_MOST, budget_s / max(time.perf_counter() - start, 1e-6)))
     shared = us.array(repeat)
-    us.call("broadcast", shared, shared, shared)
+    us.prepare("broadcast", shared, shared, shared)()
     us.barrier()
     start = time.perf_counter()
-    for index in range(int(repeat[0])):
-        us.call(op, *calls[index % rounds])
+    _make(calls, int(repeat[0]))
     took = (time.perf_counter() - start) / int(repeat[0])
     us.barrier()
     return took / 2 if op == "send_recv" else took
