@@ -65,7 +65,7 @@ def work(load_first: list[str]) -> None:
 
 
 def work_at_the_floor(empty: list[str]) -> None:
-    """Be one rank that loads other people's modules and empty ones, and meets the others in a store; print the times."""
+    """Be one rank that loads others' modules and empty ones, and meets the others in a store; print the times."""
     import rankwise as dist
 
     rank, size = int(os.environ["RANK"]), dist_size()
