@@ -22,7 +22,7 @@ from typing import Any
 import zmq  # noqa: F401
 
 import rankwise as dist
-import rankwise.store.server
+import rankwise.store.tcp.server
 import rankwise.watch.watcher
 
 # Imported before the ranks are forked, so that it is in no rank's time.

@@ -7,6 +7,9 @@ what it needs, waits at a barrier, reduces 1,000 floats and destroys the group. 
 the median over the repeats. "All loaded" is what `init` takes in processes that have loaded these modules before; what
 it takes less is their loading. Memory is what is resident before the group is destroyed, beyond that of a process that
 has only imported NumPy. Before that it prints what `import rankwise` itself adds to NumPy's import.
+
+With `--floor` it measures instead what no arrangement of this code can go below: the same ranks load pyzmq, msgpack and
+pluggy, and as many empty modules as the first group loads of this project's, and meet in a store.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -60,19 +64,46 @@ def work(load_first: list[str]) -> None:
     sys.stdin.readline()  # nobody pays for the end of an interpreter while others are still at it
 
 
+def work_at_the_floor(empty: list[str]) -> None:
+    """Be one rank that loads others' modules and empty ones, and meets the others in a store; print the times."""
+    import rankwise as dist
+
+    rank, size = int(os.environ["RANK"]), dist_size()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    times, used = [time.perf_counter()], [time.process_time()]
+    for name in ("zmq", "msgpack", "pluggy", *empty):
+        importlib.import_module(name)
+    times.append(time.perf_counter())
+    used.append(time.process_time())
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, rank == 0, timeout=60)
+    if store.add("come", 1) == size:
+        store.set("all", "")
+    store.get("all")
+    times.append(time.perf_counter())
+    used.append(time.process_time())
+    print(json.dumps([*(b - a for a, b in pairwise(times)), *(b - a for a, b in pairwise(used))]), flush=True)
+    print("[]", flush=True)
+    sys.stdin.readline()
+    store.close()
+
+
 def dist_size() -> int:
     """Return the number of ranks."""
     return int(os.environ["WORLD_SIZE"])
 
 
-def run(ranks: int, load_first: Sequence[str] = ()) -> tuple[list[list[float]], list[str]]:
+def run(
+    ranks: int, load_first: Sequence[str] = (), task: str = "--work", path: str = ""
+) -> tuple[list[list[float]], list[str]]:
     """Return what each rank has measured, and the modules that one of them has loaded."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     env = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [path, env.get("PYTHONPATH")]))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    command = [sys.executable, __file__, "--work", *load_first]
+    command = [sys.executable, __file__, task, *load_first]
     processes = [
         subprocess.Popen(command, env={**env, "RANK": str(rank)}, text=True, **pipes)  # type: ignore[call-overload]
         for rank in range(ranks)
@@ -100,6 +131,25 @@ def slowest(ranks: int, repeats: int, load_first: Sequence[str] = ()) -> list[fl
     return [statistics.median(column) for column in zip(*runs, strict=True)]
 
 
+def floor(ranks: Sequence[int], repeats: int) -> None:
+    """Print what the ranks take for what cannot be left out."""
+    ours = [name for name in run(2)[1] if name.startswith("rankwise")]
+    names = [f"empty_{index}" for index in range(len(ours))]
+    print(f"Loading pyzmq, msgpack, pluggy and {len(names)} empty modules, and meeting in a store:\n")
+    print("| ranks | load | meet | both (s) | processor's ms of a rank: load | meet |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            Path(folder, f"{name}.py").write_text('"""Nothing."""\n', encoding="utf-8")
+        for count in ranks:
+            runs = [run(count, names, "--work-at-the-floor", folder)[0] for _ in range(repeats + 1)][1:]
+            took = [statistics.median(max(row[i] for row in rows) for rows in runs) for i in (0, 1)]
+            whole = statistics.median(max(row[0] + row[1] for row in rows) for rows in runs)
+            used = [1e3 * statistics.median(row[i] for rows in runs for row in rows) for i in (2, 3)]
+            cells = [str(count), *(f"{x:.3f}" for x in (*took, whole)), *(f"{x:.1f}" for x in used)]
+            print("| " + " | ".join(cells) + " |")
+
+
 def numpy_alone_nbytes() -> int:
     """Return the resident memory of a process that has imported NumPy."""
     code = "import numpy, startup; print(startup.resident_nbytes())"
@@ -120,10 +170,18 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 16, 32])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--floor", action="store_true", help="measure what cannot be left out")
     parser.add_argument("--work", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--work-at-the-floor", nargs="*", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.work_at_the_floor is not None:
+        work_at_the_floor(given.work_at_the_floor)
+        return
     if given.work is not None:
         work(given.work)
+        return
+    if given.floor:
+        floor(given.ranks, given.repeats)
         return
     alone = numpy_alone_nbytes()
     print(f"import rankwise, after NumPy: {import_ms(4 * given.repeats):.1f} ms\n")

@@ -15,6 +15,7 @@ The names are those of `torch.distributed`; where rankwise decides differently, 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rankwise.backends.backend import (
@@ -255,8 +256,8 @@ __all__ = [
 ]
 
 
-
 def __getattr__(name: str) -> Any:
+    """Load what few programs use when it is first asked for."""
     if name == "spawn":
         from rankwise.launch import spawn
 
@@ -265,6 +266,8 @@ def __getattr__(name: str) -> Any:
         from rankwise.metrics.stats import stats
 
         return stats
+    if name in _ROOMS:
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

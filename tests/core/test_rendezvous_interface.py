@@ -9,7 +9,7 @@ import pytest
 
 from rankwise.errors import DistNetworkError
 from rankwise.network import interface
-from rankwise.store import guard
+from rankwise.store.tcp import guard
 
 HAS_IPV6 = os.path.exists("/proc/net/if_inet6")
 

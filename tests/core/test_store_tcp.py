@@ -26,7 +26,8 @@ from rankwise.errors import (
     DistTimeoutError,
     ForkedProcessError,
 )
-from rankwise.store import TCPStore, table, wire
+from rankwise.store import TCPStore
+from rankwise.store.tcp import table, wire
 
 PATIENCE_S = 20.0
 SECRET, OTHER_SECRET = b"s" * 32, b"o" * 32
@@ -179,7 +180,7 @@ def test_256_clients_at_once_join_and_pass_a_barrier() -> None:
 def test_the_master_waits_for_the_workers_and_says_how_many_have_come() -> None:
     port = free_port()
     with pytest.raises(DistTimeoutError, match="1 of 3 have joined"):
-        TCPStore("127.0.0.1", port, 3, True, 0.05)
+        TCPStore("127.0.0.1", port, 3, True, 1.0)
     with ThreadPoolExecutor(3) as threads:
         stores = threads.map(lambda rank: TCPStore("127.0.0.1", port, 3, rank == 0, PATIENCE_S), range(3))
         for store in stores:
@@ -350,7 +351,7 @@ def test_the_secret_of_the_environment_guards_loopback_too(tmp_path: Any, monkey
 
 def test_who_knows_the_servers_key_alone_is_not_let_in() -> None:
     """A client key of one's own is not enough: the server admits only the key derived from the secret."""
-    from rankwise.store.guard import Keys
+    from rankwise.store.tcp.guard import Keys
 
     with (
         TCPStore("127.0.0.1", is_master=True, secret=SECRET) as master,

@@ -170,3 +170,9 @@ def test_what_an_example_shows_wrongly_is_found():
 def test_dir_shows_the_public_names_and_the_rooms_and_nothing_else():
     rooms = {path.stem for path in ROOMS.iterdir() if (path / "__init__.py").exists() or path.name == "errors.py"}
     assert set(dir(dist)) == {*dist.__all__, *rooms}
+
+
+def test_each_name_that_dir_shows_can_be_had_after_importing_the_package_alone():
+    code = "import rankwise\nprint([name for name in dir(rankwise) if not hasattr(rankwise, name)])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout == "[]\n"

@@ -21,8 +21,8 @@ with atheris.instrument_imports(include=["rankwise", "rankwise_gloo_tcp"]):
     from rankwise.errors import DistStoreError, ProtocolError, RendezvousError
     from rankwise.meeting.launcher_env import expand_nodes, from_environment
     from rankwise.meeting.rendezvous import rendezvous
-    from rankwise.store.records import HEADER_NBYTES, Header, Seal
-    from rankwise.store.wire import decode_reply, decode_request
+    from rankwise.store.file.records import HEADER_NBYTES, Header, Seal
+    from rankwise.store.tcp.wire import decode_reply, decode_request
     from rankwise_gloo_tcp.protocol import frames, handshake
     from rankwise_gloo_tcp.protocol.card import read_card
 

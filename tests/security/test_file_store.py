@@ -15,7 +15,7 @@ import rankwise as dist
 from rankwise.errors import DistStoreError
 from rankwise.network import secret
 from rankwise.store import FileStore
-from rankwise.store.records import HEADER_NBYTES
+from rankwise.store.file.records import HEADER_NBYTES
 
 SECRET, OTHER_SECRET = b"s" * 32, b"t" * 32
 A_STRANGER = 54321

@@ -16,11 +16,12 @@ import pytest
 import zmq
 
 from rankwise.errors import DistStoreError, DistTimeoutError, ProtocolError
-from rankwise.store import TCPStore, assembly, unread, waiting, wire
-from rankwise.store.assembly import Assembly
+from rankwise.store import TCPStore
 from rankwise.store.memory import Table
 from rankwise.store.operations import multi_get, wait
 from rankwise.store.primitives import Missing
+from rankwise.store.tcp import assembly, unread, waiting, wire
+from rankwise.store.tcp.assembly import Assembly
 
 PATIENCE_S = 30.0
 MIB = 1 << 20

@@ -74,8 +74,11 @@ def _declared() -> Iterator[tuple[str, str]]:
 
 def _declared_in(path: str) -> Iterator[tuple[str, str]]:
     try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
+        with open(path, "rb", buffering=0) as file:
+            text = file.read()
+        if ENTRY_POINT_GROUP.encode() not in text:
+            return  # as with nearly all distributions
+        lines = text.decode().splitlines()
     except (OSError, UnicodeDecodeError):
         return
     section = ""

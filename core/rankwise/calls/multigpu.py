@@ -7,7 +7,7 @@ of device. A communicator that has such collectives itself, whose members are th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from itertools import chain
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from rankwise.basics.work import Work
 from rankwise.calls import check
 from rankwise.calls.calling import finish, terms
 from rankwise.calls.combined import CombinedWork
+from rankwise.calls.devices import assign, near, on, stacked, synchronize
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
@@ -101,11 +102,11 @@ def broadcast_multigpu(
             timeout_s, _ = terms(pg, carrier, "broadcast", async_op, None)
             return finish(pg, native.broadcast(arrays, root, index, timeout_s), tensor_list, async_op)
         if root == pg.rank() and (index := _index(pg, "broadcast_multigpu", "src_tensor", src_tensor, arrays)):
-            _copy(carrier, arrays[index])
+            assign(carrier, arrays[index])
 
         def after() -> None:
             for array in arrays[1:]:
-                _copy(array, carrier)
+                assign(array, carrier)
 
         work = lane.broadcast(carrier, root, *terms(pg, carrier, "broadcast", async_op, None))
         return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
@@ -151,7 +152,7 @@ def all_reduce_multigpu(
         def after() -> None:
             _finish(op, total, arrays[0])
             for array in arrays[1:]:
-                _copy(array, arrays[0])
+                assign(array, arrays[0])
 
         work = lane.all_reduce(total, inner, *terms(pg, total, "all_reduce", async_op, None))
         return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
@@ -257,15 +258,15 @@ def all_gather_multigpu(
             _same_places(pg, op, "output_tensor_lists", outputs, "input_tensor_list", arrays)
             timeout_s, _ = terms(pg, arrays[0], "all_gather", async_op, None)
             return finish(pg, native.all_gather(outputs, arrays, timeout_s), output_tensor_lists, async_op)
-        mine = _stacked(arrays)
-        with _on(mine):
+        mine = stacked(arrays)
+        with on(mine):
             whole = np.empty_like(mine, shape=(pg.size(), mine.size))
         lane = pg.lane(mine, "all_gather")
 
         def after() -> None:
             for outs in outputs:
                 for out, row in zip(outs, whole.reshape(pg.size() * len(arrays), each), strict=True):
-                    _copy(out, row)
+                    assign(out, row)
 
         work = lane.all_gather(list(whole), mine, *terms(pg, mine, "all_gather", async_op, None))
         return finish(pg, _then(work, after, *chain(*outputs)), output_tensor_lists, async_op)
@@ -320,15 +321,15 @@ def reduce_scatter_multigpu(
             _same_places(pg, name, "input_tensor_lists", lists, "output_tensor_list", outs)
             timeout_s, _ = terms(pg, outs[0], "reduce_scatter", async_op, None)
             return finish(pg, native.reduce_scatter(outs, lists, op, timeout_s), output_tensor_list, async_op)
-        lane, total, inner = _reduced_here(pg, "reduce_scatter", [_stacked(ins) for ins in lists], op)
-        with _on(total):
+        lane, total, inner = _reduced_here(pg, "reduce_scatter", [stacked(ins) for ins in lists], op)
+        with on(total):
             mine = np.empty_like(total, shape=(len(outs), outs[0].size))
 
         def after() -> None:
             for out, row in zip(outs, mine, strict=True):
-                near = _near(row, out)
-                with _on(out):
-                    op.finish(near, out, pg.size() * len(outs))
+                total_here = near(row, out)
+                with on(out):
+                    op.finish(total_here, out, pg.size() * len(outs))
 
         parts = list(total.reshape(pg.size(), mine.size))
         work = lane.reduce_scatter(mine, parts, inner, *terms(pg, total, "reduce_scatter", async_op, None))
@@ -350,16 +351,16 @@ def _reduced_here(
     pg: ProcessGroup, op: str, arrays: list[Array], reduce_op: ReduceOp
 ) -> tuple[Communicator, Array, ReduceOp]:
     """Reduce this rank's own arrays; return the communicator, the sum so far, and the op for the rest of the way."""
-    with _on(arrays[0]):
+    with on(arrays[0]):
         total = reduce_op.accumulator(arrays[0])
     for array in arrays[1:]:
-        with _on(array):
+        with on(array):
             part = reduce_op.accumulator(array)
-        with _on(total):
-            reduce_op.combine(total, _near(part, total))
+        with on(total):
+            reduce_op.combine(total, near(part, total))
     if reduce_op.name == "AVG" and op != "reduce_scatter":
         # Ranks may have different numbers of arrays; how many there are in all comes along as one more element.
-        with _on(total):
+        with on(total):
             total = np.concatenate([total, np.full_like(total, len(arrays), shape=1)])
     # Averages are divided at the very end, and factors are already in.
     inner = ReduceOp.SUM if reduce_op.name in ("AVG", "PREMUL_SUM") else reduce_op
@@ -368,8 +369,8 @@ def _reduced_here(
 
 def _finish(op: ReduceOp, total: Array, out: Array) -> None:
     """Write what `_reduced_here` has begun and the group has finished."""
-    total = _near(total, out)
-    with _on(out):
+    total = near(total, out)
+    with on(out):
         if op.name == "AVG":
             op.finish(total[:-1], out, int(total[-1].real))
         else:
@@ -406,7 +407,7 @@ def _same_places(
 def _input(pg: ProcessGroup, op: str, name: str, value: Any) -> Array:
     """Return `value` as an array that is only read; if it has to be copied for that, where it lies."""
     try:
-        where = _on(as_array(value))
+        where = on(as_array(value))
     except TypeError:  # said in more words below
         where = nullcontext()
     with where:
@@ -419,49 +420,12 @@ def _index(pg: ProcessGroup, op: str, name: str, index: int, arrays: list[Array]
     return index
 
 
-def _stacked(arrays: list[Array]) -> Array:
-    """Return the arrays one after the other, on the device of the first."""
-    with _on(arrays[0]):
-        return np.concatenate([_near(array.reshape(-1), arrays[0]) for array in arrays])
-
-
-def _on(array: Array) -> AbstractContextManager[Any]:
-    """Make the device of `array` the current one: CuPy computes nowhere else."""
-    return nullcontext() if type(array) is np.ndarray else array.device
-
-
-def _near(array: Array, target: Array) -> Array:
-    """Return `array` on the device of `target`, whose streams and those of `array`'s know nothing of each other."""
-    if type(array) is np.ndarray or array.device == target.device:
-        return array
-    _synchronize(array)
-    with _on(target):
-        copied = array.copy()
-    _synchronize(copied)
-    return copied
-
-
-def _synchronize(array: Array) -> None:
-    """Wait for what was begun on a GPU by this thread."""
-    if type(array) is not np.ndarray:
-        import cupy
-
-        with _on(array):
-            cupy.cuda.get_current_stream().synchronize()
-
-
-def _copy(out: Array, array: Array) -> None:
-    near = _near(array, out)
-    with _on(out):
-        out[...] = near.reshape(out.shape)
-
-
 def _then(work: Work, after: Callable[[], None], *filled: Array) -> Work:
     """Return a work that ends when `work` has and `after` has run, on the devices of what that fills too."""
 
     def finish() -> None:
         after()
         for array in filled:  # this thread's stream is not the caller's
-            _synchronize(array)
+            synchronize(array)
 
     return CombinedWork([work], after=finish)

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rankwise.basics.arrays import Array
+from rankwise.basics.blake2 import blake2b
 from rankwise.basics.callers import is_skipped
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.dtypes import dtype_text, plain_text
@@ -261,6 +262,4 @@ def _pair(source: int, target: int, count: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _digest(*fields: Any) -> int:
-    from hashlib import blake2b  # only now: it loads OpenSSL
-
     return int.from_bytes(blake2b(repr(fields).encode(), digest_size=8).digest(), "little")

@@ -133,7 +133,7 @@ def leave(store: Store, size: int) -> None:
 def process_space() -> str:
     """Return what processes have in common that know each other by number and share a network; "" if nobody knows."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "net")]
             return "/".join([file.read().strip(), *spaces])
     except OSError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 __all__ = ["need"]
@@ -14,6 +13,10 @@ def need(count: int) -> None:
     Raises:
         OSError: They cannot.
     """
-    with contextlib.ExitStack() as stack:
-        for _ in range(count):
-            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while len(held) < count:
+            held.append(os.dup(held[0]))
+    finally:
+        for descriptor in held:
+            os.close(descriptor)

@@ -10,6 +10,13 @@ import os
 import select
 import stat
 
+try:
+    from _operator import _compare_digest  # which `hmac` has under another name, and loads OpenSSL
+except ImportError:
+    from hmac import compare_digest as _compare_digest  # type: ignore[no-redef]
+
+from rankwise.basics.blake2 import blake2b
+
 __all__ = [
     "ADVICE",
     "SECRET_NBYTES",
@@ -27,6 +34,7 @@ __all__ = [
 ]
 
 SECRET_NBYTES = 32
+_DIGEST_NBYTES = 32
 
 #: Ends the message of every refusal for lack of a secret.
 ADVICE = "make a job secret with `rankwise secret new FILE` and give it to all processes with RANKWISE_SECRET_FILE=FILE"
@@ -121,20 +129,15 @@ def given_or_loaded(secret: bytes | None, who: str) -> Secret | None:
     return Secret(secret)
 
 
-def derive(secret: bytes, purpose: str, length: int = 32) -> bytes:
-    """Derive a key from the secret by HKDF-SHA256; keys for different purposes tell nothing about each other."""
-    seed = _hmac(b"rankwise 1", secret)
-    blocks, block = b"", b""
-    for index in range(1, -(-length // 32) + 1):
-        block = _hmac(seed, block + purpose.encode() + bytes([index]))
-        blocks += block
-    return blocks[:length]
+def derive(secret: bytes, purpose: str) -> bytes:
+    """Derive a key of 32 bytes from the secret; keys for different purposes tell nothing about each other."""
+    return blake2b(purpose.encode(), key=secret, digest_size=_DIGEST_NBYTES, person=b"rankwise key").digest()
 
 
 def digest(key: bytes, *parts: bytes) -> bytes:
-    """Return the HMAC-SHA256 of a sequence of byte strings; where one ends and the next begins counts."""
+    """Return the keyed digest of a sequence of byte strings; where one ends and the next begins counts."""
     message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-    return _hmac(key, message)
+    return blake2b(message, key=key, digest_size=_DIGEST_NBYTES, person=b"rankwise digest").digest()
 
 
 def verify(key: bytes, tag: bytes, *parts: bytes) -> bool:
@@ -142,18 +145,9 @@ def verify(key: bytes, tag: bytes, *parts: bytes) -> bool:
     return same(tag, digest(key, *parts))
 
 
-# `hmac` is loaded late: it brings OpenSSL, which jobs without a secret have no use for.
 def same(one: bytes, other: bytes | memoryview) -> bool:
     """Tell, in constant time, whether two byte strings are the same."""
-    import hmac
-
-    return hmac.compare_digest(one, other)
-
-
-def _hmac(key: bytes, message: bytes) -> bytes:
-    import hmac
-
-    return hmac.digest(key, message, "sha256")
+    return _compare_digest(one, other)
 
 
 def _from_descriptor(text: str) -> Secret:

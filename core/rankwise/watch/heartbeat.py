@@ -113,7 +113,7 @@ def own_clock() -> str:
 @lru_cache(maxsize=2)
 def _clock_of(pid: int) -> str:
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             boot = file.read().strip()
     except OSError:
         return ""

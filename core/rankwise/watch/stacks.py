@@ -11,8 +11,9 @@ __all__ = ["Place", "stacks"]
 
 #: This folder, whose own frames are of no interest.
 _WATCH = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_HEAD = re.compile(r"(?:Current thread|Thread) 0x([0-9a-f]+)")
-_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+#: How faulthandler writes them. `re` compiles these when a stack is first read: most programs never ask for one.
+_HEAD = r"(?:Current thread|Thread) 0x([0-9a-f]+)"
+_FRAME = r'  File "(.*)", line (\d+|\?\?\?) in (.*)'
 
 
 class Place(NamedTuple):
@@ -36,8 +37,8 @@ def stacks() -> dict[int, list[Place]]:
     found: dict[int, list[Place]] = {}
     places: list[Place] = []
     for line in text.splitlines():
-        if head := _HEAD.match(line):
+        if head := re.match(_HEAD, line):
             places = found[int(head[1], 16)] = []
-        elif (frame := _FRAME.match(line)) and not frame[1].startswith(_WATCH):
+        elif (frame := re.match(_FRAME, line)) and not frame[1].startswith(_WATCH):
             places.append(Place(frame[1], int(frame[2]) if frame[2].isdigit() else 0, frame[3]))
     return found

@@ -31,26 +31,17 @@ from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.copying import pieces
 from rankwise_gloo_tcp.collectives.subset import Subset
 from rankwise_gloo_tcp.collectives.ways import Ways
-from rankwise_gloo_tcp.protocol.card import Card
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["SeveralHosts", "places"]
+__all__ = ["SeveralHosts"]
 
 _RECORD_NBYTES = 40
 #: How much data goes with the comparison of the calls.
 _ALONG_NBYTES = 2048
 #: How much of an array is under way at a time; a rank's scratch memory is a few times this.
 _PIECE_NBYTES = 4 << 20
-
-
-def places(cards: Sequence[Card]) -> list[list[int]]:
-    """Return the ranks of each host: those that can meet there."""
-    found: dict[Any, list[int]] = {}
-    for rank, card in enumerate(cards):
-        found.setdefault((card.machine, card.uid) if card.unix else rank, []).append(rank)
-    return list(found.values())
 
 
 class SeveralHosts(Ways):
@@ -218,8 +209,7 @@ class SeveralHosts(Ways):
                 ]
             else:
                 coming = [
-                    between.receive_bytes(memoryview(piece.view(np.uint8)), home, COLLECTIVE_TAG, True)
-                    for piece in cut
+                    between.receive_bytes(memoryview(piece.view(np.uint8)), home, COLLECTIVE_TAG, True) for piece in cut
                 ]
         for index, piece in enumerate(cut):
             if self._place == speaker and self._here != home:
@@ -295,4 +285,3 @@ class _Small:
 
     def _view(self, room: Array) -> Array:
         return room[: self.mine.nbytes].view(self.mine.dtype)
-

@@ -12,7 +12,6 @@ from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import is_sparse
 from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import DistError
-from rankwise_gloo_tcp.collectives import sparse, staging
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -37,6 +36,8 @@ class Ways:
     def broadcast(self, array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
         """Copy the root's array into everyone's."""
         if type(array) is not np.ndarray:
+            from rankwise_gloo_tcp.collectives import staging
+
             return self.collective(*staging.broadcast(self.comm, array, root), timeout_s, async_op)
         return Communicator.broadcast(self.comm, array, root, timeout_s, async_op)
 
@@ -45,7 +46,11 @@ class Ways:
         if type(array) is np.ndarray:
             return Communicator.all_reduce(self.comm, array, op, timeout_s, async_op)
         if is_sparse(array):
+            from rankwise_gloo_tcp.collectives import sparse
+
             return self.collective(*sparse.all_reduce(self.comm, array), timeout_s, async_op)
+        from rankwise_gloo_tcp.collectives import staging
+
         return self.collective(*staging.all_reduce(self.comm, array, op), timeout_s, async_op)
 
     def reduce(self, array: Array, op: ReduceOp, root: int, timeout_s: float, async_op: bool = False) -> Work:

@@ -28,7 +28,7 @@ def together(masks: list[tuple[str, float]]) -> float:
 def _quota() -> float:
     """Return the limit of the control group, in processors."""
     try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+        with open("/sys/fs/cgroup/cpu.max", encoding="utf-8") as file:
             quota, period = file.read().split()
         return float("inf") if quota == "max" else int(quota) / int(period)
     except (OSError, ValueError):

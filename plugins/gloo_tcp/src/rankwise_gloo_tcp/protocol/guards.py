@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from rankwise.basics.blake2 import blake2b
 from rankwise.errors import ProtocolError
 from rankwise.network.secret import same
-
-if TYPE_CHECKING:
-    from hashlib import blake2b
 
 __all__ = ["SEAL_NBYTES", "TAG_NBYTES", "Guard", "Guards"]
 
@@ -27,14 +25,12 @@ class Guard:
     """One direction of a connection: each frame has a number, so that none can be left out, repeated or moved."""
 
     def __init__(self, key: bytes) -> None:
-        from hashlib import blake2b  # only now: it loads OpenSSL, which jobs on one host have no use for
-
-        self._key, self._number, self._hash = key, 0, blake2b
+        self._key, self._number = key, 0
 
     def tag(self, head: bytes) -> bytes:
         """Return the tag of the next header."""
         number, self._number = self._number, self._number + 1
-        return self._hash(number.to_bytes(8, "little") + head, key=self._key, digest_size=TAG_NBYTES).digest()
+        return blake2b(number.to_bytes(8, "little") + head, key=self._key, digest_size=TAG_NBYTES).digest()
 
     def check(self, head: bytes, tag: memoryview) -> None:
         """Raise `ProtocolError` unless this is the tag of the next header."""
@@ -43,4 +39,4 @@ class Guard:
 
     def seal(self) -> blake2b:
         """Return what takes in the payload of the latest frame."""
-        return self._hash(self._number.to_bytes(8, "little"), key=self._key, digest_size=SEAL_NBYTES)
+        return blake2b(self._number.to_bytes(8, "little"), key=self._key, digest_size=SEAL_NBYTES)

@@ -13,7 +13,7 @@ from rankwise_gloo_tcp.protocol.parcel import Incoming, Parcel, nothing
 from rankwise_gloo_tcp.protocol.writer import BAD, GOOD
 
 if TYPE_CHECKING:
-    from hashlib import blake2b
+    from rankwise.basics.blake2 import blake2b
 
 __all__ = ["Reader"]
 

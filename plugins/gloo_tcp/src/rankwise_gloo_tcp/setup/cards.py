@@ -1,19 +1,20 @@
-"""The exchange of cards, and which machine this is."""
+"""The exchange of cards, and what they tell: which machine each rank is on."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from rankwise.backends import Deadline
 from rankwise.store import Store
 from rankwise.store.patience import patiently
 from rankwise_gloo_tcp.protocol.card import Card, read_card
 
-__all__ = ["exchange", "machine"]
+__all__ = ["exchange", "machine", "places"]
 
 
 def machine() -> tuple[str, str]:
@@ -40,6 +41,14 @@ def exchange(
     return [read_card(row, peer) for peer, row in enumerate(rows)], bytes.fromhex(token.decode())
 
 
+def places(cards: Sequence[Card]) -> list[list[int]]:
+    """Return the ranks of each host: those that can meet there."""
+    found: dict[Any, list[int]] = {}
+    for rank, card in enumerate(cards):
+        found.setdefault((card.machine, card.uid) if card.unix else rank, []).append(rank)
+    return list(found.values())
+
+
 def _link(path: str) -> str:
     try:
         return os.readlink(path)
@@ -49,7 +58,7 @@ def _link(path: str) -> str:
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="ascii") as file:
+        with open(path, encoding="utf-8") as file:
             return file.read().strip()
     except OSError:
         return ""

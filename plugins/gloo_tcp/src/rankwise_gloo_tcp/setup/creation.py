@@ -14,8 +14,7 @@ from rankwise.errors import DistNetworkError, RendezvousError
 from rankwise.network import interface, secret
 from rankwise.store import PrefixStore
 from rankwise_gloo_tcp.board import board
-from rankwise_gloo_tcp.collectives import selection, several_hosts
-from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
+from rankwise_gloo_tcp.collectives import selection
 from rankwise_gloo_tcp.collectives.one_host import OneHost
 from rankwise_gloo_tcp.collectives.ways import Ways
 from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -56,7 +55,7 @@ def create(context: Context) -> GlooCommunicator:
         card = card._replace(algorithms=str(chosen))
         all_cards, token = cards.exchange(context.store, context.rank, card, context.size, deadline, context.look)
         _check(context, all_cards, transport)
-        places = several_hosts.places(all_cards)
+        places = cards.places(all_cards)
         comm = GlooCommunicator(context, chosen)
         group_key = secret.derive(key or token, f"gloo group {context.name} {token.hex()}")
         engine = _engine(comm, all_cards, group_key, key is not None, transport != "tcp")
@@ -84,17 +83,25 @@ def create(context: Context) -> GlooCommunicator:
 def _alone(context: Context) -> GlooCommunicator:
     comm = GlooCommunicator(context)
     comm.start(_engine(comm, [], b"", False, False))
-    comm.use(BetweenHosts(comm))
+    comm.use(_between_hosts(comm))
     return comm
 
 
 def _ways(comm: GlooCommunicator, places: list[list[int]]) -> Ways:
-    """Return what suits a group whose ranks are in these places."""
+    """Return what suits a group whose ranks are in these places; a group of one host does not load the others' ways."""
     if comm.board is not None:
         return OneHost(comm, comm.board)
     if 1 < len(places) < comm.size:
+        from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
+
         here = next(place for place in places if comm.rank in place)
-        return several_hosts.SeveralHosts(comm, places, _on_host(comm.context, here))
+        return SeveralHosts(comm, places, _on_host(comm.context, here))
+    return _between_hosts(comm)
+
+
+def _between_hosts(comm: GlooCommunicator) -> Ways:
+    from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
+
     return BetweenHosts(comm)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import fcntl
 import socket
 import sys
-import termios
-from array import array
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -94,10 +92,12 @@ class Connection:
         """Whether the peer's machine has yet to confirm some of what has left, as far as this system tells."""
         if self._broken or self.closed or self.sock.family == socket.AF_UNIX:
             return False
-        count = array("i", [0])
+        import termios  # only now: connections that leave this machine have use for it
+
+        nbytes = bytearray(4)
         with suppress(OSError):
-            fcntl.ioctl(self.sock, termios.TIOCOUTQ, count)
-        return count[0] > 0
+            fcntl.ioctl(self.sock, termios.TIOCOUTQ, nbytes)
+        return any(nbytes)
 
     def flush(self) -> None:
         """Send until the socket is full."""

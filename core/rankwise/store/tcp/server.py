@@ -13,16 +13,17 @@ from typing import Any
 from rankwise.basics.systems import after_fork
 from rankwise.errors import DistStoreError, ProtocolError
 from rankwise.network.secret import same
-from rankwise.store import operations, wire
-from rankwise.store.accepting import Accepting
-from rankwise.store.assembly import Assembly
-from rankwise.store.guard import Keys
-from rankwise.store.listening import Listener
+from rankwise.store import operations
 from rankwise.store.operations import Missing
-from rankwise.store.table import BoundedTable
-from rankwise.store.unread import MAX_OF_ONE_NBYTES, Unread, is_large, nbytes_of
-from rankwise.store.waiting import Waiter, Waiting
-from rankwise.store.zeromq import PRIVATE_URL
+from rankwise.store.tcp import wire
+from rankwise.store.tcp.accepting import Accepting
+from rankwise.store.tcp.assembly import Assembly
+from rankwise.store.tcp.guard import Keys
+from rankwise.store.tcp.listening import Listener
+from rankwise.store.tcp.table import BoundedTable
+from rankwise.store.tcp.unread import MAX_OF_ONE_NBYTES, Unread, is_large, nbytes_of
+from rankwise.store.tcp.waiting import Waiter, Waiting
+from rankwise.store.tcp.zeromq import PRIVATE_URL
 
 __all__ = ["StoreServer"]
 

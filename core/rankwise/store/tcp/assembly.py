@@ -7,7 +7,7 @@ client chose to send, before any of them could be looked at.
 from __future__ import annotations
 
 from rankwise.errors import ProtocolError
-from rankwise.store import wire
+from rankwise.store.tcp import wire
 
 __all__ = ["Assembly"]
 

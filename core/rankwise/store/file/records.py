@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from rankwise.basics.blake2 import blake2b
 from rankwise.errors import DistStoreError
 from rankwise.network.secret import derive, same
 
@@ -127,9 +128,7 @@ class Seal:
 
     def _tag(self, *parts: bytes) -> bytes:
         # Where one part ends and the next begins is known: all but the last have fixed lengths for each purpose.
-        import hashlib  # only now: it loads OpenSSL, and few jobs have a file for a store
-
-        return hashlib.blake2b(b"".join(parts), digest_size=_TAG_NBYTES, key=self._key).digest()
+        return blake2b(b"".join(parts), digest_size=_TAG_NBYTES, key=self._key).digest()
 
     def _damaged(self, how: str) -> DistStoreError:
         return DistStoreError(

@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.system_errors import cause
 from rankwise.errors import DistStoreError, DistTimeoutError
-from rankwise.store import byte_locks
-from rankwise.store.place import open_private
-from rankwise.store.records import HEADER_NBYTES, MAGIC, Header, Seal
+from rankwise.store.file import byte_locks
+from rankwise.store.file.place import open_private
+from rankwise.store.file.records import HEADER_NBYTES, MAGIC, Header, Seal
 
 __all__ = ["Journal"]
 

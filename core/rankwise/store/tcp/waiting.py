@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from time import monotonic
 
-from rankwise.store import wire
+from rankwise.store.tcp import wire
 
 __all__ = ["Waiter", "Waiting"]
 

@@ -12,13 +12,14 @@ from rankwise.basics.deadline import Deadline, Timeout
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistStoreError, DistTimeoutError, ForkedProcessError
 from rankwise.network.secret import given_or_loaded
-from rankwise.store import operations, wire
+from rankwise.store import operations
 from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, Store, late
 from rankwise.store.limits import RESERVED
 from rankwise.store.operations import Missing
+from rankwise.store.tcp import wire
 
 if TYPE_CHECKING:
-    from rankwise.store.pool import Pool
+    from rankwise.store.tcp.pool import Pool
 
 __all__ = ["TCPStore"]
 
@@ -127,14 +128,14 @@ class TCPStore(Store):
 
     def _open(self, deadline: Deadline) -> Pool:
         # Sockets and all that guards them are loaded when they are needed: many programs only import the name.
-        from rankwise.store.guard import Keys, addresses_of
-        from rankwise.store.pool import Pool
+        from rankwise.store.tcp.guard import Keys, addresses_of
+        from rankwise.store.tcp.pool import Pool
 
         keys = None if self._secret is None else Keys.of(self._secret)
         addresses = addresses_of(self._host, keys is not None, deadline.remaining())
         if not self._is_master:
             return Pool(repr(self), addresses, self._port, keys)
-        from rankwise.store.listening import Listener
+        from rankwise.store.tcp.listening import Listener
 
         listener = Listener(self._host, addresses, self._port)
         try:

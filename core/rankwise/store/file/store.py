@@ -16,11 +16,11 @@ from rankwise.errors import DistStoreError, DistTimeoutError
 from rankwise.network.secret import given_or_loaded
 from rankwise.store import operations
 from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, Store
-from rankwise.store.journal import Journal
+from rankwise.store.file.journal import Journal
+from rankwise.store.file.place import whole_path
+from rankwise.store.file.records import Seal
 from rankwise.store.limits import to_amount
 from rankwise.store.memory import Table
-from rankwise.store.place import whole_path
-from rankwise.store.records import Seal
 
 __all__ = ["FileStore"]
 

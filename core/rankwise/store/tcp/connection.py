@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
-from rankwise.store import operations, wire
+from rankwise.store import operations
 from rankwise.store.base import in_words
-from rankwise.store.guard import Keys
-from rankwise.store.zeromq import MONITOR_EVENT, PRIVATE_URL, keep_alive
+from rankwise.store.tcp import wire
+from rankwise.store.tcp.guard import Keys
+from rankwise.store.tcp.zeromq import MONITOR_EVENT, PRIVATE_URL, keep_alive
 
 __all__ = ["Attempt", "Connection", "connect"]
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rankwise.basics.system_errors import descriptor_limit
-from rankwise.store.zeromq import MONITOR_EVENT
+from rankwise.store.tcp.zeromq import MONITOR_EVENT
 
 __all__ = ["Accepting"]
 

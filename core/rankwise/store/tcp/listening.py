@@ -9,7 +9,7 @@ from typing import Any
 
 from rankwise.basics.system_errors import cause
 from rankwise.errors import DistNetworkError
-from rankwise.store.zeromq import keep_alive, url
+from rankwise.store.tcp.zeromq import keep_alive, url
 
 __all__ = ["Listener"]
 

@@ -12,13 +12,13 @@ from rankwise.basics.deadline import Deadline
 from rankwise.basics.system_errors import cause
 from rankwise.errors import DistError, DistNetworkError, DistStoreError, DistTimeoutError
 from rankwise.network.descriptors import need
-from rankwise.store.connection import Attempt, Connection, connect
-from rankwise.store.guard import Keys
-from rankwise.store.zeromq import url
+from rankwise.store.tcp.connection import Attempt, Connection, connect
+from rankwise.store.tcp.guard import Keys
+from rankwise.store.tcp.zeromq import url
 
 if TYPE_CHECKING:
-    from rankwise.store.listening import Listener
-    from rankwise.store.server import StoreServer
+    from rankwise.store.tcp.listening import Listener
+    from rankwise.store.tcp.server import StoreServer
 
 __all__ = ["Pool"]
 
@@ -60,7 +60,7 @@ class Pool:
             need(_CONTEXT_DESCRIPTORS)
             self._context: Any = zmq.Context()
             if listener is not None:
-                from rankwise.store.server import StoreServer  # only here: one rank of a job has it
+                from rankwise.store.tcp.server import StoreServer  # only here: one rank of a job has it
 
                 try:
                     self._server = StoreServer(self._context, listener, keys)

@@ -1,0 +1,1 @@
+"""`FileStore`: the journal that is its file, the records in it, and where it may lie."""
