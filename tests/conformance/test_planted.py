@@ -25,6 +25,7 @@ PLANTED = {
     "waits_for_nobody": ("test_endings", r"test_what_was_sent_before_destroy_arrives.*"),
     "blind": ("test_message_dtypes", r"test_another_dtype.*|test_so_it_is_from_anyone"),
     "one_world": ("test_outside", r"test_several_such_groups.*"),
+    "ends_well": ("test_noting", r"test_a_collective_that_not_all_ranks_make.*\[False\]"),
     "small_window": ("any_size or later_tag and (4-1040000 or 2000-1)", r"test_a_later_tag.*\[(4-1040000|2000-1)\]"),
 }
 #: Of these some may pass: who receives at once may be faster than the loss.

@@ -98,7 +98,7 @@ class Communicator(ABC):
         self.on_failure: Callable[[DistError], object] | None = None
         #: Told for how many nanoseconds others were waited for, and whether by a message and not by a collective.
         self.on_wait: Callable[..., object] = _unnoted
-        #: Told why the collective has failed that this thread has begun last.
+        #: Told why the group fails, and with it the collective that this thread has begun last, if that goes on.
         self.on_broken: Callable[[BaseException], object] = _unnoted_error
         self._order = IssueOrder(f"rankwise {context.name}")
         self._sequence = itertools.count()
@@ -318,6 +318,7 @@ class Communicator(ABC):
         The first error counts, of whatever rank; so `error` may give way to what another rank has found.
         """
         if self.failure is None:
+            self.on_broken(error)  # first, as the flight recorder writes down what it knows when a group fails
             self.give_up(error if self.watch is None else self.watch.settle(self.context, error))
         return self.failure or error
 
@@ -390,7 +391,6 @@ class Communicator(ABC):
 
         Returns only where the operation's own error is to be raised. Shortcuts call it too.
         """
-        self.on_broken(error)
         if isinstance(error, CollectiveMismatchError):
             return  # all ranks know, nothing has moved: the group is as good as before
         title = self._title(f"{op} #{sequence}")

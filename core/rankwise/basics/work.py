@@ -237,9 +237,14 @@ class BoundWork:
         """Tell whether the operation has ended."""
         ended = self._inner.is_completed()
         if ended and self._noted is not None:
-            self._noted(self._inner.exception())
-            self._noted = None
+            self._note(self._inner.exception())
         return ended
+
+    def _note(self, error: BaseException | None) -> None:
+        """Tell the flight recorder, once, that the operation has ended."""
+        if self._noted is not None:
+            self._noted(error)
+            self._noted = None
 
     def is_success(self) -> bool:
         """Tell whether the operation has ended well."""
@@ -293,7 +298,10 @@ class BoundWork:
 
     def cancel(self) -> bool:
         """Withdraw a receive that no message has met yet."""
-        return self._inner.cancel()
+        withdrawn = self._inner.cancel()
+        if withdrawn:
+            self._note(self._inner.exception())  # else it would count as pending for ever
+        return withdrawn
 
     def __await__(self) -> Generator[Any, None, Any]:
         import asyncio

@@ -8,10 +8,11 @@ from typing import Any
 
 from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
+from rankwise.basics.tracebacks import shorten
 from rankwise.basics.work import COMPLETED, BoundWork, Work
 from rankwise.groups.process_group import ProcessGroup
 
-__all__ = ["bounded", "finish", "require_uneven", "terms"]
+__all__ = ["bounded", "failed", "finish", "require_uneven", "terms"]
 
 
 def terms(
@@ -66,6 +67,18 @@ def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work
         work.wait()
     group.trail.end()
     return None
+
+
+def failed(group: ProcessGroup | None, error: BaseException) -> None:
+    """Note that a collective has failed, whichever way it went, if it had begun; and shorten the error's traceback.
+
+    Args:
+        group: The group, if the call has come as far as knowing it.
+        error: What the public call is about to raise again.
+    """
+    if group is not None:
+        group.trail.broken(error)  # what has begun last on this thread; nothing if that has ended
+    shorten(error)
 
 
 def _bound(group: ProcessGroup, work: Work, result: Any) -> BoundWork:

@@ -22,10 +22,9 @@ import numpy as np
 from rankwise.basics.arrays import AnyArray, SparseArray, is_sparse
 from rankwise.basics.deadline import Timeout
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.basics.tracebacks import shorten
 from rankwise.basics.work import Work
 from rankwise.calls import check
-from rankwise.calls.calling import finish, require_uneven, terms
+from rankwise.calls.calling import failed, finish, require_uneven, terms
 from rankwise.calls.overlap import aside, parts_aside
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
@@ -83,6 +82,7 @@ def broadcast(
         >>> array
         array([1, 1, 1])
     """
+    pg = None
     try:
         pg = resolve(group, "broadcast")
         if pg is None:
@@ -96,7 +96,7 @@ def broadcast(
         work = lane.broadcast(array, root, *terms(pg, array, "broadcast", async_op, timeout))
         return finish(pg, work, tensor, async_op)
     except BaseException as error:
-        shorten(error)
+        failed(pg, error)
         raise
 
 
@@ -142,6 +142,7 @@ def all_reduce(
         >>> work.wait()
         True
     """
+    pg = None
     try:
         pg = resolve(group, "all_reduce")
         if pg is None:
@@ -158,7 +159,7 @@ def all_reduce(
         work = lane.all_reduce(given, op, *terms(pg, array, "all_reduce", async_op, timeout))
         return finish(pg, work, tensor, async_op)
     except BaseException as error:
-        shorten(error)
+        failed(pg, error)
         raise
 
 
@@ -200,6 +201,7 @@ def reduce(
         >>> array  # on the other rank it is as it was
         array([3, 3, 3])
     """
+    pg = None
     try:
         pg = resolve(group, "reduce")
         if pg is None:
@@ -211,7 +213,7 @@ def reduce(
         work = lane.reduce(array, op, root, *terms(pg, array, "reduce", async_op, timeout))
         return finish(pg, work, tensor, async_op)
     except BaseException as error:
-        shorten(error)
+        failed(pg, error)
         raise
 
 
@@ -252,6 +254,7 @@ def all_gather(
         >>> arrays
         [array([0]), array([0, 1])]
     """
+    pg = None
     try:
         pg = resolve(group, "all_gather")
         if pg is None:
@@ -269,7 +272,7 @@ def all_gather(
         work = lane.all_gather(parts, array, *terms(pg, array, "all_gather", async_op, timeout))
         return finish(pg, work, tensor_list, async_op)
     except BaseException as error:
-        shorten(error)
+        failed(pg, error)
         raise
 
 
@@ -308,6 +311,7 @@ def all_gather_single(
         array([[0, 0, 0],
                [1, 1, 1]])
     """
+    pg = None
     try:
         pg = resolve(group, "all_gather_single")
         if pg is None:
@@ -323,7 +327,7 @@ def all_gather_single(
         work = lane.all_gather(parts, array, *terms(pg, array, "all_gather", async_op, timeout))
         return finish(pg, work, output_tensor, async_op)
     except BaseException as error:
-        shorten(error)
+        failed(pg, error)
         raise
 
 
@@ -367,6 +371,7 @@ def gather(
         >>> arrays
         [array([0, 0]), array([1, 1])]
     """
+    pg = None
     try:
         pg = resolve(group, "gather")
         if pg is None:
@@ -384,7 +389,7 @@ def gather(
         work = lane.gather(parts, array, root, *terms(pg, array, "gather", async_op, timeout))
         return finish(pg, work, gather_list, async_op)
     except BaseException as error:
-        shorten(error)
+        failed(pg, error)
         raise
 
 
@@ -428,6 +433,7 @@ def scatter(
         >>> array
         array([10, 10])
     """
+    pg = None
     try:
         pg = resolve(group, "scatter")
         if pg is None:
@@ -444,7 +450,7 @@ def scatter(
         work = lane.scatter(array, parts, root, *terms(pg, array, "scatter", async_op, timeout))
         return finish(pg, work, tensor, async_op)
     except BaseException as error:
-        shorten(error)
+        failed(pg, error)
         raise
 
 
@@ -486,6 +492,7 @@ def reduce_scatter(
         >>> array  # [41] on rank 1
         array([21])
     """
+    pg = None
     try:
         pg = resolve(group, "reduce_scatter")
         if pg is None:
@@ -502,7 +509,7 @@ def reduce_scatter(
         work = lane.reduce_scatter(array, parts, op, *terms(pg, array, "reduce_scatter", async_op, timeout))
         return finish(pg, work, output, async_op)
     except BaseException as error:
-        shorten(error)
+        failed(pg, error)
         raise
 
 
@@ -543,6 +550,7 @@ def reduce_scatter_single(
         >>> array  # [4, 6] on rank 1
         array([0, 2])
     """
+    pg = None
     try:
         pg = resolve(group, "reduce_scatter_single")
         if pg is None:
@@ -558,7 +566,7 @@ def reduce_scatter_single(
         work = lane.reduce_scatter(array, parts, op, *terms(pg, array, "reduce_scatter", async_op, timeout))
         return finish(pg, work, output, async_op)
     except BaseException as error:
-        shorten(error)
+        failed(pg, error)
         raise
 
 
@@ -598,6 +606,7 @@ def all_to_all(
         >>> outputs  # [1] and [11] on rank 1
         [array([0]), array([10])]
     """
+    pg = None
     try:
         pg = resolve(group, "all_to_all")
         if pg is None:
@@ -611,7 +620,7 @@ def all_to_all(
         work = _exchange(pg, "all_to_all", outs, ins, async_op, timeout)
         return finish(pg, work, output_tensor_list, async_op)
     except BaseException as error:
-        shorten(error)
+        failed(pg, error)
         raise
 
 
@@ -655,6 +664,7 @@ def all_to_all_single(
         >>> output  # [1, 11] on rank 1
         array([ 0, 10])
     """
+    pg = None
     try:
         pg = resolve(group, "all_to_all_single")
         if pg is None:
@@ -671,7 +681,7 @@ def all_to_all_single(
         work = _exchange(pg, "all_to_all_single", outs, ins, async_op, timeout)
         return finish(pg, work, output, async_op)
     except BaseException as error:
-        shorten(error)
+        failed(pg, error)
         raise
 
 
@@ -699,6 +709,7 @@ def barrier(
     Examples:
         >>> dist.barrier()
     """
+    pg = None
     try:
         pg = resolve(group, "barrier")
         if pg is None:
@@ -708,7 +719,7 @@ def barrier(
         lane, device = pg.any_lane("barrier")
         return finish(pg, lane.barrier(*terms(pg, device, "barrier", async_op, timeout)), None, async_op)
     except BaseException as error:
-        shorten(error)
+        failed(pg, error)
         raise
 
 

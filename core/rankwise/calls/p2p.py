@@ -170,7 +170,11 @@ def isend(
         tag = check.tag(pg, "isend", tag)
         array, peer, lane = _outgoing(pg, "isend", tensor, dst, group_dst, tag)
         ticket = pg.trail.begin_message("isend", array, pg.ranks[peer], tag)
-        work = lane.isend(array, peer, tag)
+        try:
+            work = lane.isend(array, peer, tag)
+        except BaseException as error:
+            pg.trail.ended(ticket, error)
+            raise
         return _Message(pg, lane, work, tensor, array, f"isend to rank {pg.ranks[peer]}", ticket, pg.ranks[peer])
     except BaseException as error:
         shorten(error)
@@ -216,7 +220,11 @@ def irecv(
         array, peer, lane = _incoming(pg, "irecv", tensor, src, group_src, tag)
         source = None if peer is None else pg.ranks[peer]
         ticket = pg.trail.begin_message("irecv", array, source, tag)
-        work = lane.irecv(array, peer, tag)
+        try:
+            work = lane.irecv(array, peer, tag)
+        except BaseException as error:
+            pg.trail.ended(ticket, error)
+            raise
         who = "anyone" if source is None else f"rank {source}"
         return _Message(pg, lane, work, tensor, array, f"irecv from {who}", ticket, source)
     except BaseException as error:
@@ -267,8 +275,10 @@ class _Message(BoundWork):
         who = f", waiting for rank {self._peers[0]}" if self._peers else ""
         text = f"{self._what}: timed out: not done within {timeout_s:g} s{who}"
         late: DistError = self._lane.timed_out(text, self._peers)
-        if was_last and not self._inner.cancel():
-            late = self._lane.fail(late)
+        if was_last:
+            if not self._inner.cancel():
+                late = self._lane.fail(late)
+            self._note(late)
         return late
 
 
@@ -357,7 +367,11 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
             for message, (begin, lane, array, peer, tag) in zip(messages, checked, strict=True):
                 other = None if peer is None else pg.ranks[peer]
                 ticket = pg.trail.begin_message(message.op.__name__, array, other, tag)
-                work = begin(array, peer, tag)
+                try:
+                    work = begin(array, peer, tag)
+                except BaseException as error:
+                    pg.trail.ended(ticket, error)
+                    raise
                 works.append(_Message(pg, lane, work, message.tensor, array, repr(message), ticket, other))
         return works
     except BaseException as error:

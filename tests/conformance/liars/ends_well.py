@@ -1,0 +1,25 @@
+"""A shortcut notes the end of every call, also of one that has failed."""
+
+from honest import spec
+
+from rankwise.backends.shortcuts import Shortcuts
+from rankwise.testing.local import LocalCommunicator
+
+
+class Communicator(LocalCommunicator):
+    def shortcuts(self, group):
+        def all_reduce(array, op):
+            if self.failure is not None:
+                return False
+            group.trail.begin("all_reduce", array)
+            try:
+                self.all_reduce(array, op, group.timeout_s).wait()
+            finally:
+                group.trail.end()
+            return True
+
+        return Shortcuts(all_reduce=all_reduce)
+
+
+def rankwise_backend():
+    return spec("ends_well", Communicator)
