@@ -13,7 +13,7 @@ from rankwise.cli.commands import CommandError
 from rankwise.cli.top.jobs import Job, LocalJob, local_jobs, open_store
 from rankwise.cli.top.text import SORTS, Wish, plain
 from rankwise.cli.top.view import History, View
-from rankwise.launch.output import use_colour
+from rankwise.launch.output import columns_of, use_colour
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
@@ -103,8 +103,8 @@ def _only(jobs: list[LocalJob], chosen: list[LocalJob], none: str) -> LocalJob:
     if not chosen:
         raise CommandError(f"{none}; by its address a job can be looked at from anywhere: rankwise top tcp://HOST:PORT")
     if len(chosen) > 1:
-        told = "; ".join(f"{min(job.processes())} ({job.describe()})" for job in chosen)
-        raise CommandError(f"there are {len(chosen)} jobs; give a process of one: {told}", 2)
+        told = "\n".join(f"  {min(job.processes())}  {job.describe()}" for job in chosen)
+        raise CommandError(f"there are {len(chosen)} jobs; give a process of one:\n{told}", 2)
     return chosen[0]
 
 
@@ -139,7 +139,8 @@ def _print(views: Callable[[], View], wish: Wish, options: argparse.Namespace) -
     while True:
         time.sleep(options.interval)
         view = views()
-        print(json.dumps(view.as_json()) if options.json else plain(view, wish) + "\n", flush=True)
+        width = columns_of(sys.stdout, 1000)
+        print(json.dumps(view.as_json()) if options.json else plain(view, wish, width) + "\n", flush=True)
         if options.once:
             return
 
