@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="look once, for one interval, and end")
     parser.add_argument("--json", action="store_true", help="one line of JSON for each look")
     parser.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between looks; default 1")
-    parser.add_argument("--sort", choices=SORTS, default="rank", help="by what ranks are sorted; default rank")
+    orders = f"by what ranks are sorted: {', '.join(SORTS)}; default rank"
+    parser.add_argument("--sort", choices=SORTS, default="rank", metavar="BY", help=orders)
     parser.add_argument("--group", default="", metavar="NAME", help="this group only")
     parser.add_argument("--ranks", default="", metavar="LIST", help="these ranks only, such as 0,3")
 
