@@ -2,10 +2,15 @@
 
 import os
 import runpy
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from rankwise.cli.commands import COMMANDS
+from rankwise.launch.help_text import _broken
 
 run_on_terminal = runpy.run_path(str(Path(__file__).parents[2] / "scripts/terminal.py"))["run_on_terminal"]
 
@@ -53,8 +58,27 @@ def test_the_report_of_a_failure_is_broken_into_lines(tmp_path):
     assert any("CollectiveMismatchError" in line for line in report)
 
 
-@pytest.mark.parametrize("command", ["", "run", "bench", "top", "secret"])
-def test_the_prose_of_help_is_broken_into_lines(command, tmp_path):
-    lines = shown(tmp_path, *command.split(), "--help")
+HELP = [f"rankwise {name}" for name in ("", *COMMANDS, "secret new")] + ["rankwise.launch"]
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+@pytest.mark.parametrize("command", HELP)
+def test_help_is_broken_into_lines(command, columns, tmp_path):
+    env = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
+    command_line = [sys.executable, "-m", *command.split(), "--help"]
+    done = subprocess.run(command_line, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (0, "")
     assert len(lines) > 10
-    assert all(len(line) <= COLUMNS for line in lines if not line.startswith(" ")), lines
+    # A word is never broken: it would be another one when it is pasted.
+    assert all(len(line) <= columns or len(line.split()) == 1 or " > " in line for line in lines), lines
+
+
+def test_an_example_that_is_broken_into_lines_is_the_same_command():
+    example = "  FILE=here rankwise run -n 8 --launch 'mpiexec -n {size}' train.py --lr 0.1   # why it is done"
+    comment, *lines = _broken(example, 40)
+    assert comment == "  # why it is done"
+    assert len(lines) == 3
+    assert all(line.endswith(" \\") and len(line) <= 40 for line in lines[:-1])
+    joined = "\n".join(lines).replace("\\\n", "")
+    assert shlex.split(joined) == shlex.split(example, comments=True)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -100,7 +101,7 @@ def test_the_rank_that_is_late_is_named_and_by_how_much() -> None:
     found = lateness(meetings(arrivals({2: MS}), range(4)))
     worst = latest(found)
     assert worst is not None
-    assert (worst.rank, worst.calls, worst.last) == (2, 20, 20)
+    assert (worst.rank, worst.calls, worst.held_up) == (2, 20, 20)
     assert 0.99 * MS <= worst.late_ns <= MS
     assert all(found[rank].late_ns < 0 for rank in (0, 1, 3))
 
@@ -110,6 +111,31 @@ def test_nobody_is_named_for_what_scheduling_does_or_clocks_do_not_tell() -> Non
     assert latest(lateness(meetings(arrivals({2: MS}), range(4))), error_ns=2 * MS) is None
     assert latest(lateness(meetings(arrivals({2: MS}, calls=3), range(4)))) is None, "three calls say nothing"
     assert latest({}) is None
+
+
+def test_who_is_late_once_in_a_step_of_many_collectives_is_named() -> None:
+    """Ten collectives a step; before the first, rank 5 takes a millisecond longer, and all are at times held up."""
+    chance, told = Random(7), {rank: [] for rank in range(8)}  # type: dict[int, list[Arrival]]
+    for number in range(500):
+        for rank in range(8):
+            late_ns = MS * (number % 10 == 0 and rank == 5) + 300_000 * (chance.random() < 0.004)
+            told[rank].append(Arrival("all_reduce", number, number * 10 * MS + late_ns + chance.randrange(20_000)))
+    worst = latest(lateness(meetings(told, range(8))))
+    assert worst is not None
+    assert worst.rank == 5
+    assert 45 <= worst.held_up <= 60
+    assert 0.8 * MS < worst.late_ns < 1.1 * MS
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+@pytest.mark.parametrize("seed", range(5))
+def test_nobody_is_named_where_all_are_held_up_by_chance(size: int, seed: int) -> None:
+    chance = Random(seed)
+    told = {
+        rank: [Arrival("all_reduce", n, n * 10 * MS + chance.randrange(4 * MS)) for n in range(400)]
+        for rank in range(size)
+    }
+    assert latest(lateness(meetings(told, range(size)))) is None
 
 
 def test_only_calls_that_wait_for_all_and_to_which_all_came_count() -> None:
@@ -253,7 +279,7 @@ def test_the_plain_table() -> None:
     assert lines[0] == "train.py --lr 0.1: 4 ranks on 1 host, TCPStore('127.0.0.1', 29500)/world"
     assert lines[2].split()[:4] == ["rank", "host", "pid", "doing"]
     assert lines[4].split()[0] == "2", "the latest comes first"
-    assert "rank 2 on node0 is waited for: last in 200 of 200 collectives of group 'default', by 1.00 ms" in text
+    assert "rank 2 on node0 is waited for: it holds up 200 of 200 collectives of group 'default', by 1.00 ms" in text
     assert "moving: board 1.6 MB/s, pipe 4 kB/s" in text
     assert "nobody is waited for more than others" in plain(two_looks({}), Wish())
 
@@ -306,6 +332,25 @@ def test_the_live_table_is_drawn() -> None:
     assert "rank 2 on node0 is waited for" in text
     assert "[l]ate" in text
     assert "all_reduce #200 train.py:41" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_tables_leave_out_columns_for_which_there_is_no_room(width: int) -> None:
+    lines = plain(two_looks(), Wish(), width).splitlines()
+    assert max(map(len, lines)) <= width, lines
+    assert {"rank", "doing", "waiting", "late"} <= set(lines[lines.index("") + 1].split())
+    assert "rank 2 on node0 is waited for" in " ".join(lines)
+    pytest.importorskip("rich")
+    from rich.console import Console
+
+    from rankwise.cli.top.live import drawn
+
+    console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: SIM115 - rich writes there
+    with console.file:
+        console.print(drawn(two_looks(), Keys(Wish()), width))
+    shown = console.export_text()
+    assert "…" not in shown, "rich had to cut something off"
+    assert {"rank", "doing", "waiting"} <= set(shown.split())
 
 
 def test_what_a_terminal_would_take_for_a_command_is_not_shown() -> None:
@@ -483,7 +528,7 @@ def test_what_makes_no_sense_is_refused(
 def test_several_jobs_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     two = [jobs.LocalJob({}, {0: {**told(0, 1, {}), "pid": pid}}) for pid in (11, 22)]
     monkeypatch.setattr(top_command, "local_jobs", lambda: two)
-    with pytest.raises(CommandError, match=r"there are 2 jobs; give a process of one: 11 \(0 of 4 ranks, train.py"):
+    with pytest.raises(CommandError, match=r"there are 2 jobs; give a process of one:\n  11  0 of 4 ranks, train.py"):
         top_command.find(None)
     assert top_command.find("22") is two[1]
 

@@ -518,7 +518,7 @@ def test_the_page_is_whole_and_fetches_nothing() -> None:
     assert text.count("<script>") == text.count("</script>") == 1
     data = data_of(text)
     assert data["late"] == [
-        "rank 1 was waited for: last in 12 of 12 collectives of group 'default', by 2.00 ms at the median"
+        "rank 1 was waited for: it held up 12 of 12 collectives of group 'default', by 2.00 ms at the median"
     ]
     assert [rank["title"] for rank in data["ranks"]] == ["rank 0", "rank 1", "rank 2"]
     collectives, messages = data["ranks"][0]["rows"]

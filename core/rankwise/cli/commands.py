@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from rankwise.cli.help_text import HelpFormatter
+from rankwise.launch.help_text import HelpFormatter
 
 __all__ = ["COMMANDS", "NO_BACKEND", "CommandError", "execute"]
 
@@ -97,10 +97,17 @@ def _tell(program: str, error: Exception) -> int:
     from rankwise.launch.output import columns_of
 
     width = columns_of(sys.stderr, 100)
-    print(textwrap.fill(f"{program}: {text}", width, break_long_words=False, break_on_hyphens=False), file=sys.stderr)
+    print("\n".join(_filled(line, width) for line in f"{program}: {text}".splitlines()), file=sys.stderr)
 
     backend_is_missing = isinstance(error, (BackendNotFoundError, BackendUnavailableError))
     return int(getattr(error, "exit_code", NO_BACKEND if backend_is_missing else 1))
+
+
+def _filled(line: str, width: int) -> str:
+    """Break a line; what is indented goes on four columns further in."""
+    further = " " * (4 + len(line) - len(line.lstrip())) if line.startswith(" ") else ""
+    whole = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(line, width, subsequent_indent=further, **whole)
 
 
 def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:

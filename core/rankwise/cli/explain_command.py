@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bytes", default="1MiB", metavar="N", help="the array's size, of all parts together; 1MiB")
     parser.add_argument("--ranks", type=int, default=4, metavar="P", help="number of ranks; default 4")
     parser.add_argument("--hosts", type=int, default=1, metavar="H", help="hosts that they are on; default 1")
-    network = parser.add_argument_group("the simulated network; the defaults depend on --hosts")
+    network = parser.add_argument_group("the simulated network", "the defaults depend on --hosts")
     network.add_argument("--alpha-us", type=float, metavar="US", help="latency: 5 on one host, else 30")
     network.add_argument("--gbit-per-s", type=float, metavar="G", help="of each link: 40 on one host, else 10")
     network.add_argument("--combine-gb-per-s", type=float, default=8.0, metavar="G", help="adding up; default 8")

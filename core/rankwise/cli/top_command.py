@@ -13,7 +13,7 @@ from rankwise.cli.commands import CommandError
 from rankwise.cli.top.jobs import Job, LocalJob, local_jobs, open_store
 from rankwise.cli.top.text import SORTS, Wish, plain
 from rankwise.cli.top.view import History, View
-from rankwise.launch.output import use_colour
+from rankwise.launch.output import columns_of, use_colour
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="look once, for one interval, and end")
     parser.add_argument("--json", action="store_true", help="one line of JSON for each look")
     parser.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between looks; default 1")
-    parser.add_argument("--sort", choices=SORTS, default="rank", help="by what ranks are sorted; default rank")
+    orders = f"by what ranks are sorted: {', '.join(SORTS)}; default rank"
+    parser.add_argument("--sort", choices=SORTS, default="rank", metavar="BY", help=orders)
     parser.add_argument("--group", default="", metavar="NAME", help="this group only")
     parser.add_argument("--ranks", default="", metavar="LIST", help="these ranks only, such as 0,3")
 
@@ -103,8 +104,8 @@ def _only(jobs: list[LocalJob], chosen: list[LocalJob], none: str) -> LocalJob:
     if not chosen:
         raise CommandError(f"{none}; by its address a job can be looked at from anywhere: rankwise top tcp://HOST:PORT")
     if len(chosen) > 1:
-        told = "; ".join(f"{min(job.processes())} ({job.describe()})" for job in chosen)
-        raise CommandError(f"there are {len(chosen)} jobs; give a process of one: {told}", 2)
+        told = "\n".join(f"  {min(job.processes())}  {job.describe()}" for job in chosen)
+        raise CommandError(f"there are {len(chosen)} jobs; give a process of one:\n{told}", 2)
     return chosen[0]
 
 
@@ -139,7 +140,8 @@ def _print(views: Callable[[], View], wish: Wish, options: argparse.Namespace) -
     while True:
         time.sleep(options.interval)
         view = views()
-        print(json.dumps(view.as_json()) if options.json else plain(view, wish) + "\n", flush=True)
+        width = columns_of(sys.stdout, 1000)
+        print(json.dumps(view.as_json()) if options.json else plain(view, wish, width) + "\n", flush=True)
         if options.once:
             return
 

@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("folder", metavar="DIR", help="where the ranks have written rank0.json and so on")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the timeline there; for torch-fr to this folder")
-    parser.add_argument("--format", choices=_WRITERS, help="of the timeline; default perfetto, or html for FILE.html")
+    kinds = f"of the timeline: {', '.join(_WRITERS)}; default perfetto, or html for FILE.html"
+    parser.add_argument("--format", choices=_WRITERS, metavar="KIND", help=kinds)
     parser.add_argument("--analyse", action="store_true", help="say who left the common path; the default without -o")
 
 

@@ -275,9 +275,11 @@ def _place_of(key: Any) -> str:
     """Return how to name a dict's entry, or its key where it is that which does not travel."""
     try:
         _Encoder().put(key)
+        # Python does not spell out ints of more than some thousands of digits, and each version says so otherwise.
+        if type(key) is int:
+            repr(key)
         return f"[{reprlib.repr(key)}]"
     except Refused:
         return "<key>"
     except ValueError:
-        # Python does not spell out ints of more than some thousands of digits.
         return "<wide int>"

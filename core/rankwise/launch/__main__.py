@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from rankwise.launch.exit_codes import LaunchError
+from rankwise.launch.help_text import HelpFormatter
 from rankwise.launch.options import EPILOG, add_options, to_config
 from rankwise.launch.run import run
 
@@ -18,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m rankwise.launch",
         description="Start ranks on this node, as torch.distributed.launch does. New programs use `rankwise run`.",
         epilog=EPILOG.replace("rankwise run", "python -m rankwise.launch"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     add_options(parser, older=True)

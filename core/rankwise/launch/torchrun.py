@@ -36,9 +36,11 @@ _WITHOUT_EFFECT = {
 
 def add_torchrun_options(parser: argparse.ArgumentParser) -> None:
     """Add the options, after those of our own."""
-    group = parser.add_argument_group("for those who come from torchrun")
+    spelling = "all options may be spelled with underscores too"
+    group = parser.add_argument_group("for those who come from torchrun", spelling)
+    both = "static or c10d: with both the launchers meet at node 0"
     for name in ("--rdzv-backend", "--rdzv_backend"):
-        _add(group, name, choices=("static", "c10d"), help="both: the launchers meet at node 0", hidden="_" in name)
+        _add(group, name, choices=("static", "c10d"), metavar="NAME", help=both, hidden="_" in name)
     for name in ("--rdzv-endpoint", "--rdzv_endpoint"):
         _add(group, name, metavar="HOST:PORT", help="--master-addr and --master-port in one", hidden="_" in name)
     for name, answer in _ANSWERS.items():

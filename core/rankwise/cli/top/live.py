@@ -14,6 +14,7 @@ from rankwise.cli.top.text import (
     RANK_COLUMNS,
     SORTS,
     Wish,
+    fitting,
     footer,
     group_rows,
     rank_rows,
@@ -55,25 +56,31 @@ def watch(views: Callable[[], View], wish: Wish, interval_s: float) -> None:
     from rich.live import Live
 
     keys, view = Keys(wish), views()
-    with _raw_keys() as pressed, Live(drawn(view, keys), auto_refresh=False, screen=True) as live:
+    with _raw_keys() as pressed, Live(auto_refresh=False, screen=True) as live:
+
+        def show() -> None:
+            live.update(drawn(view, keys, live.console.width), refresh=True)
+
+        show()
         while not keys.stopped:
             until = monotonic() + interval_s
             while (left := until - monotonic()) > 0 and not keys.stopped:
                 for key in pressed(left):
                     keys.press(key, view)
-                    live.update(drawn(view, keys), refresh=True)
+                    show()
             view = view if keys.held or keys.stopped else views()
-            live.update(drawn(view, keys), refresh=True)
+            show()
 
 
-def drawn(view: View, keys: Keys) -> Any:
-    """Return what rich draws."""
+def drawn(view: View, keys: Keys, width: int = 1000) -> Any:
+    """Return what rich draws in so many columns."""
     from rich.console import Group
     from rich.text import Text
 
     late = {straggler.rank for straggler in view.stragglers}
-    ranks = _table(RANK_COLUMNS, rank_rows(view, keys.wish), lambda row: int(row[0]) in late)
-    groups = _table(GROUP_COLUMNS, group_rows(view, keys.wish), lambda row: bool(row[-1]))
+    # Rich leaves three spaces between columns.
+    ranks = _table(*fitting(RANK_COLUMNS, rank_rows(view, keys.wish), width, 3), lambda row: int(row[0]) in late)
+    groups = _table(*fitting(GROUP_COLUMNS, group_rows(view, keys.wish), width, 3), lambda row: bool(row[-1]))
     below = [Text(line, style="bold red" if view.stragglers and i < len(view.stragglers) else "") for i, line in
              enumerate(footer(view))]  # fmt: skip
     only = f"; only group {keys.wish.group!r}" if keys.wish.group else ""

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from rankwise.cli.text import columns, format_nbytes, format_rate, format_seconds
 from rankwise.cli.top.view import GroupRow, RankRow, View
 
-__all__ = ["GROUP_COLUMNS", "RANK_COLUMNS", "SORTS", "Wish", "footer", "group_rows", "plain", "rank_rows", "title"]
+__all__ = [
+    "GROUP_COLUMNS",
+    "RANK_COLUMNS",
+    "SORTS",
+    "Wish",
+    "fitting",
+    "footer",
+    "group_rows",
+    "plain",
+    "rank_rows",
+    "title",
+]
 
 
 class Wish(NamedTuple):
@@ -39,6 +51,13 @@ RANK_COLUMNS = (
 GROUP_COLUMNS = (
     *(("group", False), ("ranks", True), ("backend", False), ("operation", False), ("way", False)),
     *(("calls/s", True), ("bytes/s", True), ("mean", True), ("waiting", True), ("errors", True), ("waits for", True)),
+)
+Heads: TypeAlias = Sequence[tuple[str, bool]]
+
+#: The columns that a narrow terminal does without, in the order in which they leave.
+_LEAVING = (
+    *("host", "memory", "pid", "backend", "ranks", "pending", "errors", "mean", "last", "calls/s", "for", "way"),
+    *("bytes/s",),
 )
 
 
@@ -122,13 +141,28 @@ def _clocks(rows: Iterable[RankRow]) -> list[str]:
     return ["clocks against the first host: " + ", ".join(told)]
 
 
-def plain(view: View, wish: Wish) -> str:
-    """Return everything as plain text."""
-    parts = [title(view), _table(RANK_COLUMNS, rank_rows(view, wish)), _table(GROUP_COLUMNS, group_rows(view, wish))]
-    return "\n\n".join([*parts, "\n".join(footer(view))])
+def plain(view: View, wish: Wish, width: int = 1000) -> str:
+    """Return everything as plain text, in lines of some width."""
+    tables = ((RANK_COLUMNS, rank_rows(view, wish)), (GROUP_COLUMNS, group_rows(view, wish)))
+    lines = "\n".join(_filled(line, width) for line in footer(view))
+    return "\n\n".join([_filled(title(view), width), *(_table(*fitting(*table, width)) for table in tables), lines])
 
 
-def _table(heads: Sequence[tuple[str, bool]], rows: list[list[str]]) -> str:
+def fitting(heads: Heads, rows: list[list[str]], width: int, between: int = 2) -> tuple[Heads, list[list[str]]]:
+    """Return the columns of a table for which there is room; those that tell least go first."""
+    widths = {head: max(len(head), *(len(row[i]) for row in rows), 0) for i, (head, _) in enumerate(heads)}
+    leaving = [name for name in _LEAVING if name in widths]
+    while leaving and sum(widths.values()) + between * (len(widths) - 1) > width:
+        del widths[leaving.pop(0)]
+    kept = [i for i, (name, _) in enumerate(heads) if name in widths]
+    return [heads[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def _filled(line: str, width: int) -> str:
+    return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _table(heads: Heads, rows: list[list[str]]) -> str:
     return columns([[name for name, _ in heads], *rows], right=[i for i, (_, number) in enumerate(heads) if number])
 
 

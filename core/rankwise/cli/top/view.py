@@ -67,8 +67,8 @@ class Straggler:
     """A rank that the others of a group wait for.
 
     Attributes:
-        late_s: By how much it comes after all others, at the median; or for how long it has not come at all.
-        last: To how many collectives it came last.
+        late_s: By how much it holds them up, at the median; or for how long it has not come at all.
+        held_up: How many collectives it holds up.
         calls: Of how many; 0 if it has not come to the one in which others wait now.
         at: What others wait in, if they do now; else what the rank did last.
     """
@@ -77,7 +77,7 @@ class Straggler:
     host: str
     group: str
     late_s: float
-    last: int
+    held_up: int
     calls: int
     at: str
 
@@ -88,7 +88,7 @@ class Straggler:
             return f"{who}: it has not come to {self.at} of group {self.group!r} for {self.late_s:.1f} s"
         where = f"; seen in {self.at}" if self.at else ""
         return (
-            f"{who}: last in {self.last} of {self.calls} collectives of group {self.group!r}, by "
+            f"{who}: it holds up {self.held_up} of {self.calls} collectives of group {self.group!r}, by "
             f"{self.late_s * 1e3:.2f} ms at the median{where}"
         )
 
@@ -355,7 +355,7 @@ def _stragglers(
             at = _title(group["last"]) if group["last"] is not None else ""
             found.append((worst.cost_ns, worst, samples[worst.rank]["host"], group["description"], at))
     for _, worst, host, description, at in sorted(found, key=lambda item: -item[0]):
-        yield Straggler(worst.rank, host, description, worst.late_ns / 1e9, worst.last, worst.calls, at)
+        yield Straggler(worst.rank, host, description, worst.late_ns / 1e9, worst.held_up, worst.calls, at)
 
 
 def _absent(name: str, samples: Mapping[int, Sample]) -> Iterable[Straggler]:

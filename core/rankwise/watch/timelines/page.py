@@ -67,7 +67,7 @@ def _late(found: Aligned, met: Mapping[tuple[str, int], Meeting]) -> list[str]:
         worst = latest(lateness([each for key, each in sorted(met.items()) if key[0] == name]))
         if worst is not None:
             told.append(
-                f"rank {worst.rank} was waited for: last in {worst.last} of {worst.calls} collectives of group "
+                f"rank {worst.rank} was waited for: it held up {worst.held_up} of {worst.calls} collectives of group "
                 f"{group.description!r}, by {worst.late_ns / 1e6:.2f} ms at the median"
             )
     return told
