@@ -1,8 +1,8 @@
 """Look at the built site in a browser, opened from the disk: python docs/look.py [SITE]
 
 Each page is shown on a narrow and on a wide screen, in light and in dark. Nothing may stick out, no picture may be
-missing, no program beside another may be cut off, nothing may be fetched from elsewhere, and the search must find
-something.
+missing, no program beside another may be cut off, no name in a table be broken, nothing may be fetched from elsewhere,
+and the search must find something.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PLAIN = [
     *("--no-first-run", "--disable-quic", "--disable-sync", "--disable-background-networking"),
     "--disable-component-update",
 ]
-WIDTHS = (420, 1400)
+WIDTHS = (380, 1400)
 TIMEOUT_S = 300
 
 #: Shows one page after the other in a frame, and writes down what is wrong with each.
@@ -46,6 +46,8 @@ function look(page, width, scheme, inside) {
     if (view.getComputedStyle(image).display !== "none" && !image.naturalWidth) tell(`no picture: ${image.src}`);
   for (const code of inside.querySelectorAll(".beside code"))
     if (code.scrollWidth > code.clientWidth + 1) tell(`cut off: ${code.innerText.slice(0, 30)}`);
+  for (const code of inside.querySelectorAll("table:not([class]) code"))
+    if (!/[ -]/.test(code.textContent) && code.getClientRects().length > 1) tell(`broken: ${code.textContent}`);
   for (const one of view.performance.getEntriesByType("resource"))
     if (!one.name.startsWith("file:")) tell(`fetched from elsewhere: ${one.name}`);
 }

@@ -1,7 +1,5 @@
 """Every error that rankwise raises on purpose, in one tree.
 
-::
-
     RuntimeError
     └── DistError                       base of all of them
         ├── DistBackendError            a backend's library reported a failure

@@ -15,6 +15,7 @@ from front import front
 
 HERE = Path(__file__).parent
 INK, GREY, LINE = "#1f2937", "#6b7280", "#9ca3af"
+GROUND = "#f8fafc"
 BLUE, GREEN, AMBER, ROSE, PLAIN = "#dbeafe", "#dcfce7", "#fef3c7", "#ffe4e6", "#ffffff"
 STYLE = 'font-family="system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif"'
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
@@ -70,7 +71,7 @@ class Drawing:
             f'height="{self.height}" role="img" {STYLE}>\n<title>{escape(self.title)}</title>\n'
             '<defs><marker id="a" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
             f'orient="auto-start-reverse"><path d="M0 0 10 5 0 10z" fill="{GREY}"/></marker></defs>\n'
-            f'<rect width="{self.width}" height="{self.height}" rx="10" fill="#f8fafc" stroke="#e5e7eb"/>\n'
+            f'<rect width="{self.width}" height="{self.height}" rx="10" fill="{GROUND}" stroke="#e5e7eb"/>\n'
             + "\n".join(self.parts)
             + "\n</svg>\n"
         )
@@ -236,7 +237,6 @@ def machines() -> Drawing:
 
 
 #: Each curve: its name, its colour (fit for the colour-blind), and its column in the table.
-#: What is drawn: its name, its colour, and its column in the table.
 CURVES = (
     ("rankwise-native", "#0072b2", 0),
     ("rankwise in Python", "#56b4e9", 1),
@@ -259,6 +259,7 @@ class Chart(Drawing):
 
     def __init__(self, title: str, sizes: list[tuple[int, str]]) -> None:
         super().__init__(760, 450, title)
+        self.names: list[str] = []  # above all curves
         self.first, self.last = log10(sizes[0][0]), log10(sizes[-1][0])
         self.text(380, 44, title, 24, INK, 'font-weight="600"')
         for nbytes, words in sizes:
@@ -289,10 +290,17 @@ class Chart(Drawing):
             self.parts.append(f'<circle cx="{self.x(nbytes):.1f}" cy="{self.y(part):.1f}" r="5" fill="{colour}"/>')
 
     def name(self, nbytes: int, part: float, words: str, colour: str, anchor: str = "start", drop: int = -14) -> None:
-        self.parts.append(
+        """Name a curve, legibly where another passes below the words."""
+        self.names.append(
             f'<text x="{self.x(nbytes):.1f}" y="{self.y(part) + drop:.1f}" font-size="22" font-weight="600" '
-            f'fill="{colour}" text-anchor="{anchor}">{escape(words)}</text>'
+            f'fill="{colour}" stroke="{GROUND}" stroke-width="8" stroke-linejoin="round" paint-order="stroke" '
+            f'text-anchor="{anchor}">{escape(words)}</text>'
         )
+
+    def svg(self) -> str:
+        """Return the picture, with the names above all curves."""
+        self.parts, self.names = [*self.parts, *self.names], []
+        return super().svg()
 
 
 def latency() -> Drawing:

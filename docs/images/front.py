@@ -81,8 +81,8 @@ def what(palette: Palette) -> Picture:
     p.text(360, 166, calls, 17, fill="#ffffff", font_family=MONO)
     p.text(360, 190, "checks, compares, watches: the same for every backend", 15, fill="#e0e4ff")
     plugins = (
-        ("gloo", "shared memory, TCP"),
-        ("mpi", "Open MPI, MPICH, ..."),
+        ("gloo", "memory and TCP"),
+        ("mpi", "Open MPI, MPICH"),
         ("nccl", "NVIDIA GPUs"),
         ("yours", "about 80 lines"),
     )
@@ -92,7 +92,7 @@ def what(palette: Palette) -> Picture:
         p.box(x, 236, 164, 64, palette.plugin, "6 4" * (name == "yours"))
         p.text(x + 82, 276, name, 22, font_weight="600")
         p.text(x + 82, 328, below, 16, fill=palette.grey)
-    p.text(360, 376, "each is installed by itself: pip install \"rankwise[gloo]\"", 17, fill=palette.grey)
+    p.text(360, 376, 'each is installed by itself: pip install "rankwise[gloo]"', 17, fill=palette.grey)
     return p
 
 
@@ -101,7 +101,7 @@ def speed(palette: Palette) -> Picture:
     title = "How many times as fast as torch's gloo and Open MPI, by the figures of the page on performance"
     p = Picture(720, 400, title, palette)
     middle, per_decade = 330.0, 150.0
-    p.text(20, 30, "gloo backend: time of the peer by ours", 20, text_anchor="start", font_weight="600")
+    p.text(20, 30, "gloo and rankwise-native: time of the peer by ours", 20, text_anchor="start", font_weight="600")
     for factor, words in ((1.0, "as fast"), (10.0, "10 times"), (100.0, "100 times")):
         x = middle + per_decade * log10(factor)
         p.rule(x, 66, x, 356, 2.5 if factor == 1 else 1)

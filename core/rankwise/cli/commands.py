@@ -106,8 +106,7 @@ def _tell(program: str, error: Exception) -> int:
 def _filled(line: str, width: int) -> str:
     """Break a line; what is indented goes on four columns further in."""
     further = " " * (4 + len(line) - len(line.lstrip())) if line.startswith(" ") else ""
-    whole = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.fill(line, width, subsequent_indent=further, **whole)
+    return textwrap.fill(line, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
 
 
 def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:

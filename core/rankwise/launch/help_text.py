@@ -44,9 +44,9 @@ class HelpFormatter(argparse.HelpFormatter):
         if all(len(_CODES.sub("", line)) <= self._width for line in text.splitlines()):
             return text
         parts = (part.replace(" ", "\0") for part in _PART.findall(_CODES.sub("", text)))
-        whole = {"break_long_words": False, "break_on_hyphens": False}
-        lines = textwrap.fill(" ".join(parts), self._width, subsequent_indent=" " * len("usage: "), **whole)
-        return lines.replace("\0", " ") + "\n\n"
+        below = " " * len("usage: ")
+        lines = textwrap.wrap(" ".join(parts), self._width, subsequent_indent=below, break_on_hyphens=False)
+        return "\n".join(lines).replace("\0", " ") + "\n\n"
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         """Leave out spellings with underscores, which are for those who are used to them."""

@@ -145,7 +145,8 @@ def plain(view: View, wish: Wish, width: int = 1000) -> str:
     """Return everything as plain text, in lines of some width."""
     tables = ((RANK_COLUMNS, rank_rows(view, wish)), (GROUP_COLUMNS, group_rows(view, wish)))
     lines = "\n".join(_filled(line, width) for line in footer(view))
-    return "\n\n".join([_filled(title(view), width), *(_table(*fitting(*table, width)) for table in tables), lines])
+    fitted = [_table(*fitting(heads, rows, width)) for heads, rows in tables]
+    return "\n\n".join([_filled(title(view), width), *fitted, lines])
 
 
 def fitting(heads: Heads, rows: list[list[str]], width: int, between: int = 2) -> tuple[Heads, list[list[str]]]:

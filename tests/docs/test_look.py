@@ -1,0 +1,61 @@
+"""The site is looked at in a browser by `scripts/docs`; here, that docs/look.py sees what is wrong with a page."""
+
+import re
+import runpy
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+LOOK = Path(__file__).parents[2] / "docs/look.py"
+PAGE = """<!DOCTYPE html><html><head><style>{style}</style></head><body>
+<p>well</p>{body}<ol><li class="md-search-result__item">PeerDiedError</li></ol></body></html>"""
+LONG = "one_name_that_is_long_and_without_a_blank" * 2
+#: What is wrong, and what is said of it: its style, its body, and where it is seen.
+WRONG = {
+    "it is wider than the screen": ("div { width: 600px }", "<div>wide</div>", (380,)),
+    "no picture: .*none.png": ("", '<img src="none.png">', (380, 1400)),
+    "cut off: x+": (
+        ".beside { width: 200px } code { display: block; overflow: auto; white-space: pre }",
+        f'<div class="beside"><code>{"x" * 80}</code></div>',
+        (380, 1400),
+    ),
+    f"broken: {LONG}": (
+        "table { width: 200px; table-layout: fixed } code { word-break: break-all }",
+        f"<table><tr><td><code>{LONG}</code></td></tr></table>",
+        (380, 1400),
+    ),
+}
+
+
+def looked_at(folder, monkeypatch, capsys):
+    """Return the exit code, and what is said of a site."""
+    look = runpy.run_path(str(LOOK))
+    if not any(map(shutil.which, look["BROWSERS"])):
+        pytest.skip("there is no browser here (Chromium)")
+    monkeypatch.setattr(sys, "argv", ["look.py", str(folder)])
+    return look["main"](), capsys.readouterr().out
+
+
+def test_what_is_wrong_is_seen_on_each_width_and_in_each_scheme(tmp_path, monkeypatch, capsys):
+    for number, (style, body, _) in enumerate(WRONG.values()):
+        (tmp_path / f"page{number}.html").write_text(PAGE.format(style=style, body=body))
+    (tmp_path / "index.html").write_text(PAGE.format(style="", body=""))
+    code, said = looked_at(tmp_path, monkeypatch, capsys)
+    assert code == 1
+    seen = said.splitlines()
+    for number, (words, (_, _, widths)) in enumerate(WRONG.items()):
+        for width in widths:
+            for scheme in ("default", "slate"):
+                wanted = rf".*page{number}.html at {width}, {scheme}: {words}"
+                assert sum(re.fullmatch(wanted, line) is not None for line in seen) == 1, said
+    assert len(seen) == 2 * sum(len(widths) for _, _, widths in WRONG.values()), said
+
+
+def test_a_site_that_is_well_has_nothing_said_of_it_but_what_the_search_finds(tmp_path, monkeypatch, capsys):
+    (tmp_path / "index.html").write_text(PAGE.format(style="", body="<code>fine</code>"))
+    assert looked_at(tmp_path, monkeypatch, capsys) == (0, "1 pages look well, and the search finds something\n")
+    (tmp_path / "index.html").write_text("<!DOCTYPE html><p>no search")
+    code, said = looked_at(tmp_path, monkeypatch, capsys)
+    assert (code, said) == (1, "the search finds nothing\n")
