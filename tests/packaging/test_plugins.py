@@ -114,4 +114,4 @@ def test_the_core_wheel_is_small(wheels):
     (wheel,) = wheels.glob("rankwise-0*.whl")
     # The calls, stores and algorithms alone have 300; the rest is the watch, its figures and timelines, the commands
     # and the testing kit.
-    assert wheel.stat().st_size < 512 * 1024
+    assert wheel.stat().st_size < 544 * 1024
