@@ -143,8 +143,8 @@ def test_a_run_is_saved_drawn_and_compared(
     capsys.readouterr()
     told = json.loads(Path("run.json").read_text())
     assert [len(each["batches_s"]) for each in told["results"]] == [12, 12]
-    for each in told["results"]:  # a run that was a thousand times as fast
-        each["batches_s"] = [seconds / 1000 for seconds in each["batches_s"]]
+    for each in told["results"]:  # a run that was so much faster that no noise of a busy machine comes near it
+        each["batches_s"] = [1e-12] * 12
     Path("fast.json").write_text(json.dumps(told))
     assert main([*bench, "--against", "fast.json"]) == 1
     assert "slower: gloo all_reduce of 8 B takes" in capsys.readouterr().out
