@@ -3,11 +3,13 @@
 import os
 import socket
 import time
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 import rankwise as dist
+from rankwise.groups import handshake
 from rankwise.groups.world import current
 from rankwise.store import FileStore, TCPStore
 from rankwise.testing import RankPool
@@ -70,6 +72,36 @@ def test_groups_leave_no_keys_behind(pool, scheme, tmp_path):
         assert after == before
         assert remembered <= 33
         assert leaving_s < 2.5  # nobody stays for counters that are gone with their group
+
+
+def look_late(address):
+    """Make a group of others, whose outcome this rank looks for only once they have used and destroyed it."""
+    dist.init_process_group("gloo", address, rank=int(os.environ["RANK"]), world_size=SIZE, timeout=30)
+    before, store, look = keys(), current().store.underlying_store, handshake._verdict
+
+    def late(*args):
+        store.wait(["destroyed/1", "destroyed/2"], 20)
+        return look(*args)
+
+    if dist.get_rank() == 0:
+        with patch.object(handshake, "_verdict", late):
+            dist.new_group([1, 2], timeout=25)
+    else:
+        use(dist.new_group([1, 2], timeout=25))
+        store.set(f"destroyed/{dist.get_rank()}", b"")
+    dist.barrier()
+    if dist.get_rank() == 0:
+        store.delete_prefix("destroyed/")
+    after = keys()
+    dist.destroy_process_group()
+    return before, after
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "file"])
+def test_a_group_may_be_gone_before_a_rank_that_is_not_in_it_has_looked(pool, scheme, tmp_path):
+    address = f"tcp://127.0.0.1:{free_port()}" if scheme == "tcp" else f"file://{tmp_path}/store"
+    for before, after in pool.run(look_late, address, timeout=60):
+        assert after == before
 
 
 def live_in_a_given_store(path, lives):

@@ -124,9 +124,9 @@ def has_reached(store: Store, counter: str, count: int) -> bool:
     return int(store.peek(counter) or b"0") >= count or store.peek(f"{MEETING}/config") is None
 
 
-def leave(store: Store, size: int) -> None:
-    """Count this rank among those that have left a group; the last of `size` takes its keys out of the store."""
-    if store.add("left", 1) >= size:
+def leave(store: Store, came: int) -> None:
+    """Count this rank among those that have left a group; the last of those that came takes its keys out of the store."""
+    if store.add("left", 1) >= came:
         store.delete_prefix("")
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "begin",
     "destroy_process_group",
     "device_index",
+    "forget",
     "init_process_group",
     "is_initialized",
     "leave_everything",
@@ -197,7 +198,7 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
                 group.close(group.timeout_s)
             finally:
                 world.part_with([group])
-            _forget(group.store, group.size())
+            forget(group.store, group.came)
 
 
 def leave_everything() -> None:
@@ -254,7 +255,7 @@ def _release(world: World) -> None:
     if world.watcher is not None:
         world.watcher.stop()
     if world.lent_store and world.default is not None:
-        _forget(world.store, world.default.size())
+        forget(world.store, world.default.came)
     if _is_needed_by_others(world):
         _stay(world.stay_for)
     if world.owned_store is not None:
@@ -264,11 +265,16 @@ def _release(world: World) -> None:
         world.home.outside.remove(world)
 
 
-def _forget(store: Store | None, size: int) -> None:
-    """Take the keys of a group that this rank has left out of its store, if it is the last to leave."""
+def forget(store: Store | None, came: int) -> None:
+    """Take the keys of a group that this rank has left out of its store, if it is the last to leave.
+
+    Args:
+        store: The group's.
+        came: How many have met to make it, members or not: one that is slow may still look there for the outcome.
+    """
     if store is not None:
         with contextlib.suppress(DistError):  # whoever hosts the store is gone, and the keys with it
-            leave(store.view(_SWEEP_S), size)
+            leave(store.view(_SWEEP_S), came)
 
 
 def _is_needed_by_others(world: World) -> bool:

@@ -104,6 +104,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
         world.recorder.trail(plan.name, plan.description or plan.name, plan.ranks),
         world,
         plan.description,
+        len(plan.participants or plan.ranks),
     )
     world.groups[plan.name] = group
     tell(f"rank {plan.global_rank}: group {group.group_desc!r} of ranks {list(plan.ranks)}: {plan.config.listed()}")

@@ -48,6 +48,7 @@ class ProcessGroup:
         trail: Trail,
         world: World,
         description: str = "",
+        came: int = 0,
     ) -> None:
         self.name = name
         self.ranks = ranks
@@ -62,6 +63,8 @@ class ProcessGroup:
         self.group_desc = description or name
         #: Group rank of each global rank.
         self.rank_of = {rank: index for index, rank in enumerate(ranks)}
+        #: How many ranks have met to make it, members or not.
+        self.came = came or len(ranks)
         #: For each thread with an open `coalescing` block on this group, the works of that block.
         self.collected: dict[int, list[Work]] = {}
         #: How many monitored barriers this rank has begun.

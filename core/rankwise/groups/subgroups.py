@@ -9,7 +9,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import ForkedProcessError, PeerDiedError
-from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available
+from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available, forget
 from rankwise.groups.making import MADE_TOLD, Plan, come_together, make_group, stay_for
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.ranks import members
@@ -99,6 +99,7 @@ def _new_group(
     if not local:
         come_together(world, plan, Deadline(timeout_s))
         _note(world, name, len(listed))
+        forget(plan.store, len(plan.participants))
     return NON_GROUP_MEMBER
 
 
