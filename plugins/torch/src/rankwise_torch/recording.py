@@ -1,7 +1,7 @@
 """Torch's flight recorder leaves our groups alone: rankwise has its own, which knows the calls better.
 
-From 2.15 on torch hooks its recorder to each new group, which C++ refuses where the group is written in Python. It takes
-groups for such that serve no device. Ours say which they serve, as much else of torch asks for it.
+From 2.15 on torch hooks its recorder to each new group, which C++ refuses where the group is written in Python. Torch
+knows such groups by serving no device; but ours say which they serve, as much else of torch asks for it.
 """
 
 from __future__ import annotations
