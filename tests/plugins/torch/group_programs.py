@@ -45,6 +45,39 @@ def split(rank, size):
     part.shutdown()
 
 
+def made_late(rank, size):
+    """Come to a group later than its calls may take, as torch's gloo puts up with."""
+    if rank == size - 1:
+        time.sleep(1.2)
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    assert group.under.timeout == timedelta(seconds=1)
+    dist.barrier(group)
+    if rank == 0:
+        began = time.monotonic()
+        try:
+            dist.all_reduce(torch.ones(1), group=group)
+        except dist.DistBackendError as error:
+            assert "timed out" in str(error)
+            assert 0.9 < time.monotonic() - began < 4
+        else:
+            raise AssertionError("it ended")
+    dist.barrier()
+
+
+def split_by_function(rank, size):
+    """Split a group by torch's own function, where that does so without an accelerator."""
+    try:
+        part = dist.split_group(split_ranks=[[r] for r in range(size)], timeout=timedelta(seconds=20))
+    except RuntimeError as error:
+        assert torch.__version__ < "2.15", error
+        assert "accelerator" in str(error) or "device" in str(error), error
+        return
+    tensor = torch.full((1,), float(rank))
+    dist.all_reduce(tensor, group=part)
+    assert (tensor.item(), part.size(), dist.get_process_group_ranks(part)) == (rank, 1, [rank])
+    dist.destroy_process_group(part)
+
+
 def under_gloo(rank, size):
     """Make groups on rankwise below a default group of torch's gloo, and the other way round."""
     total = size * (size + 1) / 2

@@ -12,7 +12,7 @@ def test_groups(program, size):
     run(getattr(programs, program), size)
 
 
-@pytest.mark.parametrize("program", ["again", "facts", "not_for_cuda"])
+@pytest.mark.parametrize("program", ["again", "facts", "made_late", "not_for_cuda", "split_by_function"])
 def test_lives(program):
     """What does not depend on the number of ranks."""
     run(getattr(programs, program))

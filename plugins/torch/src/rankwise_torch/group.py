@@ -14,6 +14,7 @@ from rankwise_torch.errors import as_torch_raises
 from rankwise_torch.gathers import Gathers
 from rankwise_torch.identity import Identity, Options
 from rankwise_torch.issuing import Issuer
+from rankwise_torch.lacking import Lacking
 from rankwise_torch.messages import Messages
 from rankwise_torch.reductions import Reductions
 from rankwise_torch.request import Request
@@ -21,7 +22,7 @@ from rankwise_torch.request import Request
 __all__ = ["RankwiseGroup"]
 
 
-class RankwiseGroup(Identity, Reductions, Gathers, Messages, ProcessGroup):  # type: ignore[misc] # torch has no types
+class RankwiseGroup(Identity, Reductions, Gathers, Messages, Lacking, ProcessGroup):  # type: ignore[misc] # torch has no types
     """A process group of torch for tensors on the CPU.
 
     Synchronous calls have ended when they return, without a thread or a future; asynchronous ones return a work. Torch
