@@ -1,6 +1,6 @@
 """Write what the commands print into docs/captured; with --check, only tell which files are stale.
 
-`top` writes docs/images/top.svg, what `rankwise top` shows of a job of eight ranks of which one is a millisecond late.
+`top` writes docs/images/top.svg, what `rankwise top` shows of a job of eight ranks of which one is slow.
 
 Text is what a pipe gets. The picture is what a terminal shows at the end, drawn by rich.
 
@@ -88,7 +88,7 @@ import rankwise as dist
 dist.init_process_group("gloo")
 gradients, loss = np.ones(100_000, np.float32), np.zeros(1)
 while True:
-    time.sleep(0.011 if dist.get_rank() == 5 else 0.010)
+    time.sleep(0.016 if dist.get_rank() == 5 else 0.010)
     dist.all_reduce(gradients)
     dist.all_reduce(loss)
 """
