@@ -110,7 +110,7 @@ def top() -> str:
     frames = [frame.partition("\x1b[?")[0] for frame in shown.split("\x1b[H") if "rank 5 on" in frame]
     if not frames:
         raise SystemExit("no look has named rank 5: is the machine busy?")
-    return picture("$ rankwise top\n" + re.sub(r"\s+$", "", frames[-1], flags=re.MULTILINE) + "\n", "top")
+    return picture("$ rankwise top\n" + re.sub(r" +$", "", frames[-1], flags=re.MULTILINE).rstrip(), "top")
 
 
 def pressed(command: list[str], key: bytes, after_s: float, folder: str) -> str:
