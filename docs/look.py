@@ -24,7 +24,7 @@ PLAIN = [
     "--disable-component-update",
 ]
 WIDTHS = (380, 1400)
-TIMEOUT_S = 300
+TIMEOUT_S = 900
 
 #: Shows one page after the other in a frame, and writes down what is wrong with each.
 LOOKER = """<!DOCTYPE html><body><pre id="found"></pre><script>

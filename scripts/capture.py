@@ -1,5 +1,7 @@
 """Write what the commands print into docs/captured; with --check, only tell which files are stale.
 
+`top` writes docs/images/top.svg, what `rankwise top` shows of a job of eight ranks of which one is slow.
+
 Text is what a pipe gets. The picture is what a terminal shows at the end, drawn by rich.
 
 What a file shows was really printed, with two exceptions: the places of this checkout and of its Python are written as
@@ -8,10 +10,18 @@ What a file shows was really printed, with two exceptions: the places of this ch
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import pty
 import re
+import select
+import struct
 import subprocess
 import sys
+import tempfile
+import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,6 +80,58 @@ def on_a_terminal(command: str) -> tuple[int, str]:
     return code, final_screen(shown)
 
 
+LATE = """\
+import time
+import numpy as np
+import rankwise as dist
+
+dist.init_process_group("gloo")
+gradients, loss = np.ones(100_000, np.float32), np.zeros(1)
+while True:
+    time.sleep(0.016 if dist.get_rank() == 5 else 0.010)
+    dist.all_reduce(gradients)
+    dist.all_reduce(loss)
+"""
+
+
+def top() -> str:
+    """Draw the last of some looks at a job that names the rank; on a busy machine all are late, and it takes some."""
+    looks, seconds = 12, 1.0
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "train.py").write_text(LATE)
+        job = [sys.executable, "-m", "rankwise", "run", "-n", "8", "train.py"]
+        with subprocess.Popen(job, cwd=folder, env=environment(), stderr=subprocess.DEVNULL) as process:
+            try:
+                time.sleep(5 * seconds)  # a job that has settled is what the picture is about
+                look = [sys.executable, "-m", "rankwise", "top", str(process.pid), "--interval", str(seconds)]
+                shown = pressed(look, b"q", looks * seconds, folder)
+            finally:
+                process.terminate()
+    frames = [frame.partition("\x1b[?")[0] for frame in shown.split("\x1b[H") if "rank 5 on" in frame]
+    if not frames:
+        raise SystemExit("no look has named rank 5: is the machine busy?")
+    return picture("$ rankwise top\n" + re.sub(r" +$", "", frames[-1], flags=re.MULTILINE).rstrip(), "top")
+
+
+def pressed(command: list[str], key: bytes, after_s: float, folder: str) -> str:
+    """Return what a command shows on a terminal until a key is pressed."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 30, COLUMNS, 0, 0))
+    data, until = b"", time.monotonic() + after_s
+    env = {name: value for name, value in environment(TERM="xterm-256color").items() if name != "COLUMNS"}
+    with subprocess.Popen(command, cwd=folder, env=env, stdin=follower, stdout=follower, stderr=follower):
+        os.close(follower)
+        with contextlib.suppress(OSError):  # how the system tells that the last writer is gone
+            while more := select.select([leader], [], [], max(0.0, until - time.monotonic()))[0] or [key]:
+                if more == [key]:
+                    os.write(leader, key)
+                    until = time.monotonic() + DEADLINE_S
+                else:
+                    data += os.read(leader, 1 << 16)
+        os.close(leader)
+    return data.decode().replace("\r\n", "\n")
+
+
 def final_screen(text: str) -> str:
     """Follow the only movements that a live display makes: to a line's beginning, up a line, and clearing one."""
     lines = [""]
@@ -85,7 +147,7 @@ def final_screen(text: str) -> str:
     return "\n".join(lines)
 
 
-def picture(text: str) -> str:
+def picture(text: str, name: str = "demo") -> str:
     """Draw a terminal with this text, without fonts from elsewhere."""
     from rich.console import Console
     from rich.text import Text
@@ -93,7 +155,7 @@ def picture(text: str) -> str:
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         console = Console(record=True, width=COLUMNS, file=nowhere)
         console.print(Text.from_ansi(text))
-    drawn = console.export_svg(title="rankwise demo", unique_id="demo")
+    drawn = console.export_svg(title=f"rankwise {name}", unique_id=name)
     return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL).replace("Fira Code", "ui-monospace")
 
 
@@ -149,6 +211,9 @@ def stale(name: str, text: str) -> str:
 
 def main() -> int:
     """Write the files that are asked for, or tell which are stale."""
+    if sys.argv[1:] == ["top"]:
+        (ROOT / "docs/images/top.svg").write_text(top(), encoding="utf-8")
+        return 0
     names = [name for name in sys.argv[1:] if name != "--check"] or list(COMMANDS)
     check, found = "--check" in sys.argv, 0
     for name in names:

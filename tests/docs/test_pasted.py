@@ -22,21 +22,23 @@ BLOCK = re.compile(
 
 
 def programs():
+    """Return what there is to paste of each page; that each block runs alone too is tested elsewhere."""
     for page in PAGES:
-        text = page.read_text()
-        for found in BLOCK.finditer(text):
-            if not found["how"] and "--8<--" not in found["body"]:
-                line = text[: found.start("body")].count("\n") + 1
-                body = re.sub(f"^{found['indent']}", "", found["body"], flags=re.MULTILINE)
-                yield pytest.param(body, id=f"{page.relative_to(ROOT)}:{line}")
+        bodies = [
+            re.sub(f"^{found['indent']}", "", found["body"], flags=re.MULTILINE)
+            for found in BLOCK.finditer(page.read_text())
+            if not found["how"] and "--8<--" not in found["body"]
+        ]
+        if bodies:
+            yield pytest.param(bodies, id=str(page.relative_to(ROOT)))
 
 
-@pytest.mark.parametrize("program", list(programs()))
-def test_a_program_runs_when_it_is_pasted(program, tmp_path):
+@pytest.mark.parametrize("bodies", list(programs()))
+def test_the_programs_of_a_page_run_when_they_are_pasted_one_after_the_other(bodies, tmp_path):
     kept = {name: value for name, value in os.environ.items() if not told_of_a_job({name: value})}
     done = subprocess.run(
         [sys.executable, "-i", "-q"],
-        input=f"{program}\n\n",  # Enter, which ends a block
+        input="".join(f"{body}\n\n" for body in bodies),  # Enter, which ends a block
         env={**kept, "HOME": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,

@@ -78,7 +78,8 @@ def drawn(view: View, keys: Keys, width: int = 1000) -> Any:
     from rich.text import Text
 
     late = {straggler.rank for straggler in view.stragglers}
-    # Rich leaves three spaces between columns.
+    # Rich leaves three spaces between columns, and one at each side.
+    width -= 2
     ranks = _table(*fitting(RANK_COLUMNS, rank_rows(view, keys.wish), width, 3), lambda row: int(row[0]) in late)
     groups = _table(*fitting(GROUP_COLUMNS, group_rows(view, keys.wish), width, 3), lambda row: bool(row[-1]))
     below = [Text(line, style="bold red" if view.stragglers and i < len(view.stragglers) else "") for i, line in
