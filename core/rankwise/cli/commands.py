@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from rankwise.launch.help_text import HelpFormatter
+from rankwise.basics.help_text import HelpFormatter
 
 __all__ = ["COMMANDS", "NO_BACKEND", "CommandError", "execute"]
 

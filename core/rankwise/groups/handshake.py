@@ -125,7 +125,7 @@ def has_reached(store: Store, counter: str, count: int) -> bool:
 
 
 def leave(store: Store, came: int) -> None:
-    """Count this rank among those that have left a group; the last of those that came takes its keys out of the store."""
+    """Count this rank among those that have left a group; the last of all that came takes its keys out of the store."""
     if store.add("left", 1) >= came:
         store.delete_prefix("")
 

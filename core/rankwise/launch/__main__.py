@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from rankwise.basics.help_text import HelpFormatter
 from rankwise.launch.exit_codes import LaunchError
-from rankwise.launch.help_text import HelpFormatter
 from rankwise.launch.options import EPILOG, add_options, to_config
 from rankwise.launch.run import run
 
