@@ -77,9 +77,9 @@ class GlooCommunicator(Communicator):
 
     def send(self, array: Array, dst: int, tag: int, timeout_s: float) -> None:
         """Send, on the caller's own thread."""
-        if self.engine.send_at_once(array, dst, tag):
-            return
-        self._finish(self.engine.send(array, dst, tag, waited=True), "send to", dst, timeout_s)
+        sent = self.engine.send_at_once(array, dst, tag)
+        if sent is not True:
+            self._finish(sent or self.engine.send(array, dst, tag, waited=True), "send to", dst, timeout_s)
 
     def recv(self, array: Array, src: int | None, tag: int, timeout_s: float) -> int:
         """Receive on the caller's own thread, and return the sender's group rank."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 
 from rankwise.errors import GroupAbortedError, ProtocolError
-from rankwise_gloo_tcp.protocol.frames import HEADER_NBYTES, Header, Kind, notice, read_notice
+from rankwise_gloo_tcp.protocol.frames import HEADER_NBYTES, Header, Kind, message_head, notice, read_notice
 from rankwise_gloo_tcp.protocol.guards import SEAL_NBYTES, TAG_NBYTES, Guards
 from rankwise_gloo_tcp.protocol.parcel import Incoming
 from rankwise_gloo_tcp.protocol.reader import Reader
@@ -148,6 +148,72 @@ def test_frames_arrive_as_they_were_sent_however_their_bytes_are_cut(
         assert room == (contents(one, index) if one.wanted else None)
 
 
+#: Tag, length, what the receiver expects, and whether it is sent at once.
+SMALL = st.tuples(st.integers(0, 3), st.integers(0, 300), st.integers(0, 2), st.booleans())
+
+
+@steady
+@given(st.sampled_from(list(GUARDS)), st.lists(SMALL, min_size=1, max_size=12), cuts)
+def test_small_messages_at_once_and_the_usual_way_are_the_same_bytes(
+    name: str, messages: list[tuple[int, int, int, bool]], into: list[int]
+) -> None:
+    """Either end takes either way for each frame; the receiver expects what comes, or something else, or is late."""
+    writer, stream = Writer(GUARDS[name]), bytearray()
+    for index, (tag, length, _, whole) in enumerate(messages):
+        data = Random(index).randbytes(length)
+        if whole:
+            stream += writer.whole(message_head(tag, length, 5), data)
+            writer.sent(len(writer.parts[0]))
+        else:
+            put_one = Request(memoryview(data))
+            writer.put(Header(Kind.MESSAGE, 0, tag, length, 0, 5), put_one.buffer, put_one, b"")
+            stream += drained(writer)
+        assert writer.idle
+    receiver, at, turn, got = Receiver(GUARDS[name], []), 0, 0, []
+    while at < len(stream):
+        # Those that were taken at once are not among the receiver's frames, but everything comes in its order.
+        tag, length, expects, _ = messages[min(len(got) + len(receiver.headers), len(messages) - 1)]
+        room = bytearray(length + (expects == 1))
+        most = receiver.reader.expect(len(room)) if expects < 2 else 0
+        if most:
+            count = min(most, into[turn % len(into)], len(stream) - at)
+            receiver.reader.inbox[:count] = stream[at : at + count]
+            whole_before = len(receiver.headers)
+            if receiver.reader.expected(count, message_head(tag, len(room), 5), memoryview(room)):
+                assert len(receiver.headers) == whole_before
+                got.append((len(got) + len(receiver.headers), bytes(room)))
+        else:
+            count = min(into[turn % len(into)], len(stream) - at)
+            receiver.take(bytes(stream[at : at + count]))
+        at, turn = at + count, turn + 1
+    rest = iter(zip(receiver.headers, receiver.rooms, strict=True))
+    taken = dict(got)
+    for index, (tag, length, *_) in enumerate(messages):
+        if index in taken:
+            assert taken[index] == Random(index).randbytes(length)
+        else:
+            header, room = next(rest)
+            assert (header.tag, header.length, bytes(room or b"")) == (tag, length, Random(index).randbytes(length))
+    assert receiver.whole == list(range(len(receiver.headers)))
+
+
+@pytest.mark.parametrize("name", ["none", "headers"])
+def test_a_rest_that_leaves_later_ends_its_request_and_nothing_goes_before_it(name: str) -> None:
+    writer, receiver = Writer(GUARDS[name]), Receiver(GUARDS[name], [True, True])
+    frame, rest = writer.whole(message_head(3, 50, 0), b"x" * 50), Request(memoryview(b""))
+    writer.sent(20)
+    writer.end_with_rest(rest)
+    put(writer, [Sent(Header(Kind.CREDIT, length=5), 0, True)])
+    assert not writer.idle
+    assert not rest.done
+    receiver.take(frame[:20] + leave(writer, 30))
+    assert not rest.done
+    receiver.take(drained(writer))
+    assert rest.done
+    assert [header.kind for header in receiver.headers] == [Kind.MESSAGE, Kind.CREDIT]
+    assert receiver.rooms[0] == b"x" * 50
+
+
 @pytest.mark.parametrize("name", GUARDS)
 def test_each_single_place_for_a_cut(name: str) -> None:
     headers = [Header(Kind.MESSAGE, 0, 3, 70), Header(Kind.CREDIT, length=5), Header(Kind.PAYLOAD, 0, 0, 9, 7)]
@@ -242,6 +308,20 @@ def right_after(stream: bytes, at: int, bit: int, name: str) -> bool:
     except ProtocolError:
         return False
     return True
+
+
+def test_a_changed_bit_of_an_expected_header_or_of_its_tag_is_noticed() -> None:
+    frame = Writer(GUARDS["headers"]).whole(message_head(3, 20, 0), bytes(20))
+    for at in range(HEADER_NBYTES + TAG_NBYTES):
+        for bit in range(8):
+            changed = bytearray(frame)
+            changed[at] ^= 1 << bit
+            receiver = Receiver(GUARDS["headers"], [True])
+            count = receiver.reader.expect(20)
+            assert count == len(frame)
+            receiver.reader.inbox[:count] = changed
+            with pytest.raises(ProtocolError):
+                receiver.reader.expected(count, message_head(3, 20, 0), memoryview(bytearray(20)))
 
 
 @pytest.mark.parametrize("name", ["headers", "full"])

@@ -1,11 +1,12 @@
-"""The plainest calls at the board, at their shortest: in few frames what takes many on the general way.
+"""The plainest collectives at their shortest, at the board or between hosts: in few frames what takes many on the
+general way.
 
 They take only what the general way has prepared, and so has checked, once before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import Call
 from rankwise_gloo_tcp.board.prepared import Prepared
 
-__all__ = ["Meeting", "shortest"]
+__all__ = ["Meeting", "plainest", "shortest"]
 
 
 class Meeting(Protocol):
@@ -40,9 +41,32 @@ def shortest(comm: Communicator, ways: Meeting, order: IssueOrder, sequence: Ite
         sequence: Numbers the collectives.
         group: The group.
     """
-    prepared, meet, collected, trail = ways.prepared, ways.meet_at_board, group.collected, group.trail
-    calls = prepared.calls
-    array_type, op_type, rank, at_barrier = np.ndarray, ReduceOp, comm.rank, prepared.barrier.call
+    prepared = ways.prepared
+    return plainest(comm, prepared.calls, prepared.barrier.call, ways.meet_at_board, order, sequence, group)
+
+
+def plainest(
+    comm: Communicator,
+    calls: Mapping[Hashable, Any],
+    at_barrier: Any,
+    meet: Callable[[Any, Any, int, Deadline], object],
+    order: IssueOrder,
+    sequence: Iterator[int],
+    group: Caller,
+) -> Shortcuts:
+    """Return what does the plainest calls of a group.
+
+    Args:
+        comm: The group's communicator.
+        calls: What has been prepared, by operation, reduce op or root, dtype and shape.
+        at_barrier: What a barrier has prepared.
+        meet: Carries out what was prepared, with the arrays that are given, as the collective of a number.
+        order: Gives the turn.
+        sequence: Numbers the collectives.
+        group: The group.
+    """
+    array_type, op_type, rank = np.ndarray, ReduceOp, comm.rank
+    collected, trail = group.collected, group.trail
     enter, turn, begin, end = order.enter, order.turn, trail.begin, trail.end
 
     def shortcut(name: str, reduces: bool) -> Callable[[Any, Any], bool]:

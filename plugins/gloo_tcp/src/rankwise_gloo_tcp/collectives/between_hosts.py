@@ -3,7 +3,8 @@ and large reductions in segments, so that connections and processors are busy at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,17 @@ from rankwise.backends import (
     accumulation_dtype,
     mismatch,
 )
+from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.collective import derived
 from rankwise.collective.algorithms.table import NETWORK, fitting
 from rankwise.collective.fingerprint import counts, same_call
+from rankwise.collective.issue_order import IssueOrder
+from rankwise_gloo_tcp.board.shortest import plainest
 from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.copying import assign, pieces
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, Opening
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot, Plan
+from rankwise_gloo_tcp.collectives.small import Small, SmallCall
 from rankwise_gloo_tcp.collectives.ways import Ways
 from rankwise_gloo_tcp.engine.engine import Engine
 
@@ -35,6 +40,7 @@ __all__ = ["BetweenHosts", "travelling"]
 
 Stream = Callable[[Engine, Array, ReduceOp, Deadline], None]
 
+_NOTHING = memoryview(b"")
 #: What accumulates in a wider dtype does so in pieces, each of which may have a copy.
 _PIECE_NBYTES = 4 << 20
 
@@ -45,6 +51,8 @@ class BetweenHosts(Ways):
     def __init__(self, comm: GlooCommunicator) -> None:
         super().__init__(comm)
         self._opening = Opening(comm.engine, comm.rank, comm.size)
+        self._none = [0] * comm.size
+        self._small = Small(self._opening, comm.rank, comm.size)
 
     def choose(self, op: str, nbytes: int) -> str:
         """Return the algorithm of an operation; where a forced one is impossible, that of the table.
@@ -65,8 +73,10 @@ class BetweenHosts(Ways):
         """Copy the root's array into everyone's."""
         if type(array) is not np.ndarray or self.choose("broadcast", array.nbytes) == "derived":
             return super().broadcast(array, root, timeout_s, async_op)
+        call = Fingerprint.of("broadcast", array, root=root)
+        self._small.prepare_broadcast(call, array)
         plan = Along(dict.fromkeys(range(self.size), array) if self.rank == root else {}, {root: array})
-        return self.collective(Fingerprint.of("broadcast", array, root=root), plan, timeout_s, async_op)
+        return self.collective(call, plan, timeout_s, async_op)
 
     def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
         """Reduce the arrays of all ranks, element by element, into everyone's array."""
@@ -75,6 +85,7 @@ class BetweenHosts(Ways):
             return super().all_reduce(array, op, timeout_s, async_op)
         call = Fingerprint.of("all_reduce", array, op)
         if name == "along":
+            self._small.prepare_all_reduce(call, array, op)
             return self.collective(call, OneShot(array, op, [array] * self.size), timeout_s, async_op)
         stream = streams.exchange if name == "exchange" else streams.all_reduce
         return self.collective(call, partial(_all_reduce, self.comm, stream, array, op), timeout_s, async_op)
@@ -134,17 +145,32 @@ class BetweenHosts(Ways):
         # A rank may know only the sizes of its own parts: only the number of ranks may decide.
         return self.size > FEW_RANKS or self.choose(op, 0) == "derived"
 
+    def shortcuts(self, order: IssueOrder, sequence: Iterator[int], group: Caller) -> Shortcuts:
+        """Return what does the plainest small calls in one go."""
+        if not 1 < self.size <= FEW_RANKS:
+            return Shortcuts()
+        small = self._small
+        barrier = small.barrier if self.choose("barrier", 0) == "along" else None
+        made = plainest(self.comm, small.calls, barrier, self._meet, order, sequence, group)
+        return made if barrier is not None else replace(made, barrier=Shortcuts().barrier)
+
+    def _meet(self, call: SmallCall, given: Any, sequence: int, deadline: Deadline) -> None:
+        """Carry a small call out that has been prepared."""
+        if not self._small.meet(call, given, sequence, deadline):
+            raise mismatch(self.comm, call.fingerprint, sequence, deadline)
+
     def carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks, with small data along, and run the collective."""
         if self.size > FEW_RANKS:
             super().carry_out(fingerprint, body, sequence, deadline)
             return
-        offered = body.offer(self) if isinstance(body, Plan) else None
+        planned = isinstance(body, Plan)
+        offered, expected = (body.offer(self), body.expect(self)) if planned else ([_NOTHING] * self.size, self._none)
         record = fingerprint.record(self.rank, sequence)
-        rows, contents = self._opening.exchange(record, offered, deadline)
+        rows, contents = self._opening.exchange(record, offered, expected, deadline)
         if not same_call(rows):
             raise mismatch(self.comm, fingerprint, sequence, deadline)
-        if isinstance(body, Plan):
+        if planned:
             body.take(self, contents, deadline)
         else:
             body(deadline, counts(rows))

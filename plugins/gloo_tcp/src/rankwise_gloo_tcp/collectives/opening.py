@@ -6,24 +6,40 @@ With few ranks each sends one message to each other, so that a small collective 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rankwise.backends import FINGERPRINT_TAG, Deadline, as_bytes
 from rankwise_gloo_tcp.collectives.streams import wait_for
+from rankwise_gloo_tcp.engine.engine import AT_ONCE_NBYTES
+from rankwise_gloo_tcp.protocol.frames import message_head
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.engine.engine import Engine
 
-__all__ = ["FEW_RANKS", "INLINE_NBYTES", "Opening"]
+__all__ = ["FEW_RANKS", "INLINE_NBYTES", "RECORD_NBYTES", "SMALL_NBYTES", "Opening", "Swap"]
 
 #: Up to so many ranks everyone talks to everyone at once; with more, records travel along a tree and alone.
 FEW_RANKS = 8
 #: How much data goes along to one rank at the most.
 INLINE_NBYTES = 256 << 10
-_RECORD_NBYTES = 40
+RECORD_NBYTES = 40
+#: Up to here data and record are one small message.
+SMALL_NBYTES = AT_ONCE_NBYTES - RECORD_NBYTES
 _NOTHING = memoryview(b"")
+
+
+class Swap(NamedTuple):
+    """An exchange of small messages, prepared.
+
+    Attributes:
+        expected: How many bytes come from each rank, its record included.
+        ways: For each other rank its number, the headers of what goes there and of what comes, and where that goes.
+    """
+
+    expected: list[int]
+    ways: list[tuple[int, bytes, bytes, memoryview]]
 
 
 class Opening:
@@ -36,7 +52,7 @@ class Opening:
         self._rooms: dict[int, memoryview] = {}
 
     def exchange(
-        self, record: bytes, offered: Sequence[memoryview] | None, deadline: Deadline
+        self, record: bytes, offered: Sequence[memoryview], expected: Sequence[int], deadline: Deadline
     ) -> tuple[list[bytes], list[memoryview]]:
         """Send record and data to everyone; return everyone's records, and what came with them.
 
@@ -45,28 +61,79 @@ class Opening:
         Args:
             record: What is compared.
             offered: What goes along to each rank.
+            expected: How many bytes come along from each rank, if all make the same call.
             deadline: When all must be there.
 
         Raises:
             DistTimeoutError: Some have not come; it names them.
         """
-        engine = self._engine
         rooms = self._rooms or self._make_rooms()
+        if max(map(len, offered)) <= SMALL_NBYTES and max(expected) <= SMALL_NBYTES:
+            lengths = self.swap(
+                self.plan(list(map(len, offered)), expected), [record + view for view in offered], deadline
+            )
+        else:
+            lengths = self._exchange_long(record, offered, deadline)
+        rows, contents = [record] * self._size, [_NOTHING] * self._size
+        for peer in self._others:
+            room = rooms[peer]
+            rows[peer] = bytes(room[:RECORD_NBYTES])
+            contents[peer] = room[RECORD_NBYTES : lengths[peer]]
+        return rows, contents
+
+    def plan(self, sent: Sequence[int], expected: Sequence[int]) -> Swap:
+        """Return the plan of a swap, by how many bytes go to and come from each rank besides the record."""
+        rooms = self._rooms or self._make_rooms()
+        ways = []
+        for peer in self._others:
+            out, into = RECORD_NBYTES + sent[peer], RECORD_NBYTES + expected[peer]
+            heads = message_head(FINGERPRINT_TAG, out, 0), message_head(FINGERPRINT_TAG, into, 0)
+            ways.append((peer, *heads, rooms[peer][:into]))
+        return Swap([RECORD_NBYTES + nbytes for nbytes in expected], ways)
+
+    def swap(self, plan: Swap, data: Sequence[bytes], deadline: Deadline) -> Sequence[int]:
+        """Send something small to everyone, and receive the like into the rooms; return how many bytes have come.
+
+        Args:
+            plan: What is expected if all make the same call.
+            data: What goes to each rank.
+            deadline: When all must be there.
+        """
+        engine, rooms = self._engine, self._rooms
+        sends, receives = [], []
+        for peer, head, _, _ in plan.ways:
+            sent = engine.post(head, data[peer], peer, FINGERPRINT_TAG)
+            if sent is not True:
+                sends.append(sent or engine.send_bytes(memoryview(data[peer]), peer, FINGERPRINT_TAG, True))
+        for peer, _, head, room in plan.ways:
+            if not engine.take(head, room, peer, FINGERPRINT_TAG):
+                receives.append((peer, engine.receive_bytes(rooms[peer], peer, FINGERPRINT_TAG, True)))
+        if not (sends or receives):
+            return plan.expected
+        wait_for(engine, [receive for _, receive in receives], deadline)
+        wait_for(engine, sends, deadline)
+        lengths = list(plan.expected)
+        for peer, receive in receives:
+            lengths[peer] = receive.nbytes
+        return lengths
+
+    def _exchange_long(self, record: bytes, offered: Sequence[memoryview], deadline: Deadline) -> Sequence[int]:
+        engine, rooms = self._engine, self._rooms
         receives = [engine.receive_bytes(rooms[peer], peer, FINGERPRINT_TAG, True) for peer in self._others]
-        sends = [
-            engine.send_bytes(offered[peer] if offered else _NOTHING, peer, FINGERPRINT_TAG, True, record)
-            for peer in self._others
-        ]
+        sends = [engine.send_bytes(offered[peer], peer, FINGERPRINT_TAG, True, record) for peer in self._others]
         wait_for(engine, receives, deadline)
         wait_for(engine, sends, deadline)
-        rows, contents = [record] * self._size, [_NOTHING] * self._size
+        lengths = [0] * self._size
         for peer, receive in zip(self._others, receives, strict=True):
-            room = rooms[peer]
-            rows[peer] = bytes(room[:_RECORD_NBYTES])
-            contents[peer] = room[_RECORD_NBYTES : receive.nbytes]
-        return rows, contents
+            lengths[peer] = receive.nbytes
+        return lengths
+
+    def room(self, peer: int, nbytes: int) -> tuple[memoryview, memoryview]:
+        """Return where each `swap` leaves the record of a peer, and so many bytes of data behind it."""
+        room = (self._rooms or self._make_rooms())[peer]
+        return room[:RECORD_NBYTES], room[RECORD_NBYTES : RECORD_NBYTES + nbytes]
 
     def _make_rooms(self) -> dict[int, memoryview]:
         # Pages that no message has reached yet take no memory.
-        self._rooms = {peer: as_bytes(np.zeros(_RECORD_NBYTES + INLINE_NBYTES, np.uint8)) for peer in self._others}
+        self._rooms = {peer: as_bytes(np.zeros(RECORD_NBYTES + INLINE_NBYTES, np.uint8)) for peer in self._others}
         return self._rooms

@@ -27,6 +27,10 @@ class Plan:
         """Return what goes to each rank."""
         raise NotImplementedError
 
+    def expect(self, us: Ways) -> list[int]:
+        """Return how many bytes come from each rank."""
+        raise NotImplementedError
+
     def take(self, us: Ways, contents: list[memoryview], deadline: Deadline) -> None:
         """Finish, now that all have made the same call and their data is here."""
         raise NotImplementedError
@@ -58,6 +62,9 @@ class OneShot(Plan):
             views[id(part)] if self.root in (-1, peer) and peer != us.rank else _NOTHING
             for peer, part in enumerate(self.parts)
         ]
+
+    def expect(self, us: Ways) -> list[int]:
+        return [self.parts[us.rank].nbytes if self.root in (-1, us.rank) else 0] * us.size
 
     def take(self, us: Ways, contents: list[memoryview], deadline: Deadline) -> None:
         if self.root not in (-1, us.rank):
@@ -100,6 +107,13 @@ class Along(Plan):
             if peer != us.rank and array.nbytes <= INLINE_NBYTES:
                 views[peer] = made[id(array)]
         return views
+
+    def expect(self, us: Ways) -> list[int]:
+        lengths = [0] * us.size
+        for peer, array in self.wanted.items():
+            if peer != us.rank and array.nbytes <= INLINE_NBYTES:
+                lengths[peer] = array.nbytes
+        return lengths
 
     def take(self, us: Ways, contents: list[memoryview], deadline: Deadline) -> None:
         engine, rank = us.comm.engine, us.rank

@@ -28,14 +28,16 @@ from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.engine.seat import Seat
 from rankwise_gloo_tcp.engine.setting import Setting
 from rankwise_gloo_tcp.engine.steward import steward
-from rankwise_gloo_tcp.protocol.frames import Header, Kind, notice
+from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head, notice
 from rankwise_gloo_tcp.protocol.matching import Arrival
 from rankwise_gloo_tcp.transport.connection import Connection
 from rankwise_gloo_tcp.transport.pipe import Pipe
 from rankwise_gloo_tcp.transport.rings import Sleep
 
-__all__ = ["Engine"]
+__all__ = ["AT_ONCE_NBYTES", "Engine"]
 
+#: The longest message that goes over a socket as one piece of bytes, and is looked for without a request.
+AT_ONCE_NBYTES = 8 << 10
 #: How long a rank that has failed stays to tell its peers.
 _LINGER_S = 5.0
 
@@ -129,12 +131,16 @@ class Engine:
         self.settle()
         return request
 
-    def send_at_once(self, array: Array, to: int, tag: int) -> bool:
-        """Send a small message to a rank of this machine; false if it must take the long way."""
-        if not self.peers.pipes or to == self.rank:
+    def send_at_once(self, array: Array, to: int, tag: int) -> Request | bool:
+        """Send a small message; false if it must take the long way, or a request if not all of it has left."""
+        if to == self.rank:
             return False
         data, nbytes, dtype = as_bytes(array), array.nbytes, self._mark(array.dtype)
         window, peer = self._outbox.windows[to], self.peers.all[to]
+        if type(peer.connection) is not Pipe:
+            if nbytes > AT_ONCE_NBYTES or self.mail.dtypes.unusual:
+                return False
+            return self.post(message_head(tag, nbytes, dtype), bytes(data), to, tag)
         with self.lock:
             pipe = peer.connection
             if type(pipe) is not Pipe or self.fate.sealed or self._leaving or peer.gone is not None:
@@ -145,6 +151,32 @@ class Engine:
         if self.moving.deferred:
             self.settle()
         return True
+
+    def post(self, head: bytes, data: bytes, to: int, tag: int) -> Request | bool:
+        """Send a small message over a connection at once.
+
+        Returns:
+            True if all of it has left. If it has in part, the request to wait for: what is completed here must need
+            this rank no more. False if it must take the long way.
+        """
+        rest = None
+        nbytes, window, peer = len(data), self._outbox.windows[to], self.peers.all[to]
+        with self.lock:
+            connection = peer.connection
+            if type(connection) is not Connection or self.fate.sealed or self._leaving or peer.gone is not None:
+                return False
+            if not window.fits(nbytes):
+                return False
+            window.spend(nbytes)
+            if not connection.post(head, data):
+                window.forget(nbytes)
+                return False
+            if self.peers.held_up and not connection.idle:
+                rest = Request(self, memoryview(data), to, tag)
+                connection.end_with_rest(rest)
+        if self.moving.deferred:
+            self.settle()
+        return rest or True
 
     # ------------------------------------------------------------------ receiving
 
@@ -170,32 +202,91 @@ class Engine:
 
     def receive_at_once(self, array: Array, source: int, tag: int) -> bool:
         """Receive a small message that is there, or comes while this looks for it; else the long way must be taken."""
-        spin_s = self.seat.patience.spin_s
-        if not self.peers.pipes or source == self.rank or not spin_s:
+        if source == self.rank or not self.seat.patience.spin_s:
             return False
         pipe = self.peers.all[source].connection
-        with self.lock:
-            if type(pipe) is not Pipe or self.seat.holder or self.fate.sealed or self._leaving:
+        if type(pipe) is not Pipe:
+            if array.nbytes > AT_ONCE_NBYTES:
                 return False
-            matching = self._inbox.matching
-            if matching.knows(tag) or matching.awaits(source, tag):
+            head = message_head(tag, array.nbytes, self._mark(array.dtype))
+            return self.take(head, as_bytes(array), source, tag)
+        with self.lock:
+            if self.seat.holder or self.fate.sealed or self._leaving:
+                return False
+            if not self._inbox.matching.is_clear(source, tag):
                 return False
             self.seat.sit_down()
         try:
-            room, dtype = as_bytes(array), self.mail.dtypes.wanted(array.dtype)
-            now = began = monotonic()
-            while True:
-                for _ in range(20):
-                    if pipe.has_news():
-                        if now > began:
-                            self.seat.on_wait(int((now - began) * 1e9), True)
-                        return self._take(pipe, tag, dtype, room)
-                now = monotonic()
-                if now > began + spin_s:
-                    self.seat.on_wait(int((now - began) * 1e9), True)
-                    return False
+            return self._look_into(pipe, tag, self.mail.dtypes.wanted(array.dtype), as_bytes(array))
         finally:
             self.seat.leave()
+
+    def take(self, head: bytes, room: memoryview, source: int, tag: int) -> bool:
+        """Receive a message of just this header that is there, or comes while this looks for it.
+
+        Where it returns false, nothing is lost: the long way must be taken.
+
+        Args:
+            head: The header.
+            room: Where the message goes, which fills it.
+            source: The sender.
+            tag: The tag.
+        """
+        connection = self.peers.all[source].connection
+        if type(connection) is not Connection or not self.seat.patience.spin_s:
+            return False
+        with self.lock:
+            if self.seat.holder or self.fate.sealed or self._leaving:
+                return False
+            taken = self._take_from(connection, head, room, tag)
+            if taken is None:
+                self.seat.sit_down()
+        if taken is None:
+            try:
+                taken = self._look_at(connection, head, room, tag)
+            finally:
+                self.seat.leave()
+        if self.moving.settled or self.moving.deferred:
+            self.settle()
+        return taken
+
+    def _look_into(self, pipe: Pipe, tag: int, dtype: int, room: memoryview) -> bool:
+        spin_s = self.seat.patience.spin_s
+        now = began = monotonic()
+        while True:
+            for _ in range(20):
+                if pipe.has_news():
+                    if now > began:
+                        self.seat.on_wait(int((now - began) * 1e9), True)
+                    return self._take(pipe, tag, dtype, room)
+            now = monotonic()
+            if now > began + spin_s:
+                self.seat.on_wait(int((now - began) * 1e9), True)
+                return False
+
+    def _look_at(self, connection: Connection, head: bytes, room: memoryview, tag: int) -> bool:
+        """Look for a message for as long as a wait looks before it sleeps."""
+        lock, patience = self.lock, self.seat.patience
+        began, taken = monotonic(), None
+        until = began + patience.first_s
+        while taken is None and (now := monotonic()) < until:
+            with lock:
+                taken = self._take_from(connection, head, room, tag)
+        self.seat.on_wait(int((now - began) * 1e9), tag <= MAX_TAG)
+        if taken:
+            patience.learn(now - began, False)
+        return bool(taken)
+
+    def _take_from(self, connection: Connection, head: bytes, room: memoryview, tag: int) -> bool | None:
+        # Other threads may take in messages too, with the lock alone: then the one that is looked for may be here.
+        if not self._inbox.matching.is_clear(connection.peer, tag):
+            return False
+        taken = connection.take(head, room)
+        if taken:
+            self._inbox.taken_at_once(connection.peer, len(room))
+            if self.peers.held_up:  # by the credit for it
+                self.helper.left_alone()
+        return taken
 
     def go_on_sending(self, array: Array, to: int, tag: int, sent: int) -> Request:
         """Send the rest of a message whose beginning lies in a pipe; the lock is held."""

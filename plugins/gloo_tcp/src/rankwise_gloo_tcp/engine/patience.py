@@ -21,9 +21,14 @@ class Patience:
         self.spin_s = 0.0
         self._part = 1.0
 
+    @property
+    def first_s(self) -> float:
+        """How long a wait looks before anything has moved."""
+        return self.spin_s * self._part
+
     def look(self) -> Look:
         """Begin to look."""
-        return Look(self.spin_s, self.spin_s * self._part)
+        return Look(self.spin_s, self.first_s)
 
     def learn(self, took_s: float, slept: bool) -> None:
         """Look for longer from now on if that would have saved this wait from sleeping, and less long if it would not.

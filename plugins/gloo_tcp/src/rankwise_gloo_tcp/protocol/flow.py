@@ -41,6 +41,10 @@ class Window:
         """Count a message that goes out with its payload."""
         self.unconfirmed += nbytes + MESSAGE_NBYTES
 
+    def forget(self, nbytes: int) -> None:
+        """Count a message no more that has not gone out after all."""
+        self.unconfirmed -= nbytes + MESSAGE_NBYTES
+
     def credit(self, nbytes: int) -> None:
         """Count what the peer says it has taken.
 

@@ -17,6 +17,7 @@ __all__ = [
     "Header",
     "Kind",
     "check",
+    "message_head",
     "notice",
     "parse",
     "read_notice",
@@ -79,14 +80,17 @@ class Header(NamedTuple):
 
     def pack(self) -> bytes:
         """Return the bytes of the header."""
-        return _HEADER.pack(
-            self.kind, self.flags, 0, self.tag, self.length, self.ident, self.dtype, self.address
-        )
+        return _HEADER.pack(self.kind, self.flags, 0, self.tag, self.length, self.ident, self.dtype, self.address)
 
     @property
     def payload_nbytes(self) -> int:
         """How many bytes follow the header."""
         return self.length if self.kind in _WITH_PAYLOAD else 0
+
+
+def message_head(tag: int, nbytes: int, dtype: int) -> bytes:
+    """Return the header of a message that comes with its payload, in bytes; small messages compare it as it is."""
+    return _HEADER.pack(Kind.MESSAGE, 0, 0, tag, nbytes, 0, dtype, 0)
 
 
 def parse(data: bytes | bytearray | memoryview, offset: int = 0) -> Header:

@@ -85,6 +85,11 @@ class Matching(Generic[R]):
         """Tell whether a receive from a source waits."""
         return (tag, source) in self._receives
 
+    def is_clear(self, source: int, tag: int) -> bool:
+        """Tell whether a receive from a source would be the next to be served: nothing waits that is before it."""
+        receives = self._receives
+        return not (tag in self._arrivals or (tag, source) in receives or (tag, None) in receives)
+
     def arrive(self, source: int, tag: int) -> R | None:
         """Return the receive that a message meets, and forget it."""
         receives = self._receives

@@ -33,6 +33,9 @@ class Reader:
     Args:
         frame: Takes a header, and tells where its payload goes.
         guards: The keys of the connection, if it is guarded.
+
+    Attributes:
+        inbox: Where the bytes go that do not go straight to where they belong.
     """
 
     def __init__(self, frame: Callable[[Header], Incoming], guards: Guards | None) -> None:
@@ -43,8 +46,8 @@ class Reader:
         #: How much follows a payload, and what has been made of one that is coming in, if payloads are guarded.
         self._trailer_nbytes = 1 + SEAL_NBYTES * self._seals
         self._seal: blake2b | None = None
-        self._inbox = bytearray(_INBOX_NBYTES)
-        self._view = memoryview(self._inbox)
+        self.inbox = bytearray(_INBOX_NBYTES)
+        self._view = memoryview(self.inbox)
         self._start = self._end = 0
         #: What is left of the payload that is coming in, where it goes, and how much of it is passed over.
         self._rest = _NOWHERE
@@ -60,6 +63,41 @@ class Reader:
         """How many bytes of a payload are still to come to where they belong."""
         return len(self._rest)
 
+    def expect(self, nbytes: int) -> int:
+        """Return how long a frame with so little payload is, which goes to the beginning of `inbox`.
+
+        It is 0 if the next byte that comes does not begin a frame, or frames are sealed: these come the usual way.
+        """
+        if self._whole is not None or self._start != self._end or self._seals:
+            return 0
+        return self._unit + nbytes + (nbytes > 0)
+
+    def expected(self, nbytes: int, head: bytes, room: memoryview) -> bool:
+        """Take so many bytes, which now stand at the beginning of `inbox`, as `received` does.
+
+        Args:
+            nbytes: How many have come.
+            head: The header of the message that is expected.
+            room: Where its payload goes, which fills it.
+
+        Returns:
+            Whether it was that message, and all of it; nobody else hears of it then. Else it has gone the usual way.
+
+        Raises:
+            ProtocolError: They make no sense.
+        """
+        inbox, begin = self.inbox, self._unit
+        end = begin + len(room)
+        if nbytes == end + (end > begin) and inbox.startswith(head) and (end == begin or inbox[end] == GOOD[0]):
+            if self._guard is not None:
+                self._guard.check(head, self._view[HEADER_NBYTES:begin])
+            room[:] = self._view[begin:end]
+            return True
+        self._direct = False
+        self._start, self._end = 0, nbytes
+        self._digest()
+        return False
+
     def room(self) -> tuple[memoryview, ...]:
         """Return where the next bytes go, in this order."""
         self._direct = len(self._rest) >= _DIRECT_NBYTES
@@ -67,7 +105,7 @@ class Reader:
             return self._rest, self._view[:_BEHIND_NBYTES]
         if self._start == self._end:
             self._start = self._end = 0
-        elif len(self._inbox) - self._end < _DIRECT_NBYTES:
+        elif len(self.inbox) - self._end < _DIRECT_NBYTES:
             rest = bytes(self._view[self._start : self._end])
             self._view[: len(rest)] = rest
             self._start, self._end = 0, len(rest)
@@ -124,7 +162,7 @@ class Reader:
                 return
 
     def _begin(self) -> None:
-        header = parse(self._inbox, self._start)
+        header = parse(self.inbox, self._start)
         if self._guard is not None:
             at = self._start + HEADER_NBYTES
             self._guard.check(bytes(self._view[self._start : at]), self._view[at : at + TAG_NBYTES])
@@ -163,7 +201,7 @@ class Reader:
 
     def _take_trailer(self) -> None:
         self._trailing = False
-        verdict, at = self._inbox[self._start], self._start + 1
+        verdict, at = self.inbox[self._start], self._start + 1
         self._start += self._trailer_nbytes
         if verdict not in GOOD + BAD:
             raise ProtocolError("what follows a frame's data makes no sense")

@@ -45,6 +45,25 @@ class Writer:
         """Line a frame up; the request ends when its last byte has left."""
         self._queue.append(_Frame(header, payload, request, prefix))
 
+    def whole(self, head: bytes, data: bytes) -> bytes:
+        """Return a frame with a little data, whole, as it is to leave now; only while nothing waits.
+
+        It is in `parts` until `sent` has heard that it has left.
+        """
+        if self._guard is not None:
+            frame = head + self._guard.tag(head) + data
+        else:
+            frame = head + data
+        if data:
+            frame += self._trailer(GOOD, data)
+        self._has_payload = False  # none of it is the caller's memory
+        self.parts = [frame]
+        return frame
+
+    def end_with_rest(self, request: Parcel) -> None:
+        """End a request when what is in `parts` has left."""
+        self._request = request
+
     @property
     def idle(self) -> bool:
         """Whether everything has left."""

@@ -82,6 +82,31 @@ class Connection:
         if not self._writing and not self._broken:  # if it is, whoever reads will find out why
             self.flush()
 
+    def post(self, head: bytes, data: bytes) -> bool:
+        """Send a small message at once; false if it cannot be: others are before it, or the connection has ended.
+
+        Where the socket has not taken all of it, this end is not `idle`, and `end_with_rest` tells when it has.
+        """
+        if self._broken or self.closed or not self._writer.idle:
+            return False
+        frame = self._writer.whole(head, data)
+        try:
+            sent = self.sock.send(frame)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            self._break()
+            return False
+        self.loop.moved_nbytes += sent
+        self._writer.sent(sent)
+        if sent < len(frame):
+            self._watch(writing=True)
+        return True
+
+    def end_with_rest(self, request: Parcel) -> None:
+        """End a request when what is leaving has left."""
+        self._writer.end_with_rest(request)
+
     @property
     def idle(self) -> bool:
         """Whether everything has left."""
@@ -111,13 +136,16 @@ class Connection:
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:
-                # What the peer said before it went may still be there to read.
-                self._broken = True
-                self._watch(writing=False)
+                self._break()
                 return
             self.loop.moved_nbytes += sent
             writer.sent(sent)
         self._watch(writing=not writer.idle)
+
+    def _break(self) -> None:
+        """Send nothing any more. What the peer said before it went may still be there to read."""
+        self._broken = True
+        self._watch(writing=False)
 
     def push(self) -> None:
         """Go on with what waits until the socket has room, without being told that it has."""
@@ -145,14 +173,48 @@ class Connection:
             try:
                 self._reader.received(count)
             except ProtocolError as error:
-                # The peer is to hear why before the connection ends.
-                self._deaf = True
-                self._watch(writing=self._writing)
-                self.office.garbled(self, error)
+                self._garbled(error)
                 return
             if is_all:
                 self._doze()
                 return
+
+    def take(self, head: bytes, room: memoryview) -> bool | None:
+        """Receive the next frame if it is this small message.
+
+        Args:
+            head: Its header.
+            room: Where its payload goes, which fills it.
+
+        Returns:
+            True if it was, and None if nothing has come. False if something else has, and was taken in, or if this is
+            no time for it: then the message comes, or has come, the usual way.
+        """
+        reader = self._reader
+        nbytes = reader.expect(len(room))
+        if self.closed or self._deaf or not nbytes:
+            return False
+        try:
+            count = self.sock.recv_into(reader.inbox, nbytes)
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError:
+            count = 0
+        if count == 0:
+            self.office.lost(self)
+            return False
+        self.loop.moved_nbytes += count
+        try:
+            return reader.expected(count, head, room)
+        except ProtocolError as error:
+            self._garbled(error)
+            return False
+
+    def _garbled(self, error: ProtocolError) -> None:
+        # The peer is to hear why before the connection ends.
+        self._deaf = True
+        self._watch(writing=self._writing)
+        self.office.garbled(self, error)
 
     def _doze(self) -> None:
         """Sleep on until so much has come as is worth to be woken for; who looks takes what there is."""
