@@ -72,7 +72,7 @@ class _Item(NamedTuple):
 #: An operation that has its turn ends by its own time-out; only one that has not is ended by its waiter.
 _LEEWAY_S = 0.02
 #: How long one that has its turn may take to say whom it has waited for, on a machine that is busy.
-_OWN_END_S = 5.0
+_OWN_END_S = 2.0
 #: How often a thread that waits for the turn checks by itself.
 _LOOK_S = 0.5
 
