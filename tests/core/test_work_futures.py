@@ -197,3 +197,21 @@ def test_what_is_to_be_done_at_the_end_may_fail():
 
     with pytest.raises(ValueError, match="no room"):
         CombinedWork([COMPLETED], after=fail).wait(1)
+
+
+def test_a_late_operation_says_itself_whom_it_has_waited_for(order):
+    gate = threading.Event()
+
+    def operation():
+        gate.wait(0.3)  # well beyond its time-out, as on a busy machine
+        raise DistTimeoutError("timed out, waiting for rank 1")
+
+    with pytest.raises(DistTimeoutError, match="waiting for rank 1"):
+        issue(order, operation, 0.01).wait()
+    behind = [issue(order, lambda: gate.wait(PATIENCE_S)), issue(order, timeout_s=0.01)]
+    try:
+        with pytest.raises(DistTimeoutError, match="operations before it"):
+            behind[1].wait()
+    finally:
+        gate.set()
+    assert behind[0].wait(PATIENCE_S)

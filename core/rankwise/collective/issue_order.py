@@ -42,14 +42,19 @@ class _QueuedWork(FutureWork):
         try:
             return super().wait(self._deadline.remaining() + _LEEWAY_S)
         except DistTimeoutError:
-            if self.is_completed():
-                return super().wait()
-            late = DistTimeoutError(
-                f"{self._title}: timed out: not done within {self._deadline.timeout_s:g} s: "
-                "operations before it in the group take longer"
-            )
+            if self._order.holds_up(self):
+                return self._late("operations before it in the group take longer")
+        try:
+            return super().wait(_OWN_END_S)
+        except DistTimeoutError:
+            return self._late("and it does not end by itself")
+
+    def _late(self, why: str) -> bool:
+        """Give the operation up, unless it has ended meanwhile."""
+        if not self.is_completed():
+            late = DistTimeoutError(f"{self._title}: timed out: not done within {self._deadline.timeout_s:g} s: {why}")
             self.fail(self._give_up(late) or late)
-            return super().wait()
+        return super().wait()
 
     def _wait_within(self, timeout: Timeout) -> bool:
         try:
@@ -67,6 +72,8 @@ class _Item(NamedTuple):
 
 #: An operation that has its turn ends by its own time-out; only one that has not is ended by its waiter.
 _LEEWAY_S = 0.02
+#: How long one that has its turn may take to say whom it has waited for, on a machine that is busy.
+_OWN_END_S = 2.0
 #: How often a thread that waits for the turn checks by itself.
 _LOOK_S = 0.5
 
@@ -94,6 +101,11 @@ class IssueOrder:
             if self.turn.holder is me:  # an interrupt has come on the way out
                 self.turn.holder = None
             raise
+
+    def holds_up(self, work: FutureWork) -> bool:
+        """Tell whether an operation still waits for its turn."""
+        with self._lock:
+            return any(item.work is work for item in self._waiting)
 
     def length(self) -> int:
         """Return how many operations wait for their turn."""

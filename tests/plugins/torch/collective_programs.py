@@ -54,6 +54,9 @@ def moved_alone(rank, size):
         tensor = expected.clone() if rank == 0 else torch.zeros(8, dtype=torch.uint8).view(dtype)
         dist.broadcast(tensor, 0)
         assert torch.equal(tensor.view(torch.uint8), expected.view(torch.uint8))
+    small = torch.view_as_complex(torch.full((3, 2), rank + 1.0, dtype=torch.float16))
+    dist.all_reduce(small)  # which torch hands on as float16
+    assert torch.view_as_real(small).eq(size * (size + 1) / 2).all()
 
 
 def every_call(rank, size):

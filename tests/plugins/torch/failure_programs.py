@@ -45,6 +45,28 @@ def late(rank, size):
     dist.barrier(other)
 
 
+def late_to_a_work(rank, size):
+    """Wait for a work of a call that another rank does not make."""
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+        try:
+            work.wait(timedelta(seconds=0.1))
+        except dist.DistBackendError as error:
+            assert "timed out" in str(error), error
+            assert "it goes on" in str(error), error
+        else:
+            raise AssertionError("it ended")
+        try:
+            work.wait()
+        except dist.DistBackendError as error:
+            assert "timed out" in str(error), error
+            assert "rank 1" in str(error), error
+        else:
+            raise AssertionError("it ended")
+    dist.barrier()
+
+
 def late_in_barrier(rank, size):
     """Ask who is missing."""
     if rank == 0:

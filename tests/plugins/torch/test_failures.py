@@ -9,7 +9,7 @@ import rankwise
 from rankwise_torch.errors import of_both
 
 
-@pytest.mark.parametrize("program", ["mismatch", "late", "late_in_barrier"])
+@pytest.mark.parametrize("program", ["mismatch", "late", "late_to_a_work", "late_in_barrier"])
 def test_failures(program):
     """Of calls."""
     run(getattr(programs, program))
