@@ -285,6 +285,8 @@ class BoundWork:
         except BaseException as error:
             shorten(error)
             raise
+        finally:
+            self.is_completed()
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         """Call `callback(work)` once the operation has ended, in the context of this call."""
