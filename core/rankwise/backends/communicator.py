@@ -367,7 +367,7 @@ class Communicator(ABC):
         try:
             self._run(fingerprint, body, deadline)
         finally:
-            order.turn.holder = None
+            order.turn.holder = None  # no call, see `Turn`
             if order.turn.watchers:
                 order.tell()
         return COMPLETED

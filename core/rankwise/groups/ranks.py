@@ -21,9 +21,8 @@ def group_rank(group: ProcessGroup, name: str, global_rank: int | None, in_group
     Raises:
         ValueError: Both or neither are given, or the rank is not in the group.
     """
-    if (
-        in_group is None and type(global_rank) is int
-    ):  # as in most calls, some of which take no longer than these checks
+    # Most calls give just this, and the smallest take no longer than the checks below.
+    if in_group is None and type(global_rank) is int:
         found = group.rank_of.get(global_rank)
         if found is not None:
             return found
