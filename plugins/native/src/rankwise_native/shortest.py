@@ -17,7 +17,7 @@ from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.call import Barrier, Call
 from rankwise_gloo_tcp.board.moving import Combine, Move, Unreadable
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
-from rankwise_gloo_tcp.board.shortest import Meeting
+from rankwise_gloo_tcp.collectives.shortest import Meeting
 from rankwise_gloo_tcp.communicator import GlooCommunicator
 from rankwise_gloo_tcp.engine.peer import Peer
 from rankwise_gloo_tcp.engine.request import Request
@@ -38,7 +38,7 @@ _OPS = tuple(getattr(ReduceOp, name) for name in REDUCE_OPS if name != "PREMUL_S
 def shortest(
     comm: Communicator, meeting: Meeting, order: IssueOrder, sequence: Iterator[int], group: Caller
 ) -> Shortcuts:
-    """Return what does the plainest calls; the arguments are those of `rankwise_gloo_tcp.board.shortest`."""
+    """Return what does the plainest calls; the arguments are those of `rankwise_gloo_tcp.collectives.shortest`."""
     board, prepared, trail = meeting.board, meeting.prepared, group.trail
     if not isinstance(board, NativeBoard) or not isinstance(trail, Trail):
         return Shortcuts()

@@ -24,11 +24,11 @@ from rankwise.collective import derived
 from rankwise.collective.algorithms.table import NETWORK, fitting
 from rankwise.collective.fingerprint import counts, same_call
 from rankwise.collective.issue_order import IssueOrder
-from rankwise_gloo_tcp.board.shortest import plainest
 from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.copying import assign, pieces
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, Opening
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot, Plan
+from rankwise_gloo_tcp.collectives.shortest import plainest
 from rankwise_gloo_tcp.collectives.small import Small, SmallCall
 from rankwise_gloo_tcp.collectives.ways import Ways
 from rankwise_gloo_tcp.engine.engine import Engine

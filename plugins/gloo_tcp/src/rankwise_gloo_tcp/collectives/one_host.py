@@ -16,9 +16,9 @@ from rankwise.collective.issue_order import IssueOrder
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import Call, Errand, Messages
-from rankwise_gloo_tcp.board.compiled import make_shortcuts
 from rankwise_gloo_tcp.board.moving import Unreadable
 from rankwise_gloo_tcp.board.prepared import Prepared
+from rankwise_gloo_tcp.collectives.shortest import at_board
 from rankwise_gloo_tcp.collectives.ways import Ways
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class OneHost(Ways):
 
     def shortcuts(self, order: IssueOrder, sequence: Iterator[int], group: Caller) -> Shortcuts:
         """Return what does the plainest calls at the board."""
-        return make_shortcuts(self.comm, self, order, sequence, group)
+        return at_board(self.comm, self, order, sequence, group)
 
     def meet(self, deadline: Deadline) -> None:
         """Wait for everyone."""

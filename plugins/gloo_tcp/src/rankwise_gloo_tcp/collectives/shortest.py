@@ -13,12 +13,13 @@ import numpy as np
 
 from rankwise.backends import Communicator, Deadline, ReduceOp
 from rankwise.backends.shortcuts import Caller, Shortcuts
+from rankwise.basics import native
 from rankwise.collective.issue_order import IssueOrder
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import Call
 from rankwise_gloo_tcp.board.prepared import Prepared
 
-__all__ = ["Meeting", "plainest", "shortest"]
+__all__ = ["Meeting", "at_board", "plainest"]
 
 
 class Meeting(Protocol):
@@ -31,8 +32,8 @@ class Meeting(Protocol):
         """Compare a call with those of the others, and carry it out."""
 
 
-def shortest(comm: Communicator, ways: Meeting, order: IssueOrder, sequence: Iterator[int], group: Caller) -> Shortcuts:
-    """Return what does the plainest calls of a group whose ranks share a board.
+def at_board(comm: Communicator, ways: Meeting, order: IssueOrder, sequence: Iterator[int], group: Caller) -> Shortcuts:
+    """Return what does the plainest calls of a group whose ranks share a board, compiled where that is installed.
 
     Args:
         comm: The group's communicator.
@@ -41,6 +42,11 @@ def shortest(comm: Communicator, ways: Meeting, order: IssueOrder, sequence: Ite
         sequence: Numbers the collectives.
         group: The group.
     """
+    if native.module() is not None:
+        from rankwise_native.shortest import shortest
+
+        compiled: Shortcuts = shortest(comm, ways, order, sequence, group)
+        return compiled
     prepared = ways.prepared
     return plainest(comm, prepared.calls, prepared.barrier.call, ways.meet_at_board, order, sequence, group)
 
