@@ -14,29 +14,25 @@ compared with.
 
 A rank that calls asynchronously cannot wait, and makes a nonblocking call, which MPI does not match with a blocking
 one. It notes the first and the last of such calls in its cell as it passes by; who comes to one of them makes the
-nonblocking call too, without comparing. It may overwrite the note once it has met all others again: by then they have
-read it.
+nonblocking call too, without comparing. It may overwrite the note once it has met all others again: by then those who
+come to these calls have read it. Who still looks for the call before may see half of a new note, as two words are not
+read at once; so the first is written before the last, and read after it: the old last call and a new last call alike
+tell that the note is of other calls.
 """
 
 from __future__ import annotations
 
-import mmap
 import platform
 from time import sleep
-from typing import Any
 
 from mpi4py import MPI
 
 from rankwise.backends import Deadline
+from rankwise_mpi.collectives.cells import Cells, open_cells
 from rankwise_mpi.collectives.marks import WORD_MASK, CallMark
-from rankwise_mpi.collectives.shared_page import MARK_NBYTES, open_page
 
 __all__ = ["Gate", "open_gate"]
 
-#: A cell is a cache line of 8 words; in front of the cells is a line for all.
-_WORDS, _WORD_NBYTES = 8, 8
-_CAME, _STATE, _FIRST, _LAST, _CALLS, _BALANCES = 0, 1, 2, 3, (4, 5), (6, 7)
-_HEED = MARK_NBYTES // _WORD_NBYTES
 #: How many looks there are to one that keeps MPI going, once a rank has not found the others at once.
 _LOOKS_PER_PROBE = 4
 #: What memory one rank writes the others must see in that order, which these processors promise.
@@ -53,25 +49,17 @@ class Gate:
     """The meeting place of one group.
 
     Args:
-        page: The memory that all members share.
+        cells: What the members show each other.
         rank: This process's rank in the group.
         comm: The group's communicator, on which MPI makes progress while this rank waits.
         first_looks: How often to look for the others at once.
     """
 
-    def __init__(self, page: mmap.mmap, rank: int, comm: MPI.Intracomm, first_looks: int) -> None:
-        self._page = page
-        words = memoryview(page).cast("Q")
-        # Not zero once any rank has wavered or passed by: mostly one look tells that all is as it should be.
-        self._heed = words[_HEED : _HEED + 1]
-        cells = words[_WORDS:]
-
-        def column(word: int) -> Any:
-            return cells[word::_WORDS]
-
-        self._came, self._states, self._firsts, self._lasts = map(column, (_CAME, _STATE, _FIRST, _LAST))
-        self._calls = column(_CALLS[0]), column(_CALLS[1])
-        self._balances = column(_BALANCES[0]), column(_BALANCES[1])
+    def __init__(self, cells: Cells, rank: int, comm: MPI.Intracomm, first_looks: int) -> None:
+        self._cells = cells
+        self._came, self._states, self._heed = cells.came, cells.states, cells.heed
+        self._firsts, self._lasts = cells.firsts, cells.lasts
+        self._calls, self._balances = cells.calls, cells.balances
         self._rank = rank
         self._comm = comm
         self._looks = 0
@@ -134,7 +122,8 @@ class Gate:
     def alike(self) -> bool:
         """Whether nobody passes by the call that all have come to."""
         number = self._came[self._rank]
-        return not any(first <= number <= last for first, last in zip(self._firsts, self._lasts, strict=True))
+        # The last before the first, as the others may be writing; `zip` reads from the left.
+        return not any(first <= number <= last for last, first in zip(self._lasts, self._firsts, strict=True))
 
     def test(self) -> bool:
         """Tell whether all are there and decided; `gone` then says whether one has left."""
@@ -147,8 +136,9 @@ class Gate:
 
     @property
     def gone(self) -> list[int]:
-        """The members that have left and will not come to the call."""
-        return [rank for rank, state in enumerate(self._states) if state == _GONE]
+        """The members that have left and will not make the call; who has come to a later one made it, or makes it."""
+        left = [rank for rank, state in enumerate(self._states) if state == _GONE]
+        return [rank for rank in left if self._came[rank] <= self._came[self._rank]]
 
     def undecided(self, number: int) -> bool:
         """Whether this rank has come to a call, so that the others count on it, and has not decided."""
@@ -184,9 +174,7 @@ class Gate:
 
     def close(self) -> None:
         """Give the memory back."""
-        for words in (self._heed, self._came, self._states, self._firsts, self._lasts, *self._calls, *self._balances):
-            words.release()
-        self._page.close()
+        self._cells.close()
 
 
 def open_gate(comm: MPI.Intracomm, deadline: Deadline, first_looks: int) -> Gate | None:
@@ -204,5 +192,5 @@ def open_gate(comm: MPI.Intracomm, deadline: Deadline, first_looks: int) -> Gate
     """
     if platform.machine() not in _ORDERED:
         return None
-    page = open_page(comm, _WORDS * _WORD_NBYTES * (comm.size + 1), deadline)
-    return Gate(page, comm.rank, comm, first_looks) if page is not None else None
+    cells = open_cells(comm, deadline)
+    return Gate(cells, comm.rank, comm, first_looks) if cells is not None else None
