@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from typing import Any
 
-from rankwise.backends import COLLECTIVES, Array, Communicator, Context, Deadline, Gauges, Work
+from rankwise.backends import COLLECTIVES, Array, Communicator, Context, Deadline, Fingerprint, Gauges, Work
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.recording import Trail
 from rankwise.errors import DistError, PeerDiedError
@@ -180,6 +181,10 @@ class GlooCommunicator(Communicator):
             self._let_go_of_ways()
             if board is not None:
                 board.close()
+
+    def _run(self, fingerprint: Fingerprint, body: Any, deadline: Deadline) -> None:
+        super()._run(fingerprint, body, deadline)
+        self.engine.end_collective()
 
     def _let_go_of_ways(self) -> None:
         """Take back what `use` has bound: it holds this, and memory that is given back."""

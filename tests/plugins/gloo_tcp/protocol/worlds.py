@@ -81,6 +81,8 @@ class Rank:
         self.gone: set[int] = set()
         self.left = self.leaving = self.aborted = False
         self.fetching: list[tuple[Arrival[Parcel], Parcel]] = []
+        #: Credit that waits for another frame, by rank.
+        self.owed: dict[int, int] = {}
         #: The model: what waits here, in the order in which it came.
         self.receives: list[Request] = []
         self.messages: list[Message] = []
@@ -97,6 +99,7 @@ class Rank:
             if request is not None:
                 request.end(goodbye(to))
             return False
+        self.pay(to)
         # What is sent may only be read while its send has not ended: it is copied when it leaves.
         data: Any = (prefix, payload if payload is not None else memoryview(b""))
         self.world.links[self.rank, to].frames.append((header, data, request))
@@ -104,6 +107,16 @@ class Rank:
 
     def reply(self, to: int, header: Header) -> bool:
         return self.emit(to, header)
+
+    def give_credit(self, to: int, nbytes: int, in_step: bool) -> None:
+        self.owed[to] = self.owed.get(to, 0) + nbytes
+        if not in_step:
+            self.pay(to)
+
+    def pay(self, to: int) -> None:
+        nbytes = self.owed.pop(to, 0)
+        if nbytes and to not in self.gone:
+            self.world.links[self.rank, to].frames.append((Header(Kind.CREDIT, length=nbytes), (b"", b""), None))
 
     def refresh(self, to: int) -> None:
         frames = self.world.links[to, self.rank].frames
@@ -350,6 +363,7 @@ class World:
             assert kept <= WINDOW
             under_way = sum(h.length + OVERHEAD for h, _, _ in link.frames if h.kind == Kind.MESSAGE)
             coming_back = sum(h.length for h, _, _ in self.links[to, source].frames if h.kind == Kind.CREDIT)
+            coming_back += me.owed.get(source, 0)
             ledger, spent = me.inbox._ledgers[source], sender.outbox.windows[to].unconfirmed
             # What is coming straight into a receive is counted when it is there.
             straight = 0

@@ -168,6 +168,8 @@ class Engine:
             if not window.fits(nbytes):
                 return False
             window.spend(nbytes)
+            if peer.owed_nbytes:
+                self.mail.pay(peer)
             if not connection.post(head, data):
                 window.forget(nbytes)
                 return False
@@ -283,7 +285,7 @@ class Engine:
             return False
         taken = connection.take(head, room)
         if taken:
-            self._inbox.taken_at_once(connection.peer, len(room))
+            self._inbox.taken_at_once(connection.peer, len(room), tag > MAX_TAG)
             if self.peers.held_up:  # by the credit for it
                 self.helper.left_alone()
         return taken
@@ -339,7 +341,14 @@ class Engine:
     def taken_at_once(self, source: int, nbytes: int) -> None:
         """Hear that messages of so many bytes went from their pipe straight into receives."""
         with self.lock:
-            self._inbox.taken_at_once(source, nbytes)
+            self._inbox.taken_at_once(source, nbytes, in_step=False)
+
+    def end_collective(self) -> None:
+        """Hear that this rank has all that it needs of a collective, so that credit may go alone."""
+        if self.mail.owing:
+            with self.lock:
+                self.mail.pay_credit()
+            self.settle()
 
     def withdraw(self, request: Request) -> bool:
         """Take back a receive that no message has met."""
@@ -354,7 +363,7 @@ class Engine:
         with self.lock:
             nbytes = pipe.take(tag, dtype, room)
             if nbytes >= 0:
-                self._inbox.taken_at_once(pipe.peer, nbytes)
+                self._inbox.taken_at_once(pipe.peer, nbytes, in_step=False)
         return nbytes >= 0
 
     def _refused(self, request: Request, to: int | None = None) -> bool:

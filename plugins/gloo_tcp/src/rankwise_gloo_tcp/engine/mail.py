@@ -29,7 +29,8 @@ __all__ = ["Mail"]
 #: for messages of the program, which may have to be kept there.
 _READ_IN_STEP_NBYTES, _READ_NBYTES = (64 << 10) - 1, 512 << 10
 _ANY_LENGTH = 1 << 62
-#: How long the connection to a peer that has died is read on. It ends at once, unless another process holds it open.
+#: How long the connection to a peer that has died is read on when nothing more comes. It ends by itself when all has
+#: come, unless another process holds it open.
 _LAST_WORDS_S = 0.05
 #: And in how many rounds of the loop at the least: one ends a handshake, another brings what came behind it.
 _LAST_ROUNDS = 5
@@ -46,6 +47,8 @@ class Mail:
         self.inbox = Inbox(setting.rank, setting.names, self, self.dtypes)
         self.outbox = Outbox(setting.rank, setting.names, self, self.dtypes)
         self.names, self._peers, self._fate, self._fetching = setting.names, peers, fate, fetching
+        #: Whether credit waits for the next frame to a peer, or for the end of a collective.
+        self.owing = False
         peers.office, peers.on_unreachable = self, self.unreachable
 
     # ------------------------------------------------------------------ what the connections tell
@@ -174,6 +177,9 @@ class Mail:
         dying, now = self._peers.dying, monotonic()
         for peer in dying:
             peer.rounds_left -= 1
+            came_nbytes = peer.connection.came_nbytes if type(peer.connection) is Connection else 0
+            if came_nbytes > peer.heard_nbytes:  # it still has something to say
+                peer.heard_nbytes, peer.last_words_until = came_nbytes, now + _LAST_WORDS_S
         # However long this process has stood still meanwhile, what is here is taken in first.
         silent = [peer for peer in dying if peer.rounds_left <= 0 and now > peer.last_words_until]
         for peer in [peer for peer in dying if peer.dead or peer.gone or peer in silent]:
@@ -211,6 +217,8 @@ class Mail:
         """Send a frame; a request whose peer is gone ends."""
         peer = self._peers[to]
         if peer.gone is None and peer.dead is None:
+            if peer.owed_nbytes:
+                self.pay(peer)
             self._peers.dispatch(to, header, payload, request, prefix)
             return True
         if request is not None:
@@ -222,8 +230,32 @@ class Mail:
         peer = self._peers[to]
         if peer.gone is not None or peer.dead is not None or peer.connection is None:
             return False
+        if peer.owed_nbytes:
+            self.pay(peer)
         peer.connection.send(header)
         return True
+
+    def give_credit(self, to: int, nbytes: int, in_step: bool) -> None:
+        """Tell a peer that receives have taken so much, but over a socket not alone while a collective goes on."""
+        peer = self._peers[to]
+        peer.owed_nbytes += nbytes
+        if in_step and type(peer.connection) is Connection:
+            self.owing = True
+        else:
+            self.pay(peer)
+
+    def pay_credit(self) -> None:
+        """Send all the credit that is owed, as a collective has ended."""
+        self.owing = False
+        for peer in self._peers.all:
+            if peer.owed_nbytes:
+                self.pay(peer)
+
+    def pay(self, peer: Peer) -> None:
+        """Send a peer the credit that it is owed."""
+        nbytes, peer.owed_nbytes = peer.owed_nbytes, 0
+        if peer.connection is not None and peer.gone is None:
+            peer.connection.send(Header(Kind.CREDIT, length=nbytes))
 
     def refresh(self, to: int) -> None:
         """Take in what has come from a peer, as there may be credit among it."""

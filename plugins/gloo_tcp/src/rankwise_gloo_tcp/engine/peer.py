@@ -32,6 +32,8 @@ class Peer:
         rounds_left: And for how many rounds of the loop.
         cause: The error that it is to be `dead` with then.
         frames: What is to be sent once there is a connection.
+        owed_nbytes: The credit that goes before the next frame.
+        heard_nbytes: How much had come from it when its last words were looked for last.
         failures: How often a handshake with it has failed.
     """
 
@@ -47,7 +49,7 @@ class Peer:
         self.cause: DistError | None = None
         self.connection: Connection | Pipe | None = None
         self.dial: Dial | None = None
-        self.failures = 0
+        self.failures = self.owed_nbytes = self.heard_nbytes = 0
         self.frames: list[tuple[Header, memoryview | None, Parcel | None, bytes]] = []
 
 

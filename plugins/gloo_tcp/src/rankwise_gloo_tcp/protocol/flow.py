@@ -10,6 +10,9 @@ this follow the invariants that the tests hold:
    peer that leaves hands over everything, so that it need not wait for receives.
 3. *Connections are always read.* Each frame that comes has a place to go: a receive, the window, or a few words.
 4. *Credit cannot be missed.* Nobody waits for credit. Without it messages take the longer way, by offer and request.
+5. *Credit does no harm.* For what belongs to a collective it goes right before a frame that the peer has to read, or
+   when the collective has ended here. A rank that has done its part of one may end without reading more; a socket that
+   is closed with something unread is reset, which discards what is still on its way from there.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from rankwise.backends import too_long, wrong_dtype
+from rankwise.backends import MAX_TAG, too_long, wrong_dtype
 from rankwise.errors import DistBackendError, DistError, ProtocolError
 from rankwise_gloo_tcp.protocol.dtypes import Dtypes
 from rankwise_gloo_tcp.protocol.flow import Ledger
@@ -115,9 +115,9 @@ class Inbox:
         receive.end(None, arrival.source)
         self._carrier.reply(arrival.source, Header(Kind.RECEIPT, ident=arrival.header.ident))
 
-    def taken_at_once(self, source: int, nbytes: int) -> None:
+    def taken_at_once(self, source: int, nbytes: int, in_step: bool) -> None:
         """Count a message that went from its connection straight into a receive."""
-        self._give_credit(source, self._ledgers[source].take(nbytes))
+        self._give_credit(source, self._ledgers[source].take(nbytes), in_step)
 
     # ------------------------------------------------------------------ the ends of others
 
@@ -185,13 +185,13 @@ class Inbox:
         misfit = self._misfit(source, header, receive)
         if misfit is not None:
             receive.end(misfit, source)
-            self.taken_at_once(source, header.length)
+            self.taken_at_once(source, header.length, header.tag > MAX_TAG)
             return Incoming(None, nothing)
 
         def whole() -> None:
             receive.nbytes = header.length
             receive.end(None, source)
-            self.taken_at_once(source, header.length)
+            self.taken_at_once(source, header.length, header.tag > MAX_TAG)
 
         return Incoming(receive.buffer[: header.length], whole, receive)
 
@@ -218,7 +218,7 @@ class Inbox:
         if arrival.local is not None:
             arrival.local.end(misfit)
         elif header.kind == Kind.MESSAGE:
-            self._give_credit(source, self._ledgers[source].release(header.length))
+            self._give_credit(source, self._ledgers[source].release(header.length), header.tag > MAX_TAG)
 
     def _misfit(self, source: int, header: Header, receive: Parcel) -> DistBackendError | None:
         """Return the error of a message that does not fit the receive it has met."""
@@ -229,9 +229,9 @@ class Inbox:
             return too_long(header.length, self._names[source], header.tag, len(receive.buffer))
         return None
 
-    def _give_credit(self, source: int, nbytes: int) -> None:
+    def _give_credit(self, source: int, nbytes: int, in_step: bool) -> None:
         if nbytes:
-            self._carrier.reply(source, Header(Kind.CREDIT, length=nbytes))
+            self._carrier.give_credit(source, nbytes, in_step)
 
     # ------------------------------------------------------------------ offers
 
@@ -270,5 +270,3 @@ class Inbox:
     def _request(self, arrival: Arrival[Parcel]) -> bool:
         header = Header(Kind.REQUEST, length=arrival.header.length, ident=arrival.header.ident)
         return self._carrier.reply(arrival.source, header)
-
-

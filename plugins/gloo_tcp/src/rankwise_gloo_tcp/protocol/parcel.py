@@ -64,6 +64,9 @@ class Carrier(Protocol):
     def reply(self, to: int, header: Header) -> bool:
         """Send a frame about something that has come from a peer; false if the peer is gone."""
 
+    def give_credit(self, to: int, nbytes: int, in_step: bool) -> None:
+        """Tell a peer that receives have taken so much; `in_step` if the last of it belonged to a collective."""
+
     def refresh(self, to: int) -> None:
         """Take in what has come from a peer, as there may be credit among it."""
 

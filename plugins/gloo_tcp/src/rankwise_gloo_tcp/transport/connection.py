@@ -61,6 +61,8 @@ class Connection:
     ) -> None:
         self.office, self.loop, self.peer, self.sock = office, loop, peer, sock
         self.closed = self.left = False
+        #: How much has come.
+        self.came_nbytes = 0
         self.guarded = guards is not None
         self._broken = self._writing = self._deaf = False
         self._writer = Writer(guards)
@@ -169,6 +171,7 @@ class Connection:
                 self.office.lost(self)
                 return
             self.loop.moved_nbytes += count
+            self.came_nbytes += count
             is_all = count < sum(map(len, room))
             try:
                 self._reader.received(count)
@@ -204,6 +207,7 @@ class Connection:
             self.office.lost(self)
             return False
         self.loop.moved_nbytes += count
+        self.came_nbytes += count
         try:
             return reader.expected(count, head, room)
         except ProtocolError as error:
