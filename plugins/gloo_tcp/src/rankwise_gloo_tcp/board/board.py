@@ -44,7 +44,9 @@ _IN_GOOD_ORDER, _GIVING_UP = 1, 2
 #: Words of the board: for which turn somebody sleeps, by parity; and up to which turn all have come.
 _SLEEPERS, _GO = 4, 6
 _PAGE = 4096
-_NOTICE_AT = 64
+#: The board's first word is 1 more than the rank that has given the group up. Why is in a page of that rank's own, as
+#: several may do so at once: the length, and the text.
+_WHY_AT = 8
 #: The size of an area, and of a slot of it at the most: small enough for the cache where there is a processor for each
 #: rank; elsewhere larger, as each meeting costs the processors' change of hands.
 _AREA_NBYTES, _SLOT_NBYTES = 512 << 10, 256 << 10
@@ -79,11 +81,13 @@ def _area_nbytes(size: int, may_spin: bool) -> int:
     return min(share, _AREA_NBYTES if may_spin else _SHARED_AREA_NBYTES)
 
 
-def _offsets(size: int, area_nbytes: int) -> tuple[int, int, int, int]:
+def _offsets(size: int, area_nbytes: int) -> tuple[int, int, int, int, int]:
+    """Return where records, areas, rings and notices begin, and where all ends."""
     records = _PAGE + size * _CONTROL_STRIDE
     data = -(-(records + 2 * size * _RECORD_STRIDE) // _PAGE) * _PAGE
     rings = data + 2 * size * area_nbytes
-    return records, data, rings, rings + size * size * ring_nbytes(size)
+    notices = -(-(rings + size * size * ring_nbytes(size)) // _PAGE) * _PAGE
+    return records, data, rings, notices, notices + size * _PAGE
 
 
 def create(size: int, may_spin: bool) -> int:
@@ -113,7 +117,7 @@ class Board:
         #: The size of each area, and of each slot at the most.
         self.area_nbytes = area_nbytes = _area_nbytes(size, may_spin)
         self.most_nbytes = _SLOT_NBYTES if may_spin else _SHARED_SLOT_NBYTES
-        records, data, self._rings, total = _offsets(size, area_nbytes)
+        records, data, self._rings, self._notices, total = _offsets(size, area_nbytes)
         self.rank, self.size, self.may_spin = rank, size, may_spin
         self.nbytes = total
         #: Where control blocks, records and areas begin, for those who look for themselves.
@@ -312,22 +316,25 @@ class Board:
         return bool(self._words[self._controls[peer] + _GONE] == _IN_GOOD_ORDER)
 
     def give_up(self, text: bytes) -> None:
-        """Tell everyone that the group is given up, and wake them; who has said so first is heard."""
+        """Tell everyone that the group is given up, and wake them; one of those who have said so is heard."""
         if not self._words[0]:
-            self._bytes[_NOTICE_AT : _NOTICE_AT + len(text)] = text
-            self._words[1] = len(text) | self.rank << 32
+            at = self._notices + self.rank * _PAGE
+            self._bytes[at + _WHY_AT : at + _WHY_AT + len(text)] = text
+            self._words[at // 8] = len(text)
             futex.fence()
-            self._words[0] = 1
+            self._words[0] = self.rank + 1
         self._words[self._controls[self.rank] + _GONE] = _GIVING_UP
         self._wake()
 
     def given_up(self) -> tuple[int, bytes] | None:
-        """Return who was the first to give the group up, and the text."""
+        """Return who has given the group up, and the text."""
         if not self._words[0]:
             return None
         futex.fence()  # the text was written before
-        length, sender = self._words[1] & 0xFFFF, self._words[1] >> 32
-        return int(sender), bytes(self._bytes[_NOTICE_AT : _NOTICE_AT + min(length, _PAGE - _NOTICE_AT)])
+        sender = min(int(self._words[0]), self.size) - 1
+        at = self._notices + sender * _PAGE
+        length = min(self._words[at // 8], _PAGE - _WHY_AT)
+        return sender, bytes(self._bytes[at + _WHY_AT : at + _WHY_AT + length])
 
     def has_given_up(self, peer: int) -> bool:
         """Tell whether a rank has given the group up, be it not as the first."""
