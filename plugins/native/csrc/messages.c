@@ -719,7 +719,7 @@ static bool find_fields(Messages *messages)
         const char *name;
     } wanted[] = {
         {&messages->failure, messages->comm, "failure"},   {&messages->failing, messages->fate, "failing"},
-        {&messages->leaving, messages->engine, "_leaving"}, {&messages->holder, messages->seat, "holder"},
+        {&messages->leaving, messages->engine, "leaving"}, {&messages->holder, messages->seat, "holder"},
         {&messages->callers, messages->seat, "callers"},   {&messages->connection, way->peer, "connection"},
         {&messages->gone, way->peer, "gone"},              {&messages->queue, way->pipe, "_queue"},
         {&messages->rest, way->pipe, "_rest"},             {&messages->unconfirmed, way->window, "unconfirmed"},

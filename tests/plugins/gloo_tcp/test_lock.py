@@ -17,7 +17,7 @@ from rankwise.testing import RankPool
 GUARDED = {
     "inbox": "receive withdraw send_to_self message offer payload fetched taken_at_once leaving left died clear",
     "outbox": "send requested received refused credited left clear",
-    "mail": "frame lost garbled emit reply refresh peer_left peer_died",
+    "mail": "frame lost garbled emit reply refresh give_credit pay pay_credit peer_left peer_died",
 }
 
 

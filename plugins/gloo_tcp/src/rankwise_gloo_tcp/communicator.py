@@ -13,6 +13,7 @@ from rankwise.errors import DistError, PeerDiedError
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.collectives.selection import Selection
 from rankwise_gloo_tcp.collectives.ways import Ways
+from rankwise_gloo_tcp.engine.at_once import AtOnce
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.protocol.frames import notice, read_notice
 
@@ -45,7 +46,8 @@ class GlooCommunicator(Communicator):
 
     def start(self, engine: Engine) -> None:
         """Begin to use an engine, which this communicator closes."""
-        self.engine = engine
+        self.engine, at_once = engine, AtOnce(engine)
+        self._send_at_once, self._receive_at_once = at_once.send, at_once.receive
         engine.seat.in_background = self._order.serves_here
 
     def start_board(self, board: Board) -> None:
@@ -78,13 +80,13 @@ class GlooCommunicator(Communicator):
 
     def send(self, array: Array, dst: int, tag: int, timeout_s: float) -> None:
         """Send, on the caller's own thread."""
-        sent = self.engine.send_at_once(array, dst, tag)
+        sent = self._send_at_once(array, dst, tag)
         if sent is not True:
             self._finish(sent or self.engine.send(array, dst, tag, waited=True), "send to", dst, timeout_s)
 
     def recv(self, array: Array, src: int | None, tag: int, timeout_s: float) -> int:
         """Receive on the caller's own thread, and return the sender's group rank."""
-        if src is not None and self.engine.receive_at_once(array, src, tag):
+        if src is not None and self._receive_at_once(array, src, tag):
             return src
         request = self.engine.receive(array, src, tag, waited=True)
         self._finish(request, "recv from", src, timeout_s)

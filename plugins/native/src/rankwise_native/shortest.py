@@ -21,6 +21,7 @@ from rankwise_gloo_tcp.collectives.shortest import Meeting
 from rankwise_gloo_tcp.communicator import GlooCommunicator
 from rankwise_gloo_tcp.engine.peer import Peer
 from rankwise_gloo_tcp.engine.request import Request
+from rankwise_gloo_tcp.engine.taking_over import TakingOver
 from rankwise_gloo_tcp.protocol.flow import MESSAGE_NBYTES, WINDOW_NBYTES
 from rankwise_gloo_tcp.transport.pipe import Pipe
 from rankwise_gloo_tcp.transport.rings import Rings
@@ -103,12 +104,12 @@ def _messages(comm: Communicator, group: Caller) -> dict[str, Any] | None:
         (names[peer.rank], peer.card.pid if peer.readable else 0, rings_of(peer), peer.connection, peer, window)
         for peer, window in zip(engine.peers.all, mail.outbox.windows, strict=True)
     ]
-    lock = engine.lock
+    lock, over = engine.lock, TakingOver(engine)
     parts = comm, engine, engine.fate, seat, engine.moving.deferred
     known = matching._arrivals, matching._receives, engine.fetching
     doings = mail.dtypes.mark, lock.locked, lock.acquire, lock.release, engine.settle
-    offers = engine.register_offer, engine.offer, mail.outbox.offered, engine.ask_for, engine.answer
-    rest = engine.go_on_sending, engine.go_on_receiving, finish, break_off, receive, engine.taken_at_once
+    offers = over.register_offer, over.offer, mail.outbox.offered, over.ask_for, over.answer
+    rest = over.go_on_sending, over.go_on_receiving, finish, break_off, receive, over.taken
     sizes = seat.patience.spin_s > 0, MAX_TAG, RAW, WINDOW_NBYTES, MESSAGE_NBYTES
     made = Messages(group.trail, *parts, *known, *doings, *offers, *rest, ways, *sizes)
     return {"send": made.send, "recv": made.recv}

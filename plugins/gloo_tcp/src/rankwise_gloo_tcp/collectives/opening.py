@@ -12,7 +12,7 @@ import numpy as np
 
 from rankwise.backends import FINGERPRINT_TAG, Deadline, as_bytes
 from rankwise_gloo_tcp.collectives.streams import wait_for
-from rankwise_gloo_tcp.engine.engine import AT_ONCE_NBYTES
+from rankwise_gloo_tcp.engine.at_once import AT_ONCE_NBYTES, AtOnce
 from rankwise_gloo_tcp.protocol.frames import message_head
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Opening:
     """The first messages of each collective of one group, and the memory that they are received into."""
 
     def __init__(self, engine: Engine, rank: int, size: int) -> None:
-        self._engine = engine
+        self._engine, self._at_once = engine, AtOnce(engine)
         self._others = [(rank + k) % size for k in range(1, size)]
         self._rank, self._size = rank, size
         self._rooms: dict[int, memoryview] = {}
@@ -99,14 +99,14 @@ class Opening:
             data: What goes to each rank.
             deadline: When all must be there.
         """
-        engine, rooms = self._engine, self._rooms
+        engine, at_once, rooms = self._engine, self._at_once, self._rooms
         sends, receives = [], []
         for peer, head, _, _ in plan.ways:
-            sent = engine.post(head, data[peer], peer, FINGERPRINT_TAG)
+            sent = at_once.post(head, data[peer], peer, FINGERPRINT_TAG)
             if sent is not True:
                 sends.append(sent or engine.send_bytes(memoryview(data[peer]), peer, FINGERPRINT_TAG, True))
         for peer, _, head, room in plan.ways:
-            if not engine.take(head, room, peer, FINGERPRINT_TAG):
+            if not at_once.take(head, room, peer, FINGERPRINT_TAG):
                 receives.append((peer, engine.receive_bytes(rooms[peer], peer, FINGERPRINT_TAG, True)))
         if not (sends or receives):
             return plan.expected

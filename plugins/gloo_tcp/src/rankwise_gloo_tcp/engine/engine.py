@@ -28,16 +28,13 @@ from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.engine.seat import Seat
 from rankwise_gloo_tcp.engine.setting import Setting
 from rankwise_gloo_tcp.engine.steward import steward
-from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head, notice
-from rankwise_gloo_tcp.protocol.matching import Arrival
+from rankwise_gloo_tcp.protocol.frames import Header, Kind, notice
 from rankwise_gloo_tcp.transport.connection import Connection
 from rankwise_gloo_tcp.transport.pipe import Pipe
 from rankwise_gloo_tcp.transport.rings import Sleep
 
-__all__ = ["AT_ONCE_NBYTES", "Engine"]
+__all__ = ["Engine"]
 
-#: The longest message that goes over a socket as one piece of bytes, and is looked for without a request.
-AT_ONCE_NBYTES = 8 << 10
 #: How long a rank that has failed stays to tell its peers.
 _LINGER_S = 5.0
 
@@ -47,17 +44,17 @@ class Engine:
 
     Attributes:
         on_abort: Called with the first failure, with the lock held, to tell those whom no connection reaches.
+        leaving: Whether this rank leaves, so that nothing new is begun.
     """
 
     #: Compiled messages look at what is in a slot without a look-up.
-    __slots__ = ("__dict__", "__weakref__", "_leaving")
+    __slots__ = ("__dict__", "__weakref__", "leaving")
 
     def __init__(self, setting: Setting) -> None:
         self.rank, self.size, self.names = setting.rank, len(setting.names), setting.names
         self.timeout_s = setting.timeout_s
         self.on_abort: Callable[[DistError], object] | None = None
-        #: Nothing new is begun while this rank leaves, and nothing at all once it has.
-        self._leaving = self._closed = False
+        self.leaving = self._closed = False
 
         self.lock = threading.Lock()
         self.loop, self.fate = Loop(), Fate(setting.on_failure)
@@ -121,7 +118,7 @@ class Engine:
         # A caller that waits may as well write while the peer reads; one that does not had better leave it to the peer.
         request.streamed = waited and self.seat.patience.spin_s > 0
         with self.lock:
-            if not self._refused(request, to):
+            if not self.refused(request, to):
                 if to == self.rank:
                     self._inbox.send_to_self(request)
                 else:
@@ -130,55 +127,6 @@ class Engine:
                 self._issued(request)
         self.settle()
         return request
-
-    def send_at_once(self, array: Array, to: int, tag: int) -> Request | bool:
-        """Send a small message; false if it must take the long way, or a request if not all of it has left."""
-        if to == self.rank:
-            return False
-        data, nbytes, dtype = as_bytes(array), array.nbytes, self._mark(array.dtype)
-        window, peer = self._outbox.windows[to], self.peers.all[to]
-        if type(peer.connection) is not Pipe:
-            if nbytes > AT_ONCE_NBYTES or self.mail.dtypes.unusual:
-                return False
-            return self.post(message_head(tag, nbytes, dtype), bytes(data), to, tag)
-        with self.lock:
-            pipe = peer.connection
-            if type(pipe) is not Pipe or self.fate.sealed or self._leaving or peer.gone is not None:
-                return False
-            if self.mail.dtypes.unusual or not window.fits(nbytes) or not pipe.post(tag, dtype, data):
-                return False
-            window.spend(nbytes)
-        if self.moving.deferred:
-            self.settle()
-        return True
-
-    def post(self, head: bytes, data: bytes, to: int, tag: int) -> Request | bool:
-        """Send a small message over a connection at once.
-
-        Returns:
-            True if all of it has left. If it has in part, the request to wait for: what is completed here must need
-            this rank no more. False if it must take the long way.
-        """
-        rest = None
-        nbytes, window, peer = len(data), self._outbox.windows[to], self.peers.all[to]
-        with self.lock:
-            connection = peer.connection
-            if type(connection) is not Connection or self.fate.sealed or self._leaving or peer.gone is not None:
-                return False
-            if not window.fits(nbytes):
-                return False
-            window.spend(nbytes)
-            if peer.owed_nbytes:
-                self.mail.pay(peer)
-            if not connection.post(head, data):
-                window.forget(nbytes)
-                return False
-            if self.peers.held_up and not connection.idle:
-                rest = Request(self, memoryview(data), to, tag)
-                connection.end_with_rest(rest)
-        if self.moving.deferred:
-            self.settle()
-        return rest or True
 
     # ------------------------------------------------------------------ receiving
 
@@ -193,7 +141,7 @@ class Engine:
         """Begin to receive into memory."""
         request = Request(self, room, source, tag, dtype)
         with self.lock:
-            if not self._refused(request) and not self._inbox.receive(request):
+            if not self.refused(request) and not self._inbox.receive(request):
                 self._give_up_on_gone(request, source)
             if tag <= MAX_TAG and not waited:
                 self._issued(request)
@@ -201,147 +149,6 @@ class Engine:
                 self.loop.hurry()
         self.settle()
         return request
-
-    def receive_at_once(self, array: Array, source: int, tag: int) -> bool:
-        """Receive a small message that is there, or comes while this looks for it; else the long way must be taken."""
-        if source == self.rank or not self.seat.patience.spin_s:
-            return False
-        pipe = self.peers.all[source].connection
-        if type(pipe) is not Pipe:
-            if array.nbytes > AT_ONCE_NBYTES:
-                return False
-            head = message_head(tag, array.nbytes, self._mark(array.dtype))
-            return self.take(head, as_bytes(array), source, tag)
-        with self.lock:
-            if self.seat.holder or self.fate.sealed or self._leaving:
-                return False
-            if not self._inbox.matching.is_clear(source, tag):
-                return False
-            self.seat.sit_down()
-        try:
-            return self._look_into(pipe, tag, self.mail.dtypes.wanted(array.dtype), as_bytes(array))
-        finally:
-            self.seat.leave()
-
-    def take(self, head: bytes, room: memoryview, source: int, tag: int) -> bool:
-        """Receive a message of just this header that is there, or comes while this looks for it.
-
-        Where it returns false, nothing is lost: the long way must be taken.
-
-        Args:
-            head: The header.
-            room: Where the message goes, which fills it.
-            source: The sender.
-            tag: The tag.
-        """
-        connection = self.peers.all[source].connection
-        if type(connection) is not Connection or not self.seat.patience.spin_s:
-            return False
-        with self.lock:
-            if self.seat.holder or self.fate.sealed or self._leaving:
-                return False
-            taken = self._take_from(connection, head, room, tag)
-            if taken is None:
-                self.seat.sit_down()
-        if taken is None:
-            try:
-                taken = self._look_at(connection, head, room, tag)
-            finally:
-                self.seat.leave()
-        if self.moving.settled or self.moving.deferred:
-            self.settle()
-        return taken
-
-    def _look_into(self, pipe: Pipe, tag: int, dtype: int, room: memoryview) -> bool:
-        spin_s = self.seat.patience.spin_s
-        now = began = monotonic()
-        while True:
-            for _ in range(20):
-                if pipe.has_news():
-                    if now > began:
-                        self.seat.on_wait(int((now - began) * 1e9), True)
-                    return self._take(pipe, tag, dtype, room)
-            now = monotonic()
-            if now > began + spin_s:
-                self.seat.on_wait(int((now - began) * 1e9), True)
-                return False
-
-    def _look_at(self, connection: Connection, head: bytes, room: memoryview, tag: int) -> bool:
-        """Look for a message for as long as a wait looks before it sleeps."""
-        lock, patience = self.lock, self.seat.patience
-        began, taken = monotonic(), None
-        until = began + patience.first_s
-        while taken is None and (now := monotonic()) < until:
-            with lock:
-                taken = self._take_from(connection, head, room, tag)
-        self.seat.on_wait(int((now - began) * 1e9), tag <= MAX_TAG)
-        if taken:
-            patience.learn(now - began, False)
-        return bool(taken)
-
-    def _take_from(self, connection: Connection, head: bytes, room: memoryview, tag: int) -> bool | None:
-        # Other threads may take in messages too, with the lock alone: then the one that is looked for may be here.
-        if not self._inbox.matching.is_clear(connection.peer, tag):
-            return False
-        taken = connection.take(head, room)
-        if taken:
-            self._inbox.taken_at_once(connection.peer, len(room), tag > MAX_TAG)
-            if self.peers.held_up:  # by the credit for it
-                self.helper.left_alone()
-        return taken
-
-    def go_on_sending(self, array: Array, to: int, tag: int, sent: int) -> Request:
-        """Send the rest of a message whose beginning lies in a pipe; the lock is held."""
-        request = Request(self, as_bytes(array), to, tag)
-        pipe = self.peers[to].connection
-        assert isinstance(pipe, Pipe)
-        pipe.go_on_with(request.buffer[sent:], request)
-        return request
-
-    def go_on_receiving(self, array: Array, source: int, tag: int, length: int, filled: int) -> Request:
-        """Receive the rest of a message whose beginning has come through a pipe; the lock is held."""
-        request = Request(self, as_bytes(array), source, tag)
-        pipe = self.peers[source].connection
-        assert isinstance(pipe, Pipe)
-        incoming = self._inbox.take_in(source, Header(Kind.MESSAGE, 0, tag, length), request)
-        pipe.go_on_filling(incoming, filled, length)
-        return request
-
-    def register_offer(self, array: Array, to: int, tag: int) -> tuple[Request, int]:
-        """Return the request and the number of a message that its caller offers next; 0 if it has ended already."""
-        request = Request(self, as_bytes(array), to, tag, self._mark(array.dtype))
-        with self.lock:
-            if self._refused(request, to):
-                return request, 0
-            return request, self._outbox.register(request, to)
-
-    def offer(self, request: Request, ident: int, to: int) -> None:
-        """Offer a message that could not be offered by its caller."""
-        with self.lock:
-            if not self._refused(request, to):
-                self._outbox.offer(request, ident, to, len(request.buffer))
-        self.settle()
-
-    def ask_for(self, array: Array, source: int, tag: int, length: int, ident: int, dtype: int) -> Request:
-        """Ask for an offered message that its receiver could not read from the sender's memory."""
-        request = Request(self, as_bytes(array), source, tag, dtype)
-        with self.lock:
-            if not self._refused(request):
-                header = Header(Kind.OFFER, 0, tag, length, ident, dtype)
-                self._inbox.ask_for(Arrival(source, header), request)
-        self.settle()
-        return request
-
-    def answer(self, source: int, ident: int) -> None:
-        """Tell a peer that what it has offered has been read."""
-        with self.lock:
-            self.mail.reply(source, Header(Kind.RECEIPT, ident=ident))
-        self.settle()
-
-    def taken_at_once(self, source: int, nbytes: int) -> None:
-        """Hear that messages of so many bytes went from their pipe straight into receives."""
-        with self.lock:
-            self._inbox.taken_at_once(source, nbytes, in_step=False)
 
     def end_collective(self) -> None:
         """Hear that this rank has all that it needs of a collective, so that credit may go alone."""
@@ -359,18 +166,11 @@ class Engine:
         self.settle()
         return done
 
-    def _take(self, pipe: Pipe, tag: int, dtype: int, room: memoryview) -> bool:
-        with self.lock:
-            nbytes = pipe.take(tag, dtype, room)
-            if nbytes >= 0:
-                self._inbox.taken_at_once(pipe.peer, nbytes, in_step=False)
-        return nbytes >= 0
-
-    def _refused(self, request: Request, to: int | None = None) -> bool:
+    def refused(self, request: Request, to: int | None = None) -> bool:
         """End a request that cannot succeed any more; what a rank has sent before it left can still be received."""
         if self.fate.failure is not None:
             request.end(self.fate.failure)
-        elif self._leaving:
+        elif self.leaving:
             request.end(DistBackendError("the group has been destroyed"))
         elif to is not None and to != self.rank and self._is_gone(to):
             self.mail.bereave(request, to)
@@ -491,9 +291,9 @@ class Engine:
             DistTimeoutError: Peers have not taken all in time; it says what was left.
         """
         with self.lock:
-            if self._leaving:
+            if self.leaving:
                 return
-            self._leaving = True
+            self.leaving = True
         until = monotonic() + (min(self.timeout_s, _LINGER_S) if self.fate.failure else self.timeout_s)
         self.seat.take_for_the_end()
         try:
