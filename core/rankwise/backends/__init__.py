@@ -28,6 +28,7 @@ from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import Array, as_bytes
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.dtypes import dtype_mark, dtype_text
+from rankwise.basics.loading import loading
 from rankwise.basics.reduce_op import ReduceOp, accumulation_dtype
 from rankwise.basics.tags import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG
 from rankwise.basics.work import COMPLETED, FutureWork, Work
@@ -44,6 +45,7 @@ __all__ = [
     "Gauges",
     "Runtime",
     "hookimpl",
+    "loading",
     # what it can do
     "COLLECTIVES",
     "POINT_TO_POINT",

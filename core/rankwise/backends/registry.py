@@ -14,6 +14,7 @@ from typing import Any
 from rankwise.backends import discovery
 from rankwise.backends.capability import Capabilities
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
+from rankwise.basics.loading import loading
 from rankwise.errors import BackendNotFoundError, PluginError
 
 __all__ = ["KNOWN", "Registry", "registry"]
@@ -106,7 +107,8 @@ class Registry:
         return f"by {' and '.join(discovery.distribution(point) for point in points)}" if points else ""
 
     def _load(self, name: str) -> BackendSpec:
-        plugin = discovery.quickly(name)
+        with loading():
+            plugin = discovery.quickly(name)
         if plugin is not None:
             with suppress(Exception):  # whatever a plugin raises: the long way tells it
                 spec: BackendSpec = _declaration(name, plugin)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rankwise.basics.loading import loading
+
 if TYPE_CHECKING:
     from rankwise.groups.world import World
 
@@ -40,7 +42,8 @@ def begin(world: World, rank: int, ranks: tuple[int, ...]) -> Any:
     store = world.store
     if store is None or isinstance(innermost(store), HashStore) or len(ranks) == 1:
         return None
-    from rankwise.watch.recorder import progress
-    from rankwise.watch.watcher import Watcher
+    with loading():
+        from rankwise.watch.recorder import progress
+        from rankwise.watch.watcher import Watcher
 
     return Watcher(world, store, rank, ranks, lambda: progress(world.recorder))

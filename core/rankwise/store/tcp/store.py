@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout
+from rankwise.basics.loading import loading
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistStoreError, DistTimeoutError, ForkedProcessError
 from rankwise.network.secret import given_or_loaded
@@ -128,8 +129,9 @@ class TCPStore(Store):
 
     def _open(self, deadline: Deadline) -> Pool:
         # Sockets and all that guards them are loaded when they are needed: many programs only import the name.
-        from rankwise.store.tcp.guard import Keys, addresses_of
-        from rankwise.store.tcp.pool import Pool
+        with loading():
+            from rankwise.store.tcp.guard import Keys, addresses_of
+            from rankwise.store.tcp.pool import Pool
 
         keys = None if self._secret is None else Keys.of(self._secret)
         addresses = addresses_of(self._host, keys is not None, deadline.remaining())

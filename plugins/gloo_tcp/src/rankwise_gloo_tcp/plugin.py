@@ -15,6 +15,7 @@ from rankwise.backends import (
     Device,
     conditional,
     hookimpl,
+    loading,
     native,
     no,
 )
@@ -54,7 +55,8 @@ _CUDA = Device(
 
 
 def _create(context: Context) -> Communicator:
-    from rankwise_gloo_tcp.setup.creation import create
+    with loading():
+        from rankwise_gloo_tcp.setup.creation import create
 
     return create(context)
 
