@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from itertools import count
@@ -10,6 +11,7 @@ from itertools import count
 from rankwise.errors import DistTimeoutError
 from rankwise.testing.suite.place import register_from
 from soak.minimise import minimised
+from soak.pauses import VARIABLE
 from soak.pool import TRANSPORTS, Pool, Threads, make_pool
 from soak.program import Program, generate
 
@@ -27,6 +29,7 @@ _TRIES = 3
 def main() -> int:
     """Run the soak, and return 0 if every program went well."""
     given = _arguments().parse_args()
+    os.environ[VARIABLE] = str(given.pauses)
     register_from(given.plugin_module)
     soak = _Soak(given)
     try:
@@ -46,6 +49,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--ranks", default="1-9", help="how many ranks: 5, or 2-9")
     parser.add_argument("--timeout", type=float, default=10.0, help="the time-out of the groups, in seconds")
     parser.add_argument("--keep", default="", help="run only these steps of the seed's program: 3,7")
+    parser.add_argument("--pauses", type=float, default=0.0, metavar="P", help="stop at any call so likely: 0.001")
     parser.add_argument("--deaths", action="store_true", help="let ranks die at the end of some programs")
     parser.add_argument("--failures", type=int, default=1, help="stop after so many programs that failed")
     parser.add_argument("--minimise", type=float, default=90.0, metavar="S", help="how long to shorten a failure")
@@ -116,7 +120,7 @@ class _Soak:
             print(f"    {step.at}: {step.kind} of ranks {program.groups[step.group]} {step.what!s:.600}")
         keep = ",".join(str(step.at) for step in shorter.steps)
         where = f"--backend {self.given.backend} --transport {transport} --ranks {self.given.ranks}"
-        which = f"--seed {seed}{' --deaths' * self.given.deaths} --keep {keep}"
+        which = f"--seed {seed}{' --deaths' * self.given.deaths} --keep {keep} --pauses {self.given.pauses:g}"
         print(f"replay: python benchmarks/soak {where} {which}", flush=True)
         return False
 

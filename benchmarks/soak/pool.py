@@ -13,6 +13,7 @@ from rankwise.groups.world import current
 from rankwise.meeting.launcher_env import from_environment
 from rankwise.testing import LocalWorld, RankPool
 from rankwise.testing.local import IN_THREADS
+from soak import pauses
 from soak.program import Program
 from soak.rank import perform
 
@@ -87,6 +88,7 @@ def make_pool(backend: str, transport: str, size: int) -> Pool | Threads:
 
 def serve(backend: str, where: str | None, program: Program, timeout_s: float) -> None:
     """Run a program in this process, which joins the pool's world if it is not there yet."""
+    pauses.begin()
     if not dist.is_initialized():
         _pretend_to_be_far_away()
         place: dict[str, Any] = {}

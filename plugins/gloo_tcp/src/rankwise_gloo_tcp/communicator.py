@@ -125,20 +125,24 @@ class GlooCommunicator(Communicator):
             if said is not None and not isinstance(error := read_notice(said[1]), PeerDiedError):
                 self.fail(error)
             for peer in board.late():
-                self._look_for(peer, board)
+                gone = self._why_gone(peer, board)
+                # It may have come, done its part and left since it was found late: so its turn is read last.
+                if gone is not None and peer in board.late():
+                    self.fail(gone)
         if self.failure is not None:
             raise self.failure
 
-    def _look_for(self, peer: int, board: Board) -> None:
-        """Fail if a rank that is waited for cannot come any more."""
+    def _why_gone(self, peer: int, board: Board) -> DistError | None:
+        """Return why a rank comes to the board no more, or None if it may."""
         known = self.engine.peers[peer]
         if known.dead is not None:
-            self.fail(known.dead)
-        elif board.has_given_up(peer) and (said := board.given_up()):
-            self.fail(read_notice(said[1]))
-        elif board.has_left(peer):
+            return known.dead
+        if board.has_given_up(peer) and (said := board.given_up()):
+            return read_notice(said[1])
+        if board.has_left(peer):
             name = self.context.global_ranks[peer]
-            self.fail(PeerDiedError(name, known.card.host, "it has destroyed the group"))
+            return PeerDiedError(name, known.card.host, "it has destroyed the group")
+        return None
 
     def unreadable(self, error: DistError) -> DistError:
         """Return why a rank's memory cannot be read any more: that it has died, which is heard of a moment later."""

@@ -12,6 +12,8 @@ from rankwise_gloo_tcp.engine.mail import Mail
 from rankwise_gloo_tcp.engine.peer import death
 from rankwise_gloo_tcp.engine.peers import Peers
 from rankwise_gloo_tcp.machine.poller import READ
+from rankwise_gloo_tcp.transport.connection import Connection
+from rankwise_gloo_tcp.transport.pipe import Pipe
 
 __all__ = ["Processes"]
 
@@ -46,7 +48,9 @@ class Processes:
         peer = self._peers[rank]
         cause = ending(self._descriptors[rank], peer.card.pid)
         self._forget(rank)
-        if self._has_left(rank) and peer.gone is None:
+        if type(peer.connection) is Pipe:
+            peer.connection.receive()  # what it has sent before it left; a socket brings its farewell too
+        if self._has_left(rank) and peer.gone is None and type(peer.connection) is not Connection:
             self._mail.peer_left(rank)
         self._mail.peer_is_dying(peer, death(peer, self._mail.names[rank], cause))
 
