@@ -9,6 +9,7 @@ import time
 from itertools import count
 
 from rankwise.errors import DistTimeoutError
+from rankwise.testing import RankFailedError
 from rankwise.testing.suite.place import register_from
 from soak.minimise import minimised
 from soak.pauses import VARIABLE
@@ -24,6 +25,8 @@ _DEATHS = 50
 _TELL_S = 30.0
 #: How often a shorter program is run before it is said to go well.
 _TRIES = 3
+#: Of how many ranks that failed it is told where.
+_PLACES = 3
 
 
 def main() -> int:
@@ -137,6 +140,9 @@ class _Soak:
             self.pools[transport].run(program, timeout_s, 3 * timeout_s)
         except DistTimeoutError as error:
             return f"it stands still: {error!s:.6000}"
+        except RankFailedError as error:
+            places = [f"on rank {rank}: {each.__cause__!s:.3000}" for rank, each in error.errors.items()]
+            return "\n".join([f"{error!s:.1500}", *places[:_PLACES]])
         except Exception as error:  # whatever it is, it is the answer
             return f"{type(error).__name__}: {error!s:.1500}"
         return ""

@@ -246,13 +246,19 @@ def test_nobody_gets_in_and_the_rank_that_belongs_there_does(house: House, attem
 
 
 def test_a_visitor_who_is_slow_is_shown_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankwise_gloo_tcp.engine.doorway.GUEST_PATIENCE_S", 0.3)
+    monkeypatch.setattr(knocking, "_PATIENCE_S", 0.3)
     began = monotonic()
     with house.call() as silent, house.call() as slow:
         slow.sendall(b"R")
         assert is_shown_out(silent)
         assert is_shown_out(slow)
     assert 0.2 < monotonic() - began < PATIENCE_S
+    house.come_as_rank_1()
+
+
+def test_a_rank_that_has_stood_still_itself_calls_nobody_slow(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What visitors have said meanwhile is heard first, however late it is."""
+    monkeypatch.setattr(knocking, "_PATIENCE_S", 0.0)
     house.come_as_rank_1()
 
 

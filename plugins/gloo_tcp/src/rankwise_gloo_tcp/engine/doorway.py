@@ -15,7 +15,7 @@ from rankwise_gloo_tcp.engine.peer import GONE, Peer, death
 from rankwise_gloo_tcp.engine.setting import Setting
 from rankwise_gloo_tcp.machine.poller import READ
 from rankwise_gloo_tcp.protocol.guards import Guards
-from rankwise_gloo_tcp.transport.knocking import GUEST_PATIENCE_S, MAX_GUESTS, Dial, Guest
+from rankwise_gloo_tcp.transport.knocking import MAX_GUESTS, Dial, Guest
 
 __all__ = ["RETRY_S", "Doorway", "Hall"]
 
@@ -69,7 +69,7 @@ class Doorway:
     def tick(self) -> None:
         """Do what is to be done from time to time."""
         now = monotonic()
-        for guest in [guest for guest in self.guests if now - guest.since > GUEST_PATIENCE_S]:
+        for guest in [guest for guest in self.guests if guest.is_too_slow(now)]:
             self.guest_left(guest)
         if self._shut_until and now >= self._shut_until:
             self._shut_until = 0.0

@@ -17,10 +17,11 @@ from rankwise_gloo_tcp.protocol import handshake
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.protocol.guards import Guards
 
-__all__ = ["GUEST_PATIENCE_S", "MAX_GUESTS", "Dial", "Guest"]
+__all__ = ["MAX_GUESTS", "Dial", "Guest"]
 
-#: How long a guest may take to prove who it is, and how many may be at it.
-GUEST_PATIENCE_S = 5.0
+#: How long a guest may take to prove who it is, in how many rounds of the loop at the least, as this process may have
+#: stood still itself; and how many may be at it.
+_PATIENCE_S, _ROUNDS = 5.0, 5
 MAX_GUESTS = 128
 
 _CREDENTIALS = struct.Struct("iII")
@@ -173,7 +174,13 @@ class Guest(_Joining):
         sock.setblocking(False)
         self._hello: handshake.Hello | None = None
         self._answer = b""
+        self._rounds = 0
         door.watch_fd(sock, READ, self._ready)
+
+    def is_too_slow(self, now: float) -> bool:
+        """Tell, once a round of the loop, whether this guest has had its time to prove who it is."""
+        self._rounds += 1
+        return self._rounds > _ROUNDS and now - self.since > _PATIENCE_S
 
     def welcome_user(self) -> bool:
         """Tell whether the other end of a Unix socket is this same user."""

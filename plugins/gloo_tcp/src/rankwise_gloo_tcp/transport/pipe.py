@@ -229,4 +229,3 @@ class Pipe:
             self.closed = True
             self.rings.close()
             self.sleep.close()
-
