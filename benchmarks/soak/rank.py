@@ -113,6 +113,7 @@ def _within(step: Step, call: Any) -> None:
     try:
         call()
     except Exception as error:
-        if "[step" not in str(error):
-            error.args = (f"[step {step.at} {step.kind}] {error}", *error.args[1:])
+        # In the traceback that is brought home; the arguments of some errors are more than their text.
+        if hasattr(error, "add_note"):
+            error.add_note(f"in step {step.at}, {step.kind}")
         raise
