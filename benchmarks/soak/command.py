@@ -123,8 +123,9 @@ class _Soak:
             print(f"    {step.at}: {step.kind} of ranks {program.groups[step.group]} {step.what!s:.600}")
         keep = ",".join(str(step.at) for step in shorter.steps)
         where = f"--backend {self.given.backend} --transport {transport} --ranks {self.given.ranks}"
-        which = f"--seed {seed}{' --deaths' * self.given.deaths} --keep {keep} --pauses {self.given.pauses:g}"
-        print(f"replay: python benchmarks/soak {where} {which}", flush=True)
+        pauses = f" --pauses {self.given.pauses:g}" if self.given.pauses else ""
+        which = f"--seed {seed}{' --deaths' * self.given.deaths} --keep {keep}"
+        print(f"replay: python benchmarks/soak {where}{pauses} {which}", flush=True)
         return False
 
     def _fails(self, program: Program, transport: str) -> bool:
