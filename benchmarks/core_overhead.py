@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import rankwise as dist
+from rankwise.backends import Call
 from rankwise.basics.work import COMPLETED, Work
 
 IMPORT = "import time, numpy; t = time.perf_counter(); import rankwise; print(1000 * (time.perf_counter() - t))"
@@ -31,7 +32,7 @@ class Nothing(dist.Communicator):
     def irecv(self, array: Any, src: int | None, tag: int) -> Work:
         return COMPLETED
 
-    def all_reduce(self, array: Any, op: dist.ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
+    def run(self, call: Call, timeout_s: float, async_op: bool = False) -> Work:
         return COMPLETED
 
     def close(self) -> None:
@@ -65,7 +66,7 @@ def main() -> None:
     array = np.ones(4, np.float32)
     communicator = dist.group.WORLD.communicators()[0]  # type: ignore[union-attr]
     public = microseconds(lambda: dist.all_reduce(array))
-    bare = microseconds(lambda: communicator.all_reduce(array, dist.ReduceOp.SUM, 1.0))
+    bare = microseconds(lambda: communicator.run(Call("all_reduce", array, dist.ReduceOp.SUM), 1.0))
     imports = import_milliseconds()
     result = {
         "all_reduce, public call (us)": public,

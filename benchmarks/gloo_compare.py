@@ -299,7 +299,7 @@ def main() -> None:
         if copies:
             print(f"\n{floor(results, copies)}")
     if given.plot:
-        from rankwise.cli.bench.plot import write_plot
+        from rankwise_tools.bench.plot import write_plot
 
         op = given.ops[0] if len(given.ops) == 1 else "all_reduce"
         write_plot(given.plot, f"{op}, one host, float32", _curves(everything, op))

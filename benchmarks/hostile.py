@@ -58,7 +58,7 @@ def work(folder: str) -> None:
         dist.all_reduce(data, group=pair)
         own = current().groups[pair.name].communicators()[0].engine
         world = current().default.communicators()[0].engine
-        ports = [listener.getsockname()[1] for engine in (own, world) for listener in engine.peers.doorway.listeners]
+        ports = [listener.getsockname()[1] for engine in (own, world) for listener in engine.peers.acceptor.listeners]
         write(folder, f"ports{rank}", ports)
     # No list of tuples: what a rank gains in memory is measured too.
     times = array.array("d")

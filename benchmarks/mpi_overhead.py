@@ -32,6 +32,7 @@ from mpi4py import MPI
 
 import rankwise as dist
 from rankwise import ReduceOp
+from rankwise.backends import Call as Collective
 from rankwise.basics.deadline import Deadline
 from rankwise_mpi.collectives.gate import open_gate
 from rankwise_mpi.collectives.marks import BARRIER
@@ -93,14 +94,14 @@ def operations(comm: MPI.Intracomm, array: Any) -> dict[str, tuple[Call, Call, C
     return {
         "all_reduce": (
             lambda: comm.Allreduce(MPI.IN_PLACE, array),
-            lambda: lane.all_reduce(array, ReduceOp.SUM, _TIMEOUT_S),
+            lambda: lane.run(Collective("all_reduce", array, ReduceOp.SUM), _TIMEOUT_S),
             lambda: dist.all_reduce(array),
             least_all_reduce(comm, array),
             1,
         ),
         "broadcast": (
             lambda: comm.Bcast(array, 0),
-            lambda: lane.broadcast(array, 0, _TIMEOUT_S),
+            lambda: lane.run(Collective("broadcast", array, root=0), _TIMEOUT_S),
             lambda: dist.broadcast(array, 0),
             lambda: finish(comm.Ibcast(array, 0)),
             1,
@@ -118,7 +119,7 @@ def operations(comm: MPI.Intracomm, array: Any) -> dict[str, tuple[Call, Call, C
 
 def least_all_reduce(comm: MPI.Intracomm, array: Any) -> Call:
     """Return the least call that can be given up as long as others are missing."""
-    gate = open_gate(comm, Deadline(_TIMEOUT_S), FIRST_LOOKS)
+    gate = open_gate(comm, Deadline(_TIMEOUT_S), FIRST_LOOKS, lambda request, buffer: None)
     if gate is None:
         return lambda: finish(comm.Iallreduce(MPI.IN_PLACE, array))
     come, test, number = gate.come, gate.test, count(1).__next__

@@ -19,6 +19,7 @@ from time import thread_time
 import numpy as np
 
 import rankwise as dist
+from rankwise.backends import Call
 from rankwise.backends.context import Context
 from rankwise.basics import native
 from rankwise.basics.deadline import Deadline
@@ -92,7 +93,9 @@ def main() -> None:
     shared, prepared = ways.board, ways.prepared
     group.shortcuts = comm.shortcuts(group)
     array, deadline, op = np.zeros(2, np.float32), Deadline(30.0), dist.ReduceOp.SUM
-    errand = prepared.all_reduce(array, op)
+    asked = Call("all_reduce", array, op)
+    errand = prepared.prepare(asked)
+    assert errand is not None
     call = errand.call
     words, (mine, other), index = shared._words, shared._table[0], shared._others[0][0]
 
@@ -103,8 +106,8 @@ def main() -> None:
 
     forged = least(forge)
     public = least(lambda: dist.all_reduce(array)) - forged
-    method = least(lambda: comm.all_reduce(array, op, 30.0)) - forged
-    find = least(lambda: prepared.all_reduce(array, op))
+    method = least(lambda: comm.run(Call("all_reduce", array, op), 30.0)) - forged
+    find = least(lambda: prepared.prepare(asked))
     parts = {
         "write": least(lambda: call.offer(shared, errand.given)),
         "post and compare": least(lambda: shared.exchange(1, call.about(0), deadline)) - forged,

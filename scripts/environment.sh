@@ -3,6 +3,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 python=${PYTHON:-python3}
+export RANKWISE_NATIVE_BUILD=required # what `compiled` names can be built, or something is wrong
 
 # environment DIR PIP-ARGUMENT...: after this call DIR is a virtual environment with what the arguments install.
 environment() {
@@ -22,13 +23,13 @@ environment() {
 
 # packages MPI: the distributions under test as arguments for pip, the core and all plugins, with this MPI library.
 packages() {
-    printf '%s\n' -e . -e ./plugins/gloo_tcp -e "./plugins/mpi[$1]" -e ./plugins/nccl
+    printf '%s\n' -e . -e ./plugins/gloo_tcp -e "./plugins/mpi[$1]" -e ./plugins/nccl -e ./plugins/testing -e ./plugins/tools
     compiled
 }
 
 # packages_for_torch: the distributions that rankwise-torch needs, and itself. Torch is large, so only its tests have it.
 packages_for_torch() {
-    printf '%s\n' -e . -e ./plugins/gloo_tcp -e ./plugins/torch
+    printf '%s\n' -e . -e ./plugins/gloo_tcp -e ./plugins/testing -e ./plugins/torch
     compiled
 }
 

@@ -46,7 +46,7 @@ def stub() -> str:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("rankwise."):
             found = {alias.name: overloaded(node.module, alias.name) for alias in node.names}
             overloads += [text for text in found.values() if text]
-            plain = [name for name, text in found.items() if not text]
+            plain = [name for name, text in found.items() if not text and name in names]
             if plain:
                 imports.append(f"from {node.module} import {', '.join(plain)}")
     lines = [line for text in sorted(merged(imports)) for line in wrapped(text)]

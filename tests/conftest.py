@@ -1,6 +1,14 @@
 """What all tests share."""
 
+import faulthandler
+import math
+import os
 import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
 from importlib.util import find_spec
 
 import pytest
@@ -11,6 +19,94 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has its background jobs ignore interrupts, and so would all that the tests start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+# ---------------------------------------------------------------------- limits, by what the machine shows
+
+#: How long a process takes to start where nothing else runs; by how much limits are stretched at most.
+_START_S, _SLOWEST = 0.06, 20.0
+#: The names of the limits in test modules: they hold for a machine with nothing else to do.
+_LIMITS = ("PATIENCE_S", "_PATIENCE_S", "TIMEOUT_S", "LEEWAY_S")
+#: How long a test may take, on such a machine; and what may pass then until the run is ended in its place.
+_TEST_S, _STUCK_S = 300.0, 30.0
+
+
+def _slowness():
+    """Return by how much slower than an idle machine this one is: it is asked once, at the start of a run."""
+    started = []
+    for _ in range(3):
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-S", "-c", ""], check=True)
+        started.append(time.monotonic() - began)
+    waiting = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
+    return float(math.ceil(min(max(1.0, statistics.median(started) / _START_S, waiting), _SLOWEST)))
+
+
+def pytest_configure(config):
+    """Ask how slow the machine is."""
+    config.slowness = _slowness()
+    config.stretched = set()
+
+
+def pytest_report_header(config):
+    """Say by how much limits are stretched."""
+    return f"limits: {config.slowness:.1f} times what they are on an idle machine"
+
+
+def pytest_collection_modifyitems(config, items):
+    """Stretch the limits of each test module."""
+    for module in {item.module for item in items if hasattr(item, "module")} - config.stretched:
+        config.stretched.add(module)
+        for name in _LIMITS:
+            if isinstance(getattr(module, name, None), (int, float)):
+                setattr(module, name, getattr(module, name) * config.slowness)
+
+
+class StandsStillError(Exception):
+    """A test has taken far too long; the stacks of all threads are in its standard error."""
+
+
+def _fail(number, frame):
+    raise StandsStillError("this test stands still; see the stacks of all threads")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item):
+    """Have a test that stands still fail, with all stacks; if it cannot even fail, end the run with its report."""
+    limit_s = _TEST_S * item.config.slowness
+    number = getattr(signal, "SIGRTMAX", None)
+    capture = item.config.pluginmanager.getplugin("capturemanager")
+    here, done = threading.get_ident(), threading.Event()
+
+    def watch():
+        if done.wait(limit_s):
+            return
+        faulthandler.dump_traceback(all_threads=True)
+        if number is not None:
+            signal.pthread_kill(here, number)
+            if done.wait(_STUCK_S * item.config.slowness):
+                return
+        reporter = item.config.pluginmanager.getplugin("terminalreporter")
+        capture.suspend_global_capture(in_=True)
+        reporter.write_line(f"\n{item.nodeid} stands still; this is the report of what came before")
+        reporter.summary_failures()
+        reporter.summary_errors()
+        reporter.short_test_summary()
+        reporter._tw._file.flush()
+        os._exit(3)
+
+    before = None if number is None else signal.signal(number, _fail)
+    watching = threading.Thread(target=watch, name="watchdog of a test", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watching.join()
+        if number is not None:
+            signal.signal(number, before)
+
+
+# ---------------------------------------------------------------------- fixtures
 
 #: The compiled parts, where they could be built, and what stands in for them.
 COMPILED = ("on", "off") if find_spec("rankwise_native") else ("off",)

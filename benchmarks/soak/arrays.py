@@ -1,17 +1,20 @@
-"""Arrays as programs lay them out: within others, at odd addresses, in several dimensions, read-only, with gaps."""
+"""Arrays as programs lay them out: within others, at odd addresses, in several dimensions, read-only, with gaps, and in
+memory that is filled with garbage once the program has dropped the array and nobody else holds it."""
 
 from __future__ import annotations
 
+import weakref
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from rankwise.testing.suite.layouts import unlike
+from rankwise_testing.suite.layouts import unlike
 
 __all__ = ["Room", "lay_out"]
 
 _GUARD = 64
+_GARBAGE = 0xDB
 
 
 class Room:
@@ -40,9 +43,11 @@ class Room:
 
 def lay_out(values: Any, form: int, roll: Random) -> Any:
     """Return values that are only read, in some layout; the form decides their shape, which ranks compare."""
-    kind = roll.choice(["as it is", "as it is", "own", "odd", "gaps"])
+    kind = roll.choice(["as it is", "as it is", "perishable", "perishable", "own", "odd", "gaps"])
     if kind == "as it is":
         return _shaped(values, form)  # read-only, within a large array
+    if kind == "perishable":
+        return _shaped(_perishable(values), form)
     if kind == "odd":
         raw = np.zeros(values.nbytes + 1, np.uint8)
         raw[1:].view(values.dtype)[:] = values
@@ -52,6 +57,21 @@ def lay_out(values: Any, form: int, roll: Random) -> Any:
         wide[:, 0] = values
         return _shaped(wide[:, 0], form)
     return _shaped(values.copy(), form)
+
+
+class _Memory:
+    """Memory for an array, as NumPy is told of it; it is gone with the last array that lies there."""
+
+    def __init__(self, raw: Any) -> None:
+        self.__array_interface__ = raw.__array_interface__
+
+
+def _perishable(values: Any) -> Any:
+    """Return a copy whose memory turns to garbage with the last reference to it, whatever the allocator does."""
+    raw = np.frombuffer(values.tobytes(), np.uint8).copy()
+    memory = _Memory(raw)
+    weakref.finalize(memory, raw.fill, _GARBAGE)
+    return np.asarray(memory).view(values.dtype)
 
 
 def _shaped(array: Any, form: int) -> Any:

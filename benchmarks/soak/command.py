@@ -9,8 +9,8 @@ import time
 from itertools import count
 
 from rankwise.errors import DistTimeoutError
-from rankwise.testing import RankFailedError
-from rankwise.testing.suite.place import register_from
+from rankwise_testing import RankFailedError
+from rankwise_testing.suite.place import register_from
 from soak.minimise import minimised
 from soak.pauses import VARIABLE
 from soak.pool import TRANSPORTS, Pool, Threads, make_pool

@@ -11,8 +11,9 @@ import rankwise as dist
 from rankwise.backends.registry import registry
 from rankwise.groups.world import current
 from rankwise.meeting.launcher_env import from_environment
-from rankwise.testing import LocalWorld, RankPool
+from rankwise.testing import LocalWorld
 from rankwise.testing.local import IN_THREADS
+from rankwise_testing import RankPool
 from soak import pauses
 from soak.program import Program
 from soak.rank import perform
@@ -88,7 +89,6 @@ def make_pool(backend: str, transport: str, size: int) -> Pool | Threads:
 
 def serve(backend: str, where: str | None, program: Program, timeout_s: float) -> None:
     """Run a program in this process, which joins the pool's world if it is not there yet."""
-    pauses.begin()
     if not dist.is_initialized():
         _pretend_to_be_far_away()
         place: dict[str, Any] = {}
@@ -102,6 +102,7 @@ def serve(backend: str, where: str | None, program: Program, timeout_s: float) -
 
 
 def _take_part(program: Program, timeout_s: float) -> None:
+    pauses.begin()
     mine = dist.get_rank()
     if mine in program.members:
         perform(program, program.members.index(mine), timeout_s)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.testing.suite.layouts import LAYOUTS, given
+from rankwise_testing.suite.layouts import LAYOUTS, given
 
 __all__ = ["DTYPES", "LARGE_DTYPES", "OPS", "dtype_of", "factor", "part", "reduced"]
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rankwise import metrics, watch
 from rankwise.backends.backend import (
     Backend,
     BackendConfig,
@@ -95,7 +96,7 @@ from rankwise.errors import (
     RendezvousError,
     UnsupportedOperationError,
 )
-from rankwise.groups import group
+from rankwise.groups import group, observers
 from rankwise.groups.group import GroupMember, ProcessGroup
 from rankwise.groups.lifecycle import destroy_process_group, init_process_group, is_initialized
 from rankwise.groups.queries import (
@@ -254,6 +255,9 @@ __all__ = [
     "UnsupportedOperationError",
     "__version__",
 ]
+
+# What observes the groups; they know nothing of it.
+observers.observe(watch, then=metrics.start)
 
 
 def __getattr__(name: str) -> Any:

@@ -54,7 +54,13 @@ class DistBackendError(DistError):
 
 
 class DistNetworkError(DistError):
-    """A connection could not be made, or broke."""
+    """A connection could not be made, or broke.
+
+    Attributes:
+        rank: The global rank at the other end, if it is a rank's; that need not have died.
+    """
+
+    rank: int | None = None
 
 
 class ProtocolError(DistNetworkError):
@@ -129,7 +135,15 @@ class GroupAbortedError(DistError):
 
 
 class BackendNotFoundError(DistError, ValueError):
-    """No backend of that name is installed; the message lists those that are."""
+    """No backend of that name is installed; the message lists those that are.
+
+    Attributes:
+        remedy: The command that installs it, where that is known.
+    """
+
+    def __init__(self, message: str = "", remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 class BackendUnavailableError(DistError):
@@ -141,7 +155,15 @@ class UnsupportedOperationError(DistError, NotImplementedError):
 
 
 class PluginError(DistError):
-    """A plugin cannot be imported, clashes with another, or was written for another API version."""
+    """A plugin cannot be imported, clashes with another, or was written for another API version.
+
+    Attributes:
+        remedy: What would help, where that is known.
+    """
+
+    def __init__(self, message: str = "", remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 class ForkedProcessError(DistError):

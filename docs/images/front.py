@@ -148,10 +148,10 @@ _ERROR = (
     ("    dist.all_reduce(array)", "ink"),
     ("CollectiveMismatchError: the ranks of group 'default'", "marked"),
     ("did not make the same call:", "marked"),
-    ("rank 2 called all_reduce(SUM, float32, shape (4,))", "bad"),
-    ("    as its #0 at train.py:6;", "bad"),
-    ("ranks 0, 1, 3 called all_reduce(SUM, float32, shape (3,))", "ink"),
-    ("    as its #0 at train.py:6", "ink"),
+    ("  rank 2 called all_reduce(SUM, float32, shape (4,))", "bad"),
+    ("    at train.py:6, its collective number 0", "bad"),
+    ("  ranks 0, 1, 3 called all_reduce(SUM, float32, shape (3,))", "ink"),
+    ("    at train.py:6, its collective number 0", "ink"),
 )
 
 

@@ -1,9 +1,16 @@
-"""Builds the extension; all else about this package stands in pyproject.toml."""
+"""Builds the extension; all else about this package stands in pyproject.toml.
+
+Where it cannot be built, the package is installed without it, and with the reason in `not_built.txt`: `rankwise[gloo]`
+brings this package along, and pip has no requirements that may fail. rankwise then does without, and `rankwise doctor`
+tells the reason. Builds that must not end so, such as those of wheels for others, set RANKWISE_NATIVE_BUILD=required.
+"""
 
 import os
 import shutil
+import sys
 import sysconfig
 from glob import glob
+from pathlib import Path
 
 import numpy
 from setuptools import Extension, setup
@@ -11,21 +18,38 @@ from setuptools.command.build_ext import build_ext
 
 
 class BuildExtension(build_ext):
-    """Says in a line what is missing, before the compiler's absence is a traceback."""
+    """Records in a line why there is nothing to build with, or why the compiler gave up."""
 
     def build_extensions(self):
+        reason = self.lacking()
+        if not reason:
+            try:
+                super().build_extensions()
+            except Exception as error:  # whatever the compiler and its driver raise
+                reason = f"it could not be compiled: {error}"
+        built = Path(self.get_ext_fullpath("rankwise_native._native"))
+        editable = getattr(self, "editable_mode", False)
+        record = Path("src", "rankwise_native", "not_built.txt") if editable else built.with_name("not_built.txt")
+        record.unlink(missing_ok=True)
+        if not reason:
+            return
+        if os.environ.get("RANKWISE_NATIVE_BUILD") == "required":
+            raise SystemExit(f"\nrankwise-native cannot be built here: {reason}\n")
+        print(f"rankwise-native is installed without its compiled parts: {reason}", file=sys.stderr)
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text(f"{reason}\n", encoding="utf-8")
+        built.unlink(missing_ok=True)  # from a time when there was a compiler
+        self.extensions.clear()  # there is nothing to copy to where an editable package looks for it
+
+    def lacking(self):
+        """Return what is missing to build with; nothing if all is there."""
         compiler = self.compiler.compiler_so[0]
         header = os.path.join(sysconfig.get_path("include"), "Python.h")
         if shutil.which(compiler) is None:
-            missing = f"no C compiler: {compiler!r} was not found. Install one (gcc or clang), or name it in CC"
-        elif not os.path.exists(header):
-            missing = f"no headers of Python: {header!r} was not found. Install them (python3-dev or python3-devel)"
-        else:
-            return super().build_extensions()
-        raise SystemExit(
-            f"\nrankwise-native is built from source here, and there is {missing}.\n"
-            "rankwise does everything without this package too, only slower.\n"
-        )
+            return f"no C compiler: {compiler!r} was not found. Install one (gcc or clang), or name it in CC"
+        if not os.path.exists(header):
+            return f"no headers of Python: {header!r} was not found. Install them (python3-dev or python3-devel)"
+        return ""
 
 
 setup(

@@ -6,15 +6,15 @@ import os
 import socket
 import sys
 import time
-import types
 from pathlib import Path
 
 import pytest
 
 import rankwise as dist
+from rankwise.backends import Communicator
 from rankwise.backends.registry import registry
 from rankwise.network import secret
-from rankwise.testing import RankPool
+from rankwise_testing import RankPool
 
 MESH = Path(__file__).parents[1] / "third_party" / "src" / "rankwise_mesh" / "__init__.py"
 SIZE = 3
@@ -87,6 +87,21 @@ def test_contradictory_settings_are_told_to_all(pool, address, odd, name):
         assert took_s < 8
 
 
+class Idle(Communicator):
+    """A communicator that has nothing to give back."""
+
+    def isend(self, array, dst, tag):
+        raise NotImplementedError
+
+    irecv = isend
+
+    def abort(self, error):
+        pass
+
+    def close(self):
+        pass
+
+
 def late_and_broken(address, broken, late_s):
     """Begin with a backend that fails at once on one rank, and takes its time on the others."""
     rank = int(os.environ["RANK"])
@@ -103,7 +118,7 @@ def late_and_broken(address, broken, late_s):
         until = time.monotonic() + late_s
         while time.monotonic() < until:  # busy with something that nothing breaks off
             time.sleep(0.01)
-        return types.SimpleNamespace(shutdown=lambda: None)
+        return Idle(context)
 
     registry.register(dataclasses.replace(real, create=create), replace=True)
     try:

@@ -91,9 +91,7 @@ def test_the_line_that_has_called_the_wrapper_is_noted(recorder: FlightRecorder,
     assert last(recorder) == ("test_callers.py", here() - 1, name)
 
 
-def test_a_module_may_be_skipped_alone_and_before_it_is_imported(
-    recorder: FlightRecorder, wrapper: ModuleType
-) -> None:
+def test_a_module_may_be_skipped_alone_and_before_it_is_imported(recorder: FlightRecorder, wrapper: ModuleType) -> None:
     dist.skip_callers("wrapping.calls", "wrapping.calls", "wrapping_too")
     assert [Path(path).name for path in callers.skipped[-2:]] == ["calls.py", "wrapping_too.py"]
     assert "wrapping_too" not in sys.modules

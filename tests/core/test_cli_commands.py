@@ -18,7 +18,7 @@ import pytest
 import rankwise
 from rankwise.backends.registry import registry
 from rankwise.cli import main
-from rankwise.cli.commands import COMMANDS
+from rankwise.cli.table import COMMANDS
 from rankwise.collective.algorithms.table import CHOICES, MIXED, NETWORK, choose, fitting
 
 TIMEOUT_S = 60
@@ -48,12 +48,19 @@ class Shell:
             timeout=TIMEOUT_S,
         )
 
-    def install(self, distribution: str, backend: str, module: str, source: str | None = None) -> None:
+    def install(
+        self,
+        distribution: str,
+        name: str,
+        module: str,
+        source: str | None = None,
+        group: str = "rankwise.backends",
+    ) -> None:
         """Write what pip would leave of a distribution with one plugin."""
         info = self.folder / f"{distribution.replace('-', '_')}-1.2.3.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2.3\n")
-        (info / "entry_points.txt").write_text(f"[rankwise.backends]\n{backend} = {module}\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {module}\n")
         if source is not None:
             (self.folder / f"{module}.py").write_text(source)
 
@@ -85,7 +92,7 @@ DEVICE = Device(
 
 @hookimpl
 def rankwise_backend():
-    return BackendSpec("good", 1, Capabilities("good", {"cpu": DEVICE, "cuda": DEVICE}), create=None,
+    return BackendSpec("good", 1, Capabilities("good", {"cpu": DEVICE, "cuda": DEVICE}), create=print,
                        availability=lambda: Availability(False, "no moon here", "wait for the night"))
 """
 
@@ -120,6 +127,62 @@ def test_the_overview_lists_all_commands_and_imports_none(shell: Shell) -> None:
     )
     assert all(f"    {name}" in done.stdout for name in COMMANDS)
     assert done.stdout.endswith("loaded []\n")
+
+
+COMMAND = """
+import argparse
+DESCRIPTION, EXAMPLES = "Greet.", "example:\\n  rankwise hello Rank"
+def add_arguments(parser):
+    parser.add_argument("name")
+def run(options):
+    print("hello", options.name)
+    return 7
+"""
+
+
+def test_a_distribution_brings_a_command(shell: Shell) -> None:
+    shell.install("rankwise-hello", "hello", "hello_command", COMMAND, "rankwise.commands")
+    done = shell.run("hello", "Rank")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "hello Rank\n", "")
+    assert re.search(r"\n    hello +\(brought by hello_command\)\n", shell.run("--help").stdout)
+    assert "did you mean hello?" in shell.run("helo").stderr
+    assert "hello" in shell.run("completion", "bash").stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import a_library_that_is_not_there", "ModuleNotFoundError: No module named 'a_library_that_is_not_there'"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("def run(options): return 0", "its module broken_command has no DESCRIPTION and no EXAMPLES"),
+    ],
+)
+def test_a_broken_command_is_named_and_hurts_no_other(shell: Shell, source: str, said: str) -> None:
+    shell.install("rankwise-broken", "broken", "broken_command", source, "rankwise.commands")
+    done = shell.run("broken")
+    assert (done.returncode, done.stdout) == (1, "")
+    told = " ".join(done.stderr.split())
+    assert f"the command 'broken' of rankwise-broken 1.2.3 cannot be loaded: {said}" in told or said in told
+    assert shell.run("secret", "--help").returncode == 0
+    for arguments in (["--help"], ["completion", "bash"]):
+        listed = shell.run(*arguments)
+        assert (listed.returncode, listed.stderr) == (0, "")
+        assert "broken" in listed.stdout
+    assert "Traceback" in shell.run("broken", "--traceback").stderr
+
+
+def test_a_command_of_two_distributions_is_run_by_neither(shell: Shell) -> None:
+    shell.install("rankwise-a", "hello", "hello_a", COMMAND, "rankwise.commands")
+    shell.install("rankwise-b", "hello", "hello_b", COMMAND, "rankwise.commands")
+    done = shell.run("hello", "Rank")
+    assert done.returncode == 1
+    assert "'hello' is claimed by rankwise-" in done.stderr
+    assert "uninstall all but one" in " ".join(done.stderr.split())
+
+
+def test_no_distribution_takes_a_command_from_the_core(shell: Shell) -> None:
+    shell.install("rankwise-thief", "secret", "thief", COMMAND, "rankwise.commands")
+    assert "hello" not in shell.run("secret", "new", "job.secret").stdout
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,11 +327,11 @@ def test_the_doctor_names_both_claimants_of_a_name(shell: Shell) -> None:
 
 
 def test_a_backend_that_does_not_work_makes_the_machine_unhealthy(shell: Shell) -> None:
-    source = GOOD.replace("create=None", "create=print").split("availability=")[0].rstrip().rstrip(",") + ")\n"
+    source = GOOD.split("availability=")[0].rstrip().rstrip(",") + ")\n"
     shell.install("good-dist", "good", "good_plugin", source)
     result = shell.run("doctor")
     assert result.returncode == 1
-    assert "XX  good: two processes all_reduce 1 MiB on this machine: exit code 1" in result.stdout
+    assert "XX  good: two processes send and receive 1 MiB on this machine: exit code 1" in result.stdout
 
 
 def test_a_secret_that_others_can_read_is_reported(with_gloo: Shell) -> None:
@@ -327,14 +390,6 @@ def test_the_kit_is_run_and_declared_is_shown_beside_measured(shell: Shell) -> N
 def test_the_exit_code_of_the_kit_is_passed_on(shell: Shell) -> None:
     nothing_selected = 5
     assert shell.run("conformance", "local", "--", "-k", "no_such_test").returncode == nothing_selected
-
-
-def test_the_kit_says_that_it_needs_pytest(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pytest" else find(name))
-    code, _, err = run_here(capsys, "conformance", "local")
-    assert code == 1
-    assert "pip install 'rankwise[testing]'" in err.replace("\n", " ")
 
 
 # ---------------------------------------------------------------------- demo, bench

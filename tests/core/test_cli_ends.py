@@ -69,9 +69,7 @@ def test_conformance_leaves_nothing_running(tmp_path: Path, number: int) -> None
     assert code == (-number if number == signal.SIGKILL else 128 + number)
 
 
-def test_a_report_that_cannot_be_written_is_refused_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_that_cannot_be_written_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for report in (tmp_path / "missing" / "r.json", tmp_path):
         assert main(["conformance", "gloo", "--report", str(report)]) == 2
         out, err = capsys.readouterr()
@@ -192,9 +190,16 @@ def test_the_remedy_for_an_array_that_cannot_be_written_works(case: str) -> None
         assert ranks.run(program) == [True, True]
 
 
-@pytest.mark.parametrize("dtype", ["int99", 3, "no such"])
-def test_supports_says_which_dtypes_there_are(dtype: object) -> None:
-    with pytest.raises(TypeError, match=r"is no dtype; pass what NumPy takes for one, or one of bool, int8"):
+@pytest.mark.parametrize(
+    ("dtype", "error", "words"),
+    [
+        ("int99", ValueError, r"no such dtype: 'int99'; did you mean 'int8'\?"),
+        ("no such", ValueError, r"no such dtype: 'no such'; there are bool, int8"),
+        (3, TypeError, r"3 is no dtype; pass what NumPy takes for one, or one of bool, int8"),
+    ],
+)
+def test_supports_says_which_dtypes_there_are(dtype: object, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
         dist.supports("all_reduce", "cpu", dtype)
 
 
@@ -202,9 +207,10 @@ def test_a_backend_in_a_message_is_its_name(monkeypatch: pytest.MonkeyPatch) -> 
     from rankwise.backends import discovery
     from rankwise.backends.registry import Registry
 
-    points = 2 * discovery.entry_points_of("gloo")
+    (point,) = discovery.points_of("gloo")
+    points = [point, point._replace(distribution="acme-gloo")]
     monkeypatch.setattr(discovery, "quickly", lambda name: None)
-    monkeypatch.setattr(discovery, "entry_points_of", lambda name: points)
+    monkeypatch.setattr(discovery, "points_of", lambda name: points)
     fresh = Registry()
     with pytest.raises(dist.PluginError, match=r"^backend 'gloo' is claimed by"):
         fresh.get(dist.Backend("gloo"))

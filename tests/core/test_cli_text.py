@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
-from rankwise.cli.bench.plot import check_plot, write_plot
 from rankwise.cli.text import columns, format_nbytes, format_rate, format_seconds, parse_nbytes
+from rankwise_tools.bench.plot import check_plot, write_plot
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,18 @@ def test_a_png_is_drawn_by_matplotlib(tmp_path) -> None:  # type: ignore[no-unty
     check_plot(tmp_path / "x.png")
     write_plot(tmp_path / "x.png", "x", {str(i): [(1.0, 1e-6, 1e6), (4096.0, 1e-3, 4e6)] for i in range(9)})
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("power", range(-12, 7))
+@pytest.mark.parametrize("digits", [1.0, 1.234567, 9.994, 9.996, 9.9996, 5.5])
+def test_times_of_every_magnitude_and_sign_can_be_read(digits: float, power: int, sign: float) -> None:
+    seconds = sign * digits * 10.0**power
+    text = format_seconds(seconds)
+    number, _, unit = text.partition(" ")
+    assert re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", number), text
+    read = float(number) * {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
+    assert abs(read - seconds) <= max(0.0051 * abs(seconds), 1e-9)
+    if unit != "s":
+        assert abs(float(number)) < 1000
+    assert format_seconds(-seconds) in (f"-{text}", text.removeprefix("-"))

@@ -12,7 +12,7 @@ import rankwise as dist
 from rankwise.groups import handshake
 from rankwise.groups.world import current
 from rankwise.store import FileStore, TCPStore
-from rankwise.testing import RankPool
+from rankwise_testing import RankPool
 
 SIZE = 3
 

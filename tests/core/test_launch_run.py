@@ -419,3 +419,21 @@ def test_a_port_in_use_is_told_before_anything_starts(launcher: Launcher) -> Non
         result = launcher.run("--master-port", port, launcher.script("print('started')"))
     assert (result.returncode, result.stdout) == (98, "")
     assert f"port {port} on 127.0.0.1 is in use" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["..", ".", "../outside", "/tmp/outside", "a/b"])
+def test_a_run_s_name_leads_to_no_other_folder(name: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("")
+    command = [sys.executable, "-m", "rankwise", "run", "--log-dir", "logs", "--run-id", name, "-n", "1", "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "--run-id" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["script.py"]
+
+
+def test_a_folder_that_has_been_removed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    shell = f'cd gone && rmdir ../gone && exec "{sys.executable}" -m rankwise run -n 1 script.py'
+    done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "the folder in which this was started has been removed" in done.stderr

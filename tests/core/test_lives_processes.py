@@ -21,7 +21,7 @@ from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
 from rankwise.groups import handshake
 from rankwise.groups.world import current
-from rankwise.testing import RankPool
+from rankwise_testing import RankPool
 
 MESH = Path(__file__).parents[1] / "third_party" / "src" / "rankwise_mesh" / "__init__.py"
 

@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,13 @@ from rankwise.basics import native
 from rankwise.basics.recorder import PythonRecorder, make_recorder
 from rankwise.basics.recording import FlightRecorder, Totals, Trail
 from rankwise.groups.world import current
-from rankwise.metrics import otel, prometheus, window
-from rankwise.metrics.ledger import figures_of
+from rankwise.metrics import window
 from rankwise.metrics.sample import sample
 from rankwise.metrics.stats import GroupStats, OperationStats
-from rankwise.testing import RankPool, local_world
+from rankwise.testing import local_world
+from rankwise_testing import RankPool
+from rankwise_tools.exporters import otel, prometheus
+from rankwise_tools.exporters.ledger import figures_of
 
 CAPACITY = 16
 ARRAY = np.ones(4, np.float32)
@@ -305,6 +307,31 @@ def test_prometheus_is_served_at_loopback() -> None:
     assert 'operation="all_reduce"} 1\n' in get(port)
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get(port, "/secret")
+
+
+def test_those_who_say_nothing_or_hang_up_keep_nobody_from_scraping(capfd: pytest.CaptureFixture[str]) -> None:
+    dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+    port = metrics.serve_prometheus(0)
+    with ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", port)) as rude:
+                rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                rude.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert "rankwise_calls_total" in get(port)
+        count = sum(thread.name.startswith("Thread-") for thread in threading.enumerate())
+        assert count < 40
+    assert "rankwise_calls_total" in get(port)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("port", "local"), [("70000", "0"), ("65535", "1"), ("9" * 50, "0")])
+def test_a_port_that_is_none_is_named_with_its_variable(port: str, local: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKWISE_METRICS_PORT", port)
+    monkeypatch.setenv("LOCAL_RANK", local)
+    with pytest.raises(ValueError, match=f"RANKWISE_METRICS_PORT is {port}, and local rank {local} would serve at"):
+        metrics.serve_prometheus()
 
 
 def test_a_variable_has_every_rank_serve(monkeypatch: pytest.MonkeyPatch) -> None:

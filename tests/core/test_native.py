@@ -10,25 +10,31 @@ from pathlib import Path
 import pytest
 
 from rankwise.basics.native import API_VERSION
+from rankwise.basics.version import __version__
 
 #: What stands where the compiled package is looked for; what is said of it; and what would help.
 OTHERS = {
     "older": (
-        f"API_VERSION, __version__ = {API_VERSION - 1}, '0.0.9'",
-        f"rankwise-native 0.0.9 is built for version {API_VERSION - 1} of what it shares with rankwise, "
+        f"API_VERSION, __version__ = {API_VERSION - 1}, {__version__!r}",
+        f"rankwise-native {__version__} is built for version {API_VERSION - 1} of what it shares with rankwise, "
         f"and this is version {API_VERSION}",
-        "pip install --upgrade --force-reinstall rankwise-native",
+        "pip install --upgrade --force-reinstall --no-cache-dir rankwise-native",
     ),
     "of no version": (
-        "__version__ = '0.0.1'",
-        "rankwise-native 0.0.1 is built for version None of what it shares with rankwise, "
+        f"__version__ = {__version__!r}",
+        f"rankwise-native {__version__} is built for version None of what it shares with rankwise, "
         f"and this is version {API_VERSION}",
-        "pip install --upgrade --force-reinstall rankwise-native",
+        "pip install --upgrade --force-reinstall --no-cache-dir rankwise-native",
+    ),
+    "of another MAJOR.MINOR": (
+        f"API_VERSION, __version__ = {API_VERSION}, '0.99.3'",
+        f"rankwise-native 0.99.3 has another MAJOR.MINOR than rankwise {__version__}",
+        "pip install --upgrade --force-reinstall --no-cache-dir rankwise-native",
     ),
     "not built": (
         "import rankwise_native._native",
         "rankwise-native cannot be loaded: No module named 'rankwise_native._native'",
-        "pip install --upgrade --force-reinstall rankwise-native",
+        "pip install --upgrade --force-reinstall --no-cache-dir rankwise-native",
     ),
     "missing": (
         "raise ModuleNotFoundError('No module named rankwise_native', name='rankwise_native')",

@@ -222,9 +222,7 @@ def test_each_thread_may_make_one_of_its_own() -> None:
             except BaseException as error:
                 failed.append(error)
 
-        threads = [
-            threading.Thread(target=copy_context().run, args=(guarded, f"team {number}")) for number in range(4)
-        ]
+        threads = [threading.Thread(target=copy_context().run, args=(guarded, f"team {number}")) for number in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -348,3 +346,29 @@ def test_a_failed_beginning_leaves_nothing_behind() -> None:
         make(HashStore(), 0, 1, backend="nothing_such")
     assert current().worlds() == [current()]
     assert threading.active_count() == before
+
+
+def test_groups_with_a_parent_meet_and_end_with_it() -> None:
+    def program(rank: int) -> None:
+        parent = make(store, rank, 2, "parent")
+        terms = {"backend": "local", "timeout": 20, "size": 2, "rank": rank}
+        for _ in range(2):  # one of the same name, once the first has ended
+            child = ProcessGroup.create(name="child", parent=parent, **terms)
+            assert child.world is parent.world
+            assert total(child) == 2.0
+            with pytest.raises(ValueError, match="a group of that name"):
+                ProcessGroup.create(name="child", parent=parent, **terms)
+            dist.destroy_process_group(child)
+            assert not child.is_open()
+        alone = ProcessGroup.create(name="alone", parent=parent, rank=0, size=1, ranks=[rank], backend="local")
+        for wrong in ({"store": store}, {"ranks": [5, 6]}, {"ranks": [0, 1], "rank": 1 - rank}):
+            with pytest.raises(ValueError, match="create: group 'other'"):
+                ProcessGroup.create(name="other", parent=parent, **{**terms, **wrong})
+        assert total(alone) == 1.0
+        dist.destroy_process_group(parent)
+        assert not alone.is_open()
+        with pytest.raises(ValueError, match=r"its parent .* has been destroyed"):
+            ProcessGroup.create(name="late", parent=parent, **terms)
+
+    store = HashStore()
+    on_ranks(2, program)

@@ -20,9 +20,9 @@ import pytest
 import rankwise as dist
 from rankwise import ProcessGroup
 from rankwise.cli import main
-from rankwise.testing import RankPool
 from rankwise.testing.local import register_local
-from rankwise.watch.records import load_all
+from rankwise_testing import RankPool
+from rankwise_tools.recordings.records import load_all
 
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 

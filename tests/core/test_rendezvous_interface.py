@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from rankwise.errors import DistNetworkError
+from rankwise.errors import DistNetworkError, DistTimeoutError
 from rankwise.network import interface
 from rankwise.store.tcp import guard
 
@@ -81,6 +81,29 @@ def test_addresses_are_taken_as_they_are_and_names_looked_up(monkeypatch: pytest
 def test_an_unknown_name_is_a_network_error(name: str) -> None:
     with pytest.raises(DistNetworkError, match="cannot be looked up here"):
         interface.resolve(name)
+
+
+@pytest.mark.parametrize("number", [socket.EAI_NONAME, socket.EAI_AGAIN, socket.EAI_FAIL])
+def test_a_name_that_nobody_knows_yet_is_waited_for(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, looks = names("127.0.0.1"), list[str]()
+
+    def look_up(host: str, *args: object, **kwargs: object) -> object:
+        looks.append(host)
+        if len(looks) < 5:
+            raise socket.gaierror(number, "not known")
+        return known(host, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with pytest.raises(DistTimeoutError, match=r"'pod0' cannot be looked up here: .*that has been so for 0\.01 s"):
+        interface.resolve_in_time("pod0", 0.01)
+    assert interface.resolve_in_time("pod0", 60.0) == ["127.0.0.1"]
+    assert len(looks) == 5
+
+
+@pytest.mark.parametrize("name", ["", "a..b", "x" * 70, "y." * 200, "\0", "é" * 100])
+def test_what_can_be_no_name_is_not_waited_for(name: str) -> None:
+    with pytest.raises(DistNetworkError, match=r"cannot be looked up here: (there must be|a name)"):
+        interface.resolve_in_time(name, 60.0)
 
 
 @pytest.mark.parametrize(

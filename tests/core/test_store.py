@@ -344,7 +344,7 @@ class TestStore:
         assert sorted(taken) == list(range(80))
 
     def test_a_queue_holds_no_more_than_a_value(self, store: Store) -> None:
-        store.queue_push("queue", bytes(8 * MIB - 4))
+        store.queue_push("queue", bytes(8 * MIB - 20))
         with pytest.raises(DistStoreError, match=r"queue '(ours/)?queue' would grow"):
             store.queue_push("queue", b"")
         assert store.queue_len("queue") == 1

@@ -11,7 +11,8 @@ import pytest
 
 import rankwise as dist
 from rankwise.errors import DistError, DistTimeoutError
-from rankwise.testing import RankKilledError, RankPool, local_world, register_chaos
+from rankwise.testing import local_world
+from rankwise_testing import RankKilledError, RankPool, register_chaos
 
 
 def send_and_receive(count=40, tags=1):

@@ -15,7 +15,7 @@ import pytest
 import rankwise as dist
 from rankwise.backends.registry import registry
 from rankwise.errors import DistTimeoutError, PeerDiedError
-from rankwise.testing import RankFailedError, RankPool, run_ranks
+from rankwise_testing import RankFailedError, RankPool, run_ranks
 
 THIRD_PARTY = str(Path(__file__).parents[1] / "third_party/src")
 
@@ -250,7 +250,7 @@ def test_nothing_is_left_behind():
 def test_the_processes_end_with_their_parent_and_leave_nothing(tmp_path):
     program = (
         "import os, sys\n"
-        "from rankwise.testing import RankPool\n"
+        "from rankwise_testing import RankPool\n"
         "pool = RankPool(1)\n"
         "print(pool.run(os.getpid)[0], flush=True)\n"
         "sys.stdin.read()\n"

@@ -17,7 +17,7 @@ from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
 from rankwise.basics.arrays import Array
 from rankwise.basics.work import Work
-from rankwise.collective.fingerprint import Fingerprint
+from rankwise.collective.call import Call
 from rankwise.errors import DistError, GroupAbortedError, PeerDiedError
 from rankwise.groups.handshake import process_space, started_at
 from rankwise.groups.world import World
@@ -60,12 +60,12 @@ class Silent(Communicator):
     def close(self) -> None:
         pass
 
-    def _carry_out(self, fingerprint: Fingerprint, body: Callable[[], object], sequence: int, deadline: object) -> None:
-        body()
+    def compare_and_run(self, call: Call, algorithm: Callable[[], object], sequence: int, deadline: object) -> None:
+        algorithm()
 
     def begin(self, body: Callable[[], object]) -> Work:
         """Begin a collective that lasts as long as `body`."""
-        return self._collective(Fingerprint("barrier"), body, 60.0, async_op=True)
+        return self.issue(Call("barrier"), body, 60.0, async_op=True)
 
 
 class Group:

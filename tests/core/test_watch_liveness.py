@@ -76,6 +76,15 @@ def test_another_process_with_the_same_number_is_not_taken_for_the_rank() -> Non
         assert processes.end_of(1) == "its process has ended"
 
 
+def test_without_descriptors_a_process_has_ended_once_none_has_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    with process() as child, watching(child.pid, started="") as processes:
+        assert (processes.end_of(1), processes.tells_of(1)) == (None, False)
+        child.kill()
+        child.wait()
+        assert processes.end_of(1) == "its process has ended"
+
+
 def test_a_process_of_another_machine_is_left_alone() -> None:
     with process() as child, watching(child.pid, space="elsewhere") as processes:
         assert processes.end_of(1) is None

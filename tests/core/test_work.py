@@ -377,3 +377,31 @@ def test_every_time_out_has_the_words_in_its_text(text):
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), copy.args) == (dist.DistTimeoutError, str(error), (str(error),))
     assert isinstance(copy, TimeoutError)
+
+
+def test_a_work_says_what_it_is() -> None:
+    def named() -> list[str]:
+        told = []
+        works = [dist.all_reduce(np.ones(2), async_op=True), dist.all_reduce(np.ones(2), async_op=True)]
+        other = 1 - dist.get_rank()
+        works += [dist.isend(np.ones(1), other), dist.irecv(np.ones(1), other)]
+        for work in works:
+            work.wait()
+            told.append(repr(work))
+        return told
+
+    with local_world(2) as ranks:
+        for rank, told in enumerate(ranks.run(named)):
+            assert told == [
+                "<Work: all_reduce, number 0 on group 'default': done>",
+                "<Work: all_reduce, number 1 on group 'default': done>",
+                f"<Work: isend, number 0, to rank {1 - rank}, on group 'default': done>",
+                f"<Work: irecv, number 1, from rank {1 - rank}, on group 'default': done>",
+            ]
+
+
+def test_a_work_says_how_far_it_has_come() -> None:
+    work = FutureWork()
+    assert repr(work) == "<FutureWork: pending>"
+    work.fail(ValueError("no"))
+    assert repr(work) == "<FutureWork: failed with ValueError: no>"

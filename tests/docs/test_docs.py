@@ -11,7 +11,7 @@ import pytest
 
 import rankwise
 from rankwise import errors
-from rankwise.cli.commands import COMMANDS
+from rankwise.cli.table import COMMANDS
 from rankwise.launch.exit_codes import DESCRIPTIONS
 from rankwise.launch.options import add_options
 
@@ -86,9 +86,7 @@ def test_the_ratios_of_mpi_at_a_glance_are_the_means_of_its_table():
         assert shown_ratios()[column] == means
 
 
-@pytest.mark.parametrize(
-    ("ranks", "small", "column"), [(2, True, 8), (2, False, 9), (4, True, 10), (4, False, 11)]
-)
+@pytest.mark.parametrize(("ranks", "small", "column"), [(2, True, 8), (2, False, 9), (4, True, 10), (4, False, 11)])
 def test_the_ratios_of_the_compiled_parts_at_a_glance_are_the_means_of_their_table(ranks, small, column):
     table = text("native.md").partition(f"| {ranks} ranks | bytes |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| \w+ \| (\d+) \| ([\d.]+) \|(.*)\|$", table, re.MULTILINE)
@@ -157,7 +155,7 @@ def test_every_example_is_shown():
 
 
 def test_every_command_is_listed():
-    rows = dict(re.findall(r"^\| `rankwise (\w+)` \| (.+) \|$", text("command-line.md"), re.MULTILINE))
+    rows = dict(re.findall(r"^\| `rankwise ([\w-]+)` \| (.+) \|$", text("command-line.md"), re.MULTILINE))
     assert list(rows) == list(COMMANDS)
     assert all(f"## rankwise {name}\n" in text("command-line.md") for name in COMMANDS)
 

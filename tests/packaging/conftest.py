@@ -1,5 +1,6 @@
 """A scratch environment with the core's wheel and real plugin distributions, good and bad, installed together."""
 
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -34,7 +35,7 @@ from rankwise.backends.hookspecs import hookimpl
 @hookimpl
 def rankwise_backend():
     table = Capabilities("{backend}", {{"cpu": Device(native("send", "recv", "all_reduce"))}})
-    return BackendSpec("{backend}", api_version={api_version}, capabilities=table, create=None)
+    return BackendSpec("{backend}", api_version={api_version}, capabilities=table, create=print)
 """
 
 
@@ -60,6 +61,12 @@ def write_plugin(folder, distribution, version, backend, source):
     return folder / distribution
 
 
+def native_source(folder):
+    """Copy the source of the compiled parts, without what has been built of it, and return where it is."""
+    ignored = shutil.ignore_patterns("build", "*.so", "*.egg-info", "__pycache__", "not_built.txt")
+    return str(shutil.copytree(ROOT / "plugins" / "native", folder / "native", ignore=ignored))
+
+
 class Scratch:
     """A virtual environment that knows nothing of the source tree."""
 
@@ -68,8 +75,8 @@ class Scratch:
         venv.create(folder / "env", with_pip=True)
         self.python = str(folder / "env" / "bin" / "python")
 
-    def pip(self, *arguments):
-        run(self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
+    def pip(self, *arguments, **settings):
+        run(self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments, **settings)
 
     def run(self, code):
         """Run a program in the environment, away from the source tree."""
@@ -88,6 +95,7 @@ def wheels(tmp_path_factory):
     good = PLUGIN.format(backend="good", api_version=1)
     projects = [
         ROOT,
+        ROOT / "plugins" / "testing",
         ROOT / "tests" / "third_party",
         write_plugin(sources, "rankwise-good", "1.2", "good", good),
         write_plugin(sources, "rankwise-broken", "0.3", "broken", "import a_library_that_is_not_there\n"),

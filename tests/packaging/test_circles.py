@@ -17,7 +17,7 @@ PACKAGES = {
     "rankwise": "core/rankwise",
     **{
         f"rankwise_{name}": f"plugins/{name}/src/rankwise_{name}"
-        for name in ("gloo_tcp", "mpi", "native", "nccl", "torch")
+        for name in ("gloo_tcp", "mpi", "native", "nccl", "testing", "tools", "torch")
     },
 }
 #: Imports that close a circle: who imports whom, and why that is the better way.
@@ -26,7 +26,6 @@ DEFENDED = {
     ("rankwise.groups.process_group", "rankwise.groups.outside"): "`ProcessGroup.create` is where users look for it",
     ("rankwise.groups.world", "rankwise.groups.process_group"): "a world holds its groups, and a group knows its world",
     ("rankwise.metrics", "rankwise.metrics.window"): "loaded when the variable that asks for it is set",
-    ("rankwise.metrics", "rankwise.metrics.prometheus"): "loaded when it is asked for",
     (
         "rankwise_gloo_tcp.collectives.ways",
         "rankwise_gloo_tcp.communicator",

@@ -1,12 +1,16 @@
 """What `pip install` gives: extras that name real distributions, and pages that lead somewhere."""
 
+import os
 import re
 from pathlib import Path
 
 import pytest
+from tests.packaging.conftest import native_source
 
 ROOT = Path(__file__).parents[2]
 PROJECTS = [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))]
+
+REQUIREMENT = r"([\w-]+)(>=|~=)([\d.]+)"
 
 
 def project(folder):
@@ -21,13 +25,35 @@ def project(folder):
 def test_each_extra_is_a_distribution_of_this_repository():
     names = {project(folder)["name"]: project(folder) for folder in PROJECTS}
     extras = project(ROOT)["optional-dependencies"]
-    for extra in ("gloo", "mpi", "nccl", "native"):
-        (requirement,) = extras[extra]
-        name, least = re.fullmatch(r"([\w-]+)>=([\d.]+)", requirement).groups()
+    for extra in ("gloo", "mpi", "nccl", "native", "testing"):
+        requirement, *beside = extras[extra]
+        assert beside == (["rankwise-native~=0.1.0; sys_platform == 'linux'"] if extra == "gloo" else [])
+        name, _, least = re.fullmatch(REQUIREMENT, requirement).groups()
         assert names[name]["version"].startswith(least)
-        if extra != "native":
+        if extra not in ("native", "testing"):
             assert list(names[name]["entry-points"]["rankwise.backends"]) == [extra]
     assert extras["all"] == ["rankwise[cli,gloo,mpi,native,nccl]"]
+
+
+def test_every_requirement_between_our_distributions_holds_the_minor_version():
+    """What pip installs together has one MAJOR.MINOR: they share more than is public."""
+    names = {project(folder)["name"] for folder in PROJECTS}
+    series = project(ROOT)["version"].rpartition(".")[0]
+    for folder in PROJECTS:
+        table = project(folder)
+        extras = (requirement for several in table.get("optional-dependencies", {}).values() for requirement in several)
+        for requirement in (*table["dependencies"], *extras):
+            name, rest = re.fullmatch(r"([\w-]+)(?:\[.*?\])?(.*)", requirement).groups()
+            if name in names and name != table["name"]:  # an extra of its own names others of its own
+                assert rest.partition(";")[0] == f"~={series}.0", (folder.name, requirement)
+
+
+@pytest.mark.parametrize("plugin", ["gloo_tcp", "mpi", "nccl", "torch"])
+def test_each_plugin_says_which_core_it_belongs_to(plugin):
+    """As a literal, which a newer core cannot change."""
+    sources = (ROOT / "plugins" / plugin / "src").rglob("*.py")
+    said = re.findall(r'(?:core=|require_series\("rankwise-torch", )"(.*?)"', "".join(s.read_text() for s in sources))
+    assert said == [project(ROOT)["version"].rpartition(".")[0]]
 
 
 @pytest.mark.parametrize("folder", PROJECTS, ids=lambda folder: folder.name)
@@ -56,13 +82,16 @@ def test_the_site_and_the_recipes_have_the_same_home_and_version():
         assert f'  version: "{core["version"]}"\n' in recipe
         assert f"  homepage: {core['urls']['Source']}\n" in recipe
         for requirement in project(folder)["dependencies"]:
-            name, least = re.fullmatch(r"([\w-]+)>=([\d.]+)", requirement).groups()
+            name, how, least = re.fullmatch(REQUIREMENT, requirement).groups()
             name = {"torch": "pytorch"}.get(name, name)  # conda's name for it
-            assert re.search(rf"^    - {name}(?:-python)? >={re.escape(least)}$", recipe, re.MULTILINE), requirement
+            assert re.search(rf"^    - {name}(?:-python)? {how}{re.escape(least)}$", recipe, re.MULTILINE), requirement
 
 
 def test_one_call_of_pip_installs_the_core_and_a_backend_from_a_clone(scratch, tmp_path):
-    scratch.pip(f"{ROOT}[gloo,cli]", str(ROOT / "plugins/gloo_tcp"))
+    scratch.pip("hatchling>=1.21", "setuptools>=64", "wheel", "numpy")
+    parts = [str(ROOT / "plugins/gloo_tcp"), str(ROOT / "plugins/tools"), native_source(tmp_path)]
+    without = {**os.environ, "CC": "no-such-compiler"}  # which takes no time
+    scratch.pip("--no-build-isolation", f"{ROOT}[gloo,cli]", *parts, env=without)
     program = tmp_path / "hello.py"
     program.write_text("import rankwise as dist\ndist.init_process_group('gloo')\ndist.barrier()\nprint('hello')\n")
     said = scratch.run(

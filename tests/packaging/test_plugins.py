@@ -100,6 +100,22 @@ def test_a_name_taken_by_a_plugin_is_registered_only_on_purpose(zoo):
     assert "['cuda']" in said
 
 
+def test_pytest_loads_nothing_of_a_core_that_is_installed_alone(wheels, scratch):
+    scratch.pip("pytest", *map(str, wheels.glob("rankwise-0*.whl")))
+    (scratch.folder / "test_user.py").write_text(
+        "import sys\ndef test_nothing_of_ours():\n    assert not [n for n in sys.modules if n.startswith('rankwise')]\n"
+    )
+    assert "1 passed" in scratch.pytest("test_user.py")
+    said = scratch.run(
+        """
+        import subprocess, sys
+        done = subprocess.run([sys.executable, "-m", "rankwise", "conformance", "x"], capture_output=True, text=True)
+        print(done.returncode, done.stderr)
+        """
+    )
+    assert said.split() == "69 rankwise conformance: it is not installed: pip install rankwise-testing".split()
+
+
 def test_the_wheel_imports_nothing_heavy(zoo):
     said = zoo.run(
         """

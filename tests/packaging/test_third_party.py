@@ -12,7 +12,7 @@ def test_it_is_in_the_table(zoo):
 def test_it_passes_the_conformance_suite(zoo, tmp_path):
     zoo.pip("pytest", "ml_dtypes")
     report = tmp_path / "mesh.json"
-    said = zoo.pytest("--pyargs", "rankwise.testing.suite", "--backend", "mesh", "--report", str(report))
+    said = zoo.pytest("--pyargs", "rankwise_testing.suite", "--backend", "mesh", "--report", str(report))
     assert " passed" in said
     assert " failed" not in said
     measured = json.loads(report.read_text())

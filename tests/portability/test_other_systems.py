@@ -91,7 +91,7 @@ STATEMENTS = {
 def test_what_cannot_work_on_windows_says_so_in_a_line(name, tmp_path):
     statement, words = STATEMENTS[name]
     program = "import rankwise as dist; from rankwise.network import interface, secret; "
-    program += f"from rankwise.testing import run_ranks; {statement}"
+    program += f"from rankwise_testing import run_ranks; {statement}"
     more = {"RANKWISE_SECRET_FILE": "job.secret"} if name == "secret" else {}
     more |= {"RANKWISE_SOCKET_IFNAME": "lo"} if name == "interface" else {}
     done = python("windows", "-c", program, **more)

@@ -34,7 +34,7 @@ ALLOWED = {
     # Behind `pickle=True` of the program itself, on the sending and on the receiving rank.
     "core/rankwise/calls/objects.py": {"pickle.loads"},
     # The tests' own harness, over an inherited socket whose ends have proved that they know the run's key.
-    "core/rankwise/testing/messages.py": {"pickle.loads"},
+    "plugins/testing/src/rankwise_testing/messages.py": {"pickle.loads"},
 }
 
 

@@ -19,11 +19,11 @@ import pytest
 
 pytest.importorskip("rankwise_gloo_tcp")
 
+from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
-from rankwise_gloo_tcp.engine.setting import Setting
 from rankwise_gloo_tcp.protocol import frames, handshake
 from rankwise_gloo_tcp.protocol.card import Card
-from rankwise_gloo_tcp.transport import knocking
+from rankwise_gloo_tcp.transport import connecting
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 PATIENCE_S = 10.0
@@ -50,7 +50,7 @@ class House:
         self._driver.start()
 
     def engine(self, rank: int) -> Engine:
-        return Engine(Setting(rank, self.cards, KEY, True, (0, 1, 2), 5.0, self.failures.append, False))
+        return Engine(EngineConfig(rank, self.cards, KEY, True, (0, 1, 2), 5.0, self.failures.append, False))
 
     @property
     def rank0(self) -> Engine:
@@ -239,14 +239,14 @@ TRIED = [
 @pytest.mark.parametrize("attempt", TRIED)
 def test_nobody_gets_in_and_the_rank_that_belongs_there_does(house: House, attempt: Callable[[House], None]) -> None:
     attempt(house)
-    assert house.until(lambda: not house.rank0.peers.doorway.guests)
+    assert house.until(lambda: not house.rank0.peers.acceptor.incoming)
     assert all(peer.connection is None for peer in house.rank0.peers)
     assert house.failures == []
     house.come_as_rank_1()
 
 
 def test_a_visitor_who_is_slow_is_shown_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(knocking, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(connecting, "_PATIENCE_S", 0.3)
     began = monotonic()
     with house.call() as silent, house.call() as slow:
         slow.sendall(b"R")
@@ -258,25 +258,28 @@ def test_a_visitor_who_is_slow_is_shown_out(house: House, monkeypatch: pytest.Mo
 
 def test_a_rank_that_has_stood_still_itself_calls_nobody_slow(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """What visitors have said meanwhile is heard first, however late it is."""
-    monkeypatch.setattr(knocking, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(connecting, "_PATIENCE_S", 0.0)
+    shown_out: list[connecting.Incoming] = []
+    monkeypatch.setattr(connecting.Incoming, "close", lambda guest: shown_out.append(guest))
     house.come_as_rank_1()
+    assert shown_out == []
 
 
 def test_visitors_who_say_nothing_are_few_and_take_little(house: House) -> None:
     """Hundreds of half-open connections: those inside are bounded, and the rank comes in between."""
-    assert knocking.MAX_GUESTS <= 256
+    assert connecting.MAX_INCOMING <= 256
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    count = min(3 * knocking.MAX_GUESTS, (soft - 200) // 2)
+    count = min(3 * connecting.MAX_INCOMING, (soft - 200) // 2)
     with contextlib.ExitStack() as stack:
         for number in range(count):
             visitor = stack.enter_context(house.call())
             if number % 2:
                 visitor.sendall(HELLO.pack(b"RKW1", 1, 0, 3, bytes(16)))
-            assert len(house.rank0.peers.doorway.guests) <= knocking.MAX_GUESTS
+            assert len(house.rank0.peers.acceptor.incoming) <= connecting.MAX_INCOMING
         house.come_as_rank_1()
-        assert len(house.rank0.peers.doorway.guests) <= knocking.MAX_GUESTS
+        assert len(house.rank0.peers.acceptor.incoming) <= connecting.MAX_INCOMING
         # Nothing is kept of what they might say but one record of the handshake.
-        assert all(len(guest._got) <= handshake.HELLO_NBYTES for guest in list(house.rank0.peers.doorway.guests))
+        assert all(len(guest._got) <= handshake.HELLO_NBYTES for guest in list(house.rank0.peers.acceptor.incoming))
 
 
 def test_a_second_rank_1_does_not_take_the_place_of_the_first(house: House) -> None:
@@ -314,7 +317,7 @@ def test_a_rank_that_dials_a_stranger_tells_it_nothing_and_says_so() -> None:
         thread.start()
         failures: list[BaseException] = []
         cards = [card(stranger.getsockname()[1])] * 2
-        engine = Engine(Setting(1, cards, KEY, True, (0, 1), 5.0, failures.append, False))
+        engine = Engine(EngineConfig(1, cards, KEY, True, (0, 1), 5.0, failures.append, False))
         engine.send_bytes(memoryview(b"secret"), 0, 7)
         deadline = monotonic() + PATIENCE_S
         while not failures and monotonic() < deadline:

@@ -17,8 +17,8 @@ import pytest
 pytest.importorskip("rankwise_gloo_tcp")
 
 from rankwise.errors import ProtocolError
+from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
-from rankwise_gloo_tcp.engine.setting import Setting
 from rankwise_gloo_tcp.protocol import frames, handshake
 from rankwise_gloo_tcp.protocol.card import Card
 
@@ -86,7 +86,7 @@ def message() -> Iterator[Callable[..., tuple[bytes, list[BaseException]]]]:
             known = {"uid": 0, "pid": 0, "address": "127.0.0.1", "port": middle.port, "integrity": integrity}
             card = Card(**{name: known.get(name, "") for name in Card._fields if name != "cores"}, cores=("1", 1.0))
             engines = [
-                Engine(Setting(rank, [card] * 2, KEY, True, (0, 1), 5.0, told.append, False))
+                Engine(EngineConfig(rank, [card] * 2, KEY, True, (0, 1), 5.0, told.append, False))
                 for rank, told in enumerate((failures, others))
             ]
             engines[0].listen(listener, near=False)

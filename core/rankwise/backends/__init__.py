@@ -1,8 +1,10 @@
 """Backends: what one is, what it can do, and how it is found by its name.
 
-Authors of backends import everything from here::
+Authors of backends import everything from here, and the errors from `rankwise.errors`::
 
     from rankwise.backends import BackendSpec, Capabilities, Communicator, hookimpl
+
+What only some backends need is loaded when its name is first asked for.
 """
 
 from __future__ import annotations
@@ -12,8 +14,13 @@ from typing import TYPE_CHECKING, Any
 from rankwise.backends.capability import (
     COLLECTIVES,
     POINT_TO_POINT,
+    REDUCTIONS,
+    Answer,
     Capabilities,
+    Cell,
     Device,
+    Support,
+    Why,
     conditional,
     derived,
     native,
@@ -25,19 +32,74 @@ from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.backends.mailbox import Mailbox
 from rankwise.backends.misfits import too_long, wrong_dtype
 from rankwise.backends.shortcuts import Caller, Shortcuts
-from rankwise.basics.arrays import Array, as_bytes
+from rankwise.basics.arrays import Array, as_bytes, dtype_name, is_sparse
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.dtypes import dtype_mark, dtype_text
+from rankwise.basics.debug import DebugLevel, get_debug_level
+from rankwise.basics.dtypes import RAW, dtype_mark, dtype_text, known_dtype
 from rankwise.basics.loading import loading
-from rankwise.basics.reduce_op import ReduceOp, accumulation_dtype
+from rankwise.basics.recording import Trail
+from rankwise.basics.reduce_op import OPS as REDUCE_OP_TABLE
+from rankwise.basics.reduce_op import REDUCE_OPS, ReduceOp, accumulation_dtype
 from rankwise.basics.tags import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG
-from rankwise.basics.work import COMPLETED, FutureWork, Work
-from rankwise.collective.fingerprint import Fingerprint, agree, mismatch
+from rankwise.basics.version import require_series
+from rankwise.basics.work import COMPLETED, CompletedWork, FutureWork, Work
+from rankwise.collective.call import Algorithm, Call
+from rankwise.collective.fingerprint import Fingerprint, agree, counts, mismatch, same_call
 
 if TYPE_CHECKING:
+    import rankwise.basics.native as compiled_parts
+    import rankwise.collective.derived as derived_collectives
+    import rankwise.network.interface as network_interface
+    import rankwise.network.secret as job_secret
     from rankwise.backends.hookspecs import hookimpl
+    from rankwise.basics.blake2 import blake2b
+    from rankwise.basics.debug import tell as debug_log
+    from rankwise.basics.error_form import pack as pack_error
+    from rankwise.basics.error_form import unpack as unpack_error
+    from rankwise.basics.future import WorkFuture
+    from rankwise.basics.interrupts import aborted_by, only_waited
+    from rankwise.basics.process_end import ending as process_ending
+    from rankwise.collective.algorithms.table import MIXED, NETWORK
+    from rankwise.collective.algorithms.table import fitting as fitting_algorithm
+    from rankwise.collective.executor import PointToPoint
+    from rankwise.collective.issue_order import IssueOrder
+    from rankwise.network.secret import digest as keyed_digest
+    from rankwise.network.secret import same as same_digest
+    from rankwise.network.secret import verify as verify_digest
+    from rankwise.store import PrefixStore, Store
+    from rankwise.store.patience import patiently
+
+#: What is not needed by every process that names a backend, and where it is.
+_LATER = {
+    "MIXED": "collective.algorithms.table:MIXED",
+    "NETWORK": "collective.algorithms.table:NETWORK",
+    "IssueOrder": "collective.issue_order:IssueOrder",
+    "PointToPoint": "collective.executor:PointToPoint",
+    "PrefixStore": "store:PrefixStore",
+    "Store": "store:Store",
+    "WorkFuture": "basics.future:WorkFuture",
+    "aborted_by": "basics.interrupts:aborted_by",
+    "blake2b": "basics.blake2:blake2b",
+    "compiled_parts": "basics.native",
+    "debug_log": "basics.debug:tell",
+    "derived_collectives": "collective.derived",
+    "fitting_algorithm": "collective.algorithms.table:fitting",
+    "hookimpl": "backends.hookspecs:hookimpl",  # only plugins need pluggy, and only once they are asked for
+    "job_secret": "network.secret",
+    "keyed_digest": "network.secret:digest",
+    "network_interface": "network.interface",
+    "only_waited": "basics.interrupts:only_waited",
+    "pack_error": "basics.error_form:pack",
+    "patiently": "store.patience:patiently",
+    "process_ending": "basics.process_end:ending",
+    "same_digest": "network.secret:same",
+    "unpack_error": "basics.error_form:unpack",
+    "verify_digest": "network.secret:verify",
+}
 
 __all__ = [
+    "Algorithm",
+    "Call",
     # the declaration
     "API_VERSION",
     "Availability",
@@ -46,11 +108,17 @@ __all__ = [
     "Runtime",
     "hookimpl",
     "loading",
+    "require_series",
     # what it can do
     "COLLECTIVES",
     "POINT_TO_POINT",
+    "REDUCTIONS",
+    "Answer",
     "Capabilities",
+    "Cell",
     "Device",
+    "Support",
+    "Why",
     "conditional",
     "derived",
     "native",
@@ -58,24 +126,39 @@ __all__ = [
     # one live group
     "COMPLETED",
     "Communicator",
+    "CompletedWork",
     "Context",
     "FutureWork",
     "Mailbox",
+    "PrefixStore",
+    "Store",
     "Watch",
     "Work",
+    "WorkFuture",
+    "aborted_by",
+    "only_waited",
+    "patiently",
     # what it may offer for the plainest calls
     "Caller",
+    "IssueOrder",
     "Shortcuts",
+    "Trail",
     # what it is handed
     "COLLECTIVE_TAG",
     "FINGERPRINT_TAG",
     "MAX_TAG",
+    "RAW",
+    "REDUCE_OPS",
+    "REDUCE_OP_TABLE",
     "Array",
     "Deadline",
     "ReduceOp",
     "Timeout",
     "accumulation_dtype",
     "as_bytes",
+    "dtype_name",
+    "is_sparse",
+    "known_dtype",
     "dtype_mark",
     "dtype_text",
     "seconds",
@@ -84,13 +167,39 @@ __all__ = [
     # comparing what the ranks call
     "Fingerprint",
     "agree",
+    "counts",
     "mismatch",
+    "same_call",
+    # collectives of its own, made of the core's
+    "MIXED",
+    "NETWORK",
+    "PointToPoint",
+    "derived_collectives",
+    "fitting_algorithm",
+    # where it is and whom it trusts
+    "DebugLevel",
+    "blake2b",
+    "compiled_parts",
+    "debug_log",
+    "get_debug_level",
+    "job_secret",
+    "keyed_digest",
+    "network_interface",
+    "same_digest",
+    "verify_digest",
+    # how others fail
+    "pack_error",
+    "process_ending",
+    "unpack_error",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "hookimpl":  # only plugins need pluggy, and only once they are asked for
-        from rankwise.backends.hookspecs import hookimpl
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return hookimpl
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = _LATER[name].partition(":")
+    found: Any = import_module(f"rankwise.{module}")
+    globals()[name] = found = getattr(found, attribute) if attribute else found
+    return found

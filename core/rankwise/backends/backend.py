@@ -9,7 +9,9 @@ from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, deri
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
+from rankwise.backends.naming import UNDEFINED, not_a_name
 from rankwise.backends.registry import KNOWN, registry
+from rankwise.backends.vocabulary import device_kind
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import BackendUnavailableError
 
@@ -25,8 +27,6 @@ __all__ = [
     "is_nccl_available",
     "register_backend",
 ]
-
-_UNDEFINED = "undefined"
 
 
 class _BackendNames(type):
@@ -91,7 +91,7 @@ class Backend(str, metaclass=_BackendNames):
         lower = name.lower()
         if lower == "tcp":
             raise ValueError("there is no backend 'tcp'; use 'gloo' or 'mpi' for CPU arrays")
-        if lower != _UNDEFINED and lower not in cls:
+        if lower != UNDEFINED and lower not in cls:
             registry.get(lower)  # raises the error that says what is installed
         return str.__new__(cls, lower)
 
@@ -131,16 +131,16 @@ class Backend(str, metaclass=_BackendNames):
             <Backend 'mine'>
         """
         with shortened:
-            if not isinstance(name, str) or not name.isidentifier() or name.lower() in ("tcp", _UNDEFINED):
-                raise ValueError(f"{name!r} cannot be the name of a backend")
-            lower = name.lower()
+            lower = name.lower() if isinstance(name, str) else name
+            if reason := not_a_name(lower):
+                raise ValueError(f"{name!r} cannot be the name of a backend: {reason}")
             kinds = [devices] if isinstance(devices, str) else list(devices or ["cpu"])
             create = func if extended_api else _plain_creator(func)
             table = capabilities or _all_derived(lower, kinds)
             registry.register(BackendSpec(lower, API_VERSION, table, create), replace)
 
 
-for _name in ("gloo", "nccl", "mpi", _UNDEFINED):
+for _name in ("gloo", "nccl", "mpi", UNDEFINED):
     setattr(Backend, _name.upper(), str.__new__(Backend, _name))
 
 register_backend = Backend.register_backend
@@ -168,7 +168,7 @@ class BackendConfig:
 
     def __init__(self, backend: str | None = None) -> None:
         with shortened:
-            if backend is None or backend == _UNDEFINED:
+            if backend is None or backend == UNDEFINED:
                 self.device_backend_map = _defaults()
             elif ":" in str(backend):
                 self.device_backend_map = _parse(str(backend))
@@ -214,7 +214,7 @@ def get_default_backend_for_device(device: str) -> str:
         'nccl'
     """
     with shortened:
-        kind = str(device).partition(":")[0]
+        kind = device_kind(device, Backend.default_device_backend_map)
         if kind not in Backend.default_device_backend_map:
             known = ", ".join(Backend.default_device_backend_map)
             raise ValueError(f"there is no default backend for device {device!r} (there is for: {known})")
@@ -315,7 +315,8 @@ def _plain_creator(func: Callable[..., Communicator]) -> Callable[[Context], Com
         from datetime import timedelta
 
         communicator = func(context.store, context.rank, context.size, timedelta(seconds=context.timeout_s))
-        communicator.context = context
+        if isinstance(communicator, Communicator):  # else it is told what was expected
+            communicator.context = context
         return communicator
 
     return create

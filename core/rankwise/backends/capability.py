@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankwise.basics.arrays import DTYPES, dtype_name
+from rankwise.backends.plugin_code import described
+from rankwise.backends.vocabulary import (
+    COLLECTIVES,
+    EVERY_DTYPE,
+    FEATURES,
+    OPS,
+    POINT_TO_POINT,
+    REDUCING,
+    REDUCTIONS,
+    device_kind,
+    dtype_word,
+    nearest,
+    operation,
+    reduce_op_name,
+)
+from rankwise.basics.arrays import DTYPES
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
 
@@ -20,10 +34,14 @@ __all__ = [
     "OPS",
     "POINT_TO_POINT",
     "REDUCTIONS",
+    "Answer",
+    "Availability",
     "Capabilities",
     "Cell",
     "Device",
+    "Others",
     "Support",
+    "Why",
     "conditional",
     "derived",
     "native",
@@ -32,55 +50,6 @@ __all__ = [
     "require",
     "require_feature",
 ]
-
-POINT_TO_POINT = ("send", "recv")
-COLLECTIVES = (
-    *("broadcast", "all_reduce", "reduce", "all_gather", "gather"),
-    *("scatter", "reduce_scatter", "all_to_all", "barrier"),
-)
-OPS = POINT_TO_POINT + COLLECTIVES
-_REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter"})
-
-FEATURES: Mapping[str, str] = MappingProxyType(
-    {
-        "async": "`async_op=True` makes progress while the caller computes",
-        "tags": "messages between two ranks are told apart by tag",
-        "any_source": "`recv(src=None)` takes from whoever sends first",
-        "short_messages": "a message may be shorter than the buffer it is received into; a longer one is an error",
-        "message_dtypes": "a message received into another dtype is an error that names both; uint8 takes any",
-        "uneven": "parts may differ in size",
-        "sparse": "`all_reduce` sums sparse arrays of scipy",
-        "timeout": "each call may have its own time-out, and ends at it",
-        "abort": "a blocked call is ended from another thread",
-        "mismatch": "ranks that disagree about a collective all get the same error",
-        "split": "subgroups are made from the parent's connections",
-        "shrink": "survivors of a dead rank can form a smaller group",
-    }
-)
-
-_INTEGERS = frozenset(name for name in DTYPES if "int" in name)
-_FLOATS = frozenset(name for name in DTYPES if "float" in name or name == "longdouble")
-_COMPLEX = frozenset({"complex64", "complex128", "clongdouble"})
-_BITS = _INTEGERS | {"bool"}
-_NUMBERS = _BITS | _FLOATS | _COMPLEX
-_TIMES = frozenset({"datetime64", "timedelta64"})
-
-EVERY_DTYPE = frozenset(DTYPES)
-
-#: Where NumPy defines each reduce op. A test compares it with NumPy itself.
-REDUCTIONS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "SUM": _NUMBERS | {"timedelta64"},
-        "AVG": _FLOATS | _COMPLEX,
-        "PRODUCT": _NUMBERS,
-        "MIN": _NUMBERS | _TIMES,
-        "MAX": _NUMBERS | _TIMES,
-        "BAND": _BITS,
-        "BOR": _BITS,
-        "BXOR": _BITS,
-        "PREMUL_SUM": _FLOATS | _COMPLEX,
-    }
-)
 
 
 class Support(str, Enum):
@@ -93,6 +62,55 @@ class Support(str, Enum):
 
     def __str__(self) -> str:
         return self.value
+
+
+class Why(str, Enum):
+    """What a "no" is due to, for programs; empty for a "yes"."""
+
+    YES = ""
+    UNAVAILABLE = "unavailable"  # the backend cannot run on this machine
+    DEVICE = "device"  # it does not serve such devices
+    UNDECLARED = "undeclared"  # it does not do this, and does not say why
+    REFUSED = "refused"  # it does not do this, and says why
+    CONDITION = "condition"  # what this depends on is not so on this machine
+    REDUCE_OP = "reduce_op"  # it does this, but not with such a reduce op
+    DTYPE = "dtype"  # it does this, but not for such arrays
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Availability(NamedTuple):
+    """Whether a backend can run on this machine; if not, why, and the command that fixes it."""
+
+    available: bool
+    reason: str = ""
+    remedy: str = ""
+
+    def __bool__(self) -> bool:
+        return self.available
+
+
+class Answer(NamedTuple):
+    """What a table answers: true or false, and what a "no" is due to.
+
+    Attributes:
+        supported: Whether the call would be accepted on this machine.
+        why: What a "no" is due to, for programs.
+        reason: The same for people.
+        remedy: What would help, where that is known.
+    """
+
+    supported: bool
+    why: Why = Why.YES
+    reason: str = ""
+    remedy: str = ""
+
+    def __bool__(self) -> bool:
+        return self.supported
+
+
+_YES = Answer(True)
 
 
 @dataclass(frozen=True)
@@ -115,8 +133,21 @@ class Cell:
 
     @property
     def usable(self) -> bool:
-        """Whether it works on this machine."""
-        return self.holds() if self.support is Support.CONDITIONAL else self.support is not Support.NO
+        """Whether it works on this machine; a condition that fails does not hold."""
+        if self.support is not Support.CONDITIONAL:
+            return self.support is not Support.NO
+        return not self.hindrance()
+
+    def hindrance(self) -> str:
+        """Return why it does not work on this machine; nothing if it does."""
+        if self.support is not Support.CONDITIONAL:
+            return "" if self.support is not Support.NO else self.reason or "it is not declared"
+        try:
+            return "" if self.holds() else self.reason
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # it is a plugin's, which may do whatever it likes
+            return f"{self.reason} (the condition cannot be asked: {described(error)})"
 
     def takes(self, dtype: str | None, reduce_op: str | None) -> bool:
         """Tell whether it takes this dtype and reduce op; None stands for any."""
@@ -124,6 +155,10 @@ class Cell:
             return dtype is None or dtype in self.dtypes
         dtypes = self.reduce_ops.get(reduce_op, frozenset()) & self.dtypes
         return bool(dtypes) if dtype is None else dtype in dtypes
+
+    def reduces(self, dtype: str | None, reduce_op: str | None) -> bool:
+        """Tell the same of a reduction, which takes a dtype only if some reduce op does."""
+        return any(self.takes(dtype, name) for name in ([reduce_op] if reduce_op else self.reduce_ops))
 
 
 def native(*names: str, **limits: Any) -> dict[str, Cell]:
@@ -157,50 +192,141 @@ class Device:
     features: Mapping[str, Cell] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.ops) - set(OPS)) + sorted(set(self.features) - set(FEATURES))
-        if unknown:
-            raise ValueError(f"capabilities that do not exist: {', '.join(unknown)}")
+        for kind, names, known in (("ops", self.ops, OPS), ("features", self.features, FEATURES)):
+            for name in names:
+                if name not in known:
+                    raise ValueError(f"{kind}: there is no {name!r}; {nearest(str(name), known)}")
+
+
+def _here() -> Availability:
+    """Say yes, as long as no registry knows better."""
+    return Availability(True)
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What one backend can do, per kind of device."""
+    """What one backend can do, per kind of device.
+
+    Attributes:
+        backend: The backend's name.
+        devices: What it does on each kind of device.
+        here: Whether the backend can run on this machine; the registry sets it.
+    """
 
     backend: str
     devices: Mapping[str, Device]
+    here: Callable[[], Availability] = field(default=_here, repr=False, compare=False)
 
     def cell(self, op: str, device: str) -> Cell:
-        """Return the cell of an operation or feature; one that is not declared says no."""
+        """Return the cell of an operation or feature as it is declared; one that is not declared says no."""
         declared = self.devices.get(device)
         if declared is None:
             return _ABSENT
         return declared.ops.get(op) or declared.features.get(op) or _ABSENT
 
-    def supports(self, op: str, device: str, dtype: Any = None, reduce_op: Any = None) -> bool:
+    def supports(self, op: str, device: Any, dtype: Any = None, reduce_op: Any = None) -> bool:
         """Tell whether a call would be accepted on this machine.
 
         Args:
             op: An operation ("all_reduce") or feature ("any_source").
-            device: A kind of device ("cpu", "cuda").
+            device: A kind of device ("cpu", "cuda"), with or without an index ("cuda:0"), a library's device, or an
+                array.
             dtype: Anything NumPy takes for a dtype, or one of the table's names; None asks about any.
             reduce_op: A `ReduceOp` or its name; None asks about any.
+
+        Raises:
+            ValueError: There is no such operation, feature, device, dtype or reduce op.
+            TypeError: `device` or `dtype` is something else.
         """
-        cell = self.cell(_known(op), device)
-        return cell.usable and cell.takes(_dtype_name(dtype), reduce_op_name(reduce_op))
+        return self.ask(op, device, dtype, reduce_op).supported
+
+    def ask(self, op: str, device: Any, dtype: Any = None, reduce_op: Any = None) -> Answer:
+        """Answer as `supports` does, with the reason of a "no"."""
+        op, kind = operation(op), device_kind(device, self.devices)
+        word, reduction = dtype_word(dtype), reduce_op_name(reduce_op)
+        if reduction is not None and op not in REDUCING:
+            raise ValueError(f"{op} has no reduce op; {', '.join(sorted(REDUCING))} have")
+        return self._answer(op, kind, word, reduction)
 
     def usable_devices(self) -> list[str]:
         """Return the kinds of devices whose arrays some operation takes on this machine."""
-        return [device for device in self.devices if any(self.supports(op, device) for op in OPS if op != "barrier")]
+        usable = Memo()
+        return [
+            device
+            for device, declared in self.devices.items()
+            if self.here() and any(usable(cell) == "" for op, cell in declared.ops.items() if op != "barrier")
+        ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the whole table as plain data."""
+        """Return the whole table as plain data, with what holds on this machine."""
+        hindrance, here = Memo(), self.here()
         return {
             device: {
-                "ops": {op: _plain(self.cell(op, device), op in _REDUCING, op != "barrier") for op in OPS},
-                "features": {name: _plain(self.cell(name, device), False, False) for name in FEATURES},
+                "ops": {op: _plain(self, op, device, hindrance, here) for op in OPS},
+                "features": {name: _plain(self, name, device, hindrance, here) for name in FEATURES},
             }
             for device in self.devices
         }
+
+    @classmethod
+    def from_dict(cls, backend: str, plain: Mapping[str, Any], here: Availability | None = None) -> Capabilities:
+        """Make a table of what `to_dict` has returned, perhaps in another process; its conditions stay as they were."""
+        devices = {
+            device: Device(
+                *({name: _from_plain(cell) for name, cell in cells[kind].items()} for kind in ("ops", "features"))
+            )
+            for device, cells in plain.items()
+        }
+        return cls(backend, devices, _here if here is None else lambda: here)
+
+    def _answer(self, op: str, device: str, dtype: str | None, reduce_op: str | None) -> Answer:
+        here = self.here()
+        if not here:
+            return Answer(False, Why.UNAVAILABLE, here.reason, here.remedy)
+        return self._declared_answer(op, device, dtype, reduce_op)
+
+    def _declared_answer(self, op: str, device: str, dtype: str | None, reduce_op: str | None) -> Answer:
+        """Answer without regard to whether the backend can run here."""
+        if device not in self.devices:
+            return Answer(False, Why.DEVICE, f"it serves {', '.join(self.devices)}, not {device}")
+        cell = self.cell(op, device)
+        if hindrance := cell.hindrance():
+            return Answer(False, _why_not(cell), hindrance)
+        if op not in REDUCING:
+            if dtype is None or dtype in cell.dtypes:
+                return _YES
+            return Answer(False, Why.DTYPE, _limit(op, cell, [d for d in DTYPES if d in cell.dtypes]))
+        if cell.reduces(dtype, reduce_op):
+            return _YES
+        if not cell.reduces(None, reduce_op):
+            return Answer(False, Why.REDUCE_OP, _limit(op, cell, [r for r in cell.reduce_ops if cell.takes(None, r)]))
+        named = op if reduce_op is None else f"{op}({reduce_op})"
+        return Answer(False, Why.DTYPE, _limit(named, cell, [d for d in DTYPES if cell.reduces(d, reduce_op)]))
+
+
+class Memo:
+    """Asks each condition once, as many cells share theirs; called with a cell, it returns `cell.hindrance()`."""
+
+    def __init__(self) -> None:
+        self._asked: dict[tuple[int, Support, str], str] = {}
+
+    def __call__(self, cell: Cell) -> str:
+        key = (id(cell.holds), cell.support, cell.reason)
+        if key not in self._asked:
+            self._asked[key] = cell.hindrance()
+        return self._asked[key]
+
+
+class Others(NamedTuple):
+    """The backends beside the one that refuses a call.
+
+    Attributes:
+        asked: The tables of those that are loaded; nothing is loaded for the sake of a refusal.
+        unasked: The names of those that are installed, as far as they have been seen.
+    """
+
+    asked: Iterable[Capabilities] = ()
+    unasked: Iterable[str] = ()
 
 
 def require(
@@ -209,7 +335,7 @@ def require(
     device: str,
     dtype: np.dtype[Any] | None,
     reduce_op: ReduceOp | None,
-    installed: Callable[[], Iterable[Capabilities]],
+    others: Callable[[], Others],
 ) -> None:
     """Raise unless `table` supports the call.
 
@@ -219,7 +345,7 @@ def require(
         device: Where the array lies.
         dtype: Its dtype, or None for an operation without an array.
         reduce_op: The reduce op, or None for an operation without one.
-        installed: Gives the tables of all installed backends, to name those that could.
+        others: Gives the other backends, to name those that could.
 
     Raises:
         TypeError: The dtype holds Python objects.
@@ -229,74 +355,103 @@ def require(
         raise TypeError(f"{op}: arrays of Python objects do not travel; use the object collectives")
     if dtype is not None and dtype.itemsize == 0:
         raise TypeError(f"{op}: arrays of dtype {dtype}, whose items have no bytes, do not travel")
-    name, reduction = _dtype_name(dtype), reduce_op_name(reduce_op)
+    name, reduction = dtype_word(dtype), reduce_op_name(reduce_op)
     cell = table.cell(op, device)
     if cell.usable and cell.takes(name, reduction):
         return
     what = op if reduction is None else f"{op}({reduction})"
     if name is not None and cell.usable:
         what += f" of {name}"
-    others = sorted(t.backend for t in installed() if t.supports(op, device, name, reduction))
+    elsewhere = _elsewhere(table.backend, others(), lambda other: other._declared_answer(op, device, name, reduction))
     hint = "; averages of integers are no integers: reduce with SUM, and divide" if _rounds(reduction, name) else ""
-    raise UnsupportedOperationError(_refusal(table.backend, what, device, cell, others) + hint)
+    raise UnsupportedOperationError(f"{_refusal(table.backend, what, device, cell)}; {elsewhere(op)}{hint}")
 
 
-def require_feature(table: Capabilities, feature: str, device: str, op: str, installed: Any) -> None:
+def require_feature(table: Capabilities, feature: str, device: str, op: str, others: Callable[[], Others]) -> None:
     """Raise `UnsupportedOperationError` unless `table` has the feature that this call of `op` needs."""
     cell = table.cell(feature, device)
     if not cell.usable:
-        others = sorted(t.backend for t in installed() if t.supports(feature, device))
+        elsewhere = _elsewhere(
+            table.backend, others(), lambda other: other._declared_answer(feature, device, None, None)
+        )
         what = f"{op} with the feature {feature!r} ({FEATURES[feature]})"
-        raise UnsupportedOperationError(_refusal(table.backend, what, device, cell, others))
+        raise UnsupportedOperationError(f"{_refusal(table.backend, what, device, cell)}; {elsewhere(feature)}")
 
 
-def reduce_op_name(reduce_op: Any) -> str | None:
-    """Return the name of a reduce op given as `ReduceOp` or as a name."""
-    if reduce_op is None:
-        return None
-    name = reduce_op.name if isinstance(reduce_op, ReduceOp) else str(reduce_op).upper()
-    if name not in REDUCTIONS:
-        raise ValueError(f"no such reduce op: {reduce_op!r} (there are {', '.join(REDUCTIONS)})")
-    return name
+def _why_not(cell: Cell) -> Why:
+    if cell.support is Support.CONDITIONAL:
+        return Why.CONDITION
+    return Why.REFUSED if cell.reason else Why.UNDECLARED
+
+
+def _limit(what: str, cell: Cell, taken: Iterable[str]) -> str:
+    text = f"{what} takes {', '.join(taken) or 'nothing'}"
+    return f"{text} ({cell.reason})" if cell.reason else text
 
 
 def _rounds(reduction: str | None, dtype: str | None) -> bool:
-    return reduction == "AVG" and dtype in _BITS
+    return reduction == "AVG" and dtype in REDUCTIONS["BAND"]
 
 
-def _refusal(backend: str, what: str, device: str, cell: Cell, others: list[str]) -> str:
-    because = f": {cell.reason}" if cell.reason else ""
-    remedy = f"installed backends that could: {', '.join(others)}" if others else "no installed backend could"
-    return f"backend {backend!r} does not do {what} on {device}{because}; {remedy}"
+def _refusal(backend: str, what: str, device: str, cell: Cell) -> str:
+    because = cell.hindrance() if cell.support is Support.CONDITIONAL else cell.reason
+    return f"backend {backend!r} does not do {what} on {device}{f': {because}' if because else ''}"
 
 
-def _known(op: str) -> str:
-    if op not in OPS and op not in FEATURES:
-        raise ValueError(f"no such operation or feature: {op!r} (there are {', '.join((*OPS, *FEATURES))})")
-    return op
+def _elsewhere(refused: str, others: Others, ask: Callable[[Capabilities], Answer]) -> Callable[[str], str]:
+    """Return what says which other backends could do it here, what some lack for it, and which were not asked."""
+    could, need, asked = [], [], {refused}
+    for table in sorted(others.asked, key=lambda table: table.backend):
+        name, here, answer = table.backend, table.here(), ask(table)
+        if name != refused and answer and here:
+            could.append(name)
+        elif name != refused and (answer or answer.why is Why.CONDITION):
+            need.append(f"{name} could, but needs: {answer.reason or here.reason}")
+        asked.add(name)
+    unasked = sorted(set(others.unasked) - asked)
+
+    def text(op: str) -> str:
+        parts = [f"backends that could: {', '.join(could)}"] if could else []
+        if unasked:
+            parts.append(f"`rankwise backends --op {op}` asks {', '.join(unasked)}")
+        elif not could:
+            parts.append("no installed backend could")
+        return "; ".join([*parts, *need])
+
+    return text
 
 
-def _dtype_name(dtype: Any) -> str | None:
-    if dtype is None or (isinstance(dtype, str) and dtype in EVERY_DTYPE):
-        return dtype
-    try:
-        return dtype_name(np.dtype(dtype))
-    except TypeError as error:
-        raise TypeError(
-            f"{dtype!r} is no dtype; pass what NumPy takes for one, or one of {', '.join(DTYPES)}"
-        ) from error
-
-
-def _plain(cell: Cell, reducing: bool, typed: bool) -> dict[str, Any]:
+def _plain(table: Capabilities, name: str, device: str, hindrance: Memo, here: Availability) -> dict[str, Any]:
+    cell = table.cell(name, device)
     plain: dict[str, Any] = {"support": cell.support.value}
     if cell.reason:
         plain["reason"] = cell.reason
-    if cell.support is Support.CONDITIONAL:
-        plain["usable"] = cell.usable
-    if reducing and cell.support is not Support.NO:
+    because = hindrance(cell)
+    plain["usable"] = bool(here) and not because
+    if not plain["usable"]:
+        plain["why"] = (_why_not(cell) if because else Why.UNAVAILABLE).value
+        if (because or here.reason) != cell.reason:
+            plain["because"] = because or here.reason
+    if cell.support is Support.NO or name in FEATURES or name == "barrier":
+        return plain
+    if name in REDUCING:
         plain["reduce_ops"] = {
-            name: [d for d in DTYPES if cell.takes(d, name)] for name in cell.reduce_ops if cell.takes(None, name)
+            each: [d for d in DTYPES if cell.takes(d, each)] for each in cell.reduce_ops if cell.takes(None, each)
         }
-    elif typed and cell.support is not Support.NO:
+    else:
         plain["dtypes"] = [d for d in DTYPES if d in cell.dtypes]
     return plain
+
+
+def _from_plain(plain: Mapping[str, Any]) -> Cell:
+    limits: dict[str, Any] = {}
+    if "reduce_ops" in plain:
+        limits["reduce_ops"] = {name: frozenset(dtypes) for name, dtypes in plain["reduce_ops"].items()}
+    if "dtypes" in plain:
+        limits["dtypes"] = frozenset(plain["dtypes"])
+    held = plain["usable"] or plain.get("why") == Why.UNAVAILABLE
+    return Cell(Support(plain["support"]), plain.get("reason", ""), holds=_does if held else bool, **limits)
+
+
+def _does() -> bool:
+    return True

@@ -3,35 +3,122 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from time import monotonic
 from typing import Any
 
-from rankwise.backends.capability import FEATURES, OPS, Capabilities, Cell, Support, reduce_op_name
+from rankwise.backends.capability import FEATURES, OPS, Answer, Capabilities, Cell, Device, Memo, Support, Why
 from rankwise.backends.registry import registry
+from rankwise.backends.vocabulary import REDUCING, device_kind, dtype_word, nearest, operation, reduce_op_name
 from rankwise.basics.arrays import DTYPES
+from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
 
 __all__ = ["CapabilityTable", "capabilities", "supports"]
 
+_NAMES = (*OPS, *FEATURES)
+
 
 class CapabilityTable:
-    """What some backends can do, on this machine."""
+    """What some backends can do, on this machine.
 
-    def __init__(self, tables: Sequence[Capabilities]) -> None:
+    Printed it is text, in a notebook HTML. `filter` and `difference` return smaller ones of the same kind.
+
+    Args:
+        tables: The table of each backend.
+        names: The operations and features that are shown; all of them if None.
+    """
+
+    def __init__(self, tables: Sequence[Capabilities], names: Sequence[str] | None = None) -> None:
         self._tables = {table.backend: table for table in tables}
+        self._names = _NAMES if names is None else tuple(names)
 
     def __iter__(self) -> Iterator[Capabilities]:
         return iter(self._tables.values())
 
+    def __len__(self) -> int:
+        return len(self._tables)
+
     def __getitem__(self, backend: str) -> Capabilities:
         return self._tables[backend]
 
-    def supports(self, op: str, device: str, dtype: Any = None, reduce_op: Any = None) -> bool:
+    def supports(self, op: str, device: Any, dtype: Any = None, reduce_op: Any = None) -> bool:
         """Tell whether any of the backends would accept a call; see `Capabilities.supports`."""
-        return any([table.supports(op, device, dtype, reduce_op) for table in self])
+        return any(self.ask(op, device, dtype, reduce_op).values())
+
+    def ask(self, op: str, device: Any, dtype: Any = None, reduce_op: Any = None) -> dict[str, Answer]:
+        """Return what each backend answers, each "no" with its reason; see `Capabilities.ask`."""
+        operation(op), reduce_op_name(reduce_op), dtype_word(dtype)  # an error even if there is no backend
+        kind = device_kind(device, self._kinds())
+        return {name: table.ask(op, kind, dtype, reduce_op) for name, table in self._tables.items()}
+
+    def filter(
+        self,
+        *,
+        backend: str | None = None,
+        device: Any = None,
+        op: str | None = None,
+        feature: str | None = None,
+        dtype: Any = None,
+        reduce_op: Any = None,
+    ) -> CapabilityTable:
+        """Return the part of the table that a question is about.
+
+        Args:
+            backend: One backend.
+            device: One kind of device.
+            op: One operation.
+            feature: One feature; with `op`, both.
+            dtype: The operations that some backend does with this dtype here, and the backends that do any of them.
+            reduce_op: Likewise the reductions that take this reduce op.
+
+        Raises:
+            ValueError: There is no such backend, device, operation, feature, dtype or reduce op.
+        """
+        tables = list(self)
+        if backend is not None:
+            if backend.lower() not in self._tables:
+                raise ValueError(f"the table has no backend {backend!r}; {nearest(backend, self._tables)}")
+            tables = [self._tables[backend.lower()]]
+        if device is not None:
+            kind = device_kind(device, self._kinds())
+            tables = [Capabilities(t.backend, {kind: t.devices[kind]}, t.here) for t in tables if kind in t.devices]
+        names = [name for name in self._names if name in {operation(n) for n in (op, feature) if n is not None}]
+        if op is None and feature is None:
+            names = list(self._names)
+        if dtype is not None or reduce_op is not None:
+            word, reduction = dtype_word(dtype), reduce_op_name(reduce_op)
+            names = [n for n in names if n in (REDUCING if reduction else OPS) and n != "barrier"]
+            tables = [t for t in tables if any(t._answer(n, d, word, reduction) for n in names for d in t.devices)]
+            names = [n for n in names if any(t._answer(n, d, word, reduction) for t in tables for d in t.devices)]
+        return CapabilityTable(tables, names)
+
+    def difference(self, one: str, other: str) -> CapabilityTable:
+        """Return where two backends of the table differ, on each device that either of them serves."""
+        pair = [self._tables[name] for name in (one, other)]
+        devices = list(dict.fromkeys(device for table in pair for device in table.devices))
+        both = [Capabilities(t.backend, {d: t.devices.get(d, Device({})) for d in devices}, t.here) for t in pair]
+        rows: list[dict[tuple[Any, ...], Any]] = [
+            {
+                (row["device"], row["name"], row["reduce_op"]): (row["usable"], row["support"], row["dtypes"])
+                for row in CapabilityTable([table]).rows()
+            }
+            for table in both
+        ]
+        differing = {key[1] for key in {*rows[0], *rows[1]} if rows[0].get(key) != rows[1].get(key)}
+        return CapabilityTable(both, [name for name in self._names if name in differing])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain data: backend, device, operation or feature, cell."""
-        return {name: table.to_dict() for name, table in self._tables.items()}
+        return {
+            backend: {
+                device: {
+                    kind: {name: cell for name, cell in named.items() if name in self._names}
+                    for kind, named in cells.items()
+                }
+                for device, cells in table.to_dict().items()
+            }
+            for backend, table in self._tables.items()
+        }
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return the table as JSON."""
@@ -39,16 +126,42 @@ class CapabilityTable:
 
         return json.dumps(self.to_dict(), indent=indent)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each cell, and for each reduce op of a reduction, as `pandas.DataFrame` takes them.
+
+        Each has `backend`, `device`, `kind` ("op" or "feature"), `name`, `reduce_op` (or None), `support`, `usable` on
+        this machine, `why` (a word for programs: see `Why`), `reason`, and `dtypes` (a tuple of names).
+        """
+        return [
+            {
+                "backend": backend,
+                "device": device,
+                "kind": kind[:-1],
+                "name": name,
+                "reduce_op": reduction,
+                "support": cell["support"],
+                "usable": cell["usable"],
+                "why": cell.get("why", ""),
+                "reason": cell.get("because", cell.get("reason", "")),
+                "dtypes": tuple(dtypes),
+            }
+            for backend, devices in self.to_dict().items()
+            for device, kinds in devices.items()
+            for kind, named in kinds.items()
+            for name, cell in named.items()
+            for reduction, dtypes in cell.get("reduce_ops", {None: cell.get("dtypes", ())}).items()
+        ]
+
     def to_markdown(self, notes: bool = True) -> str:
         """Return the table as Markdown, as the documentation shows it: as declared, whatever holds on this machine."""
-        head, *body = self._rows(here=False)
+        head, *body = self._texts(here=False)
         lines = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
         # Each note a paragraph of its own: they are long.
         below = [line for note in self._notes() for line in ("", note)] if notes else []
         return "\n".join([*lines, *below]) + "\n"
 
     def __str__(self) -> str:
-        rows = self._rows(here=True)
+        rows = self._texts(here=True)
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         lines.insert(1, "  ".join("-" * width for width in widths))
@@ -56,30 +169,55 @@ class CapabilityTable:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        """Return the table as a notebook shows it; a cell's reason comes up under the pointer."""
+        from html import escape
+
+        head, *body = self._texts(here=True)
+        reasons = {(r["name"], f"{r['backend']} {r['device']}"): r["reason"] for r in self.rows()}
+        lines = ["<table>", f"<tr>{''.join(f'<th>{escape(column)}</th>' for column in head)}</tr>"]
+        for name, *cells in body:
+            shown = [
+                f'<td title="{escape(reasons[name, column])}">{escape(cell)}</td>'
+                for column, cell in zip(head[1:], cells, strict=True)
+            ]
+            lines.append(f"<tr><th>{escape(name)}</th>{''.join(shown)}</tr>")
+        return "\n".join([*lines, "</table>", *(f"<p>{escape(note)}</p>" for note in self._notes())])
+
+    def _kinds(self) -> list[str]:
+        return [device for table in self for device in table.devices]
+
     def _columns(self) -> list[tuple[Capabilities, str]]:
         return [(table, device) for table in self for device in table.devices]
 
-    def _rows(self, here: bool) -> list[list[str]]:
-        columns = self._columns()
+    def _texts(self, here: bool) -> list[list[str]]:
+        columns, hindrance = self._columns(), Memo()
         reasons = self._reasons()
+        runs = {table.backend: not here or bool(table.here()) for table in self}
         head = ["operation", *(f"{table.backend} {device}" for table, device in columns)]
         return [head] + [
-            [name, *(_shown(table.cell(name, device), reasons, here) for table, device in columns)]
-            for name in (*OPS, *FEATURES)
+            [
+                name,
+                *(
+                    _shown(table.cell(name, device), reasons, hindrance if here else None, runs[table.backend])
+                    for table, device in columns
+                ),
+            ]
+            for name in self._names
         ]
 
     def _reasons(self) -> list[str]:
-        cells = [table.cell(name, device) for table, device in self._columns() for name in (*OPS, *FEATURES)]
+        cells = [table.cell(name, device) for table, device in self._columns() for name in self._names]
         return list(dict.fromkeys(cell.reason for cell in cells if cell.reason))
 
     def _notes(self) -> list[str]:
         notes = [f"[{i}] {reason}" for i, reason in enumerate(self._reasons(), 1)]
         for table, device in self._columns():
-            ops = {op: table.cell(op, device) for op in OPS if op != "barrier"}
+            ops = {op: table.cell(op, device) for op in self._names if op in OPS and op != "barrier"}
             for names, dtypes in _grouped({op: _moved(cell) for op, cell in ops.items() if _offered(cell)}):
                 notes.append(f"{table.backend} {device}, dtypes of {names}: {dtypes}")
             reduced = table.cell("all_reduce", device)
-            if _offered(reduced):
+            if "all_reduce" in ops and _offered(reduced):
                 takes = {name: _reduced(reduced, name) for name in reduced.reduce_ops if reduced.takes(None, name)}
                 notes += [f"{table.backend} {device}, {names} of: {dtypes}" for names, dtypes in _grouped(takes)]
         return notes
@@ -92,7 +230,8 @@ def capabilities(backend: str | None = None) -> CapabilityTable:
         backend: The name of one backend; None for all that load.
 
     Returns:
-        The table, which can be asked (`supports`), iterated over by backend, and written as JSON or Markdown.
+        The table, which can be asked (`supports`, and `ask` for the reason of a "no"), made smaller (`filter`,
+        `difference`), iterated over by backend, and had as data (`to_dict`, `to_json`, `rows`) and as Markdown.
 
     Raises:
         BackendNotFoundError: There is no backend of that name.
@@ -102,17 +241,30 @@ def capabilities(backend: str | None = None) -> CapabilityTable:
         >>> table = dist.capabilities("gloo")
         >>> table.supports("all_reduce", "cpu", "float32")
         True
+        >>> table.ask("all_reduce", "cpu", "S5")["gloo"].why
+        <Why.DTYPE: 'dtype'>
+        >>> [row["name"] for row in table.filter(device="cuda", dtype="float32").rows()][:1]
+        []
     """
     with shortened:
         return CapabilityTable([registry.get(backend.lower()).capabilities] if backend else list(registry.tables()))
 
 
-def supports(op: str, device: str, dtype: Any = None, reduce_op: Any = None, backend: str | None = None) -> bool:
+#: What `supports` has found out: the registry's generation, until when a "no" of all backends holds, and who answers.
+_found: dict[Any, tuple[object, float, Cell | None]] = {}
+_MOST_FOUND = 4096
+#: After so long a question about no backend in particular notices one that was installed meanwhile.
+_NO_HOLDS_S = 1.0
+
+
+def supports(op: str, device: Any, dtype: Any = None, reduce_op: Any = None, backend: str | None = None) -> bool:
     """Tell whether an installed backend, or the one named, would accept a call on this machine.
+
+    A backend that cannot run here accepts none. `capabilities().ask(...)` tells the reasons.
 
     Args:
         op: An operation ("all_reduce") or feature ("any_source").
-        device: A kind of device ("cpu", "cuda").
+        device: A kind of device ("cpu", "cuda"), with or without an index ("cuda:0"), a library's device, or an array.
         dtype: Anything NumPy takes for a dtype, or one of the table's names; None asks about any.
         reduce_op: A `ReduceOp` or its name; None asks about any.
         backend: Ask about this one only.
@@ -121,8 +273,8 @@ def supports(op: str, device: str, dtype: Any = None, reduce_op: Any = None, bac
         Whether it would.
 
     Raises:
-        ValueError: There is no such operation, feature or reduce op.
-        TypeError: `dtype` is no dtype.
+        ValueError: There is no such operation, feature, device, dtype or reduce op.
+        TypeError: `device` or `dtype` is something else.
         BackendNotFoundError: There is no backend of that name.
 
     Examples:
@@ -130,14 +282,58 @@ def supports(op: str, device: str, dtype: Any = None, reduce_op: Any = None, bac
         True
     """
     with shortened:
-        reduce_op_name(reduce_op)  # a misspelt name is an error even where no backend is installed
-        return capabilities(backend).supports(op, device, dtype, reduce_op)
+        return _remembered(op, device, dtype, reduce_op, backend)
 
 
-def _shown(cell: Cell, reasons: list[str], here: bool) -> str:
+def _remembered(op: str, device: Any, dtype: Any, reduce_op: Any, backend: str | None) -> bool:
+    """Tell whether a backend would accept a call, and remember it."""
+    key: Any = (op, device, dtype, reduce_op.name if type(reduce_op) is ReduceOp else reduce_op, backend)
+    try:
+        found = _found.get(key)
+    except (TypeError, ValueError):  # an array is no key
+        key = found = None
+    if found is not None and found[0] is registry.generation:
+        cell = found[2]
+        if cell is None:
+            if backend is not None or monotonic() < found[1]:
+                return False
+        elif cell.support is not Support.CONDITIONAL or cell.usable:
+            return True
+    before = registry.generation
+    cell, lasts = _supported(op, device, dtype, reduce_op, backend)
+    if lasts and key is not None and registry.generation is before:
+        if len(_found) >= _MOST_FOUND:
+            _found.clear()
+        _found[key] = before, monotonic() + _NO_HOLDS_S, cell
+    return cell is not None
+
+
+def _supported(op: str, device: Any, dtype: Any, reduce_op: Any, backend: str | None) -> tuple[Cell | None, bool]:
+    """Return the cell of the first backend that would accept a call, and whether that lasts: conditions change."""
+    operation(op), reduce_op_name(reduce_op), dtype_word(dtype)  # an error even if there is no backend
+    lasts = True
+    kind = _kind(device) if backend is None else device
+    for table in registry.tables() if backend is None else [registry.get(backend.lower()).capabilities]:
+        answer = table.ask(op, kind, dtype, reduce_op)
+        if answer:
+            return table.cell(op, device_kind(kind, table.devices)), True
+        lasts = lasts and answer.why is not Why.CONDITION
+    return None, lasts
+
+
+def _kind(device: Any) -> str:
+    try:
+        return device_kind(device)
+    except ValueError:  # unless a backend knows it: all are asked, before it is called a mistake
+        return device_kind(device, {kind for table in registry.tables() for kind in table.devices})
+
+
+def _shown(cell: Cell, reasons: list[str], hindrance: Memo | None, runs: bool) -> str:
     text = cell.support.value
-    if here and cell.support is Support.CONDITIONAL:
-        text = f"conditional: {'yes' if cell.usable else 'no'} here"
+    if hindrance is not None and cell.support is Support.CONDITIONAL:
+        text = f"conditional: {'yes' if runs and not hindrance(cell) else 'no'} here"
+    elif not runs and cell.support is not Support.NO:
+        text = f"{text}: not here"
     return text + (f" [{reasons.index(cell.reason) + 1}]" if cell.reason else "")
 
 

@@ -1,7 +1,8 @@
 """The contract of a backend: a `Communicator` for each group.
 
 A backend that implements `isend`, `irecv`, `close` and `abort` has every collective: the core derives them from these.
-It overrides what its library does natively, and declares which is which in its capability table.
+It overrides `run` or `algorithm` for what its library does natively, and declares which is which in its capability
+table.
 
 Backends never check arguments, never translate ranks and never look at globals. They get group ranks, and arrays
 that are exactly `numpy.ndarray` or `cupy.ndarray`, C-contiguous, writable where they are written to, of a dtype
@@ -12,28 +13,24 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 from rankwise.backends.context import Context
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.interrupts import aborted_by, forget_waited, has_only_waited
 from rankwise.basics.recording import Trail
-from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import COMPLETED, Work
-from rankwise.collective import derived
-from rankwise.collective.fingerprint import Fingerprint, agree
+from rankwise.collective.call import Call
+from rankwise.collective.fingerprint import agree
 from rankwise.collective.issue_order import IssueOrder
-from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError, GroupAbortedError
+from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
 
 __all__ = ["Communicator", "Gauges", "Watch"]
-
-#: The part of a collective that moves the data: for a derived one, a function of the deadline and of how many elements
-#: each rank contributes; otherwise whatever the backend's own `_carry_out` takes.
-Body: TypeAlias = Callable[[Deadline, Sequence[int]], None] | Any
 
 
 class Gauges(NamedTuple):
@@ -153,113 +150,48 @@ class Communicator(ABC):
         try:
             work.wait(timeout_s)
         except BaseException as error:
-            if work.is_success() or (work.is_completed() and not isinstance(error, DistTimeoutError)):
-                if isinstance(error, DistTimeoutError):
-                    return  # it came at the last moment
+            if not isinstance(error, DistError):
+                if not (has_only_waited(error) and work.cancel()):
+                    forget_waited(error)  # the message may be on its way, or here
                 raise
+            if not isinstance(error, DistTimeoutError):
+                if not work.is_completed() and not work.cancel():
+                    self.fail(error)
+                raise
+            if work.is_success():
+                return  # it came at the last moment
             names = self.context.global_ranks
             who = "anyone" if peer is None else f"rank {names[peer]}"
             where = f"{verb} {who} on group {self.context.name!r}, rank {names[self.rank]}"
-            if isinstance(error, DistTimeoutError):
-                text = f"{where}: timed out: not done within {timeout_s:g} s, waiting for {who}"
-                late: DistError = self.timed_out(text, () if peer is None else (names[peer],))
-                if not work.cancel():
-                    late = self.fail(late)
-                raise late from error
+            text = f"{where}: timed out: not done within {timeout_s:g} s, waiting for {who}"
+            late: DistError = self.timed_out(text, () if peer is None else (names[peer],))
             if not work.cancel():
-                self.fail(GroupAbortedError(f"{where} was broken off by {type(error).__name__}"))
-            raise
+                late = self.fail(late)
+            raise late from None  # the wait within says less
 
-    # ------------------------------------------------------------------ collectives, derived unless overridden
-    #
-    # `timeout_s` bounds the operation from its issue to its end. With `async_op` the call returns a pending work at
-    # once; without, it may block and return a completed one. `parts`, `outs` and `ins` hold one array for each
-    # group rank, of any sizes, zero included.
+    # ------------------------------------------------------------------ collectives
 
-    def broadcast(self, array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
-        """Copy the root's array into everyone's."""
-        return self._collective(
-            Fingerprint.of("broadcast", array, root=root),
-            lambda deadline, counts: derived.broadcast(self, array, root, deadline),
-            timeout_s,
-            async_op,
-        )
+    def run(self, call: Call, timeout_s: float, async_op: bool = False) -> Work:
+        """Carry out a collective.
 
-    def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
-        """Reduce the arrays of all ranks, element by element, into everyone's array.
-
-        With the feature `sparse`, `array` may also be a sparse array of scipy, whose content is replaced by the sum.
+        Args:
+            call: What is to be done. The buffers belong to the backend until the work has ended.
+            timeout_s: How long it may take, from its issue to its end.
+            async_op: Return a pending work at once; else this may block and return a completed one.
         """
-        return self._collective(
-            Fingerprint.of("all_reduce", array, op),
-            lambda deadline, counts: derived.all_reduce(self, array, op, deadline),
-            timeout_s,
-            async_op,
-        )
+        return self.issue(call, self.algorithm(call), timeout_s, async_op)
 
-    def reduce(self, array: Array, op: ReduceOp, root: int, timeout_s: float, async_op: bool = False) -> Work:
-        """Reduce into the root's array; those of the others keep their content."""
-        return self._collective(
-            Fingerprint.of("reduce", array, op, root),
-            lambda deadline, counts: derived.reduce(self, array, op, root, deadline),
-            timeout_s,
-            async_op,
-        )
+    def algorithm(self, call: Call) -> Any:
+        """Return what moves the data of a call: a backend overrides this for what it does in a way of its own.
 
-    def all_gather(self, parts: Sequence[Array], array: Array, timeout_s: float, async_op: bool = False) -> Work:
-        """Copy rank i's array into everyone's `parts[i]`. `array` may be this rank's own part."""
-        return self._collective(
-            Fingerprint.of("all_gather", array, parts=parts),
-            lambda deadline, counts: derived.all_gather(self, parts, array, deadline),
-            timeout_s,
-            async_op,
-        )
+        The result is an `Algorithm`, or whatever else the backend's own `compare_and_run` takes; by default the one
+        that the core derives from messages.
+        """
+        return call.derived(self)
 
-    def gather(
-        self, parts: Sequence[Array] | None, array: Array, root: int, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Copy rank i's array into `parts[i]` of the root; `parts` is None elsewhere."""
-        return self._collective(
-            Fingerprint.of("gather", array, root=root, sent={root: array}, received=parts),
-            lambda deadline, counts: derived.gather(self, parts, array, root, counts, deadline),
-            timeout_s,
-            async_op,
-        )
-
-    def scatter(
-        self, array: Array, parts: Sequence[Array] | None, root: int, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Copy `parts[i]` of the root into rank i's array; `parts` is None elsewhere."""
-        return self._collective(
-            Fingerprint.of("scatter", array, root=root, sent=parts, received={root: array}),
-            lambda deadline, counts: derived.scatter(self, array, parts, root, counts, deadline),
-            timeout_s,
-            async_op,
-        )
-
-    def reduce_scatter(
-        self, array: Array, parts: Sequence[Array], op: ReduceOp, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Reduce everyone's `parts[i]` into rank i's array. The parts keep their content."""
-        return self._collective(
-            Fingerprint.of("reduce_scatter", array, op, parts=parts),
-            lambda deadline, counts: derived.reduce_scatter(self, array, parts, op, deadline),
-            timeout_s,
-            async_op,
-        )
-
-    def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
-        """Copy rank i's `ins[j]` into rank j's `outs[i]`."""
-        return self._collective(
-            Fingerprint.of("all_to_all", ins[self.rank], sent=ins, received=outs),
-            lambda deadline, counts: derived.all_to_all(self, outs, ins, deadline),
-            timeout_s,
-            async_op,
-        )
-
-    def barrier(self, timeout_s: float, async_op: bool = False) -> Work:
-        """Return once every rank has called. Derived, it is nothing but the exchange of fingerprints."""
-        return self._collective(Fingerprint("barrier"), lambda deadline, counts: None, timeout_s, async_op)
+    def own_collectives(self) -> Collection[str]:
+        """Return the names of those that this backend carries out itself, which its table calls native."""
+        return ()
 
     # ------------------------------------------------------------------ for the core
 
@@ -319,7 +251,12 @@ class Communicator(ABC):
         """
         if self.failure is None:
             self.on_broken(error)  # first, as the flight recorder writes down what it knows when a group fails
-            self.give_up(error if self.watch is None else self.watch.settle(self.context, error))
+            try:
+                agreed = error if self.watch is None else self.watch.settle(self.context, error)
+            except BaseException:  # an interrupt, which may be the second: the group must end in any case
+                self.give_up(error)
+                raise
+            self.give_up(agreed)
         return self.failure or error
 
     def give_up(self, error: DistError) -> None:
@@ -355,36 +292,36 @@ class Communicator(ABC):
 
     # ------------------------------------------------------------------ how derived collectives run
 
-    def _collective(self, fingerprint: Fingerprint, body: Body, timeout_s: float, async_op: bool) -> Work:
-        """Run a collective in the order of issue; also for backends that override one."""
+    def issue(self, call: Call, algorithm: Any, timeout_s: float, async_op: bool) -> Work:
+        """Run a collective in the order of issue."""
         deadline, order = Deadline(timeout_s), self._order
         if async_op or not order.enter():
-            title = self._title(fingerprint.op)
-            work = order.later(title, partial(self._run, fingerprint, body, deadline), deadline, self.fail)
+            title = self._title(call.op)
+            work = order.later(title, partial(self._run, call, algorithm, deadline), deadline, self.fail)
             if not async_op:
                 work.wait()
             return work
         try:
-            self._run(fingerprint, body, deadline)
+            self._run(call, algorithm, deadline)
         finally:
             order.turn.holder = None  # no call, see `Turn`
             if order.turn.watchers:
                 order.tell()
         return COMPLETED
 
-    def _run(self, fingerprint: Fingerprint, body: Body, deadline: Deadline) -> None:
+    def _run(self, call: Call, algorithm: Any, deadline: Deadline) -> None:
         if self.failure is not None:
             raise self.failure.with_traceback(None)
         sequence = next(self._sequence)
         try:
-            self._carry_out(fingerprint, body, sequence, deadline)
+            self.compare_and_run(call, algorithm, sequence, deadline)
         except BaseException as error:
-            self.broken_off(fingerprint.op, sequence, error)
+            self.broken_off(call.op, sequence, error)
             raise
 
-    def _carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:
+    def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks, and run the collective; for backends with a way of their own to compare."""
-        body(deadline, agree(self, fingerprint, sequence, deadline))
+        algorithm(deadline, agree(self, call.fingerprint, sequence, deadline))
 
     def broken_off(self, op: str, sequence: int, error: BaseException) -> None:
         """End the group after a collective that has failed half-way, and raise the error that all ranks raise.
@@ -395,13 +332,13 @@ class Communicator(ABC):
             return  # all ranks know, nothing has moved: the group is as good as before
         title = self._title(f"{op} #{sequence}")
         if isinstance(error, DistTimeoutError):
-            raise self.fail(self.timed_out(f"{title}: {error}", error.waited_for)) from error
+            raise self.fail(self.timed_out(f"{title}: {error}", error.waited_for)) from None
         if isinstance(error, DistError):
             agreed = self.fail(error)
             if agreed is not error:
                 raise agreed.with_traceback(None) from error
         else:
-            self.fail(GroupAbortedError(f"{title} was broken off by {type(error).__name__} on this rank"))
+            self.fail(aborted_by(error, title))
 
     def timed_out(self, text: str, waited_for: Sequence[int] = ()) -> DistTimeoutError:
         """Return the error of an operation whose time is up, with what is known of the ranks that it is due to.

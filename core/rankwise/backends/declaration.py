@@ -9,32 +9,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from rankwise.backends.capability import Capabilities
+from rankwise.backends.capability import Availability, Capabilities
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
     from rankwise.backends.context import Context
     from rankwise.store import Store
 
-__all__ = ["API_VERSION", "Availability", "BackendSpec", "Runtime"]
+__all__ = ["API_VERSION", "OLDEST_API_VERSION", "Availability", "BackendSpec", "Runtime"]
 
 API_VERSION = 1
 """The version of the contract of backends. A plugin states, as a literal, the one that it was written for."""
 
-
-class Availability(NamedTuple):
-    """Whether a backend can run on this machine; if not, why, and the command that fixes it."""
-
-    available: bool
-    reason: str = ""
-    remedy: str = ""
-
-    def __bool__(self) -> bool:
-        return self.available
+OLDEST_API_VERSION = 1
+"""The oldest version of the contract that is still taken; docs/versions.md says how long one is."""
 
 
 class Runtime(NamedTuple):
-    """What a backend's own runtime (such as MPI) knows about this process before any rendezvous."""
+    """What a backend's own runtime (such as MPI) knows about this process before any rendezvous.
+
+    Attributes:
+        rank: This process's rank.
+        size: How many ranks there are.
+        store: A store that all of them share for as long as the runtime is there, if it has one.
+    """
 
     rank: int
     size: int
@@ -52,7 +50,8 @@ class BackendSpec:
 
     Attributes:
         name: The backend's name; the key of its entry point.
-        api_version: The version of this contract that the plugin was written for, as a literal.
+        api_version: The version of this contract that the plugin was written for, as a literal, or the oldest and the
+            newest with which it was tried: `(1, 2)`.
         capabilities: What it can do.
         create: Makes the communicator of one group. Called by all members; it may talk to them through the
             context's store and must end by the context's time-out.
@@ -62,13 +61,15 @@ class BackendSpec:
         launch: The command line that starts `{size}` processes under that runtime, for the conformance kit.
         variants: Ways in which it can do its work, such as its transports, by name, each with the variables of the
             environment that choose it; `{rank}` in a value stands for the rank. The conformance kit proves each.
+        core: The MAJOR.MINOR of rankwise that the plugin belongs to, for one that uses more than is public.
     """
 
     name: str
-    api_version: int
+    api_version: int | tuple[int, int]
     capabilities: Capabilities
     create: Callable[[Context], Communicator]
     availability: Callable[[], Availability] = _always
     runtime: Callable[[float], Runtime] | None = None
     launch: tuple[str, ...] = field(default=())
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    core: str = ""

@@ -3,65 +3,117 @@
 `importlib.metadata` knows every way in which a distribution can be installed, but it loads `email`, `zipfile` and
 `csv`, which costs a rank more time than making its group. So the backend of a name is looked for first where pip puts
 distributions, and taken if there is exactly one. Everything else is told by `importlib.metadata`: none, several, one
-that cannot be loaded, and the list of all.
+that cannot be loaded, and the list of all. A distribution whose metadata cannot be read brings no backend.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rankwise.backends.plugin_code import one_line
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import Distribution
 
-__all__ = ["ENTRY_POINT_GROUP", "distribution", "entry_points_of", "installed", "quickly"]
+__all__ = ["ENTRY_POINT_GROUP", "Point", "declared", "installed", "load", "names_seen", "points_of", "quickly", "same"]
 
 ENTRY_POINT_GROUP = "rankwise.backends"
 
-_SECTION = f"[{ENTRY_POINT_GROUP}]"
+#: The names that were come across in this process, for messages that are not worth another look.
+names_seen: set[str] = set()
 
 
-def installed() -> Iterable[EntryPoint]:
-    """Return the entry points of all backends, afresh each time: one may be installed while the process runs."""
-    from importlib.metadata import entry_points
+class Point(NamedTuple):
+    """An entry point: a backend's name, where its plugin is, and the distribution that brings it.
 
-    return entry_points(group=ENTRY_POINT_GROUP)
+    Attributes:
+        name: The backend's name.
+        value: The module, and perhaps an attribute of it: "module:attribute".
+        distribution: The distribution's name.
+        version: Its version.
+        requires: What it requires of rankwise, as it says it.
+    """
+
+    name: str
+    value: str
+    distribution: str
+    version: str
+    requires: str = ""
+
+    @property
+    def owner(self) -> str:
+        """The distribution with its version."""
+        return f"{self.distribution} {self.version}".strip()
 
 
-def entry_points_of(name: str) -> list[EntryPoint]:
-    """Return the installed entry points of a name; a distribution that is found twice on the path counts once."""
-    found: dict[str, EntryPoint] = {}
-    for point in installed():
-        if point.name == name:
-            found.setdefault(distribution(point), point)
-    return list(found.values())
+def installed(group: str = ENTRY_POINT_GROUP) -> list[Point]:
+    """Return the entry points of a group, afresh each time: a plugin may be installed while the process runs."""
+    from importlib import metadata
+
+    found: dict[str, list[Point]] = {}
+    for distribution in metadata.distributions():
+        try:
+            if group not in (distribution.read_text("entry_points.txt") or ""):
+                continue  # as with nearly all distributions
+            name = distribution.metadata["Name"]
+            if name is None:  # its metadata is damaged; what it brings is there all the same
+                found[f"without a name {len(found)}"] = list(
+                    _points("a distribution without a name", distribution, group)
+                )
+            elif _normal(name) not in found:  # what comes first on the path is what is imported
+                found[_normal(name)] = list(_points(name, metadata.distribution(name), group))
+        except Exception:  # whatever is wrong with one distribution, the others are there
+            continue
+    points = [point for several in found.values() for point in several]
+    if group == ENTRY_POINT_GROUP:
+        names_seen.update(point.name for point in points)
+    return points
 
 
-def distribution(point: EntryPoint) -> str:
-    """Return the distribution that brings an entry point, with its version."""
-    # `dist` is None only for entry points that were made by hand.
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+def points_of(name: str) -> list[Point]:
+    """Return the installed entry points of a name."""
+    return [point for point in installed() if point.name == name]
 
 
-def quickly(name: str) -> Any:
+def same(one: str, other: str) -> bool:
+    """Tell whether two names of distributions are spelled alike, as pip takes them."""
+    return _normal(one) == _normal(other)
+
+
+def quickly(name: str) -> str | None:
     """Return what the only entry point of a name stands for, or None if it takes more than a quick look to tell."""
-    values = [value for found, value in _declared() if found == name]
-    if len(values) != 1:
-        return None
-    module, _, attribute = values[0].partition(":")
-    try:
-        loaded = import_module(module)
-        return attrgetter(attribute)(loaded) if attribute else loaded
-    except Exception:
-        return None  # whoever takes the long way meets it again, and tells it
+    points = list(declared(ENTRY_POINT_GROUP))
+    names_seen.update(found for found, _ in points)
+    values = [value for found, value in points if found == name]
+    return values[0] if len(values) == 1 else None
 
 
-def _declared() -> Iterator[tuple[str, str]]:
-    """Yield the name and value of each entry point of the distributions in the folders of `sys.path`."""
+def load(value: str) -> Any:
+    """Import what an entry point stands for."""
+    module, _, attribute = value.partition(":")
+    loaded = import_module(module.strip())
+    return attrgetter(attribute.strip())(loaded) if attribute else loaded
+
+
+def _points(name: str, distribution: Distribution, group: str) -> Iterator[Point]:
+    version = str(distribution.version)
+    requires = ", ".join(r for r in distribution.requires or () if re.match(r"rankwise\b(?![-_.])", r))
+    for key, value in _in_section((distribution.read_text("entry_points.txt") or "").splitlines(), group):
+        yield Point(key, value, one_line(name), one_line(version), one_line(requires))
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def declared(group: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and value of each entry point of a group, of the distributions in the folders of `sys.path`."""
     for folder in dict.fromkeys(sys.path):
         try:
             names = os.listdir(folder or os.curdir)
@@ -69,22 +121,26 @@ def _declared() -> Iterator[tuple[str, str]]:
             continue  # a zip file, or nothing at all
         for name in names:
             if name.endswith((".dist-info", ".egg-info")):
-                yield from _declared_in(os.path.join(folder, name, "entry_points.txt"))
+                yield from _declared_in(os.path.join(folder, name, "entry_points.txt"), group)
 
 
-def _declared_in(path: str) -> Iterator[tuple[str, str]]:
+def _declared_in(path: str, group: str) -> Iterator[tuple[str, str]]:
     try:
         with open(path, "rb", buffering=0) as file:
             text = file.read()
-        if ENTRY_POINT_GROUP.encode() not in text:
+        if group.encode() not in text:
             return  # as with nearly all distributions
         lines = text.decode().splitlines()
     except (OSError, UnicodeDecodeError):
         return
+    yield from _in_section(lines, group)
+
+
+def _in_section(lines: list[str], group: str) -> Iterator[tuple[str, str]]:
     section = ""
     for line in map(str.strip, lines):
         if line.startswith("["):
             section = line
-        elif section == _SECTION and "=" in line and not line.startswith("#"):
+        elif section == f"[{group}]" and "=" in line and not line.startswith("#"):
             name, _, value = line.partition("=")
-            yield name.strip(), value.strip()
+            yield name.strip(), value.partition("[")[0].strip()  # an extra of the distribution, in an old notation

@@ -1,20 +1,30 @@
 """From a name to a backend: what was registered in this process, then the entry point of exactly that name.
 
 Nothing else is ever loaded, so a broken plugin disturbs only those who ask for it; listing goes by the metadata of the
-installed distributions.
+installed distributions. What a plugin is asked is asked once, and kept: its declaration, that it is broken, and whether
+it can run here. So no answer costs a program more than once, however long the plugin takes.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from rankwise.backends import discovery
-from rankwise.backends.capability import Capabilities
-from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
+from rankwise.backends.capability import Availability, Capabilities, Others
+from rankwise.backends.communicator import Communicator
+from rankwise.backends.context import Context
+from rankwise.backends.declaration import BackendSpec
+from rankwise.backends.discovery import Point
+from rankwise.backends.naming import not_a_name
+from rankwise.backends.plugin_code import PluginFault, run_plugin
+from rankwise.backends.validation import checked, checked_availability
 from rankwise.basics.loading import loading
+from rankwise.basics.version import __version__, series
+from rankwise.basics.words import with_article
 from rankwise.errors import BackendNotFoundError, PluginError
 
 __all__ = ["KNOWN", "Registry", "registry"]
@@ -29,29 +39,42 @@ class Registry:
     def __init__(self) -> None:
         self._in_process: dict[str, BackendSpec] = {}
         self._loaded: dict[str, BackendSpec] = {}
-        self._lock = threading.RLock()
+        self._broken: dict[str, tuple[list[Point], PluginError]] = {}
+        self._answers: dict[str, Availability] = {}
+        self._registering = threading.RLock()
+        self._asking: dict[str, threading.RLock] = {}  # one for each name: a slow plugin keeps nobody else waiting
+        #: Another object whenever an answer about any backend may have changed.
+        self.generation = object()
 
     def register(self, spec: BackendSpec, replace: bool = False) -> None:
         """Register a backend in this process.
 
         Raises:
-            ValueError: The name is taken, by this process or an installed plugin, and `replace` is false.
+            ValueError: The name is taken, by this process or an installed plugin, and `replace` is false; or something
+                is wrong with the declaration.
         """
-        with self._lock:
+        name = getattr(spec, "name", None)
+        if reason := not_a_name(name):
+            raise ValueError(f"{name!r} cannot be the name of a backend: {reason}")
+        try:
+            spec = self._bound(run_plugin("its declaration cannot be read", lambda: checked(spec.name, spec)))
+        except PluginFault as fault:
+            raise ValueError(f"backend {name!r} cannot be registered: {fault}") from fault.__cause__
+        with self._registering:
             taken = "in this process" if spec.name in self._in_process else self._origin(spec.name)
             if taken and not replace:
                 raise ValueError(f"backend {spec.name!r} is already registered {taken}; replace=True replaces it")
             self._in_process[spec.name] = spec
+            self._forget_answer(spec.name)
 
     def unregister(self, name: str) -> None:
         """Forget a backend that was registered in this process."""
-        with self._lock:
-            del self._in_process[name]
+        del self._in_process[name]
+        self._forget_answer(name)
 
     def names(self) -> list[str]:
         """Return the names of all installed and registered backends, without loading any."""
-        with self._lock:
-            return sorted(set(self._in_process) | {point.name for point in discovery.installed()})
+        return sorted({*self._in_process, *(point.name for point in discovery.installed())})
 
     def get(self, name: str) -> BackendSpec:
         """Return the backend called `name`, loading its plugin if need be.
@@ -61,11 +84,14 @@ class Registry:
             PluginError: Its plugin is broken, clashes with another, or is written for another API version.
         """
         name = str(name)  # a `Backend` is spelled otherwise in messages
-        with self._lock:
-            spec = self._in_process.get(name) or self._loaded.get(name)
-            if spec is None:
-                spec = self._loaded[name] = self._load(name)
-            return spec
+        spec = self._in_process.get(name) or self._loaded.get(name)
+        if spec is None:
+            with self._asking.setdefault(name, threading.RLock()):
+                spec = self._loaded.get(name)
+                if spec is None:
+                    spec = self._loaded[name] = self._load(name)
+                    self.generation = object()
+        return spec
 
     def installed(self) -> Iterator[BackendSpec]:
         """Yield every backend that loads; the broken ones are told by `problem`."""
@@ -74,8 +100,17 @@ class Registry:
                 yield self.get(name)
 
     def tables(self) -> Iterator[Capabilities]:
-        """Yield the capability table of every backend that loads."""
-        return (spec.capabilities for spec in self.installed())
+        """Yield the capability table of every backend that loads: first those that are loaded, then our own."""
+        early = (*self._in_process, *self._loaded, *KNOWN)
+        for name in sorted(self.names(), key=lambda name: (early.index(name) if name in early else len(early), name)):
+            if self.problem(name) is None:
+                yield self.get(name).capabilities
+
+    def others(self) -> Others:
+        """Return what can be told of the backends without loading or probing any."""
+        specs = {**self._loaded, **self._in_process}
+        asked = [spec.capabilities for name, spec in specs.items() if name in self._answers]
+        return Others(asked, discovery.names_seen - self._broken.keys())
 
     def problem(self, name: str) -> PluginError | BackendNotFoundError | None:
         """Return why `name` cannot be loaded, or None if it can."""
@@ -86,70 +121,153 @@ class Registry:
         return None
 
     def availability(self, name: str) -> Availability:
-        """Tell whether `name` can run here, and if not why; never raises."""
+        """Tell whether `name` can run here, and if not why; never raises. A "yes" is kept, a "no" asked for again."""
         name = str(name)
-        problem = self.problem(name)
-        if problem is not None:
-            return Availability(False, str(problem), _remedy(name))
-        try:
-            return self.get(name).availability()
-        except Exception as error:  # a probe of a foreign library may fail in any way
-            return Availability(False, f"its availability check failed: {type(error).__name__}: {error}")
+        if not self._answers.get(name):
+            self._answers.pop(name, None)
+        return self._here(name)
+
+    def communicator(self, name: str, context: Context) -> Communicator:
+        """Have a backend make the communicator of a group.
+
+        Raises:
+            PluginError: It has returned something else.
+        """
+        made = self.get(name).create(context)
+        if not isinstance(made, Communicator):
+            returned = "nothing" if made is None else with_article(type(made).__name__)
+            raise PluginError(
+                f"group {context.name!r}: `create` of backend {name!r}, from {self.provider(name)}, "
+                f"has returned {returned}, but must return a Communicator"
+            )
+        return made
+
+    def providers(self) -> dict[str, str]:
+        """Return what brings each installed and registered backend, as `provider` tells it, by one look."""
+        found: dict[str, list[str]] = {}
+        for point in discovery.installed():
+            found.setdefault(point.name, []).append(point.owner)
+        return {
+            **{name: " and ".join(owners) for name, owners in found.items()},
+            **dict.fromkeys(self._in_process, "this process"),
+        }
 
     def provider(self, name: str) -> str:
         """Return the distribution and version that brings `name`, or "this process"."""
         if name in self._in_process:
             return "this process"
-        return " and ".join(discovery.distribution(point) for point in discovery.entry_points_of(name))
+        return " and ".join(point.owner for point in discovery.points_of(name))
+
+    def _here(self, name: str) -> Availability:
+        """Return what a backend has answered, or ask it."""
+        answer = self._answers.get(name)
+        return self._ask(name) if answer is None else answer
+
+    def _ask(self, name: str) -> Availability:
+        with self._asking.setdefault(name, threading.RLock()):
+            if (kept := self._answers.get(name)) is not None:
+                return kept  # another thread has asked meanwhile
+            if (problem := self.problem(name)) is not None:
+                return Availability(False, str(problem), problem.remedy)
+            probe = self.get(name).availability
+            try:
+                answer = run_plugin("its availability check failed", lambda: checked_availability(probe()))
+            except PluginFault as fault:
+                answer = Availability(False, str(fault))
+            self._answers[name] = answer
+            self.generation = object()
+            return answer
+
+    def _forget_answer(self, name: str) -> None:
+        self._answers.pop(name, None)
+        self.generation = object()
+
+    def _bound(self, spec: BackendSpec) -> BackendSpec:
+        """Let a table know whether its backend can run here."""
+        return replace(spec, capabilities=replace(spec.capabilities, here=lambda: self._here(spec.name)))
 
     def _origin(self, name: str) -> str:
-        points = discovery.entry_points_of(name)
-        return f"by {' and '.join(discovery.distribution(point) for point in points)}" if points else ""
+        points = discovery.points_of(name)
+        return f"by {' and '.join(point.owner for point in points)}" if points else ""
 
     def _load(self, name: str) -> BackendSpec:
-        with loading():
-            plugin = discovery.quickly(name)
-        if plugin is not None:
-            with suppress(Exception):  # whatever a plugin raises: the long way tells it
-                spec: BackendSpec = _declaration(name, plugin)
-                if not _flaw(name, spec, ""):
-                    return spec
-        return self._load_and_explain(name)
-
-    def _load_and_explain(self, name: str) -> BackendSpec:
-        points = discovery.entry_points_of(name)
-        if not points:
-            raise BackendNotFoundError(self._not_found(name))
-        owners = [discovery.distribution(point) for point in points]
-        if len(points) > 1:
-            raise PluginError(f"backend {name!r} is claimed by {' and '.join(owners)}; uninstall all but one")
+        value = None if _setting(name) in os.environ else discovery.quickly(name)
+        points: list[Point] = []
+        if value is None or name in self._broken:
+            points = discovery.points_of(name)
+            if not points:
+                raise BackendNotFoundError(*self._not_found(name))
+            found, error = self._broken.get(name, ([], None))
+            if error is not None and found == points:
+                raise error.with_traceback(None)
+            value = _chosen(name, points).value
         try:
-            spec = _declaration(name, points[0].load())
-        except Exception as error:  # whatever a plugin raises is the plugin's fault, and must be told as such
-            cause = f"{type(error).__name__}: {error}"
-            raise PluginError(f"backend {name!r} of {owners[0]} cannot be loaded: {cause}") from error
-        if flaw := _flaw(name, spec, owners[0]):
-            raise PluginError(flaw)
-        assert isinstance(spec, BackendSpec)
-        return spec
+            return self._bound(_declaration(name, value))
+        except PluginFault as fault:
+            points = points or discovery.points_of(name)
+            point = next((p for p in points if p.value == value), Point(name, value, value, ""))
+            because = f"{fault}{_belonging(name, point, fault)}"
+            error = PluginError(f"backend {name!r} of {point.owner} cannot be used: {because}")
+            self._broken[name] = points, error
+            raise error from fault.__cause__
 
-    def _not_found(self, name: str) -> str:
-        names = self.names()
-        import difflib  # only now: few programs misspell a backend
-
-        near = difflib.get_close_matches(name, [*names, *KNOWN], n=1)
+    def _not_found(self, name: str) -> tuple[str, str]:
+        points = discovery.installed()
+        names = sorted({*self._in_process, *(point.name for point in points)})
+        remedy = f"pip install {KNOWN[name]}" if name in KNOWN else ""
         parts = [f"no backend {str(name)!r} is installed (installed: {', '.join(names) or 'none'})"]
-        if name not in KNOWN and near:
-            parts.append(f"did you mean {near[0]!r}?")
-        return "; ".join(parts + ([_remedy(name)] if _remedy(name) else []))
+        for point in points:
+            if point.name.lower() == name:
+                parts.append(f"{point.owner} has one called {point.name!r}, but {not_a_name(point.name)}")
+        if name not in KNOWN:
+            import difflib  # only now: few programs misspell a backend
+
+            near = difflib.get_close_matches(name, [*names, *KNOWN], n=1)
+            parts += [f"did you mean {near[0]!r}?"] if near else []
+        return "; ".join(parts + ([remedy] if remedy else [])), remedy
 
 
-def _remedy(name: str) -> str:
-    return f"pip install {KNOWN[name]}" if name in KNOWN else ""
+def _setting(name: str) -> str:
+    """Return the variable that chooses between several distributions that bring one name."""
+    return f"RANKWISE_BACKEND_{name.upper()}"
 
 
-def _declaration(name: str, plugin: Any) -> Any:
-    """Ask a plugin, and no other, for the declaration."""
+def _chosen(name: str, points: list[Point]) -> Point:
+    """Return the entry point to take: the only one, or the one that the setting names.
+
+    Raises:
+        PluginError: There are several and no choice, or the choice is none of them.
+    """
+    variable = _setting(name)
+    wish = os.environ.get(variable, "").strip()
+    claimed = f"backend {name!r} is claimed by {' and '.join(point.owner for point in points)}"
+    if wish:
+        for point in points:
+            if discovery.same(point.distribution, wish):
+                return point
+        raise PluginError(f"{variable} names {wish!r}, but {claimed}", f"set {variable} to one of these, or to nothing")
+    if len(points) == 1:
+        return points[0]
+    names = list(dict.fromkeys(point.distribution for point in points))
+    if len(names) == 1:
+        raise PluginError(f"{claimed}, which declares it more than once", f"pip uninstall {names[0]}")
+    remedy = f"set {variable}={' or '.join(names)} to choose one, or uninstall all but one: pip uninstall {names[0]}"
+    raise PluginError(f"{claimed}; {remedy}", remedy)
+
+
+def _declaration(name: str, value: str) -> BackendSpec:
+    """Load a plugin, and ask it, and no other, for the declaration.
+
+    Raises:
+        PluginFault: It cannot be loaded, or declares what cannot be used.
+    """
+    with loading():
+        plugin = run_plugin("it cannot be loaded", lambda: discovery.load(value))
+    answer = run_plugin("its rankwise_backend() failed", lambda: _asked(name, plugin))
+    return run_plugin("its declaration cannot be read", lambda: checked(name, answer))
+
+
+def _asked(name: str, plugin: Any) -> Any:
     import pluggy
 
     from rankwise.backends import hookspecs
@@ -157,25 +275,19 @@ def _declaration(name: str, plugin: Any) -> Any:
     manager = pluggy.PluginManager("rankwise")
     manager.add_hookspecs(hookspecs)
     manager.register(plugin, name=name)
-    answers = manager.hook.rankwise_backend()
-    if len(answers) != 1:
-        raise TypeError("its module has no @hookimpl function rankwise_backend()")
-    return answers[0]
+    hooks: list[Callable[[], Any]] = [found.function for found in manager.hook.rankwise_backend.get_hookimpls()]
+    if len(hooks) != 1:
+        raise PluginFault("it has no @hookimpl function rankwise_backend()")
+    return hooks[0]()
 
 
-def _flaw(name: str, spec: Any, owner: str) -> str:
-    """Return why what a distribution declares cannot be used, or an empty text."""
-    version = getattr(spec, "api_version", None)
-    if version != API_VERSION:
-        return (
-            f"backend {name!r} of {owner} is written for API version {version}, and this rankwise has {API_VERSION}; "
-            "install versions of the two that belong together"
-        )
-    if not isinstance(spec, BackendSpec):
-        return f"backend {name!r} of {owner} declares a {type(spec).__name__}, not a BackendSpec"
-    if spec.name != name:
-        return f"the entry point {name!r} of {owner} declares a backend called {spec.name!r}"
-    return ""
+def _belonging(name: str, point: Point, fault: PluginFault) -> str:
+    """Return what there is to say of versions, if those may be why a plugin cannot be used."""
+    if "MAJOR.MINOR" in str(fault):
+        return ""
+    if discovery.same(KNOWN.get(name, ""), point.distribution) and series(point.version) != series(__version__):
+        return f"; this process runs rankwise {__version__}, and the two must have the same MAJOR.MINOR"
+    return f"; it requires {point.requires}, and this is {__version__}" if point.requires else ""
 
 
 #: The registry of this process.

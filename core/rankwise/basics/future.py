@@ -7,6 +7,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any, Protocol
 
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.interrupts import is_interrupt
 from rankwise.basics.tracebacks import shorten
 
 __all__ = ["WorkFuture"]
@@ -70,6 +71,8 @@ class WorkFuture(Future[Any]):
         try:
             self._work.wait(timeout)
         except Exception as error:  # how the work has ended is for the future to tell
+            if is_interrupt(error):
+                raise
             if timeout is None and not self._work.is_completed():
                 self._tell(error)  # the operation has been withdrawn at its time-out
         if self._work.is_completed():

@@ -1,7 +1,7 @@
 """`loading`: modules are loaded while the garbage collector stands back.
 
-They make some ten thousand objects that stay as long as the process. The collector would look through them again and
-again, which takes a tenth of the time in which a first group is made.
+What they make stays as long as the process. The collector would look through it again and again, which takes up to a
+tenth of a processor's time for a first group.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["loading"]
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Load modules in here, and do nothing else: nothing is collected meanwhile, in no thread."""
+    """Load modules in here, and do nothing else: meanwhile nothing is collected in any thread."""
     if not gc.isenabled():  # as the program wants it, or another thread that is loading
         yield
         return

@@ -7,15 +7,18 @@ import os
 from functools import cache
 from types import ModuleType
 
+from rankwise.basics.version import __version__, series
+
 __all__ = ["API_VERSION", "VARIABLE", "module", "remedy", "state"]
 
 #: The version of what this package expects of the compiled one, which says in C for which it was built. It is raised
 #: with every change to what either calls of the other: signatures, their results, attributes that C looks at.
-API_VERSION = 3
+API_VERSION = 7
 #: Turns the compiled parts off, for this process alone: ranks with and without them work together.
 VARIABLE = "RANKWISE_NATIVE"
 _INSTALL = "pip install rankwise-native"
-_RENEW = "pip install --upgrade --force-reinstall rankwise-native"
+#: Not from the cache, where pip keeps what it could build before a compiler was there.
+_RENEW = "pip install --upgrade --force-reinstall --no-cache-dir rankwise-native"
 _ON, _OFF = ("", "on", "1"), ("off", "0")
 
 
@@ -49,8 +52,11 @@ def _look() -> tuple[ModuleType | None, str, str]:
         if isinstance(error, ModuleNotFoundError) and error.name == "rankwise_native":
             return None, "rankwise-native is not installed", _INSTALL
         return None, f"rankwise-native cannot be loaded: {error}", _RENEW
+    theirs = str(getattr(found, "__version__", "of no version"))
+    if series(theirs) != series(__version__):
+        return None, f"rankwise-native {theirs} has another MAJOR.MINOR than rankwise {__version__}", _RENEW
     built_for = getattr(found, "API_VERSION", None)
     if built_for != API_VERSION:
-        text = f"rankwise-native {found.__version__} is built for version {built_for} of what it shares with rankwise"
+        text = f"rankwise-native {theirs} is built for version {built_for} of what it shares with rankwise"
         return None, f"{text}, and this is version {API_VERSION}", _RENEW
-    return found, f"rankwise-native {found.__version__}", ""
+    return found, f"rankwise-native {theirs}", ""

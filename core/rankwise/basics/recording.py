@@ -11,7 +11,7 @@ from operator import add
 from types import CodeType
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Entry", "FlightRecorder", "Ticket", "Totals", "Trail"]
+__all__ = ["Entry", "FlightRecorder", "Ticket", "Totals", "Trail", "title"]
 
 
 class Entry(NamedTuple):
@@ -61,6 +61,12 @@ class Totals(NamedTuple):
 
 #: Stands for an operation whose call has returned, or that may be waited for in any order; only its trail knows how.
 Ticket = Any
+
+
+def title(ticket: Ticket) -> str:
+    """Return operation and number of what a ticket stands for."""
+    op, number = (ticket[1], ticket[2]) if isinstance(ticket, list) else ticket.title()
+    return f"{op}, number {number}"
 
 
 class Trail(Protocol):

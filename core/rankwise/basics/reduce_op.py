@@ -1,4 +1,8 @@
-"""`ReduceOp`: what a reduction does to two elements, and on which dtypes NumPy defines it.
+"""`ReduceOp`: what a reduction does to two elements; and `OPS`, the one table of all there are.
+
+The capability tables, the conformance kit's oracle, the plugins' own tables and torch's operators derive from that
+table, so that a new op is a line of it. The compiled parts and the libraries know ops by name, and leave those that
+they do not know to NumPy, or refuse them.
 
 The module doubles as torch's deprecated `reduce_op`: `reduce_op.SUM` is `ReduceOp.SUM`, with a warning.
 """
@@ -10,26 +14,52 @@ import warnings
 from collections.abc import Callable
 from contextvars import Context
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-__all__ = ["REDUCE_OPS", "ReduceOp"]
+from rankwise.basics.arrays import DTYPES, dtype_name
 
-_UFUNCS: dict[str, np.ufunc] = {
-    "SUM": np.add,
-    "AVG": np.add,
-    "PREMUL_SUM": np.add,
-    "PRODUCT": np.multiply,
-    "MIN": np.minimum,
-    "MAX": np.maximum,
-    "BAND": np.bitwise_and,
-    "BOR": np.bitwise_or,
-    "BXOR": np.bitwise_xor,
+__all__ = ["OPS", "REDUCE_OPS", "Op", "ReduceOp"]
+
+
+class Op(NamedTuple):
+    """One kind of reduction.
+
+    Its result has the dtype of the contributions, whatever the ufunc's own would be.
+
+    Attributes:
+        ufunc: What combines two contributions.
+        dtypes: Names of the dtypes on which it is defined.
+        widens: Floats narrower than 32 bits accumulate in float32.
+        scales: The op is the sum of what is scaled: contributions by a factor before it, or their sum after it.
+    """
+
+    ufunc: np.ufunc
+    dtypes: frozenset[str]
+    widens: bool = False
+    scales: bool = False
+
+
+_BITS = frozenset(name for name in DTYPES if "int" in name) | {"bool"}
+_SCALABLE = frozenset(name for name in DTYPES if "float" in name or "complex" in name or name.endswith("longdouble"))
+_NUMBERS = _BITS | _SCALABLE
+_ORDERED = _NUMBERS | {"datetime64", "timedelta64"}
+
+#: All reduce ops by name, in the order of the tables. A test compares their dtypes with what NumPy defines.
+OPS: dict[str, Op] = {
+    "SUM": Op(np.add, _NUMBERS | {"timedelta64"}, widens=True),
+    "AVG": Op(np.add, _SCALABLE, widens=True, scales=True),
+    "PRODUCT": Op(np.multiply, _NUMBERS, widens=True),
+    "MIN": Op(np.minimum, _ORDERED),
+    "MAX": Op(np.maximum, _ORDERED),
+    "BAND": Op(np.bitwise_and, _BITS),
+    "BOR": Op(np.bitwise_or, _BITS),
+    "BXOR": Op(np.bitwise_xor, _BITS),
+    "PREMUL_SUM": Op(np.add, _SCALABLE, widens=True, scales=True),
 }
-
-#: Names of all reduce ops, in the order of the tables.
-REDUCE_OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
+#: The names of all reduce ops.
+REDUCE_OPS = OPS.keys()
 
 
 class _Quiet(threading.local):
@@ -47,9 +77,6 @@ class _Quiet(threading.local):
 
 
 _quiet = _Quiet()
-
-_SCALING = ("AVG", "PREMUL_SUM")
-_ROUNDING = ("SUM", "AVG", "PREMUL_SUM", "PRODUCT")
 
 
 class ReduceOp:
@@ -84,8 +111,8 @@ class ReduceOp:
     BXOR: ClassVar[ReduceOp]
 
     def __init__(self, name: str, factor: Any = None) -> None:
-        if name not in REDUCE_OPS:
-            raise ValueError(f"no such reduce op: {name!r} (there are {', '.join(REDUCE_OPS)})")
+        if name not in OPS:
+            raise ValueError(f"no such reduce op: {name!r} (there are {', '.join(OPS)})")
         if factor is not None and name != "PREMUL_SUM":
             raise ValueError(f"only PREMUL_SUM has a factor, not {name}")
         self.name = name
@@ -111,8 +138,17 @@ class ReduceOp:
         return ReduceOp, (self.name, self.factor)
 
     def defined_for(self, dtype: np.dtype[Any]) -> bool:
-        """Tell whether NumPy defines this op on `dtype`, with a result of that same dtype."""
-        return _defined(self.name, dtype)
+        """Tell whether this op is defined on `dtype`."""
+        return dtype_name(dtype) in OPS[self.name].dtypes
+
+    @property
+    def base(self) -> ReduceOp:
+        """The op that combines contributions which have been scaled, or are to be: SUM for AVG and PREMUL_SUM."""
+        return ReduceOp.SUM if OPS[self.name].scales else self
+
+    def is_plain_on(self, dtype: np.dtype[Any]) -> bool:
+        """Tell whether arrays of `dtype` are reduced as they are: neither in a wider dtype nor scaled before."""
+        return self.factor is None and accumulation_dtype(self.name, dtype) == dtype
 
     def accumulator(self, array: Any) -> Any:
         """Return a new flat copy of `array` to reduce into, in the dtype that the reduction is done in."""
@@ -140,7 +176,7 @@ class ReduceOp:
     def merge(self, first: Any, second: Any, out: Any) -> None:
         """Write what `first` and `second` reduce to into `out`, which may be one of them."""
         # Only some ranks do the arithmetic of a block; a warning must not fail those and not the others.
-        _quiet.run(_UFUNCS[self.name], first, second, out=out)
+        _quiet.run(OPS[self.name].ufunc, first, second, out=out)
 
     def average(self, total: Any, size: int) -> None:
         """Divide the sum of `size` contributions by their number, in place, if this op is AVG."""
@@ -154,7 +190,7 @@ class ReduceOp:
             out[...] = accumulator.reshape(out.shape)
 
 
-for _name in REDUCE_OPS:
+for _name in OPS:
     if _name != "PREMUL_SUM":
         setattr(ReduceOp, _name, ReduceOp(_name))
 
@@ -162,26 +198,10 @@ for _name in REDUCE_OPS:
 @cache
 def accumulation_dtype(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the native dtype in which the op called `name` reduces arrays of `dtype`."""
-    if name in _ROUNDING and _is_narrow_float(dtype):
+    if OPS[name].widens and _is_narrow_float(dtype):
         return np.dtype(np.float32)
     native: np.dtype[Any] = dtype.newbyteorder("=")
     return native
-
-
-@cache
-def _defined(name: str, dtype: np.dtype[Any]) -> bool:
-    if dtype.hasobject or dtype.names is not None or dtype.itemsize == 0:
-        return False
-    if name in _SCALING and not (np.issubdtype(dtype, np.inexact) or _is_narrow_float(dtype)):
-        return False
-    one = np.zeros(1, accumulation_dtype(name, dtype))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            result = _UFUNCS[name](one, one)
-    except TypeError:
-        return False
-    return bool(result.dtype == one.dtype)
 
 
 def _is_narrow_float(dtype: np.dtype[Any]) -> bool:
@@ -190,7 +210,7 @@ def _is_narrow_float(dtype: np.dtype[Any]) -> bool:
 
 
 def __getattr__(name: str) -> ReduceOp:
-    if name in REDUCE_OPS and name != "PREMUL_SUM":
+    if name in OPS and name != "PREMUL_SUM":
         warnings.warn(f"reduce_op.{name} is deprecated; use ReduceOp.{name}", FutureWarning, stacklevel=2)
         found: ReduceOp = getattr(ReduceOp, name)
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import signal
 
-__all__ = ["after_fork", "cores", "die_with_parent", "signals"]
+__all__ = ["after_fork", "boot_of_macos", "cores", "die_with_parent", "keep_standard", "signals"]
 
 _PR_SET_PDEATHSIG = 1
 _SIGTERM = 15  # as everywhere; most programs do without the module that knows it by name
@@ -50,7 +51,43 @@ def die_with_parent(number: int = _SIGTERM, parent: int = 0) -> Callable[[], Non
     return partial(_follow, prctl, parent or os.getpid(), number)
 
 
+def boot_of_macos() -> str:
+    """Return what tells one life of a Mac from all others, by which its processes know that they share it; else ""."""
+    import platform
+
+    if platform.system() != "Darwin":
+        return ""
+    import ctypes
+
+    text, size = ctypes.create_string_buffer(64), ctypes.c_size_t(64)
+    try:
+        sysctl = ctypes.CDLL(None).sysctlbyname
+        failed = sysctl(b"kern.bootsessionuuid", text, ctypes.byref(size), None, ctypes.c_size_t(0))
+    except (AttributeError, OSError, TypeError):
+        return ""
+    return "" if failed else text.value.decode(errors="replace")
+
+
 def _follow(prctl: Callable[[int, int], int], parent: int, number: int) -> None:
     prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it was quicker
         os._exit(1)
+
+
+def keep_standard() -> None:
+    """Open the null device at each of the descriptors 0, 1 and 2 that is closed.
+
+    Else the next socket, pipe or shared memory would be opened there, and what anybody prints, or hands to a child
+    process as its standard input, would be that. All that opens descriptors, ours and libraries', comes after this.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            found = os.open(os.devnull, os.O_RDWR)
+            if found != descriptor:  # another thread was faster
+                os.close(found)
+                continue
+            os.set_inheritable(found, True)

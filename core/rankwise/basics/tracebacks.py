@@ -15,7 +15,7 @@ from types import TracebackType
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.errors import DistError
 
-__all__ = ["anew", "shorten", "shortened"]
+__all__ = ["anew", "has_foreign", "modules", "shorten", "shortened"]
 
 #: What stands between the call and its error without being of interest to whoever has made the call.
 _LIBRARIES = {"cupy", "cupy_backends", "mpi4py", "msgpack", "numpy", "pluggy", "zmq", *sys.stdlib_module_names}
@@ -32,7 +32,7 @@ def shorten(error: BaseException) -> None:
         return
     trace.tb_next = None
     for shown, reason in _reasons(error):
-        if reason.__traceback__ is not None and _has_foreign(reason.__traceback__):
+        if reason.__traceback__ is not None and has_foreign(reason.__traceback__):
             continue
         reason.__traceback__ = None
         if isinstance(reason, (DistError, TypeError, ValueError)) and str(reason) in str(shown):  # which says it all
@@ -69,9 +69,9 @@ def _all_is_wanted() -> bool:
 
 
 def _is_about_the_call(error: BaseException, below: TracebackType) -> bool:
-    if not isinstance(error, (DistError, TypeError, ValueError, KeyboardInterrupt)) or _has_foreign(below):
+    if not isinstance(error, (DistError, TypeError, ValueError, KeyboardInterrupt)) or has_foreign(below):
         return False
-    *_, last = _modules(below)
+    *_, last = _packages(below)
     return isinstance(error, (DistError, KeyboardInterrupt)) or _is_ours(last)
 
 
@@ -87,15 +87,20 @@ def _reasons(error: BaseException) -> Iterator[tuple[BaseException, BaseExceptio
         error = other
 
 
-def _has_foreign(trace: TracebackType) -> bool:
-    return not all(_is_ours(module) or module in _LIBRARIES for module in _modules(trace))
+def has_foreign(trace: TracebackType) -> bool:
+    """Tell whether a frame is neither of this package nor of the libraries that it uses."""
+    return not all(_is_ours(module) or module in _LIBRARIES for module in _packages(trace))
 
 
-def _modules(trace: TracebackType | None) -> Iterator[str]:
-    """Yield the top-level package of each frame, the outermost first."""
+def modules(trace: TracebackType | None) -> Iterator[str]:
+    """Yield the module of each frame, the outermost first."""
     while trace is not None:
-        yield str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        yield str(trace.tb_frame.f_globals.get("__name__", ""))
         trace = trace.tb_next
+
+
+def _packages(trace: TracebackType) -> Iterator[str]:
+    return (module.partition(".")[0] for module in modules(trace))
 
 
 def _is_ours(module: str) -> bool:

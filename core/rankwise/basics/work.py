@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from rankwise.basics import unasked
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.ending import Ending
+from rankwise.basics.interrupts import only_waited
 from rankwise.basics.tracebacks import anew, shorten
 from rankwise.errors import DistTimeoutError
 
@@ -70,6 +71,14 @@ class Work(Protocol):
         """Wait in asyncio, without blocking the event loop."""
 
 
+def state(work: Work) -> str:
+    """Say in words how far a work has come; only looks."""
+    if not work.is_completed():
+        return "pending"
+    error = work.exception()
+    return "done" if error is None else f"failed with {type(error).__name__}: {error}"
+
+
 class FutureWork:
     """A work that some thread ends by calling `succeed` or `fail`: the base for threaded backends.
 
@@ -102,7 +111,12 @@ class FutureWork:
         """Block until the work has ended; see `Work.wait`."""
         try:
             timeout_s = None if timeout is None else seconds(timeout)
-            if not self._ending.wait(timeout_s):
+            try:
+                in_time = self._ending.wait(timeout_s)
+            except BaseException as error:
+                only_waited(error)  # no wait changes anything, see `Ending`
+                raise
+            if not in_time:
                 raise DistTimeoutError(f"timed out: not done after {timeout_s:g} s")
             self._check()
             return True
@@ -156,6 +170,9 @@ class FutureWork:
         import asyncio
 
         return asyncio.wrap_future(self.get_future()).__await__()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {state(self)}>"
 
     def _check(self) -> None:
         """Raise the error of a work that has failed."""
@@ -215,9 +232,13 @@ class BoundWork:
         result: Any,
         global_ranks: tuple[int, ...],
         noted: Callable[[BaseException | None], object] | None = None,
+        broken: Callable[[BaseException], object] = shorten,
+        what: Callable[[], str] | None = None,
     ) -> None:
         self._inner = inner
+        self._what_it_is = what  # says so, for those who print the work
         self._noted = noted  # tells the flight recorder, as soon as the caller looks
+        self._broken = broken  # ends a call that raises
         self._result = result  # also keeps the buffers alive until nobody can be using them
         self._global_ranks = global_ranks
         if noted is not None and getattr(inner, "only_looks", False):
@@ -228,7 +249,7 @@ class BoundWork:
         try:
             return self._inner.wait(timeout)
         except BaseException as error:
-            shorten(error)
+            self._broken(error)
             raise
         finally:
             self.is_completed()
@@ -239,6 +260,10 @@ class BoundWork:
         if ended and self._noted is not None:
             self._note(self._inner.exception())
         return ended
+
+    def __repr__(self) -> str:
+        what = "" if self._what_it_is is None else f"{self._what_it_is()}: "
+        return f"<Work: {what}{state(self._inner)}>"
 
     def _note(self, error: BaseException | None) -> None:
         """Tell the flight recorder, once, that the operation has ended."""
@@ -260,14 +285,18 @@ class BoundWork:
         try:
             self.wait()
         except BaseException as error:
-            shorten(error)
+            self._broken(error)
             raise
         return self._result
 
     def get_future(self) -> Future[Any]:
         """Return a future of `result()`."""
         future = _future(self, lambda: self._result)
-        self._inner.add_done_callback(lambda _: future.end())
+        try:
+            self._inner.add_done_callback(lambda _: future.end())
+        except BaseException as error:
+            self._broken(error)
+            raise
         return future
 
     def source_rank(self) -> int:
@@ -275,7 +304,7 @@ class BoundWork:
         try:
             return self._global_ranks[self._inner.source_rank()]
         except BaseException as error:
-            shorten(error)
+            self._broken(error)
             raise
 
     def synchronize(self) -> None:
@@ -283,7 +312,7 @@ class BoundWork:
         try:
             self._inner.synchronize()
         except BaseException as error:
-            shorten(error)
+            self._broken(error)
             raise
         finally:
             self.is_completed()
@@ -296,11 +325,19 @@ class BoundWork:
             self.is_completed()
             run(callback, self)
 
-        self._inner.add_done_callback(ended)
+        try:
+            self._inner.add_done_callback(ended)
+        except BaseException as error:
+            self._broken(error)
+            raise
 
     def cancel(self) -> bool:
         """Withdraw a receive that no message has met yet."""
-        withdrawn = self._inner.cancel()
+        try:
+            withdrawn = self._inner.cancel()
+        except BaseException as error:
+            self._broken(error)
+            raise
         if withdrawn:
             self._note(self._inner.exception())  # else it would count as pending for ever
         return withdrawn

@@ -8,11 +8,13 @@ from typing import Any
 
 from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
+from rankwise.basics.interrupts import forget_waited, has_only_waited, is_interrupt
+from rankwise.basics.recording import Ticket, title
 from rankwise.basics.tracebacks import shorten
 from rankwise.basics.work import COMPLETED, BoundWork, Work
 from rankwise.groups.process_group import ProcessGroup
 
-__all__ = ["bounded", "failed", "finish", "require_uneven", "terms"]
+__all__ = ["bounded", "broken", "failed", "finish", "require_uneven", "terms"]
 
 
 def terms(
@@ -70,7 +72,7 @@ def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work
 
 
 def failed(group: ProcessGroup | None, error: BaseException) -> None:
-    """Note that a collective has failed, whichever way it went, if it had begun; and shorten the error's traceback.
+    """End by `broken` what needs all ranks, and note that it has failed, whichever way it went, if it had begun.
 
     Args:
         group: The group, if the call has come as far as knowing it.
@@ -78,11 +80,34 @@ def failed(group: ProcessGroup | None, error: BaseException) -> None:
     """
     if group is not None:
         group.trail.broken(error)  # what has begun last on this thread; nothing if that has ended
+        forget_waited(error)  # the others are in the same call
+    broken(group, error)
+
+
+def broken(group: ProcessGroup | None, error: BaseException) -> None:
+    """End a public call that raises: give its group up after an interrupt, and shorten the error's traceback.
+
+    Only the function that the program has called calls this, at its end: see `rankwise.basics.interrupts`.
+
+    Args:
+        group: The group, if the call has come as far as knowing it; None where nothing can have begun.
+        error: What the public call is about to raise again.
+    """
+    if group is not None and is_interrupt(error) and not has_only_waited(error):
+        trace = error.__traceback__
+        group.interrupted(error, "a call" if trace is None else trace.tb_frame.f_code.co_name)
     shorten(error)
 
 
 def _bound(group: ProcessGroup, work: Work, result: Any) -> BoundWork:
-    return BoundWork(work, result, group.ranks, partial(group.trail.ended, group.trail.issued()))
+    ticket = group.trail.issued()
+    noted = partial(group.trail.ended, ticket)
+    return BoundWork(work, result, group.ranks, noted, partial(broken, group), partial(_named, group, ticket))
+
+
+def _named(group: ProcessGroup, ticket: Ticket) -> str:
+    """Name an operation that a group's flight recorder knows."""
+    return f"{title(ticket)} on group {group.group_desc!r}"
 
 
 def require_uneven(group: ProcessGroup, op: str, *lists: list[Array] | None) -> None:

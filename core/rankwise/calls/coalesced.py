@@ -11,6 +11,7 @@ from rankwise.basics.arrays import AnyArray
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
 from rankwise.basics.work import Work
+from rankwise.calls.calling import failed
 from rankwise.calls.collectives import all_gather, all_reduce
 from rankwise.calls.combined import CombinedWork
 from rankwise.errors import DistError
@@ -113,13 +114,18 @@ def all_reduce_coalesced(
         >>> arrays
         [array([2., 2.]), array([0, 2])]
     """
-    with shortened:
-        if resolve(group, "all_reduce_coalesced") is None:
+    pg = None
+    try:
+        pg = resolve(group, "all_reduce_coalesced")
+        if pg is None:
             return None
         with coalescing(group, async_ops=True) as block:
             for tensor in tensors:
                 all_reduce(tensor, op, group)
         return _ended(block, list(tensors), async_op)
+    except BaseException as error:
+        failed(pg, error)
+        raise
 
 
 def all_gather_coalesced(
@@ -152,8 +158,10 @@ def all_gather_coalesced(
         >>> outputs
         [[array([0]), array([1])]]
     """
-    with shortened:
-        if resolve(group, "all_gather_coalesced") is None:
+    pg = None
+    try:
+        pg = resolve(group, "all_gather_coalesced")
+        if pg is None:
             return None
         if len(output_tensor_lists) != len(input_tensor_list):
             raise ValueError(
@@ -163,6 +171,9 @@ def all_gather_coalesced(
             for outputs, tensor in zip(output_tensor_lists, input_tensor_list, strict=True):
                 all_gather(outputs, tensor, group)
         return _ended(block, list(output_tensor_lists), async_op)
+    except BaseException as error:
+        failed(pg, error)
+        raise
 
 
 def _together(pg: ProcessGroup) -> Any:

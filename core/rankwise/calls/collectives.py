@@ -26,6 +26,7 @@ from rankwise.basics.work import Work
 from rankwise.calls import check
 from rankwise.calls.calling import failed, finish, require_uneven, terms
 from rankwise.calls.overlap import aside, parts_aside
+from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
@@ -93,7 +94,7 @@ def broadcast(
         checked = check.input_array if root == pg.rank() else check.output_array
         array = checked(pg, "broadcast", "tensor", tensor)
         lane = pg.lane(array, "broadcast")
-        work = lane.broadcast(array, root, *terms(pg, array, "broadcast", async_op, timeout))
+        work = lane.run(Call("broadcast", array, root=root), *terms(pg, array, "broadcast", async_op, timeout))
         return finish(pg, work, tensor, async_op)
     except BaseException as error:
         failed(pg, error)
@@ -150,13 +151,16 @@ def all_reduce(
         if not async_op and timeout is None and pg.shortcuts.all_reduce(tensor, op):
             return None
         if type(tensor) is not np.ndarray and is_sparse(tensor):
-            array, given = check.sparse_elements(pg, "all_reduce", "tensor", tensor, op), tensor
+            array, given, remark = check.sparse_elements(pg, "all_reduce", "tensor", tensor, op), tensor, " sparse"
         else:
-            array = given = check.output_array(pg, "all_reduce", "tensor", tensor)
+            array, remark = check.output_array(pg, "all_reduce", "tensor", tensor), ""
+            given = array
         lane = pg.lane(array, "all_reduce", check.reduce_op(pg, "all_reduce", op, array))
         if given is not array:
             pg.require_feature("sparse", "cpu", "all_reduce")
-        work = lane.all_reduce(given, op, *terms(pg, array, "all_reduce", async_op, timeout))
+        work = lane.run(
+            Call("all_reduce", given, op, remark=remark), *terms(pg, array, "all_reduce", async_op, timeout)
+        )
         return finish(pg, work, tensor, async_op)
     except BaseException as error:
         failed(pg, error)
@@ -210,7 +214,7 @@ def reduce(
         checked = check.output_array if root == pg.rank() else check.input_array
         array = checked(pg, "reduce", "tensor", tensor)
         lane = pg.lane(array, "reduce", check.reduce_op(pg, "reduce", op, array))
-        work = lane.reduce(array, op, root, *terms(pg, array, "reduce", async_op, timeout))
+        work = lane.run(Call("reduce", array, op, root), *terms(pg, array, "reduce", async_op, timeout))
         return finish(pg, work, tensor, async_op)
     except BaseException as error:
         failed(pg, error)
@@ -269,7 +273,7 @@ def all_gather(
         array = aside(array, parts, parts[pg.rank()])
         require_uneven(pg, "all_gather", parts)
         lane = pg.lane(array, "all_gather")
-        work = lane.all_gather(parts, array, *terms(pg, array, "all_gather", async_op, timeout))
+        work = lane.run(Call("all_gather", array, outs=parts), *terms(pg, array, "all_gather", async_op, timeout))
         return finish(pg, work, tensor_list, async_op)
     except BaseException as error:
         failed(pg, error)
@@ -324,7 +328,7 @@ def all_gather_single(
         parts = check.equal_parts(pg, "all_gather_single", "output_tensor", output, array, "input_tensor")
         array = aside(array, (output,), parts[pg.rank()])
         lane = pg.lane(array, "all_gather")
-        work = lane.all_gather(parts, array, *terms(pg, array, "all_gather", async_op, timeout))
+        work = lane.run(Call("all_gather", array, outs=parts), *terms(pg, array, "all_gather", async_op, timeout))
         return finish(pg, work, output_tensor, async_op)
     except BaseException as error:
         failed(pg, error)
@@ -386,7 +390,7 @@ def gather(
             array = aside(array, parts, parts[root])
         require_uneven(pg, "gather", parts)
         lane = pg.lane(array, "gather")
-        work = lane.gather(parts, array, root, *terms(pg, array, "gather", async_op, timeout))
+        work = lane.run(Call("gather", array, root=root, outs=parts), *terms(pg, array, "gather", async_op, timeout))
         return finish(pg, work, gather_list, async_op)
     except BaseException as error:
         failed(pg, error)
@@ -447,7 +451,7 @@ def scatter(
             parts = parts_aside(parts, array)
         require_uneven(pg, "scatter", parts)
         lane = pg.lane(array, "scatter")
-        work = lane.scatter(array, parts, root, *terms(pg, array, "scatter", async_op, timeout))
+        work = lane.run(Call("scatter", array, root=root, ins=parts), *terms(pg, array, "scatter", async_op, timeout))
         return finish(pg, work, tensor, async_op)
     except BaseException as error:
         failed(pg, error)
@@ -506,7 +510,9 @@ def reduce_scatter(
         parts = parts_aside(parts, array)
         require_uneven(pg, "reduce_scatter", parts)
         lane = pg.lane(array, "reduce_scatter", check.reduce_op(pg, "reduce_scatter", op, array))
-        work = lane.reduce_scatter(array, parts, op, *terms(pg, array, "reduce_scatter", async_op, timeout))
+        work = lane.run(
+            Call("reduce_scatter", array, op, ins=parts), *terms(pg, array, "reduce_scatter", async_op, timeout)
+        )
         return finish(pg, work, output, async_op)
     except BaseException as error:
         failed(pg, error)
@@ -563,7 +569,9 @@ def reduce_scatter_single(
         parts = check.equal_parts(pg, "reduce_scatter_single", "input", whole, array, "output")
         parts = parts_aside(parts, array)
         lane = pg.lane(array, "reduce_scatter", check.reduce_op(pg, "reduce_scatter_single", op, array))
-        work = lane.reduce_scatter(array, parts, op, *terms(pg, array, "reduce_scatter", async_op, timeout))
+        work = lane.run(
+            Call("reduce_scatter", array, op, ins=parts), *terms(pg, array, "reduce_scatter", async_op, timeout)
+        )
         return finish(pg, work, output, async_op)
     except BaseException as error:
         failed(pg, error)
@@ -717,7 +725,7 @@ def barrier(
         if not async_op and timeout is None and pg.shortcuts.barrier():
             return None
         lane, device = pg.any_lane("barrier")
-        return finish(pg, lane.barrier(*terms(pg, device, "barrier", async_op, timeout)), None, async_op)
+        return finish(pg, lane.run(Call("barrier"), *terms(pg, device, "barrier", async_op, timeout)), None, async_op)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -736,4 +744,6 @@ def _exchange(
     check.same_size(pg, op, outs[mine], "this rank's own output part", ins[mine], "its own input part")
     require_uneven(pg, op, outs, ins)
     lane = pg.lane(ins[0], "all_to_all")
-    return lane.all_to_all(outs, ins, *terms(pg, ins[0], "all_to_all", async_op, timeout))
+    return lane.run(
+        Call("all_to_all", ins[mine], ins=ins, outs=outs), *terms(pg, ins[0], "all_to_all", async_op, timeout)
+    )

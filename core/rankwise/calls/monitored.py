@@ -6,7 +6,8 @@ from contextlib import suppress
 from functools import partial
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.tracebacks import shortened
+from rankwise.calls.calling import failed
+from rankwise.collective.call import Call
 from rankwise.errors import DistTimeoutError
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import resolve
@@ -36,14 +37,15 @@ def monitored_barrier(
     Examples:
         >>> dist.monitored_barrier(timeout=30)
     """
-    with shortened:
+    pg = None
+    try:
         pg = resolve(group, "monitored_barrier")
         if pg is None:
             return
         timeout_s = pg.timeout_s if timeout is None else seconds(timeout)
         lane, _ = pg.any_lane("barrier")
         if pg.store is None:
-            lane.barrier(timeout_s).wait()
+            lane.run(Call("barrier"), timeout_s).wait()
             return
         pg.monitored += 1
         store = _place(pg.store, pg.monitored)
@@ -58,6 +60,9 @@ def monitored_barrier(
         store.add(_TOLD, 1)
         if verdict != "ok":
             raise DistTimeoutError(verdict)
+    except BaseException as error:
+        failed(pg, error)
+        raise
 
 
 def _place(store: Store, number: int) -> PrefixStore:

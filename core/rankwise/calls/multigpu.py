@@ -1,64 +1,37 @@
 """Collectives over several arrays per rank, usually one on each of the process's devices.
 
-Each is one collective of the group with a local step before and after it, so it runs on every backend and on every kind
-of device. A communicator that has such collectives itself, whose members are the devices, takes over.
+Each is one collective of the group with a step on this rank's own arrays before and after it, so it runs on every
+backend and on every kind of device. The group's part is on the device of the first array.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from rankwise.backends.communicator import Communicator
 from rankwise.basics.arrays import AnyArray, Array, as_array
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.basics.tracebacks import shortened
 from rankwise.basics.work import Work
 from rankwise.calls import check
-from rankwise.calls.calling import finish, terms
+from rankwise.calls.calling import failed, finish, terms
 from rankwise.calls.combined import CombinedWork
-from rankwise.calls.devices import assign, near, on, stacked, synchronize
+from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
 
 __all__ = [
-    "DeviceCollectives",
     "all_gather_multigpu",
     "all_reduce_multigpu",
     "broadcast_multigpu",
     "reduce_multigpu",
     "reduce_scatter_multigpu",
 ]
-
-
-class DeviceCollectives(Protocol):
-    """What a communicator may have besides: its method `multigpu(devices)` returns this, or None if not for these.
-
-    Each device comes once. `arrays[i]` and row i of `outputs` or `inputs` lie on device i; all are of one size and
-    dtype. Roots are group ranks, with the position of their array.
-    """
-
-    def broadcast(self, arrays: Sequence[Array], root: int, index: int, timeout_s: float) -> Work:
-        """Copy the root's `arrays[index]` into all arrays."""
-
-    def all_reduce(self, arrays: Sequence[Array], op: ReduceOp, timeout_s: float) -> Work:
-        """Reduce all arrays into each of them."""
-
-    def reduce(self, arrays: Sequence[Array], op: ReduceOp, root: int, index: int, timeout_s: float) -> Work:
-        """Reduce all arrays into the root's `arrays[index]`."""
-
-    def all_gather(self, outputs: Sequence[Sequence[Array]], arrays: Sequence[Array], timeout_s: float) -> Work:
-        """Copy all arrays into each row of `outputs`."""
-
-    def reduce_scatter(
-        self, outputs: Sequence[Array], inputs: Sequence[Sequence[Array]], op: ReduceOp, timeout_s: float
-    ) -> Work:
-        """Reduce the rows of all members, and leave one entry of the result in each output."""
 
 
 def broadcast_multigpu(
@@ -87,7 +60,8 @@ def broadcast_multigpu(
         >>> arrays
         [array([11, 11]), array([11, 11])]
     """
-    with shortened:
+    pg = None
+    try:
         pg = resolve(group, "broadcast_multigpu")
         if pg is None:
             return None
@@ -96,20 +70,18 @@ def broadcast_multigpu(
         # All ranks use their first device: on some backends each device has connections of its own.
         carrier = arrays[0]
         lane = pg.lane(carrier, "broadcast")
-        native = _native(lane, arrays)
-        if native is not None:
-            index = _index(pg, "broadcast_multigpu", "src_tensor", src_tensor, arrays)
-            timeout_s, _ = terms(pg, carrier, "broadcast", async_op, None)
-            return finish(pg, native.broadcast(arrays, root, index, timeout_s), tensor_list, async_op)
         if root == pg.rank() and (index := _index(pg, "broadcast_multigpu", "src_tensor", src_tensor, arrays)):
-            assign(carrier, arrays[index])
+            _assign(carrier, arrays[index])
 
         def after() -> None:
             for array in arrays[1:]:
-                assign(array, carrier)
+                _assign(array, carrier)
 
-        work = lane.broadcast(carrier, root, *terms(pg, carrier, "broadcast", async_op, None))
+        work = lane.run(Call("broadcast", carrier, root=root), *terms(pg, carrier, "broadcast", async_op, None))
         return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
+    except BaseException as error:
+        failed(pg, error)
+        raise
 
 
 def all_reduce_multigpu(
@@ -138,24 +110,24 @@ def all_reduce_multigpu(
         >>> arrays
         [array([4., 4.]), array([4., 4.])]
     """
-    with shortened:
+    pg = None
+    try:
         pg = resolve(group, "all_reduce_multigpu")
         if pg is None:
             return None
         arrays = _local(pg, "all_reduce_multigpu", "tensor_list", tensor_list)
-        native = _native(_lane(pg, "all_reduce", arrays, op), arrays)
-        if native is not None:
-            timeout_s, _ = terms(pg, arrays[0], "all_reduce", async_op, None)
-            return finish(pg, native.all_reduce(arrays, op, timeout_s), tensor_list, async_op)
         lane, total, inner = _reduced_here(pg, "all_reduce", arrays, op)
 
         def after() -> None:
             _finish(op, total, arrays[0])
             for array in arrays[1:]:
-                assign(array, arrays[0])
+                _assign(array, arrays[0])
 
-        work = lane.all_reduce(total, inner, *terms(pg, total, "all_reduce", async_op, None))
+        work = lane.run(Call("all_reduce", total, inner), *terms(pg, total, "all_reduce", async_op, None))
         return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
+    except BaseException as error:
+        failed(pg, error)
+        raise
 
 
 def reduce_multigpu(
@@ -191,17 +163,13 @@ def reduce_multigpu(
         >>> arrays
         [array([1., 1.]), array([4., 4.])]
     """
-    with shortened:
+    pg = None
+    try:
         pg = resolve(group, "reduce_multigpu")
         if pg is None:
             return None
         arrays = _local(pg, "reduce_multigpu", "tensor_list", tensor_list)
         root = group_rank(pg, "dst", dst, None)
-        native = _native(_lane(pg, "reduce", arrays, op), arrays)
-        if native is not None:
-            index = _index(pg, "reduce_multigpu", "dst_tensor", dst_tensor, arrays)
-            timeout_s, _ = terms(pg, arrays[0], "reduce", async_op, None)
-            return finish(pg, native.reduce(arrays, op, root, index, timeout_s), tensor_list, async_op)
         index = _index(pg, "reduce_multigpu", "dst_tensor", dst_tensor, arrays) if root == pg.rank() else 0
         lane, total, inner = _reduced_here(pg, "reduce", arrays, op)
 
@@ -209,8 +177,11 @@ def reduce_multigpu(
             if root == pg.rank():
                 _finish(op, total, arrays[index])
 
-        work = lane.reduce(total, inner, root, *terms(pg, total, "reduce", async_op, None))
+        work = lane.run(Call("reduce", total, inner, root), *terms(pg, total, "reduce", async_op, None))
         return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
+    except BaseException as error:
+        failed(pg, error)
+        raise
 
 
 def all_gather_multigpu(
@@ -240,7 +211,8 @@ def all_gather_multigpu(
         >>> outputs
         [[array([0]), array([1])]]
     """
-    with shortened:
+    pg = None
+    try:
         pg = resolve(group, "all_gather_multigpu")
         if pg is None:
             return None
@@ -253,23 +225,21 @@ def all_gather_multigpu(
                 f"{op} on rank {pg.global_rank}: each output list must have {pg.size() * len(arrays)} arrays of {each} "
                 "elements, one for each input of each rank"
             )
-        native = _native(pg.lane(arrays[0], "all_gather"), arrays)
-        if native is not None:
-            _same_places(pg, op, "output_tensor_lists", outputs, "input_tensor_list", arrays)
-            timeout_s, _ = terms(pg, arrays[0], "all_gather", async_op, None)
-            return finish(pg, native.all_gather(outputs, arrays, timeout_s), output_tensor_lists, async_op)
-        mine = stacked(arrays)
-        with on(mine):
+        mine = _stacked(arrays)
+        with _on(mine):
             whole = np.empty_like(mine, shape=(pg.size(), mine.size))
         lane = pg.lane(mine, "all_gather")
 
         def after() -> None:
             for outs in outputs:
                 for out, row in zip(outs, whole.reshape(pg.size() * len(arrays), each), strict=True):
-                    assign(out, row)
+                    _assign(out, row)
 
-        work = lane.all_gather(list(whole), mine, *terms(pg, mine, "all_gather", async_op, None))
+        work = lane.run(Call("all_gather", mine, outs=list(whole)), *terms(pg, mine, "all_gather", async_op, None))
         return finish(pg, _then(work, after, *chain(*outputs)), output_tensor_lists, async_op)
+    except BaseException as error:
+        failed(pg, error)
+        raise
 
 
 def reduce_scatter_multigpu(
@@ -303,7 +273,8 @@ def reduce_scatter_multigpu(
         >>> outputs  # [40] on rank 1
         [array([20])]
     """
-    with shortened:
+    pg = None
+    try:
         pg = resolve(group, "reduce_scatter_multigpu")
         if pg is None:
             return None
@@ -316,61 +287,51 @@ def reduce_scatter_multigpu(
                 f"{name} on rank {pg.global_rank}: there must be {len(outs)} input lists, one for each output, "
                 f"of {entries} arrays of {outs[0].size} elements"
             )
-        native = _native(_lane(pg, "reduce_scatter", outs, op), outs)
-        if native is not None:
-            _same_places(pg, name, "input_tensor_lists", lists, "output_tensor_list", outs)
-            timeout_s, _ = terms(pg, outs[0], "reduce_scatter", async_op, None)
-            return finish(pg, native.reduce_scatter(outs, lists, op, timeout_s), output_tensor_list, async_op)
-        lane, total, inner = _reduced_here(pg, "reduce_scatter", [stacked(ins) for ins in lists], op)
-        with on(total):
+        lane, total, inner = _reduced_here(pg, "reduce_scatter", [_stacked(ins) for ins in lists], op)
+        with _on(total):
             mine = np.empty_like(total, shape=(len(outs), outs[0].size))
 
         def after() -> None:
             for out, row in zip(outs, mine, strict=True):
-                total_here = near(row, out)
-                with on(out):
+                total_here = _near(row, out)
+                with _on(out):
                     op.finish(total_here, out, pg.size() * len(outs))
 
         parts = list(total.reshape(pg.size(), mine.size))
-        work = lane.reduce_scatter(mine, parts, inner, *terms(pg, total, "reduce_scatter", async_op, None))
+        work = lane.run(
+            Call("reduce_scatter", mine, inner, ins=parts), *terms(pg, total, "reduce_scatter", async_op, None)
+        )
         return finish(pg, _then(work, after, *outs), output_tensor_list, async_op)
-
-
-def _native(lane: Communicator, arrays: list[Array]) -> DeviceCollectives | None:
-    """Return the communicator's own collectives over the devices of these arrays, if it has any."""
-    make: Callable[[list[int]], DeviceCollectives | None] | None = getattr(lane, "multigpu", None)
-    return None if make is None else make([array.device.id for array in arrays])
-
-
-def _lane(pg: ProcessGroup, op: str, arrays: list[Array], reduce_op: ReduceOp) -> Communicator:
-    """Return the communicator for a reduction, refused by the dtype that the caller gave."""
-    return pg.lane(arrays[0], op, check.reduce_op(pg, op, reduce_op, arrays[0]))
+    except BaseException as error:
+        failed(pg, error)
+        raise
 
 
 def _reduced_here(
     pg: ProcessGroup, op: str, arrays: list[Array], reduce_op: ReduceOp
 ) -> tuple[Communicator, Array, ReduceOp]:
     """Reduce this rank's own arrays; return the communicator, the sum so far, and the op for the rest of the way."""
-    with on(arrays[0]):
+    pg.lane(arrays[0], op, check.reduce_op(pg, op, reduce_op, arrays[0]))  # refused by the dtype that the caller gave
+    with _on(arrays[0]):
         total = reduce_op.accumulator(arrays[0])
     for array in arrays[1:]:
-        with on(array):
+        with _on(array):
             part = reduce_op.accumulator(array)
-        with on(total):
-            reduce_op.combine(total, near(part, total))
+        with _on(total):
+            reduce_op.combine(total, _near(part, total))
     if reduce_op.name == "AVG" and op != "reduce_scatter":
         # Ranks may have different numbers of arrays; how many there are in all comes along as one more element.
-        with on(total):
+        with _on(total):
             total = np.concatenate([total, np.full_like(total, len(arrays), shape=1)])
     # Averages are divided at the very end, and factors are already in.
-    inner = ReduceOp.SUM if reduce_op.name in ("AVG", "PREMUL_SUM") else reduce_op
+    inner = reduce_op.base
     return pg.lane(total, op, inner), total, inner
 
 
 def _finish(op: ReduceOp, total: Array, out: Array) -> None:
     """Write what `_reduced_here` has begun and the group has finished."""
-    total = near(total, out)
-    with on(out):
+    total = _near(total, out)
+    with _on(out):
         if op.name == "AVG":
             op.finish(total[:-1], out, int(total[-1].real))
         else:
@@ -387,27 +348,10 @@ def _local(pg: ProcessGroup, op: str, name: str, values: Any) -> list[Array]:
     return arrays
 
 
-def _same_places(
-    pg: ProcessGroup, op: str, name: str, rows: list[list[Array]], like_name: str, like: list[Array]
-) -> None:
-    """Raise unless there is a row for each array, of its kind and on its device."""
-    for i, row in enumerate([like, *rows]):
-        row_name = f"{name}[{i - 1}]" if i else like_name
-        check.same_kind(pg, op, like[0], f"{like_name}[0]", row, row_name)
-        for j, array in enumerate(row):
-            check.same_size(pg, op, array, f"{row_name}[{j}]", like[0], f"{like_name}[0]")
-    places, wanted = [sorted({array.device.id for array in row}) for row in rows], [[a.device.id] for a in like]
-    if places != wanted:
-        raise ValueError(
-            f"{op} on rank {pg.global_rank}: {name} must have one list for each array of {like_name}, on the same "
-            f"device; the lists lie on devices {places}, but should on {wanted}"
-        )
-
-
 def _input(pg: ProcessGroup, op: str, name: str, value: Any) -> Array:
     """Return `value` as an array that is only read; if it has to be copied for that, where it lies."""
     try:
-        where = on(as_array(value))
+        where = _on(as_array(value))
     except TypeError:  # said in more words below
         where = nullcontext()
     with where:
@@ -426,6 +370,47 @@ def _then(work: Work, after: Callable[[], None], *filled: Array) -> Work:
     def finish() -> None:
         after()
         for array in filled:  # this thread's stream is not the caller's
-            synchronize(array)
+            _synchronize(array)
 
     return CombinedWork([work], after=finish)
+
+
+# CuPy computes on the current device only, and each device has streams of its own.
+
+
+def _on(array: Array) -> AbstractContextManager[Any]:
+    """Make the device of `array` the current one: CuPy computes nowhere else."""
+    return nullcontext() if type(array) is np.ndarray else array.device
+
+
+def _near(array: Array, target: Array) -> Array:
+    """Return `array` on the device of `target`, whose streams and those of `array`'s know nothing of each other."""
+    if type(array) is np.ndarray or array.device == target.device:
+        return array
+    _synchronize(array)
+    with _on(target):
+        copied = array.copy()
+    _synchronize(copied)
+    return copied
+
+
+def _synchronize(array: Array) -> None:
+    """Wait for what was begun on a GPU by this thread."""
+    if type(array) is not np.ndarray:
+        import cupy
+
+        with _on(array):
+            cupy.cuda.get_current_stream().synchronize()
+
+
+def _assign(out: Array, array: Array) -> None:
+    """Copy an array into another, wherever the two lie."""
+    copied = _near(array, out)
+    with _on(out):
+        out[...] = copied.reshape(out.shape)
+
+
+def _stacked(arrays: list[Array]) -> Array:
+    """Return the arrays one after the other, on the device of the first."""
+    with _on(arrays[0]):
+        return np.concatenate([_near(array.reshape(-1), arrays[0]) for array in arrays])

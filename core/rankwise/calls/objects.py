@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rankwise.basics.arrays import Array
-from rankwise.basics.tracebacks import shortened
+from rankwise.calls.calling import failed
 from rankwise.calls.collectives import all_gather, broadcast, gather, scatter
 from rankwise.calls.p2p import recv, send
 from rankwise.codec import decode, encode
@@ -60,15 +60,20 @@ def all_gather_object(object_list: list[Any], obj: Any, group: GroupLike = None,
         >>> names
         [{'rank': 0}, {'rank': 1}]
     """
-    with shortened:
-        pg = _group(group, "all_gather_object")
-        if pg is None:
+    pg = None
+    try:
+        members = _group(group, "all_gather_object")
+        if members is None:
             return
-        _sized(pg, "all_gather_object", "object_list", object_list)
-        mine = _pack(pg, obj, pickle)
+        _sized(members, "all_gather_object", "object_list", object_list)
+        mine = _pack(members, obj, pickle)
+        pg = members
         parts = [_room(pg, n) for n in _lengths(pg, mine)]
         all_gather(parts, mine, pg)
         object_list[:] = [_unpack(part, pickle, pg.ranks[i]) for i, part in enumerate(parts)]
+    except BaseException as error:
+        failed(pg, error)
+        raise
 
 
 def gather_object(
@@ -101,18 +106,23 @@ def gather_object(
         >>> found
         ['from 0', 'from 1']
     """
-    with shortened:
-        pg = _group(group, "gather_object")
-        if pg is None:
+    pg = None
+    try:
+        members = _group(group, "gather_object")
+        if members is None:
             return
-        root = group_rank(pg, "dst", 0 if dst is None and group_dst is None else dst, group_dst)
-        _root_objects(pg, "gather_object", "object_gather_list", object_gather_list, root)
-        mine = _pack(pg, obj, pickle)
+        root = group_rank(members, "dst", 0 if dst is None and group_dst is None else dst, group_dst)
+        _root_objects(members, "gather_object", "object_gather_list", object_gather_list, root)
+        mine = _pack(members, obj, pickle)
+        pg = members
         lengths = _lengths(pg, mine)
         parts = [_room(pg, n) for n in lengths] if object_gather_list is not None and pg.rank() == root else None
         gather(mine, parts, group=pg, group_dst=root)
         if parts is not None and object_gather_list is not None:
             object_gather_list[:] = [_unpack(part, pickle, pg.ranks[i]) for i, part in enumerate(parts)]
+    except BaseException as error:
+        failed(pg, error)
+        raise
 
 
 def broadcast_object_list(
@@ -145,18 +155,23 @@ def broadcast_object_list(
         >>> objects
         ['config', {'seed': 7}]
     """
-    with shortened:
-        pg = _group(group, "broadcast_object_list")
-        if pg is None:
+    pg = None
+    try:
+        members = _group(group, "broadcast_object_list")
+        if members is None:
             return
-        root = group_rank(pg, "src", src, group_src)
-        mine = _pack(pg, list(object_list), pickle) if pg.rank() == root else None
+        root = group_rank(members, "src", src, group_src)
+        mine = _pack(members, list(object_list), pickle) if members.rank() == root else None
+        pg = members
         length = _number(pg, 0 if mine is None else mine.size)
         broadcast(length, group=pg, group_src=root)
         data = mine if mine is not None else _room(pg, int(length[0]))
         broadcast(data, group=pg, group_src=root)
         if mine is None:
             _fill(pg, "broadcast_object_list", object_list, _unpack(data, pickle, pg.ranks[root]))
+    except BaseException as error:
+        failed(pg, error)
+        raise
 
 
 def scatter_object_list(
@@ -190,22 +205,28 @@ def scatter_object_list(
         >>> mine
         [{'part': 0}]
     """
-    with shortened:
-        pg = _group(group, "scatter_object_list")
-        if pg is None:
+    pg = None
+    try:
+        members = _group(group, "scatter_object_list")
+        if members is None:
             return
-        root = group_rank(pg, "src", 0 if src is None and group_src is None else src, group_src)
+        root = group_rank(members, "src", 0 if src is None and group_src is None else src, group_src)
         if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
-            raise ValueError(f"scatter_object_list on rank {pg.global_rank}: the output must be a list with one entry")
-        _root_objects(pg, "scatter_object_list", "scatter_object_input_list", scatter_object_input_list, root)
+            where = f"scatter_object_list on rank {members.global_rank}"
+            raise ValueError(f"{where}: the output must be a list with one entry")
+        _root_objects(members, "scatter_object_list", "scatter_object_input_list", scatter_object_input_list, root)
         parts = None
-        if pg.rank() == root and scatter_object_input_list is not None:
-            parts = [_pack(pg, obj, pickle) for obj in scatter_object_input_list]
+        if members.rank() == root and scatter_object_input_list is not None:
+            parts = [_pack(members, obj, pickle) for obj in scatter_object_input_list]
+        pg = members
         length = _number(pg, 0)
         scatter(length, None if parts is None else [_number(pg, p.size) for p in parts], group=pg, group_src=root)
         data = _room(pg, int(length[0]))
         scatter(data, parts, group=pg, group_src=root)
         scatter_object_output_list[0] = _unpack(data, pickle, pg.ranks[root])
+    except BaseException as error:
+        failed(pg, error)
+        raise
 
 
 def send_object_list(
@@ -239,13 +260,18 @@ def send_object_list(
         ... else:
         ...     sender = dist.recv_object_list([None, None], src=0)
     """
-    with shortened:
-        pg = _group(group, "send_object_list")
-        if pg is None:
+    pg = None
+    try:
+        members = _group(group, "send_object_list")
+        if members is None:
             return
-        data = _pack(pg, list(object_list), pickle)
+        data = _pack(members, list(object_list), pickle)
+        pg = members
         send(_number(pg, data.size), dst, pg, group_dst=group_dst)
         send(data, dst, pg, group_dst=group_dst)
+    except BaseException as error:
+        failed(pg, error)
+        raise
 
 
 def recv_object_list(
@@ -284,16 +310,21 @@ def recv_object_list(
         ...     dist.send_object_list(["a", 1], dst=0)
         from 1 ['a', 1]
     """
-    with shortened:
-        pg = _group(group, "recv_object_list")
-        if pg is None:
+    pg = None
+    try:
+        members = _group(group, "recv_object_list")
+        if members is None:
             return -1
+        pg = members
         length = _number(pg, 0)
         sender = recv(length, src, pg, group_src=group_src)
         data = _room(pg, int(length[0]))
         recv(data, sender, pg)
         _fill(pg, "recv_object_list", object_list, _unpack(data, pickle, sender))
         return sender
+    except BaseException as error:
+        failed(pg, error)
+        raise
 
 
 def _group(group: GroupLike, op: str) -> ProcessGroup | None:
@@ -316,7 +347,10 @@ def _unpack(data: Array, pickle: bool, sender: int) -> Any:
             raise CodecError(f"the object that rank {sender} has sent cannot be decoded: {error}") from error
     if not pickle:
         raise CodecError(f"rank {sender} has sent a pickle; nothing is unpickled unless all ranks pass pickle=True")
-    return pickle_module.loads(raw)
+    try:
+        return pickle_module.loads(raw)
+    except Exception as error:  # of whatever class the pickle is about
+        raise CodecError(f"the pickle that rank {sender} has sent cannot be read: {error!r}") from error
 
 
 def _lengths(pg: ProcessGroup, mine: Array) -> list[int]:

@@ -9,11 +9,10 @@ from typing import Any
 from rankwise.backends.communicator import Communicator
 from rankwise.basics.arrays import AnyArray, Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
-from rankwise.basics.recording import Ticket
-from rankwise.basics.tracebacks import shorten
+from rankwise.basics.recording import Ticket, title
 from rankwise.basics.work import BoundWork, Work
 from rankwise.calls import check
-from rankwise.calls.calling import bounded
+from rankwise.calls.calling import bounded, broken
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
@@ -53,6 +52,7 @@ def send(
         ... else:
         ...     sender = dist.recv(array, src=0)
     """
+    pg = None
     try:
         pg = resolve(group, "send")
         if pg is None:
@@ -72,7 +72,7 @@ def send(
             raise
         pg.trail.ended(ticket)
     except BaseException as error:
-        shorten(error)
+        broken(pg, error)
         raise
 
 
@@ -114,6 +114,7 @@ def recv(
         ...     dist.send(array, dst=0)
         from 1 [1 1 1]
     """
+    pg = None
     try:
         pg = resolve(group, "recv")
         if pg is None:
@@ -132,7 +133,7 @@ def recv(
         pg.trail.ended(ticket, source=source)
         return source
     except BaseException as error:
-        shorten(error)
+        broken(pg, error)
         raise
 
 
@@ -163,6 +164,7 @@ def isend(
         >>> sending.wait()
         True
     """
+    pg = None
     try:
         pg = resolve(group, "isend")
         if pg is None:
@@ -177,7 +179,7 @@ def isend(
             raise
         return _Message(pg, lane, work, tensor, array, f"isend to rank {pg.ranks[peer]}", ticket, pg.ranks[peer])
     except BaseException as error:
-        shorten(error)
+        broken(pg, error)
         raise
 
 
@@ -212,6 +214,7 @@ def irecv(
         >>> receiving.source_rank(), array
         (1, array([1, 1, 1]))
     """
+    pg = None
     try:
         pg = resolve(group, "irecv")
         if pg is None:
@@ -228,7 +231,7 @@ def irecv(
         who = "anyone" if source is None else f"rank {source}"
         return _Message(pg, lane, work, tensor, array, f"irecv from {who}", ticket, source)
     except BaseException as error:
-        shorten(error)
+        broken(pg, error)
         raise
 
 
@@ -247,11 +250,17 @@ class _Message(BoundWork):
         peer: int | None,
     ) -> None:
         pg.trail.released(ticket)
-        super().__init__(inner, result, pg.ranks, partial(pg.trail.ended, ticket))
+        super().__init__(
+            inner, result, pg.ranks, partial(pg.trail.ended, ticket), partial(broken, pg), lambda: self._named(ticket)
+        )
         self._array = array  # what the backend uses, which may be a copy; kept alive with the work
         self._lane, self._timeout_s = lane, pg.timeout_s
         self._peers = () if peer is None else (peer,)
+        self._told, self._group = what, repr(pg.group_desc)
         self._what = f"{what} on group {pg.group_desc!r}, rank {pg.global_rank}"
+
+    def _named(self, ticket: Ticket) -> str:
+        return f"{title(ticket)}, {self._told.partition(' ')[2]}, on group {self._group}"
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Wait until the message has been sent or received.
@@ -267,7 +276,7 @@ class _Message(BoundWork):
                     return self._inner.wait()
                 raise self._late(timeout_s, timeout is None) from None
         except BaseException as error:
-            shorten(error)
+            self._broken(error)
             raise
 
     def _late(self, timeout_s: float, was_last: bool) -> DistError:
@@ -349,6 +358,7 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
         >>> array
         array([1, 1])
     """
+    pg = None
     try:
         messages = list(p2p_op_list)
         if not messages:
@@ -375,7 +385,7 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
                 works.append(_Message(pg, lane, work, message.tensor, array, repr(message), ticket, other))
         return works
     except BaseException as error:
-        shorten(error)
+        broken(pg, error)
         raise
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from rankwise.backends.capability import FEATURES, OPS, Capabilities, Cell, Support
 from rankwise.backends.capability_table import CapabilityTable
-from rankwise.backends.registry import KNOWN, registry
+from rankwise.backends.registry import KNOWN
 from rankwise.basics import native
 from rankwise.basics.arrays import DTYPES
 from rankwise.cli.commands import CommandError
+from rankwise.cli.interviews import PATIENCE, PATIENCE_S, SLOW_S, Interview, interviews, notes
 from rankwise.cli.text import columns, marked
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--json", action="store_true", help="everything, as JSON")
     how.add_argument("--markdown", action="store_true", help="the capability table, as Markdown")
     parser.add_argument("--device", metavar="KIND", help="only this kind of device: cpu, cuda")
+    parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help=PATIENCE)
     parser.add_argument("--op", metavar="NAME", help="one operation or feature in full, dtypes and reduce ops included")
 
 
@@ -42,31 +44,28 @@ def run(options: argparse.Namespace) -> int:
     if options.op is not None and options.op not in (*OPS, *FEATURES):
         known = ", ".join((*OPS, *FEATURES))
         raise CommandError(f"there is no operation or feature {options.op!r}; there are {known}", 2)
-    table = _table(options.device)
+    found = interviews(options.patience)
+    table = _table([interview.table for interview in found if interview.table is not None], options.device)
     if options.json:
-        everything = {"backends": _backends(), "native": _native(), "capabilities": _chosen(table, options.op)}
+        backends = [_backend(interview) for interview in found]
+        everything = {"backends": backends, "native": _native(), "capabilities": _chosen(table, options.op)}
         print(json.dumps(everything, indent=2))
     elif options.markdown:
         print(table.to_markdown(), end="")
     else:
-        _print(table, options.op)
+        _print(found, table, options.op)
     return 0
 
 
-def _table(device: str | None) -> CapabilityTable:
-    tables = list(registry.tables())
+def _table(tables: list[Capabilities], device: str | None) -> CapabilityTable:
     if device is None:
         return CapabilityTable(tables)
     if not any(device in table.devices for table in tables):
         kinds = sorted({kind for table in tables for kind in table.devices})
         raise CommandError(f"no installed backend knows a device {device!r}; there are {', '.join(kinds) or 'none'}", 2)
     return CapabilityTable(
-        [Capabilities(t.backend, {device: t.devices[device]}) for t in tables if device in t.devices]
+        [Capabilities(t.backend, {device: t.devices[device]}, t.here) for t in tables if device in t.devices]
     )
-
-
-def _backends() -> list[dict[str, Any]]:
-    return [_backend(name) for name in sorted({*registry.names(), *KNOWN})]
 
 
 def _native() -> dict[str, Any]:
@@ -74,18 +73,24 @@ def _native() -> dict[str, Any]:
     return {"in_use": in_use, "state": f"{text}, in use" if in_use else text}
 
 
-def _backend(name: str) -> dict[str, Any]:
-    installed = name in registry.names()
-    answer = registry.availability(name)
-    found: dict[str, Any] = {"name": name, "installed": installed, "available": answer.available}
-    if installed:
-        found["provider"] = registry.provider(name)
-        found["loads"] = registry.problem(name) is None
-    if found.get("loads"):
-        found["devices"] = list(registry.get(name).capabilities.devices)
-    if not answer:
-        found["reason"] = answer.reason
-        found["remedy"] = answer.remedy
+def _backend(interview: Interview) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": interview.name,
+        "installed": bool(interview.provider),
+        "available": interview.available.available,
+    }
+    if interview.provider:
+        found["provider"] = interview.provider
+        found["loads"] = not interview.problem
+    if interview.table is not None:
+        found["devices"] = list(interview.table.devices)
+    if not interview.available:
+        found["reason"] = interview.available.reason
+        found["remedy"] = interview.available.remedy
+    if interview.printed:
+        found["printed"] = interview.printed
+    if interview.took_s > SLOW_S:
+        found["took_s"] = round(interview.took_s, 1)
     return found
 
 
@@ -99,8 +104,8 @@ def _chosen(table: CapabilityTable, op: str | None) -> dict[str, Any]:
     return plain
 
 
-def _print(table: CapabilityTable, op: str | None) -> None:
-    backends = _backends()
+def _print(found: list[Interview], table: CapabilityTable, op: str | None) -> None:
+    backends = [_backend(interview) for interview in found]
     rows = [["backend", "devices", "from", "on this machine"]]
     rows += [[b["name"], ", ".join(b.get("devices", [])) or "-", b.get("provider", "-"), _state(b)] for b in backends]
     lines = columns(rows).splitlines()
@@ -108,6 +113,9 @@ def _print(table: CapabilityTable, op: str | None) -> None:
     for backend in backends:
         if not backend["available"]:
             print(_folded(f"{backend['name']}: {_why(backend)}"))
+    for interview in found:
+        for note in notes(interview):
+            print(_folded(f"{interview.name} ({interview.provider}): {note}"))
     print(f"compiled parts: {_native()['state']}\n")
     if op is not None:
         print("\n".join(_in_full(table, op)))

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from rankwise.backends.capability import POINT_TO_POINT
-from rankwise.backends.registry import KNOWN, registry
+from rankwise.backends.registry import KNOWN
 from rankwise.basics import native
 from rankwise.basics.systems import cores
 from rankwise.cli import libraries, memory
-from rankwise.cli.commands import CommandError
-from rankwise.cli.launching import child, command_for, said_last
+from rankwise.cli.interviews import PATIENCE_S, Interview, interviews, notes
+from rankwise.cli.proofs import proofs
 from rankwise.errors import DistError
 
 __all__ = ["Finding", "Level", "all_checks"]
-
-_PROOF_S = 60.0
 
 
 class Level(str, Enum):
@@ -47,14 +43,16 @@ class Finding:
         return {"section": self.section, "level": self.level.value, "text": self.text, "remedy": self.remedy}
 
 
-Check = Callable[[], Iterator[Finding]]
-
-
-def all_checks(quick: bool) -> Iterator[Finding]:
+def all_checks(quick: bool, patience_s: float = PATIENCE_S) -> Iterator[Finding]:
     """Run all checks, one after the other; `quick` leaves out those that start processes that communicate."""
-    checks: list[Check] = [_versions, _native, _backends, _libraries, _network, _memory]
-    for check in checks if quick else [*checks, _proofs]:
+    yield from _versions()
+    yield from _native()
+    asked = interviews(patience_s)
+    yield from _backends(asked)
+    for check in (_libraries, _network, _memory):
         yield from check()
+    if not quick:
+        yield from _proofs(asked)
 
 
 def _versions() -> Iterator[Finding]:
@@ -86,25 +84,25 @@ def _native() -> Iterator[Finding]:
     yield Finding("compiled parts", Level.NOTE, f"{text}; {gain}", native.remedy())
 
 
-def _backends() -> Iterator[Finding]:
-    names = registry.names()
-    for name in sorted({*names, *KNOWN}):
-        yield _backend(name, name in names)
-    if not names:
+def _backends(asked: list[Interview]) -> Iterator[Finding]:
+    for interview in asked:
+        yield _backend(interview)
+        for note in notes(interview):
+            yield Finding("backends", Level.WARN, f"{interview.name}: {interview.provider}: {note}")
+    if not any(interview.provider for interview in asked):
         yield Finding("backends", Level.BAD, "no backend is installed", f"pip install {KNOWN['gloo']}")
 
 
-def _backend(name: str, installed: bool) -> Finding:
-    if not installed:
+def _backend(interview: Interview) -> Finding:
+    name, provider, answer = interview.name, interview.provider, interview.available
+    if not provider:
         return Finding("backends", Level.NOTE, f"{name}: not installed", f"pip install {KNOWN[name]}, if you need it")
-    problem, answer = registry.problem(name), registry.availability(name)
-    if problem is not None:
+    if interview.table is None:
         # The message tells the distribution, its version, and whether it is broken, clashing or of another API version.
-        return Finding("backends", Level.BAD, f"{name}: {problem}", answer.remedy)
-    provider = registry.provider(name)
+        return Finding("backends", Level.BAD, f"{name}: {interview.problem}", answer.remedy)
     if not answer:
         return Finding("backends", Level.WARN, f"{name}: {provider}, cannot run here: {answer.reason}", answer.remedy)
-    devices = ", ".join(registry.get(name).capabilities.usable_devices())
+    devices = ", ".join(interview.table.usable_devices()) or "no device"
     return Finding("backends", Level.GOOD, f"{name}: {provider}, ready for {devices}")
 
 
@@ -143,26 +141,6 @@ def _memory() -> Iterator[Finding]:
         yield Finding("shared memory", Level.GOOD if good else Level.WARN, text, remedy)
 
 
-def _proofs() -> Iterator[Finding]:
-    for spec in registry.installed():
-        device = spec.capabilities.devices.get("cpu")
-        if not registry.availability(spec.name) or device is None or not set(POINT_TO_POINT) <= set(device.ops):
-            continue
-        yield _proof(spec.name)
-
-
-def _proof(name: str) -> Finding:
-    what = f"{name}: two processes all_reduce 1 MiB on this machine"
-    try:
-        command = command_for(name, 2, "rankwise.cli.proof_program", name)
-        with child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            out, errors = process.communicate(timeout=_PROOF_S)
-    except CommandError as error:
-        return Finding("proof", Level.BAD, f"{what}: {error}")
-    except subprocess.TimeoutExpired:
-        return Finding("proof", Level.BAD, f"{what}: not done after {_PROOF_S:g} s")
-    except OSError as error:
-        return Finding("proof", Level.BAD, f"{what}: cannot start {command[0]}: {error.strerror}")
-    if process.returncode == 0:
-        return Finding("proof", Level.GOOD, f"{what}: {said_last(out)}")
-    return Finding("proof", Level.BAD, f"{what}: exit code {process.returncode}: {said_last(errors)}")
+def _proofs(asked: list[Interview]) -> Iterator[Finding]:
+    for good, text in proofs(asked):
+        yield Finding("proof", {True: Level.GOOD, False: Level.BAD, None: Level.NOTE}[good], text)

@@ -44,24 +44,28 @@ def pick_backend(name: str | None) -> str:
     raise CommandError(f"no installed backend can run here ({because}); pip install {KNOWN['gloo']}", NO_BACKEND)
 
 
-def command_for(backend: str, nprocs: int, module: str, *arguments: str) -> list[str]:
+def command_for(
+    backend: str, nprocs: int, module: str, *arguments: str, launch: tuple[str, ...] | None = None
+) -> list[str]:
     """Return the command that starts a module on some ranks: with our launcher, or that of the backend's runtime.
+
+    `launch` is the backend's, where it is known already.
 
     Raises:
         CommandError: The runtime's launcher is not there, or none could start such ranks.
     """
     program = [sys.executable, "-m", module, *arguments]
-    launcher = launcher_of(backend, nprocs)
+    launcher = launcher_of(backend, nprocs, launch)
     return [*(launcher or [sys.executable, "-m", "rankwise", "run", "-n", str(nprocs)]), *program[not launcher :]]
 
 
-def launcher_of(backend: str, nprocs: int) -> list[str]:
+def launcher_of(backend: str, nprocs: int, launch: tuple[str, ...] | None = None) -> list[str]:
     """Return the launcher of the backend's runtime and its options, nothing where it is ours.
 
     Raises:
         CommandError: It is not there, or none could start such ranks.
     """
-    launch = registry.get(backend).launch
+    launch = registry.get(backend).launch if launch is None else launch
     if launch == ("threads",):
         raise CommandError(f"the ranks of backend {backend!r} are threads of one process, which no launcher starts")
     found = find_program(launch[0]) if launch else ""

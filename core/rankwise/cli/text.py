@@ -64,8 +64,9 @@ def format_rate(bytes_per_s: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a time in the unit that suits it."""
-    for scale, unit in ((1.0, "s"), (1e3, "ms")):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
+    """Write a time, which may be less than nothing, in the unit that suits it: three digits and no exponent."""
+    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us"), (1e9, "ns")):
+        value = float(f"{seconds * scale:.3g}")  # rounded first: 0.9996 ms are 1 ms
+        if abs(value) >= 1:
+            return f"{value:.0f} {unit}" if abs(value) >= 100 else f"{value:g} {unit}"
+    return "0 us"

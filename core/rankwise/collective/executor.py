@@ -111,13 +111,13 @@ class Executor:
                 continue
             try:
                 work.wait(self.deadline.remaining())
-            except DistTimeoutError as error:
+            except DistTimeoutError:
                 late = {peer, *(other for other, w in works if w is not None and not w.is_completed())}
                 names = sorted(_named(self.comm, other) for other in late)
                 who = f"{doing} rank{'s' if len(late) > 1 else ''} {', '.join(map(str, names))}"
                 failure = DistTimeoutError(f"timed out: not done within {self.deadline.timeout_s:g} s, {who}")
                 failure.waited_for = tuple(names)
-                raise failure from error
+                raise failure from None
 
 
 _EMPTY: Array = np.empty(0, np.uint8)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from types import FrameType
@@ -18,12 +18,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rankwise.basics.arrays import Array
 from rankwise.basics.blake2 import blake2b
 from rankwise.basics.callers import is_skipped
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.dtypes import dtype_text, plain_text
-from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.dtypes import plain_text
 from rankwise.basics.tags import FINGERPRINT_TAG
 from rankwise.collective import derived
 from rankwise.collective.executor import PointToPoint
@@ -32,7 +30,6 @@ from rankwise.errors import CollectiveMismatchError
 __all__ = ["Fingerprint", "agree", "counts", "mismatch", "same_call"]
 
 _RECORD = struct.Struct("<QQQQQ")
-_UNIFORM = ("broadcast", "all_reduce", "reduce")
 _MASK = (1 << 64) - 1
 #: Names of modules of ours and of our plugins begin so; a frame of theirs is not the program's.
 _OURS = ("rankwise.", "rankwise_")
@@ -71,7 +68,7 @@ class Fingerprint:
         parts: Number of elements of each part, where all ranks must have the same parts.
         sent: Number of elements to each rank, where each pair must agree for itself.
         received: Number of elements from each rank, likewise.
-        shape: The array's shape, where all ranks must have the same.
+        shape: The array's shape, where all ranks must have the same; else None.
     """
 
     op: str
@@ -82,44 +79,20 @@ class Fingerprint:
     parts: tuple[int, ...] = ()
     sent: tuple[tuple[int, int], ...] = ()
     received: tuple[tuple[int, int], ...] = ()
-    shape: tuple[int, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        op: str,
-        array: Array,
-        reduce_op: ReduceOp | None = None,
-        root: int = -1,
-        parts: Sequence[Array] = (),
-        sent: Mapping[int, Array] | Sequence[Array] | None = None,
-        received: Mapping[int, Array] | Sequence[Array] | None = None,
-    ) -> Fingerprint:
-        """Take the fingerprint of a call from its arguments; `array` is what this rank contributes or gets."""
-        return cls(
-            op,
-            reduce_op.name if reduce_op is not None else "",
-            root,
-            dtype_text(array.dtype),
-            array.size,
-            tuple(part.size for part in parts),
-            _per_peer(sent),
-            _per_peer(received),
-            tuple(array.shape) if op in _UNIFORM else (),
-        )
+    shape: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
         about = [self.reduce_op, self.dtype, f"root={self.root}" if self.root >= 0 else ""]
         if self.parts:
             about.append(f"parts of {_numbers(self.parts)} elements")
-        elif self.op in _UNIFORM:
+        elif self.shape is not None:
             about.append(f"shape {self.shape}")
         return f"{self.op}({', '.join(word for word in about if word)})"
 
     def digest(self) -> int:
         """Return a hash of what must be the same on every rank."""
         # With parts, ranks may contribute different counts: either all know all parts, or each pair agrees for itself.
-        count = self.count if self.op in _UNIFORM else -1
+        count = -1 if self.shape is None else self.count
         return _digest(self.op, self.reduce_op, self.root, self.dtype, count, self.parts, self.shape)
 
     def record(self, rank: int, sequence: int) -> bytes:
@@ -190,7 +163,7 @@ def _explain(calls: list[dict[str, Any]], names: tuple[int, ...], group: str) ->
     odd = sorted(rank for camp in camps if camp is not majority for rank in camp)
     told = [f"{_who(camp, names)} called {_words(calls[camp[0]])}" for camp in reversed(camps)]
     return CollectiveMismatchError(
-        f"the ranks of group {group!r} did not make the same call: {'; '.join(told)}",
+        f"the ranks of group {group!r} did not make the same call:\n  " + "\n  ".join(told),
         tuple(names[rank] for rank in odd),
     )
 
@@ -209,7 +182,8 @@ def _explain_pairs(calls: list[dict[str, Any]], names: tuple[int, ...], group: s
             odd |= {rank for rank in pair if rank != calls[0]["root"]} or {source}
     op = calls[0]["op"]
     return CollectiveMismatchError(
-        f"the parts of {op} #{calls[0]['sequence']} on group {group!r} do not fit: {'; '.join(wrong)}",
+        f"the parts of {op}, collective number {calls[0]['sequence']}, on group {group!r} do not fit:\n  "
+        + "\n  ".join(wrong),
         tuple(sorted(names[rank] for rank in odd)),
     )
 
@@ -217,11 +191,13 @@ def _explain_pairs(calls: list[dict[str, Any]], names: tuple[int, ...], group: s
 def _said(call: dict[str, Any]) -> Fingerprint:
     fields = {key: value for key, value in call.items() if key not in ("sequence", "at")}
     lists = {key: tuple(map(tuple, fields[key])) for key in ("sent", "received")}
-    return Fingerprint(**{**fields, **lists, "parts": tuple(fields["parts"]), "shape": tuple(fields["shape"])})
+    shape = None if fields["shape"] is None else tuple(fields["shape"])
+    return Fingerprint(**{**fields, **lists, "parts": tuple(fields["parts"]), "shape": shape})
 
 
 def _words(call: dict[str, Any]) -> str:
-    return f"{_said(call)} as its #{call['sequence']}" + (f" at {call['at']}" if call["at"] else "")
+    where = f" at {call['at']}" if call["at"] else ""
+    return f"{_said(call)}{where}, its collective number {call['sequence']}"
 
 
 def _who(camp: list[int], names: tuple[int, ...]) -> str:
@@ -244,13 +220,6 @@ def _call_site() -> str:
 
 def _is_ours(frame: FrameType) -> bool:
     return f"{frame.f_globals.get('__name__')}.".startswith(_OURS) or is_skipped(frame.f_code.co_filename)
-
-
-def _per_peer(arrays: Mapping[int, Array] | Sequence[Array] | None) -> tuple[tuple[int, int], ...]:
-    if arrays is None:
-        return ()
-    pairs = arrays.items() if isinstance(arrays, Mapping) else enumerate(arrays)
-    return tuple((peer, array.size) for peer, array in pairs)
 
 
 def _pair(source: int, target: int, count: int) -> int:

@@ -62,7 +62,7 @@ class _QueuedWork(FutureWork):
         except DistTimeoutError as error:
             if self.is_completed():
                 return super().wait()
-            raise DistTimeoutError(f"{self._title}: {error}; it goes on") from error
+            raise DistTimeoutError(f"{self._title}: {error}; it goes on") from None
 
 
 class _Item(NamedTuple):

@@ -19,9 +19,12 @@ _T = TypeVar("_T")
 _LOOK_S = 0.05
 #: How long after the deadline a step may still take to find out who is missing.
 _LEEWAY_S = 0.5
+_STORE = "the store of the job"
 
 
-def attended(step: Callable[[], _T], look: Callable[[], object] | None, deadline: Deadline, what: str) -> _T:
+def attended(
+    step: Callable[[], _T], look: Callable[[], object] | None, deadline: Deadline, what: str, store: str = _STORE
+) -> _T:
     """Return what a step returns, unless `look` raises before.
 
     Where packets are lost, a request to the store waits far longer than it takes to notice that its host is gone. What
@@ -32,6 +35,7 @@ def attended(step: Callable[[], _T], look: Callable[[], object] | None, deadline
         look: Raises if it is of no use to wait any more; None where nobody can know, and the step is done here.
         deadline: When the step should have ended by itself.
         what: What it belongs to, for messages.
+        store: The store, for messages, and who serves it.
 
     Raises:
         DistTimeoutError: The deadline has passed, and the store does not answer.
@@ -44,7 +48,7 @@ def attended(step: Callable[[], _T], look: Callable[[], object] | None, deadline
     while not ending.wait(_LOOK_S):
         look()
         if deadline.overdue_s() > _LEEWAY_S:
-            text = f"{what}: timed out: not done within {deadline.timeout_s:g} s: the store of the job does not answer"
+            text = f"{what}: timed out: not done within {deadline.timeout_s:g} s: {store} does not answer"
             raise DistTimeoutError(text)
     if ending.error is not None:
         raise ending.error

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.systems import boot_of_macos
 from rankwise.errors import DistError, DistTimeoutError, PeerDiedError, RendezvousError
 from rankwise.store import Store
 
@@ -23,6 +24,7 @@ __all__ = [
     "death_verdict",
     "died",
     "has_reached",
+    "is_over",
     "leave",
     "meet",
     "process_space",
@@ -68,7 +70,7 @@ def meet(
     """
     card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "config": dict(config)}
     card["call"] = os.urandom(16).hex()
-    card |= {"space": process_space(), "started": started_at(os.getpid()), "count": len(ranks)}
+    card |= {"space": process_space(), "started": started_at(os.getpid()), "count": len(ranks), "came": _now()}
     mine = json.dumps(card, sort_keys=True)
     first = json.loads(store.compare_set("config", "", mine))
     problem = _differences(what, first, card)
@@ -130,6 +132,49 @@ def leave(store: Store, came: int) -> None:
         store.delete_prefix("")
 
 
+def is_over(store: Store, rank: int) -> bool:
+    """Tell whether those who met in a group's store are gone, as after the restart of a job that was killed.
+
+    So it is if another process has taken this rank's seat and is gone, or is on another host and has met all the rest;
+    one that is there claims the same rank. And so it is if the first to come was gone before this process began: then
+    this rank may not have come at all the last time.
+    """
+    first = store.peek(f"{MEETING}/config")
+    if first is None:
+        return False
+    card = json.loads(first)
+    if _is_gone(card) and card.get("came", 0.0) < _own_start():
+        return True
+    seat = store.peek(f"{MEETING}/rank/{rank}")
+    if seat is None:
+        return False
+    card = json.loads(seat)
+    if _is_of_this_machine(card):
+        return _is_gone(card)
+    return store.peek(f"{MEETING}/verdict") is not None
+
+
+def _is_of_this_machine(card: Mapping[str, Any]) -> bool:
+    # Without its start a process cannot be told from another that gets its number later.
+    return bool(card["started"] and card["space"] == process_space() != "")
+
+
+def _is_gone(card: Mapping[str, Any]) -> bool:
+    """Tell whether the process that wrote a card is known to have ended."""
+    return _is_of_this_machine(card) and started_at(card["pid"]) != card["started"]
+
+
+def _now() -> float:
+    """Return the seconds since this machine was started, by which processes' beginnings are told too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else 0.0
+
+
+def _own_start() -> float:
+    """Return when this process began, as `_now` counts; 0 if nobody knows."""
+    ticks = started_at(os.getpid())
+    return int(ticks) / os.sysconf("SC_CLK_TCK") if ticks else 0.0
+
+
 def process_space() -> str:
     """Return what processes have in common that know each other by number and share a network; "" if nobody knows."""
     try:
@@ -137,7 +182,7 @@ def process_space() -> str:
             spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "net")]
             return "/".join([file.read().strip(), *spaces])
     except OSError:
-        return ""
+        return boot_of_macos()  # which has no namespaces
 
 
 def started_at(pid: int) -> str:

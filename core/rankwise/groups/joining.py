@@ -13,6 +13,7 @@ from rankwise.backends.declaration import Runtime
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistStoreError
+from rankwise.groups.handshake import is_over
 from rankwise.groups.world import World
 from rankwise.meeting.launcher_env import told_of_a_job
 from rankwise.meeting.rendezvous import rendezvous
@@ -49,9 +50,9 @@ def join(
     if runtime is not None:
         rank, world_size = runtime.rank, runtime.size
         if store is None and init_method is None:
-            if runtime.store is not None:
-                runtime.store.set_timeout(deadline.remaining())
-            return Place(runtime.store, rank, world_size)
+            if runtime.store is None:
+                return Place(None, rank, world_size)
+            return Place(lend(world, world, runtime.store.view(deadline.remaining()), rank), rank, world_size)
     if store is not None:
         _check_given(rank, world_size)
         return Place(lend(world, world, store, rank), rank, world_size)
@@ -76,7 +77,7 @@ def lend(world: World, home: World, store: Store | StoreLike, rank: int, prefix:
         world: The world.
         home: What remembers the lives that this process has left.
         store: The store, which outlives the world.
-        rank: This process's rank.
+        rank: This process's rank, by which the members call it.
         prefix: What tells the world from others that meet in the store.
     """
     lent = as_store(store)
@@ -84,7 +85,7 @@ def lend(world: World, home: World, store: Store | StoreLike, rank: int, prefix:
         world.owned_store = lent  # the adapter is ours
     world.lent_store = True
     place = PrefixStore(prefix, lent) if prefix else lent
-    return PrefixStore(f"life-{_life(home, place, rank)}", place)
+    return PrefixStore(_life(home, place, rank), place)
 
 
 def _runtime(config: BackendConfig, rank: int, world_size: int, deadline: Deadline) -> Runtime | None:
@@ -140,14 +141,19 @@ def _is_refused_by_system(error: Exception) -> bool:
 def _life(world: World, store: Store, rank: int) -> str:
     """Return the mark of the life that is beginning in a store given by the program.
 
-    Whoever comes back first ends the life that it has left. Those that were late for that one hear its verdict still.
+    The first to come back ends the life that it has left. Those that were late for that one hear its verdict still.
+    So does the first process of a new attempt, where a launcher gives each attempt the store of the one before.
     """
     mark = store.compare_set("life", "", os.urandom(8).hex())
-    if (mark, rank) in world.left_marks:
+    while (mark, rank) in world.left_marks or is_over(PrefixStore(_place(mark), store), rank):
         store.compare_set("life", mark, os.urandom(8).hex())
         mark = store.get("life")
     world.left_marks.add((mark, rank))
-    return mark.decode()
+    return _place(mark)
+
+
+def _place(mark: bytes) -> str:
+    return f"life-{mark.decode()}"
 
 
 def _mark(store: Store) -> bytes:

@@ -6,18 +6,19 @@ import atexit
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import tell
+from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import (
     BackendUnavailableError,
     DistError,
 )
+from rankwise.groups import observers
 from rankwise.groups.handshake import leave, wait_for
 from rankwise.groups.joining import join
 from rankwise.groups.making import Plan, make_group
@@ -137,6 +138,7 @@ def begin(world: World, plan: Callable[[], Plan], deadline: Deadline) -> Process
         plan: Finds the meeting place, which it notes in the world.
         deadline: When all must have come.
     """
+    keep_standard()
     try:
         first = plan()
         tell(
@@ -144,12 +146,12 @@ def begin(world: World, plan: Callable[[], Plan], deadline: Deadline) -> Process
             f"{_where(first.store)}, {_guard()}; backends: {first.config.listed()}"
         )
         world.store = first.store
-        world.watcher = _watch().begin(world, first.global_rank, first.ranks)
+        world.watcher = observers.begin(world, first.global_rank, first.ranks)
         made = world.default = make_group(world, first, deadline)
     except BaseException:
         _release(world)
         raise
-    _watch().start(world)
+    observers.start(world)
     _close_at_exit()
     return made
 
@@ -238,7 +240,7 @@ def device_index(device_id: Any) -> int | None:
 
 def _leave(world: World) -> None:
     """Close all groups, the default group last; whatever fails, the world is left."""
-    _watch().stop(world, "the groups were destroyed")
+    observers.stop(world, "the groups were destroyed")
     errors: list[DistError] = []
     for group in reversed(list(world.groups.values())):
         try:
@@ -290,11 +292,6 @@ def _stay(stay_for: Sequence[tuple[Store, str, int]]) -> None:
             wait_for(store, counter, count, deadline)
 
 
-def _watch() -> Any:
-    """Return what watches over the groups. By name: the core knows no more of it than when to call it."""
-    return import_module("rankwise.watch")
-
-
 def _close_at_exit() -> None:
     # Registered anew each time, so that it runs before what the program has registered earlier, and only once.
     atexit.unregister(_exit)
@@ -306,7 +303,7 @@ def _exit() -> None:
     worlds = [world for world in current().worlds() if world.default is not None and not world.forked]
     for world in worlds:
         world.stay_for.clear()
-        _watch().stop(world, "the process ended")
+        observers.stop(world, "the process ended")
         for group in world.groups.values():
             group.process_ends()
     for world in reversed(worlds):

@@ -34,6 +34,7 @@ from rankwise.groups.handshake import MEETING, died, has_reached, meet, to_be_to
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import World
 from rankwise.store import PrefixStore, Store
+from rankwise.store.prefix import innermost
 
 __all__ = ["MADE_TOLD", "Plan", "come_together", "make_group", "stay_for"]
 
@@ -83,7 +84,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
             except DistNetworkError:
                 _look_again(look)  # a connection ends a little before it is known that its process has
                 raise
-            attended(lambda: _settle(world, plan, deadline), look, deadline, _making(plan))
+            attended(lambda: _settle(world, plan, deadline), look, deadline, _making(plan), _served(world, plan))
     except BaseException as error:
         for communicator in made.values():
             with contextlib.suppress(Exception):  # the error that led here says more
@@ -107,6 +108,8 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
         len(plan.participants or plan.ranks),
     )
     world.groups[plan.name] = group
+    if world.watcher is not None:
+        world.watcher.made(plan.name)
     tell(f"rank {plan.global_rank}: group {group.group_desc!r} of ranks {list(plan.ranks)}: {plan.config.listed()}")
     return group
 
@@ -114,7 +117,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
 def _create(name: str, context: Context) -> Communicator:
     """Have a backend make a communicator; a lack of descriptors becomes an error that says so."""
     try:
-        return registry.get(name).create(context)
+        return registry.communicator(name, context)
     except OSError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
@@ -139,7 +142,7 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
 
     try:
         with _watched(world, place, participants, what) as look:
-            attended(step, look, deadline, what)
+            attended(step, look, deadline, what, _served(world, plan))
     except (DistNetworkError, DistStoreError) as error:
         if world.default is None:
             if plan.global_rank == 0 or not hasattr(world.owned_store, "is_master"):
@@ -160,6 +163,13 @@ def _look_again(look: Callable[[], None] | None) -> None:
 
 def _making(plan: Plan) -> str:
     return plan.purpose or f"making group {plan.name!r}"
+
+
+def _served(world: World, plan: Plan) -> str:
+    """Name the store, and the rank that is missing if it does not answer."""
+    if plan.global_rank == 0 or not hasattr(world.owned_store, "is_master"):
+        return f"the store of the job, {innermost(plan.store)!r},"
+    return f"rank 0, which serves the store of the job, {innermost(plan.store)!r},"
 
 
 def _see_nothing() -> None:

@@ -9,11 +9,11 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.groups.joining import lend
 from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available, begin, device_index
-from rankwise.groups.making import Plan
+from rankwise.groups.making import Plan, make_group
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.ranks import members
 from rankwise.groups.world import World, current
-from rankwise.store import Store, StoreLike
+from rankwise.store import PrefixStore, Store, StoreLike
 
 __all__ = ["Request", "create"]
 
@@ -31,10 +31,13 @@ class Request(NamedTuple):
     description: str
     options: Any
     device_id: Any
+    parent: ProcessGroup | None
 
 
 def create(asked: Request) -> ProcessGroup:
-    """Make the group, and note its world in that of this context."""
+    """Make the group, and note its world in that of this context; in the world of its parent, if it has one."""
+    if asked.parent is not None:
+        return _with_parent(asked, asked.parent)
     timeout_s = DEFAULT_TIMEOUT_S if asked.timeout is None else seconds(asked.timeout)
     deadline = Deadline(timeout_s)
     ranks = _checked(asked)
@@ -44,7 +47,7 @@ def create(asked: Request) -> ProcessGroup:
     world = World(home=home)
 
     def plan() -> Plan:
-        store = None if asked.store is None else lend(world, home, asked.store, asked.rank, asked.name)
+        store = None if asked.store is None else lend(world, home, asked.store, ranks[asked.rank], asked.name)
         return Plan(
             *(asked.name, ranks, ranks[asked.rank], config, timeout_s, store),
             terms={"size": asked.size, "ranks": None if asked.ranks is None else list(ranks)},
@@ -58,6 +61,30 @@ def create(asked: Request) -> ProcessGroup:
     return made
 
 
+def _with_parent(asked: Request, parent: ProcessGroup) -> ProcessGroup:
+    """Make the group where its parent was made: they have one store, one watcher, and one end."""
+    world, what = parent.world, f"ProcessGroup.create: group {asked.name!r}"
+    ranks = _checked(asked)
+    if world.groups.get(parent.name) is not parent:
+        raise ValueError(f"{what}: its parent {parent!r} has been destroyed")
+    if asked.name in world.groups:
+        raise ValueError(f"{what}: there is a group of that name")
+    if not set(ranks) <= set(parent.ranks) or ranks[asked.rank] != parent.global_rank:
+        raise ValueError(f"{what}: its members {list(ranks)} must be this rank and others of {parent!r}")
+    timeout_s = parent.timeout_s if asked.timeout is None else seconds(asked.timeout)
+    config = parent.config if asked.backend is None else available(BackendConfig(asked.backend))
+    count = world.named_groups_made[asked.name] = world.named_groups_made.get(asked.name, 0) + 1
+    store = None if world.store is None else PrefixStore(f"named/{asked.name}-{count}", world.store)
+    plan = Plan(
+        *(asked.name, ranks, parent.global_rank, config, timeout_s, store),
+        terms={"ranks": list(ranks)},
+        description=asked.description,
+        options=asked.options,
+        device_index=device_index(asked.device_id),
+    )
+    return make_group(world, plan, Deadline(timeout_s))
+
+
 def _checked(asked: Request) -> tuple[int, ...]:
     """Return what the members are called.
 
@@ -69,7 +96,9 @@ def _checked(asked: Request) -> tuple[int, ...]:
         raise ValueError("ProcessGroup.create: a group needs a name, the same for all members")
     if asked.size < 1 or not 0 <= asked.rank < asked.size:
         raise ValueError(f"{what}: there is no rank {asked.rank} in a group of {asked.size}")
-    if asked.store is None and asked.size > 1:
+    if asked.parent is not None and asked.store is not None:
+        raise ValueError(f"{what}: its members meet in the store of its parent, not in another")
+    if asked.store is None and asked.parent is None and asked.size > 1:
         raise ValueError(f"{what}: its {asked.size} members need a store to meet in")
     if asked.ranks is None:
         return tuple(range(asked.size))

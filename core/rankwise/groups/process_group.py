@@ -14,6 +14,7 @@ from rankwise.backends.registry import registry
 from rankwise.backends.shortcuts import Shortcuts
 from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
+from rankwise.basics.interrupts import aborted_by
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
@@ -86,7 +87,7 @@ class ProcessGroup:
     @staticmethod
     def create(
         *,
-        store: Store | StoreLike | None,
+        store: Store | StoreLike | None = None,
         rank: int,
         size: int,
         name: str,
@@ -96,6 +97,7 @@ class ProcessGroup:
         description: str = "",
         options: Any = None,
         device_id: Any = None,
+        parent: ProcessGroup | None = None,
     ) -> ProcessGroup:
         """Make a group outside of the world, and return once all its members have come.
 
@@ -116,6 +118,8 @@ class ProcessGroup:
             description: A name for messages; the group's name if empty.
             options: Passed on to the backend, as `pg_options`.
             device_id: The device that this rank uses, as an index or "cuda:1".
+            parent: A group of which all members are members too, by the names in `ranks`. They meet in its store,
+                and need no other client of that and no other thread to watch them; the group ends with its parent.
 
         Returns:
             The group.
@@ -138,7 +142,8 @@ class ProcessGroup:
         with shortened:
             from rankwise.groups.outside import Request, create  # which makes groups, and so knows this class
 
-            return create(Request(store, rank, size, name, backend, timeout, ranks, description, options, device_id))
+            where = store, rank, size, name, backend, timeout, ranks, description, options, device_id, parent
+            return create(Request(*where))
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_desc!r}: rank {self._rank} of {self.size()}, {self.config}>"
@@ -184,11 +189,21 @@ class ProcessGroup:
         for communicator in self.communicators():
             communicator.give_up_and_tell(error)
 
+    def interrupted(self, error: BaseException, what: str) -> None:
+        """Give the group up after an interrupt in one of its calls, which may stand half-way."""
+        where = f"{what} on group {self.group_desc!r}, rank {self.global_rank},"
+        for communicator in self.communicators():
+            communicator.fail(aborted_by(error, where))
+
     def process_ends(self) -> None:
         """Hear that the process ends without having destroyed this group."""
         where = f"group {self.group_desc!r} was aborted on rank {self.global_rank} by the end of the process"
         for communicator in self.communicators():
             communicator.process_ends(GroupAbortedError(where))
+
+    def is_open(self) -> bool:
+        """Tell whether the group has not been destroyed, by itself or with the world that it was made in."""
+        return self.world.groups.get(self.name) is self
 
     def lane(self, array: Array, op: str, reduce_op: ReduceOp | None = None) -> Communicator:
         """Return the communicator for a call, or raise if the capability table refuses it.
@@ -216,7 +231,7 @@ class ProcessGroup:
         if (feature, device) in self._features:
             return
         table = registry.get(self.config.device_backend_map[device]).capabilities
-        capability.require_feature(table, feature, device, op, registry.tables)
+        capability.require_feature(table, feature, device, op, registry.others)
         self._features.add((feature, device))
 
     def communicators(self) -> list[Communicator]:
@@ -261,7 +276,7 @@ class ProcessGroup:
         if device not in self._communicators:
             raise ValueError(f"{op}: group {self.group_desc!r} has no backend for {device} arrays ({self.config!r})")
         table = registry.get(self.config.device_backend_map[device]).capabilities
-        capability.require(table, op, device, dtype, reduce_op, registry.tables)
+        capability.require(table, op, device, dtype, reduce_op, registry.others)
         return self._communicators[device]
 
 

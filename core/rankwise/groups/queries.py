@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 from rankwise.basics.tracebacks import shortened
 from rankwise.groups.process_group import NON_GROUP_MEMBER, GroupLike, ProcessGroup
 from rankwise.groups.world import current, resolve
+from rankwise.meeting.launcher_env import local_rank
 
 __all__ = [
     "get_backend",
@@ -176,7 +175,7 @@ def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """Return this process's rank among those on its host, as the launcher has told in `LOCAL_RANK`.
+    """Return this process's rank among those on its host, as the launcher has told.
 
     Args:
         fallback_rank: What to return if it has not.
@@ -192,9 +191,9 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
         0
     """
     with shortened:
-        text = os.environ.get("LOCAL_RANK")
-        if text is not None:
-            return int(text)
+        told = local_rank()
+        if told is not None:
+            return told
         if fallback_rank is None:
             raise RuntimeError("get_node_local_rank: LOCAL_RANK is not set; use `rankwise run`, or give fallback_rank")
         return int(fallback_rank)

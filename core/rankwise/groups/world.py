@@ -42,6 +42,8 @@ class World:
     groups_made: int = 0
     #: For each set of ranks, how many groups were made by its members alone.
     local_groups_made: dict[tuple[int, ...], int] = field(default_factory=dict)
+    #: For each name that `ProcessGroup.create` was given with a parent, how many groups its members have made.
+    named_groups_made: dict[str, int] = field(default_factory=dict)
     #: Groups' stores, counters in them, and what these must reach before the host of the store may leave: all members
     #: have made a group, or all have heard why not.
     stay_for: list[tuple[Store, str, int]] = field(default_factory=list)

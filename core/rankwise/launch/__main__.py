@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from rankwise.basics.help_text import HelpFormatter
+from rankwise.basics.systems import keep_standard
 from rankwise.launch.exit_codes import LaunchError
 from rankwise.launch.options import EPILOG, add_options, to_config
 from rankwise.launch.run import run
@@ -15,6 +16,7 @@ __all__ = ["main"]
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the older command line, and return the exit code."""
+    keep_standard()
     parser = argparse.ArgumentParser(
         prog="python -m rankwise.launch",
         description="Start ranks on this node, as torch.distributed.launch does. New programs use `rankwise run`.",

@@ -84,6 +84,9 @@ class Attempt:
         self._seen_signals = len(interrupts.received)
         self._failure_seen = self._winding_down = False
         self._polled = self._one_is_done = False
+        #: What is read again when the reader of our own output has caught up; what waits for that reader.
+        self._held: dict[int, Callable[[], None]] = {}
+        self._unwritten: set[int] = set()
         self._interrupted: int | None = None
         self._elsewhere: Verdict | None = None
 
@@ -141,6 +144,7 @@ class Attempt:
     # ------------------------------------------------------------------ the loop
 
     def _step(self) -> None:
+        self._watch_readers()
         for key, _ in self._selector.select(self._patience()):
             key.data()
         if self._polled:
@@ -150,6 +154,19 @@ class Attempt:
             heapq.heappop(self._agenda)[2]()
         if not self._winding_down and self._all_ended():
             self._wind_down()
+
+    def _watch_readers(self) -> None:
+        """Go on writing when the readers of our own output do; read no more from the ranks than they do."""
+        unwritten = self._console.unwritten()
+        for descriptor in self._unwritten - unwritten:
+            self._unwatch(descriptor)
+        for descriptor in unwritten - self._unwritten:
+            self._selector.register(descriptor, selectors.EVENT_WRITE, self._console.drain)
+        self._unwritten = unwritten
+        if not self._console.full:
+            for descriptor, callback in self._held.items():
+                self._watch(descriptor, callback)
+            self._held.clear()
 
     def _patience(self) -> float | None:
         waits = [self._agenda[0][0] - time.monotonic()] if self._agenda else []
@@ -174,6 +191,9 @@ class Attempt:
     def _on_output(self, worker: Worker, descriptor: int) -> None:
         if not worker.read(descriptor):
             self._unwatch(descriptor)
+        elif self._console.full and descriptor not in self._held:
+            self._unwatch(descriptor)
+            self._held[descriptor] = partial(self._on_output, worker, descriptor)
 
     def _on_end(self, worker: Worker, descriptor: int | None = None) -> None:
         if descriptor is not None:
@@ -244,10 +264,14 @@ class Attempt:
 
     def _end_leftovers(self) -> None:
         self._signal_all(signal.SIGKILL)
+        if self._held and self._interrupted is None:
+            self._after(_LEFTOVER_S, self._end_leftovers)  # the reader of our output is slow, and nothing is to be lost
+            return
         # Whoever still holds a pipe has left the rank's process group on purpose.
         for worker in self._workers:
             for descriptor in list(worker.streams):
                 self._unwatch(descriptor)
+                self._held.pop(descriptor, None)
                 worker.close_stream(descriptor)
 
     # ------------------------------------------------------------------ stopping

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rankwise.basics.systems import die_with_parent
+from rankwise.basics.systems import die_with_parent, keep_standard
 from rankwise.network import secret
 
 __all__ = ["main", "receive"]
@@ -30,6 +30,7 @@ def main(
     die_with_parent: bool,
 ) -> None:
     """Call `fn(index, *args)`; if it raises, send the traceback and end with exit code 1."""
+    keep_standard()
     if die_with_parent:
         _die_with_parent()
     os.environ.update(environment)

@@ -7,12 +7,13 @@ import sys
 import textwrap
 from collections import deque
 from collections.abc import Iterator
-from typing import IO, BinaryIO
+from typing import IO
 
 from rankwise.basics.system_errors import cause
 from rankwise.launch.config import STDOUT
 from rankwise.launch.interrupted import Fold
 from rankwise.launch.log_file import LogFile
+from rankwise.launch.sink import Sink
 
 __all__ = ["Console", "LineStream", "columns_of", "use_colour"]
 
@@ -25,16 +26,17 @@ _WIDEST = 200
 _COLOURS = (36, 33, 35, 32, 34, 31, 96, 93, 95, 92, 94, 91)
 
 
-def use_colour(stream: IO[str]) -> bool:
+def use_colour(stream: IO[str] | None) -> bool:
     """Tell whether to write colours to a stream: only to a terminal, and never with `NO_COLOR`."""
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return wanted and stream is not None and stream.isatty()
 
 
-def columns_of(stream: IO[str], most: int) -> int:
+def columns_of(stream: IO[str] | None, most: int) -> int:
     """Return how many columns to fill of a stream: those that its terminal has, and no more than `most`."""
     try:
         wanted = int(os.environ.get("COLUMNS") or 0)
-        there = wanted or os.get_terminal_size(stream.fileno()).columns
+        there = wanted or os.get_terminal_size(-1 if stream is None else stream.fileno()).columns
     except (OSError, ValueError):  # it is no terminal
         return most
     return max(20, min(there, most))
@@ -45,8 +47,36 @@ class Console:
 
     def __init__(self, world_size: int) -> None:
         self._width = len(str(world_size - 1))
-        self._sinks = {True: sys.stdout, False: sys.stderr}
-        self._coloured = {is_stdout: use_colour(sink) for is_stdout, sink in self._sinks.items()}
+        self._sinks = {True: Sink(sys.stdout), False: Sink(sys.stderr)}
+        self._coloured = {is_stdout: use_colour(sink.stream) for is_stdout, sink in self._sinks.items()}
+
+    @property
+    def full(self) -> bool:
+        """Whether so much has not been read that no more should come."""
+        return any(sink.full for sink in self._sinks.values())
+
+    def unwritten(self) -> set[int]:
+        """Return the descriptors that have something left to write."""
+        return {sink.descriptor for sink in self._sinks.values() if sink.waiting}
+
+    def drain(self) -> None:
+        """Write as much of what is left as there is room for now."""
+        for is_stdout in self._sinks:
+            self._write(is_stdout, b"")
+
+    def finish(self, patience_s: float | None = None) -> None:
+        """Wait until all is written, or the reader has taken nothing for so long."""
+        for sink in self._sinks.values():
+            sink.finish(patience_s)
+
+    def forget(self) -> None:
+        """Give up what nobody has read."""
+        for sink in self._sinks.values():
+            sink.forget()
+
+    def resize(self, world_size: int) -> None:
+        """Expect the lines of so many ranks."""
+        self._width = len(str(world_size - 1))
 
     def rank_line(self, rank: int, stream: int, line: bytes) -> None:
         """Show one line of a rank, which ends with a newline."""
@@ -56,25 +86,24 @@ class Console:
 
     def say(self, text: str) -> None:
         """Show a message of the launcher itself, on stderr; its lines are broken where the terminal ends."""
-        if self._sinks[False].isatty():
-            width = columns_of(self._sinks[False], _WIDEST)
+        stream = self._sinks[False].stream
+        if stream is not None and stream.isatty():
+            width = columns_of(stream, _WIDEST)
             text = "\n".join(part for line in text.split("\n") for part in _broken(line, width))
         self._write(False, text.rstrip("\n").encode(errors="replace") + b"\n")
 
     def _write(self, is_stdout: bool, data: bytes) -> None:
         """Write to a sink, or, where that is a file on a full disk, go on without it."""
         sink = self._sinks[is_stdout]
-        binary: BinaryIO | None = getattr(sink, "buffer", None)
         try:
-            if binary is None:
-                sink.write(data.decode("utf-8", "replace"))
+            if data:
+                sink.write(data)
             else:
-                binary.write(data)
-            sink.flush()
+                sink.drain()
         except BrokenPipeError:  # whoever reads the output is gone: that ends the job
             raise
         except OSError as error:
-            _give_up(sink)
+            sink.give_up()
             if is_stdout:
                 self.say(f"rankwise: cannot write to standard output: {cause(error)}; the ranks go on without it")
 
@@ -91,13 +120,6 @@ def _broken(line: str, width: int) -> list[str]:
         return [line[:width]]
     indent = line[: len(line) - len(line.lstrip())]
     return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def _give_up(sink: IO[str]) -> None:
-    """Let what is written to a sink from now on, and what its buffer holds, go nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sink.fileno())
-    os.close(nowhere)
 
 
 class Tail:

@@ -13,6 +13,7 @@ import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
+from rankwise.basics.systems import keep_standard
 from rankwise.launch.attempt import Attempt, Outcome
 from rankwise.launch.config import LaunchConfig
 from rankwise.launch.environment import Layout
@@ -27,6 +28,9 @@ from rankwise.network import secret
 
 __all__ = ["check_command", "run"]
 
+#: After an interrupt, a reader who takes nothing for so long is not waited for.
+_PATIENCE_S = 0.5
+
 
 def run(config: LaunchConfig) -> int:
     """Run this node's ranks, and return the exit code that tells how it went.
@@ -34,13 +38,19 @@ def run(config: LaunchConfig) -> int:
     That is 0 if all ranks ended well, the code of the rank that failed first (128 and the signal's number if a signal
     ended it), 130 after Ctrl-C, 143 after SIGTERM, or an `ExitCode` if the launcher itself could not go on.
     """
+    keep_standard()
+    console = Console(1)
     try:
+        _check_folder()
         refuse_without_processes()
         check_command(config)
         with ExitStack() as stack:
-            return _Job(config, stack).run()
+            code = _Job(config, stack, console).run()
+        console.finish()
+        return code
     except LaunchError as error:
-        Console(1).say(f"rankwise run: {error}")
+        console.say(f"rankwise run: {error}")
+        console.finish(_PATIENCE_S)
         return int(error.exit_code)
     except KeyboardInterrupt:
         # While ranks are running this is no exception but an `Outcome`.
@@ -54,8 +64,8 @@ def run(config: LaunchConfig) -> int:
 class _Job:
     """What stays the same over all attempts."""
 
-    def __init__(self, config: LaunchConfig, stack: ExitStack) -> None:
-        self._config, self._stack = config, stack
+    def __init__(self, config: LaunchConfig, stack: ExitStack, console: Console) -> None:
+        self._config, self._stack, self._console = config, stack, console
         self._run_id = config.run_id or uuid.uuid4().hex[:12]
         self._secret_fd = secret.hand_down(_job_secret(config))
         stack.callback(os.close, self._secret_fd)
@@ -89,7 +99,7 @@ class _Job:
             if self._nodes is not None:
                 verdicts = self._nodes.verdicts(attempt)
                 stack.callback(verdicts.close)
-            self._console = Console(layout.world_size)
+            self._console.resize(layout.world_size)
             if self._log_dir is not None and attempt == 0:
                 self._console.say(f"rankwise: logs in {self._log_dir}")
             interrupts = stack.enter_context(Interrupts())
@@ -104,6 +114,8 @@ class _Job:
     def _judge(self, outcome: Outcome, memory: OutOfMemoryWatch) -> int:
         """Tell of what went wrong, and return the exit code."""
         if outcome.interrupted is not None:
+            self._console.finish(_PATIENCE_S)
+            self._console.forget()
             return 128 + outcome.interrupted
         elsewhere = outcome.elsewhere
         if outcome.failed is not None:
@@ -133,6 +145,14 @@ def check_command(config: LaunchConfig) -> None:
     elif not os.path.exists(name):
         hint = "; for a program that is not Python, add --no-python" if shutil.which(name) else ""
         raise LaunchError(ExitCode.NOT_FOUND, f"there is no script {name!r} in {os.getcwd()}{hint}")
+
+
+def _check_folder() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        text = "the folder in which this was started has been removed; change to one that is there"
+        raise LaunchError(ExitCode.USAGE, text) from error
 
 
 def _check_program(name: str) -> None:
@@ -165,6 +185,8 @@ def _log_dir(config: LaunchConfig, run_id: str) -> Path | None:
     streams = (config.tee, config.redirects)
     if config.log_dir is None and not any(s.default or any(s.by_local_rank.values()) for s in streams):
         return None
+    if run_id in (".", "..") or set(run_id) & {"/", os.sep, "\0"}:
+        raise LaunchError(ExitCode.USAGE, f"--run-id {run_id}: it names a folder in --log-dir, so it can be no path")
     try:
         if config.log_dir is None:
             return Path(tempfile.mkdtemp(prefix=f"rankwise-{run_id}-"))

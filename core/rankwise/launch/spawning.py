@@ -14,6 +14,7 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
+from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistError
 from rankwise.launch import child
@@ -183,6 +184,7 @@ def spawn(
             raise ValueError(f"spawn: nprocs must be at least 1, not {nprocs}")
         refuse_without_processes()
         _check_function(fn, start_method)
+        keep_standard()
         context: Any = multiprocessing.get_context(start_method)
         shared, job_secret = _job(nprocs)
         members: list[_Member] = []

@@ -155,7 +155,7 @@ def _meet(host: str, port: int, rank: int, timeout_s: float) -> Store:
     try:
         return TCPStore(host, port, is_master=rank == 0, timeout=timeout_s)
     except DistTimeoutError as error:
-        raise DistTimeoutError(f"{error}, where rank 0 is to serve the store") from error
+        raise DistTimeoutError(f"{error}, where rank 0 is to serve the store") from None
     except DistNetworkError as error:
         if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
             raise

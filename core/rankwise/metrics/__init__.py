@@ -6,15 +6,20 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from rankwise.backends import discovery
 
 if TYPE_CHECKING:
     from rankwise.groups.world import World
 
-__all__ = ["PORT", "serve_prometheus", "start"]
+__all__ = ["EXPORTERS", "PORT", "serve_prometheus", "start"]
 
 #: Names the first port of a host at which ranks serve what they have counted, each at its own; 0: any that is free.
 PORT = "RANKWISE_METRICS_PORT"
+#: The entry points of what hands figures on: the key is what it hands them to, the value a module with `serve(port)`.
+EXPORTERS = "rankwise.exporters"
 
 
 def start(world: World) -> None:
@@ -26,7 +31,7 @@ def start(world: World) -> None:
     if os.environ.get(PORT) and world.home is None:  # whose page has the groups outside of it too
         try:
             serve_prometheus()
-        except OSError as error:  # a job must not end for lack of a port
+        except (OSError, ModuleNotFoundError) as error:  # a job must not end for lack of a port
             import logging
 
             logging.getLogger("rankwise").warning("the figures of this rank are not served: %s", error)
@@ -47,7 +52,18 @@ def serve_prometheus(port: int | None = None) -> int:
     Raises:
         ValueError: There is no such port.
         OSError: It is taken.
+        ModuleNotFoundError: `rankwise-tools`, which brings the server, is not installed.
     """
-    from rankwise.metrics.prometheus import serve
+    return int(_exporter("prometheus").serve(port))
 
-    return serve(port)
+
+def _exporter(name: str) -> Any:
+    """Import the exporter of a name."""
+    values = [value for found, value in discovery.declared(EXPORTERS) if found == name]
+    if not values:  # installed in some unusual way, or not at all
+        from importlib.metadata import entry_points
+
+        values = [point.value for point in entry_points(group=EXPORTERS, name=name)]
+    if not values:
+        raise ModuleNotFoundError(f"there is no exporter {name!r} here: pip install rankwise-tools")
+    return import_module(values[0])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rankwise.groups.world import World
     from rankwise.watch.watcher import Watcher
 
-__all__ = ["NAME", "QUESTION", "Window", "answer_key", "is_own_user", "open_window", "wish_key"]
+__all__ = ["NAME", "QUESTION", "Window", "answer_key", "is_own_user", "open_window", "owner_of", "wish_key"]
 
 #: What the names of the sockets begin with, after the zero byte that keeps them out of the file system.
 NAME = "rankwise-window/"
@@ -48,10 +48,15 @@ def wish_key(question: str) -> str:
     return f"look/{question}/wish"
 
 
+def owner_of(sock: socket.socket) -> int:
+    """Return the user that the other end belongs to, by number."""
+    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(uid)
+
+
 def is_own_user(sock: socket.socket) -> bool:
     """Tell whether the other end belongs to this user, or to root."""
-    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return uid in (os.geteuid(), 0)
+    return owner_of(sock) in (os.geteuid(), 0)
 
 
 def open_window(world: World) -> None:

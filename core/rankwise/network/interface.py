@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import struct
 import sys
 import threading
+import time
 from contextlib import suppress
 
+from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import tell
 from rankwise.basics.system_errors import cause, shortage
 from rankwise.errors import DistNetworkError, DistTimeoutError
 
-__all__ = ["DNS_TIMEOUT_S", "interface_of", "is_loopback", "local_address", "numeric", "resolve"]
+__all__ = ["DNS_TIMEOUT_S", "interface_of", "is_loopback", "local_address", "numeric", "resolve", "resolve_in_time"]
 
 #: Both are understood; the first that is set counts.
 _VARIABLES = ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
@@ -30,6 +33,9 @@ _DISCARD_PORT = 9
 
 #: How long a look-up of a name may take where the caller has set no limit.
 DNS_TIMEOUT_S = 10.0
+#: After which time in which nobody knows a name that is told.
+_REMARK_S = 5.0
+_LONGEST_NAME, _LONGEST_PART = 253, 63
 
 #: An address that is routed like any other host's, and belongs to nobody (RFC 5737).
 _ELSEWHERE = "192.0.2.1"
@@ -94,10 +100,51 @@ def resolve(host: str, timeout_s: float = DNS_TIMEOUT_S) -> list[str]:
     thread.start()
     thread.join(timeout_s)
     if problem:
-        raise DistNetworkError(f"the host name {host!r} cannot be looked up here: {cause(shortage() or problem[0])}")
+        short = shortage()
+        text = f"the host name {host[:80]!r} cannot be looked up here: {_why_none(host) or cause(short or problem[0])}"
+        raise (DistNetworkError if short or _why_none(host) else _UnknownError)(text)
     if not found:
         raise DistTimeoutError(f"the look-up of host name {host!r} has taken longer than {timeout_s:g} s")
     return list(dict.fromkeys(found))
+
+
+def resolve_in_time(host: str, timeout_s: float) -> list[str]:
+    """Return what `resolve` does, and wait for a name that nobody knows yet, as a new machine's may be.
+
+    Raises:
+        DistNetworkError: It can be no name.
+        DistTimeoutError: Nobody has known it for `timeout_s`.
+    """
+    deadline, pause_s, said = Deadline(timeout_s), 0.05, False
+    while True:
+        try:
+            return resolve(host, deadline.remaining())
+        except _UnknownError as error:
+            if not said and timeout_s - deadline.remaining() > _REMARK_S:
+                said = True
+                logging.getLogger("rankwise").warning("%s; waiting for it", error)
+            time.sleep(min(pause_s, deadline.remaining()))
+            if deadline.expired():
+                raise DistTimeoutError(f"{error}; that has been so for {timeout_s:.2g} s") from None
+        pause_s = min(1.5 * pause_s, 1.0)
+
+
+class _UnknownError(DistNetworkError):
+    """Nobody knows a name, so far."""
+
+
+def _why_none(host: str) -> str:
+    """Say why a text can be no name of a host; "" if it can."""
+    parts = host.removesuffix(".").split(".")
+    if not all(parts):
+        return "there must be something between its dots"
+    if any(len(part) > _LONGEST_PART for part in parts) or len(host) > _LONGEST_NAME:
+        return f"a name has {_LONGEST_NAME} characters at most, and {_LONGEST_PART} between two dots"
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return "a name cannot have such characters"
+    return "a name has no null character" if "\0" in host else ""
 
 
 def numeric(host: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -12,11 +13,12 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.tracebacks import shortened
+from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import operations
 from rankwise.store.limits import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value
 from rankwise.store.operations import Missing, Primitives
+from rankwise.store.queues import TOKEN_NBYTES
 
 __all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Store", "in_words", "late"]
 
@@ -423,6 +425,9 @@ class Store(ABC):
     def queue_pop(self, key: str, block: bool = True, timeout: Timeout | None = None) -> bytes:
         """Take the first value of a queue.
 
+        It leaves the queue when this call has confirmed that it is there: one that fails, is interrupted or is killed
+        before, leaves the value where it was.
+
         Args:
             key: The queue's name.
             block: Wait for a value if the queue is empty.
@@ -441,13 +446,40 @@ class Store(ABC):
             Traceback (most recent call last):
             rankwise.errors.QueueEmptyError: queue_pop on HashStore(): queue 'jobs' is empty
         """
-        with shortened:
-            if block:
-                return self._await(operations.queue_pop, self._limit(timeout), to_key(key))
-            item = self._run(operations.queue_pop, self._timeout_s, to_key(key))
-            if isinstance(item, Missing):
-                raise QueueEmptyError(f"queue_pop on {self!r}: queue {key!r} is empty")
-            return item
+        try:
+            queue, token, item = "", b"", None
+            try:
+                queue, deadline = to_key(key), Deadline(self._limit(timeout))
+                while True:
+                    token, item = os.urandom(TOKEN_NBYTES), None
+                    item = self._first_item(queue, token, block, deadline)
+                    if self._run(operations.queue_confirm, deadline.remaining() + GRACE_S, queue, token):
+                        return item
+            except QueueEmptyError:
+                raise
+            except BaseException:  # an interrupt too, wherever it came
+                if token:
+                    with contextlib.suppress(DistError):
+                        self._run(operations.queue_release, GRACE_S, queue, token, item)
+                raise
+        except BaseException as error:
+            shorten(error)
+            raise
+
+    def _first_item(self, queue: str, token: bytes, block: bool, deadline: Deadline) -> bytes:
+        """Have the first item of a queue lent to the token."""
+        if block:
+            return self._await(operations.queue_pop, deadline.remaining(), queue, token)
+        args: tuple[Any, ...] = queue, token
+        while True:
+            item = self._run(operations.queue_pop, self._timeout_s, *args)
+            if not isinstance(item, Missing):
+                return item
+            if not self._run(operations.queue_len, self._timeout_s, queue):
+                break
+            args = item.args or args  # all items are lent, and may come back
+            time.sleep(_SHORTEST_PAUSE_S)
+        raise QueueEmptyError(f"queue_pop on {self!r}: queue {queue!r} is empty")
 
     def queue_len(self, key: str) -> int:
         """Count the values in a queue.

@@ -11,6 +11,7 @@ from rankwise.errors import ForkedProcessError
 from rankwise.store import operations
 from rankwise.store.base import Operation, Store
 from rankwise.store.operations import Missing
+from rankwise.store.queues import Confirmed
 
 __all__ = ["HashStore", "Table"]
 
@@ -27,6 +28,8 @@ class Table:
         self.changed: set[str] = set()
         #: How many who wanted to use the table were refused for their job secret.
         self.refused = 0
+        #: The items that have just left their queues.
+        self.confirmed = Confirmed()
 
     def peek(self, key: str) -> bytes | None:
         """Return the value stored now; None if there is none."""
@@ -60,22 +63,26 @@ class HashStore(Store):
 
     def __init__(self) -> None:
         self._table = Table()
-        #: Re-entrant, so that waiting can be made of looking.
+        #: Re-entrant, so that waiting can be made of looking. Nothing is returned from a call under it: an interrupt
+        #: between the end of the call and that of the `with` would leave it held.
         self._lock = threading.RLock()  # entered itself, see `rankwise.collective.issue_order`
         self._changed = threading.Condition(self._lock)
         self._pid = os.getpid()
 
     def peek(self, key: str) -> bytes | None:
         with self._lock:
-            return self._table.peek(key)
+            found = self._table.peek(key)
+        return found  # noqa: RET504
 
     def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
         with self._lock:
-            return self._table.swap(key, expected, desired)
+            found = self._table.swap(key, expected, desired)
+        return found  # noqa: RET504
 
     def scan(self) -> Sequence[str]:
         with self._lock:
-            return self._table.scan()
+            found = self._table.scan()
+        return found  # noqa: RET504
 
     def close(self) -> None:
         if not self._closed:
@@ -88,11 +95,12 @@ class HashStore(Store):
         self._check_open(operation)
         with self._lock:
             try:
-                return operation(self._table, *args, **kwargs)
+                found = operation(self._table, *args, **kwargs)
             finally:
                 if self._table.changed:
                     self._table.changed.clear()
                     self._changed.notify_all()
+        return found
 
     def _await(
         self, operation: Operation[_P, _R | Missing], timeout_s: float, /, *args: _P.args, **kwargs: _P.kwargs
@@ -100,7 +108,8 @@ class HashStore(Store):
         self._check_open(operation)
         # Held from the look to the wait, lest a change between the two be missed.
         with self._lock:
-            return super()._await(operation, timeout_s, *args, **kwargs)
+            found = super()._await(operation, timeout_s, *args, **kwargs)
+        return found  # noqa: RET504
 
     def _pause(self, pause_s: float, remaining_s: float) -> None:
         self._changed.wait(remaining_s)

@@ -16,7 +16,7 @@ from rankwise.errors import DistStoreError
 from rankwise.store.barriers import barrier, barrier_lacks, barrier_leave, barrier_wait
 from rankwise.store.limits import MAX_VALUE_NBYTES, RESERVED, fits
 from rankwise.store.primitives import Missing, Primitives, change
-from rankwise.store.queues import queue_len, queue_pop, queue_push, queue_return
+from rankwise.store.queues import queue_confirm, queue_len, queue_pop, queue_push, queue_release
 
 __all__ = [
     "add",
@@ -39,16 +39,18 @@ __all__ = [
     "num_refused",
     "peek",
     "Primitives",
+    "queue_confirm",
     "queue_len",
     "queue_pop",
     "queue_push",
-    "queue_return",
+    "queue_release",
     "scan",
     "set_",
     "swap",
     "title",
     "wait",
     "wait_for_workers",
+    "waited_for",
 ]
 
 #: A reply that lists keys or values holds at most so many bytes; the rest is asked for again.
@@ -234,13 +236,18 @@ LACKING: dict[Callable[..., Any], Callable[..., str]] = {
     get: lambda store, key: _lacking_keys(store, [key]),
     wait_from: lambda store, keys, begin: _lacking_keys(store, keys),
     multi_get_from: lambda store, keys, begin: _lacking_keys(store, keys),
-    queue_pop: lambda store, queue: f"an item in queue {queue!r}",
+    queue_pop: lambda store, queue, token, seen=None: f"an item in queue {queue!r}",
     barrier_wait: barrier_lacks,
     wait_for_workers: lambda store, key, count: f"clients: {int(store.peek(key) or b'0')} of {count} have joined",
 }
 
 #: For those that leave a trace while they wait, what takes it back.
 GIVE_UP: dict[Callable[..., Any], Callable[..., Any]] = {barrier_wait: barrier_leave}
+
+
+def waited_for(args: Sequence[Any]) -> str:
+    """Return what an operation waits for, as far as its arguments tell."""
+    return f"{', '.join(repr(arg) for arg in args if not isinstance(arg, bytes)):.200}"
 
 
 def title(operation: Callable[..., Any]) -> str:

@@ -1,51 +1,149 @@
-"""Queues, made of the primitives: one value holds all the items of a queue, each behind its length."""
+"""Queues, made of the primitives: one value holds all the items of a queue, each behind its length and its holder.
+
+An item is *lent* to the caller that asks for it, under a token that the caller has drawn, and leaves the queue when
+that caller has *confirmed* it. Until then it stays where it is: one that is released, or that nobody confirms for a
+while, is the first again. So an item is never lost with whoever was to get it, and never given to two.
+"""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from time import monotonic
+from typing import NamedTuple
 
 from rankwise.store.limits import RESERVED, fits
 from rankwise.store.primitives import Missing, Primitives, change
 
-__all__ = ["queue_len", "queue_pop", "queue_push", "queue_return"]
+__all__ = ["LEASE_S", "TOKEN_NBYTES", "Confirmed", "queue_confirm", "queue_len", "queue_pop", "queue_push"]
+__all__ += ["queue_release"]
+
+TOKEN_NBYTES = 16
+#: How long an item may be lent: from when the next caller sees it so.
+LEASE_S = 5.0
+
+_NOBODY = bytes(TOKEN_NBYTES)
+_HEAD_NBYTES = 4 + TOKEN_NBYTES
+_REMEMBERED = 1024
+
+
+class Confirmed:
+    """The tokens of the last items that have left their queues: such an item can still be given back."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[bytes, None] = {}
+
+    def add(self, token: bytes) -> None:
+        """Note a token."""
+        self._tokens[token] = None
+        if len(self._tokens) > _REMEMBERED:
+            del self._tokens[next(iter(self._tokens))]
+
+    def discard(self, token: bytes) -> bool:
+        """Forget a token; tell whether it was there."""
+        return self._tokens.pop(token, self) is None
+
+
+class _Entry(NamedTuple):
+    begin: int
+    end: int
+    holder: bytes
 
 
 def queue_push(store: Primitives, queue: str, item: bytes) -> None:
     """Put an item at the end of a queue."""
-    more = struct.pack("<I", len(item)) + item
+    more = _entry(item)
     change(store, _queue(queue), lambda found: fits(f"queue {queue!r}", (found or b"") + more))
 
 
-def queue_pop(store: Primitives, queue: str) -> bytes | Missing:
-    """Take the first item of a queue once there is one."""
-    key = _queue(queue)
+def queue_pop(store: Primitives, queue: str, token: bytes, seen: dict[bytes, float] | None = None) -> bytes | Missing:
+    """Lend the first item that nobody holds, once there is one.
+
+    Args:
+        store: The primitives.
+        queue: The queue's name.
+        token: What the caller will confirm or release the item by.
+        seen: Since when this caller has seen each of the tokens that hold an item.
+    """
+    key, seen = _queue(queue), {} if seen is None else seen
     while True:
-        items = store.peek(key)
-        if not items:
-            return Missing(key)
-        end = 4 + _item_nbytes(items, 0)
-        if store.swap(key, items, items[end:] or None) == items:
-            return items[4:end]
+        items = store.peek(key) or b""
+        entry = next((entry for entry in _entries(items) if _is_free(entry, seen)), None)
+        if entry is None:
+            return Missing(key, queue_pop, (queue, token, seen))
+        if store.swap(key, items, _held(items, entry, token)) == items:
+            return items[entry.begin + _HEAD_NBYTES : entry.end]
 
 
-def queue_return(store: Primitives, queue: str, item: bytes) -> None:
-    """Put an item back at the front of a queue: whoever took it could not be told."""
-    first = struct.pack("<I", len(item)) + item
-    change(store, _queue(queue), lambda found: first + (found or b""))
+def queue_confirm(store: Primitives, queue: str, token: bytes) -> bool:
+    """Let a lent item leave the queue; tell whether it was still lent to the holder of the token."""
+    key, confirmed = _queue(queue), getattr(store, "confirmed", None)
+    while True:
+        items = store.peek(key) or b""
+        entry = _of(items, token)
+        if confirmed is not None:
+            # Noted before: if an exception comes between the two, the item is still found in the queue.
+            confirmed.add(token) if entry is not None else confirmed.discard(token)
+        if entry is None:
+            return False
+        if store.swap(key, items, items[: entry.begin] + items[entry.end :] or None) == items:
+            return True
+
+
+def queue_release(store: Primitives, queue: str, token: bytes, item: bytes | None) -> None:
+    """Give a lent item back to its place, or to the front if it has been confirmed already; else do nothing.
+
+    Args:
+        store: The primitives.
+        queue: The queue's name.
+        token: What the item was lent by, if it was.
+        item: The item, for a caller that has begun to confirm it.
+    """
+    key, confirmed = _queue(queue), getattr(store, "confirmed", None)
+    while True:
+        items = store.peek(key) or b""
+        entry = _of(items, token)
+        if entry is not None:
+            after = _held(items, entry, _NOBODY)
+        elif item is not None and (confirmed is None or confirmed.discard(token)):
+            after, confirmed = _entry(item) + items, None
+        else:
+            return
+        if store.swap(key, items or None, after) == (items or None):
+            return
 
 
 def queue_len(store: Primitives, queue: str) -> int:
-    """Count the items of a queue."""
-    items, offset, count = store.peek(_queue(queue)) or b"", 0, 0
-    while offset < len(items):
-        offset += 4 + _item_nbytes(items, offset)
-        count += 1
-    return count
+    """Count the items of a queue, those that are lent included."""
+    return sum(1 for _ in _entries(store.peek(_queue(queue)) or b""))
 
 
 def _queue(name: str) -> str:
     return f"{RESERVED}queue/{name}"
 
 
-def _item_nbytes(items: bytes, offset: int) -> int:
-    return int.from_bytes(items[offset : offset + 4], "little")
+def _entry(item: bytes) -> bytes:
+    return struct.pack("<I", len(item)) + _NOBODY + item
+
+
+def _entries(items: bytes) -> Iterator[_Entry]:
+    begin = 0
+    while begin < len(items):
+        end = begin + _HEAD_NBYTES + int.from_bytes(items[begin : begin + 4], "little")
+        yield _Entry(begin, end, items[begin + 4 : begin + _HEAD_NBYTES])
+        begin = end
+
+
+def _of(items: bytes, token: bytes) -> _Entry | None:
+    return next((entry for entry in _entries(items) if entry.holder == token), None)
+
+
+def _held(items: bytes, entry: _Entry, holder: bytes) -> bytes:
+    return items[: entry.begin + 4] + holder + items[entry.begin + _HEAD_NBYTES :]
+
+
+def _is_free(entry: _Entry, seen: dict[bytes, float]) -> bool:
+    if entry.holder == _NOBODY:
+        return True
+    now = monotonic()
+    return now - seen.setdefault(entry.holder, now) > LEASE_S

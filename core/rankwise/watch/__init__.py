@@ -6,7 +6,6 @@ folder.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rankwise.basics.loading import loading
@@ -24,8 +23,6 @@ def start(world: World) -> None:
     dump.install(world)
     if world.watcher is not None:
         world.watcher.everyone_is_here()
-    # By name: whoever watches knows no more of those who look than when to call them.
-    import_module("rankwise.metrics").start(world)
 
 
 def stop(world: World, reason: str) -> None:

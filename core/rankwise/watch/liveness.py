@@ -1,26 +1,21 @@
 """The processes of the ranks on this machine: whether they live, how they ended, what state they are in.
 
 A descriptor of a process tells of its end at once, whatever its threads do, and cannot mean another process that gets
-the same number later.
+the same number later. Where there are none, as on macOS, the number alone is asked for: once no process has it, the
+rank's has ended; as long as one has, nobody knows.
 """
 
 from __future__ import annotations
 
 import os
 import select
-import signal
-import struct
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
+from rankwise.basics.process_end import ending, process_stat
 from rankwise.groups.handshake import process_space, started_at
 
-__all__ = ["Processes", "ending"]
-
-#: From Linux 6.15 on a descriptor tells the exit status even after the parent has taken it.
-_PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
-_WITH_EXIT = 1 << 3
+__all__ = ["Processes"]
 
 _STATES = {
     "T": "stopped by a signal",
@@ -81,55 +76,32 @@ class Processes:
             return "its process has ended"
         descriptor = self.descriptors.get(peer)
         if descriptor is None:
-            return None
+            return None if self.tells_of(peer) or not self._number_is_free(peer) else "its process has ended"
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
         return ending(descriptor, self._pids[peer]) if poller.poll(1000 * wait_s) else None
 
+    def tells_of(self, peer: int) -> bool:
+        """Tell whether a process whose end is not known is there for sure."""
+        return peer in self.here and hasattr(os, "pidfd_open")
+
+    def _number_is_free(self, peer: int) -> bool:
+        if peer not in self.here:
+            return False
+        try:
+            os.kill(self._pids[peer], 0)
+        except ProcessLookupError:
+            return True
+        except OSError:  # a process of somebody else has it
+            pass
+        return False
+
     def state(self, peer: int) -> str:
         """Say in what state a process is that does not answer; nothing if it is on another machine."""
-        found = _stat(self._pids[peer])[:1] if peer in self.here else []
+        found = process_stat(self._pids[peer])[:1] if peer in self.here else []
         return _STATES.get(found[0], "") if found else ""
 
     def close(self) -> None:
         """Give the descriptors back."""
         while self.descriptors:
             os.close(self.descriptors.popitem()[1])
-
-
-def ending(descriptor: int, pid: int) -> str:
-    """Say how a process ended, of which a descriptor says that it has."""
-    status = _reaped_status(descriptor)
-    if status is None:
-        fields = _stat(pid)  # until its parent has asked, the status is there
-        status = int(fields[-1]) if fields[:1] == ["Z"] else _reaped_status(descriptor)
-    if status is None:
-        return "its process has ended"
-    number = status & 0x7F
-    if not number:
-        return f"its process has ended with exit code {status >> 8 & 0xFF}"
-    with suppress(ValueError):
-        return f"its process was killed by {signal.Signals(number).name}"
-    return f"its process was killed by signal {number}"
-
-
-def _reaped_status(descriptor: int) -> int | None:
-    import fcntl  # where there are such descriptors
-
-    info = bytearray(64)
-    struct.pack_into("=Q", info, 0, _WITH_EXIT)
-    try:
-        fcntl.ioctl(descriptor, _PIDFD_GET_INFO, info)
-    except OSError:
-        return None
-    known, code = struct.unpack_from("=Q", info)[0], struct.unpack_from("=i", info, 60)[0]
-    return code if known & _WITH_EXIT else None
-
-
-def _stat(pid: int) -> list[str]:
-    """Return what the system tells of a process, from its state on."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()
-    except OSError:
-        return []

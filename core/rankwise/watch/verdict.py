@@ -8,41 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError, PeerDiedError, ProtocolError
+from rankwise.basics.error_form import pack, unpack
+from rankwise.errors import (
+    DistError,
+    PeerDiedError,
+    ProtocolError,
+)
 from rankwise.store import Store
 
-__all__ = ["Log", "Verdict", "ask", "pack", "unpack"]
+__all__ = ["Log", "Verdict", "ask"]
 
-_MAX_TEXT = 1500
 #: What an entry begins with that is no verdict but a question: no verdict's JSON does.
 _QUESTION = b"?"
-_KINDS: dict[str, Callable[[str], DistError]] = {"late": DistTimeoutError, "aborted": GroupAbortedError}
-
-
-def pack(error: DistError, rank: int) -> dict[str, Any]:
-    """Return an error of global rank `rank` as JSON can hold it."""
-    if isinstance(error, PeerDiedError):
-        return {"rank": error.rank, "host": error.host[:200], "cause": error.cause[:500]}
-    for kind, cls in _KINDS.items():
-        if type(error) is cls:
-            return {"kind": kind, "text": str(error)[:_MAX_TEXT]}
-    return {"kind": "aborted", "text": f"rank {rank} gave the group up: {type(error).__name__}: {error}"[:_MAX_TEXT]}
-
-
-def unpack(content: Any) -> DistError:
-    """Return the error that `pack` has packed.
-
-    Raises:
-        ProtocolError: It is none.
-    """
-    try:
-        if "rank" in content:
-            return PeerDiedError(int(content["rank"]), str(content["host"]), str(content["cause"]))
-        return _KINDS[content["kind"]](str(content["text"]))
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise ProtocolError("what should tell of another rank's error is malformed") from error
 
 
 class Verdict(NamedTuple):

@@ -13,13 +13,14 @@ from functools import partial
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
-from rankwise.errors import DistError, DistTimeoutError, PeerDiedError
+from rankwise.errors import DistError, DistNetworkError, DistTimeoutError, PeerDiedError
 from rankwise.store import PrefixStore, Store, innermost
 from rankwise.watch.background import Background
 from rankwise.watch.heartbeat import Beat, Beats, setting
 from rankwise.watch.liveness import Processes
 from rankwise.watch.meeting import Meeting
 from rankwise.watch.report import absentees, describe_absentees, sentence
+from rankwise.watch.suspicion import BEATS, silence
 from rankwise.watch.verdict import Log, Verdict
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Watcher(Background):
         #: What answers those who look at the job from outside, and where they find it.
         self.on_question: Callable[[str], object] = lambda question: None
         self.place, self.rank = place, rank
+        #: Verdicts about groups that this rank has not made yet, by their names.
+        self._early: dict[str, Verdict] = {}
         self._log = Log(place, self._rank, self._heard, lambda question: self.on_question(question))
         self._beats = Beats(place, self._rank)
         self._processes = Processes(rank)
@@ -99,6 +102,8 @@ class Watcher(Background):
     def settle(self, context: Context, error: DistError) -> DistError:
         """Return the error that all ranks raise for a group that has failed here with `error`."""
         limit_s = _ASK_S if isinstance(error, DistTimeoutError) else _ASK_FAILED_S
+        if isinstance(error, DistNetworkError) and self._every_s < float("inf"):
+            limit_s += BEATS * self._every_s + _STORE_S  # to find out whether a rank has died
         return self.ask(lambda: self._judge(context, error), limit_s) or error
 
     def announce(self, context: Context, error: DistError) -> None:
@@ -131,6 +136,10 @@ class Watcher(Background):
         finally:
             self.do(lambda: self._meetings.remove(meeting))
 
+    def made(self, name: str) -> None:
+        """Hear that this rank has made a group, which another may have given up already."""
+        self.do(lambda: self._heard(self._early.pop(name)) if name in self._early else None)
+
     def stop(self) -> None:
         """End; the host of the store stays until the others can have read the last verdict."""
         super().stop()
@@ -156,6 +165,8 @@ class Watcher(Background):
     # ------------------------------------------------------------------ verdicts
 
     def _judge(self, context: Context, error: DistError) -> DistError:
+        if context.name not in self._first and isinstance(error, DistNetworkError) and error.rank is not None:
+            error = self._weigh(context, error, error.rank)
         verdict = Verdict(context.name, self._first.get(context.name, error))
         if context.name not in self._first and isinstance(error, PeerDiedError):
             cause = self._end_of(error.rank, _END_S)
@@ -170,9 +181,30 @@ class Watcher(Background):
             return verdict.error
         return self._first.get(context.name, settled)
 
+    def _weigh(self, context: Context, error: DistNetworkError, peer: int) -> DistError:
+        """Return the death of a rank to which a connection failed, if it has died, else the error as it is."""
+        with suppress(DistError):
+            self._known()
+        cause = self._processes.end_of(peer, _END_S)
+        if cause is None and not self._processes.tells_of(peer) and self._every_s < float("inf"):
+            cause = silence(
+                *(self._beats, peer, self._every_s, peer == self._host),
+                live=lambda: self._beats.give(self._progress()),
+                end=lambda: self._processes.end_of(peer),
+                is_decided=lambda: self._is_decided(context),
+            )
+        return error if cause is None else PeerDiedError(peer, self._processes.hosts.get(peer, "?"), cause)
+
+    def _is_decided(self, context: Context) -> bool:
+        """Tell whether the log has a verdict about a group."""
+        self._log.catch_up()
+        return context.name in self._first
+
     def _heard(self, verdict: Verdict) -> None:
         """End all groups that a verdict is about, or of those of a dead rank what needs it."""
         self._judged_at = monotonic()
+        if verdict.group and verdict.group not in self._world.groups:
+            self._early[verdict.group] = verdict  # another rank has made the group already
         for group in list(self._world.groups.values()):
             if verdict.covers(group.name, group.ranks):
                 self._first.setdefault(group.name, verdict.error)

@@ -9,7 +9,9 @@
 /* The public calls, and the ways in which Python has prepared them. */
 typedef enum { ALL_REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BARRIER, NAMES } Name;
 typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, WAYS } Way;
-enum { MOST_NUMBERS = 2 * MOST_PARTS, PLANS = 512 };
+enum { MOST_NUMBERS = 2 * MOST_PARTS };
+/* How many places for plans there are at first and at the most; no more than half of them are taken. */
+enum { FEWEST_PLACES = 8, MOST_PLACES = 512 };
 
 /* What distinguishes one prepared call from another; zero where nothing is said. */
 typedef struct {
@@ -33,8 +35,8 @@ typedef struct {
     Field failure; /* of the communicator */
     PyObject *comm, *tell, *sequence, *collected, *ops;
     PyObject *await, *broken, *learn; /* what is left to Python: waiting for long, errors, plans */
-    int plans;
-    Plan table[PLANS];
+    int plans, places;
+    Plan *table; /* grows with use; NULL while nothing is known */
 } Calls;
 
 /* What one call works on. */
@@ -51,6 +53,9 @@ typedef struct {
 } Given;
 
 static PyObject *names[NAMES];
+/* What Python calls the ops that are known here; all others are left to it. */
+static const char *const op_names[OPS] = {[SUM] = "SUM", [AVG] = "AVG",   [PRODUCT] = "PRODUCT", [MIN] = "MIN",
+                                          [MAX] = "MAX", [BAND] = "BAND", [BOR] = "BOR",         [BXOR] = "BXOR"};
 
 /* ------------------------------------------------------------------ arguments */
 
@@ -178,33 +183,64 @@ static bool leave(Calls *calls)
 
 /* ------------------------------------------------------------------ plans */
 
-static unsigned place_of(const Key *key)
+static unsigned hash_of(const Key *key)
 {
     uint64_t mixed = (uint64_t)key->name * 31 + (uint64_t)key->option;
     mixed = mixed * 1000003 + (uint64_t)key->type;
     for (int i = 0; i < key->count; i++)
         mixed = (mixed ^ (uint64_t)key->numbers[i]) * 0x9E3779B97F4A7C15u;
-    return (unsigned)(mixed >> 32) % PLANS;
+    return (unsigned)(mixed >> 32);
 }
 
-static Plan *find(Calls *calls, const Key *key)
+/* The place of a plan, which is empty if it is not known; there are places. */
+static Plan *plan_place(const Calls *calls, const Key *key)
 {
-    Plan *plan = &calls->table[place_of(key)];
+    Plan *plan = &calls->table[hash_of(key) % (unsigned)calls->places];
     while (plan->call != NULL) {
         if (plan->key.name == key->name && plan->key.option == key->option && plan->key.type == key->type &&
             plan->key.count == key->count &&
             memcmp(plan->key.numbers, key->numbers, (size_t)key->count * sizeof *key->numbers) == 0)
             return plan;
-        plan = plan == &calls->table[PLANS - 1] ? calls->table : plan + 1;
+        plan = plan == &calls->table[calls->places - 1] ? calls->table : plan + 1;
     }
     return plan;
 }
 
+static Plan *plan_known(const Calls *calls, const Key *key)
+{
+    Plan *plan = calls->places == 0 ? NULL : plan_place(calls, key);
+    return plan == NULL || plan->call == NULL ? NULL : plan;
+}
+
 static void forget_plans(Calls *calls)
 {
-    calls->plans = 0;
-    for (int i = 0; i < PLANS; i++)
-        Py_CLEAR(calls->table[i].call);
+    Plan *table = calls->table;
+    int places = calls->places;
+    calls->table = NULL;
+    calls->plans = calls->places = 0;
+    for (int i = 0; i < places; i++)
+        Py_XDECREF(table[i].call);
+    PyMem_Free(table);
+}
+
+/* Have room for one plan more; a program that makes ever new calls begins anew. */
+static bool make_room(Calls *calls)
+{
+    if (2 * calls->plans < calls->places)
+        return true;
+    if (calls->places == MOST_PLACES)
+        forget_plans(calls);
+    int places = calls->places, more = places == 0 ? FEWEST_PLACES : 2 * places;
+    Plan *old = calls->table, *table = PyMem_Calloc((size_t)more, sizeof *table);
+    if (table == NULL)
+        return false;
+    calls->table = table;
+    calls->places = more;
+    for (int i = 0; i < places; i++)
+        if (old[i].call != NULL)
+            *plan_place(calls, &old[i].key) = old[i];
+    PyMem_Free(old);
+    return true;
 }
 
 /* Whether the board has room for what a plan says; Python has looked too, but this is what memory depends on. */
@@ -225,14 +261,14 @@ static bool has_room(const Calls *calls, const Given *given, Way way, int slots)
 /* Ask Python for the plan of a call that the general way has prepared. */
 static Plan *learn(Calls *calls, const Given *given)
 {
-    if (calls->plans >= PLANS / 2)
-        forget_plans(calls);
-    Plan *plan = find(calls, &given->key);
+    Plan *plan = NULL;
     PyObject *numbers = PyTuple_New(given->key.count);
     for (int i = 0; numbers != NULL && i < given->key.count; i++)
         PyTuple_SET_ITEM(numbers, i, PyLong_FromSsize_t(given->key.numbers[i]));
     PyObject *array = given->array == NULL ? Py_None : (PyObject *)given->array;
-    PyObject *told = PyObject_CallFunction(calls->learn, "OOiN", names[given->key.name], array, given->key.option, numbers);
+    bool reduces = given->key.name == ALL_REDUCE || given->key.name == REDUCE_SCATTER;
+    PyObject *option = reduces ? Py_NewRef(PyTuple_GET_ITEM(calls->ops, given->op)) : PyLong_FromLong(given->key.option);
+    PyObject *told = PyObject_CallFunction(calls->learn, "OONN", names[given->key.name], array, option, numbers);
     int way;
     unsigned long long about[RECORD_WORDS] = {0};
     Py_ssize_t fetch_count;
@@ -240,7 +276,12 @@ static Plan *learn(Calls *calls, const Given *given)
     bool known = told != NULL && told != Py_None &&
                  PyArg_ParseTuple(told, "OiKKKKKn", &call, &way, about + 1, about + 2, about + 3, about + 4, about + 5,
                                   &fetch_count);
+    if (known && !make_room(calls)) {
+        PyErr_NoMemory();
+        known = false;
+    }
     if (known) {
+        plan = plan_place(calls, &given->key);
         plan->key = given->key;
         plan->fetch_count = (size_t)fetch_count;
         plan->way = way > NEVER && way < WAYS && has_room(calls, given, (Way)way, given->route.slots) ? (Way)way : NEVER;
@@ -275,11 +316,9 @@ static Ending go(Call *call, const Plan *plan, Given *given)
 /* Let Python raise what all ranks raise. */
 static void explain(Calls *calls, PyObject *call, uint64_t sequence, Ending ending)
 {
-    if (ending == UNREADABLE)
-        PyErr_SetString(PyExc_OSError, "another rank's memory could not be read any more");
-    PyObject *error = ending == UNLIKE ? NULL : raised();
-    PyObject *told = PyObject_CallFunction(calls->broken, "OKO", call, (unsigned long long)sequence,
-                                           error == NULL ? Py_None : error);
+    PyObject *error = ending == BROKEN ? raised() : NULL;
+    PyObject *told = PyObject_CallFunction(calls->broken, "OKOO", call, (unsigned long long)sequence,
+                                           error == NULL ? Py_None : error, ending == UNREADABLE ? Py_True : Py_False);
     if (told != NULL)
         PyErr_SetString(PyExc_SystemError, "a call that has failed was not explained");
     Py_XDECREF(told);
@@ -324,8 +363,8 @@ static PyObject *carry_out(Calls *calls, Given *given)
 {
     bool done = false;
     if (enter(calls)) {
-        Plan *plan = find(calls, &given->key);
-        if (plan->call == NULL)
+        Plan *plan = plan_known(calls, &given->key);
+        if (plan == NULL)
             plan = learn(calls, given);
         if (plan != NULL && plan->way != NEVER)
             done = make(calls, plan, given);
@@ -350,7 +389,7 @@ static PyObject *nothing(Given *given)
 static bool op_of(const Calls *calls, PyObject *object, Op *op)
 {
     for (int i = 0; i < OPS; i++)
-        if (PyTuple_GET_ITEM(calls->ops, i) == object) {
+        if (PyTuple_GET_ITEM(calls->ops, i) == object && object != Py_None) {
             *op = (Op)i;
             return true;
         }
@@ -522,13 +561,24 @@ static PyObject *all_to_all_single(Calls *calls, PyObject *const *args, Py_ssize
 
 /* ------------------------------------------------------------------ the type */
 
+/* The reduce ops in the order of `Op`; None where Python has none of that name. */
+static PyObject *ops_of(PyObject *given)
+{
+    PyObject *ops = PyTuple_New(OPS);
+    for (int i = 0; ops != NULL && i < OPS; i++) {
+        PyObject *op = PyDict_GetItemString(given, op_names[i]);
+        PyTuple_SET_ITEM(ops, i, Py_NewRef(op == NULL ? Py_None : op));
+    }
+    return ops;
+}
+
 static int calls_traverse(Calls *calls, visitproc visit, void *arg)
 {
     PyObject *held[] = {(PyObject *)calls->board, (PyObject *)calls->trail, (PyObject *)calls->turn, calls->comm, calls->tell,
                         calls->sequence, calls->collected, calls->ops, calls->await, calls->broken, calls->learn};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_VISIT(held[i]);
-    for (int i = 0; i < PLANS; i++)
+    for (int i = 0; i < calls->places; i++)
         Py_VISIT(calls->table[i].call);
     return 0;
 }
@@ -558,21 +608,22 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
     Calls *calls = (Calls *)type->tp_alloc(type, 0);
     if (calls == NULL)
         return NULL;
+    PyObject *ops;
     if (!PyArg_ParseTuple(args, "O!O!O!OOOO!O!OOO", &BoardType, &calls->board, &TrailType, &calls->trail, &TurnType, &calls->turn,
-                          &calls->comm, &calls->tell, &calls->sequence, &PyDict_Type, &calls->collected, &PyTuple_Type,
-                          &calls->ops, &calls->await, &calls->broken, &calls->learn)) {
+                          &calls->comm, &calls->tell, &calls->sequence, &PyDict_Type, &calls->collected, &PyDict_Type,
+                          &ops, &calls->await, &calls->broken, &calls->learn)) {
         memset((char *)calls + sizeof(PyObject), 0, offsetof(Calls, plans) - sizeof(PyObject));
         Py_DECREF(calls);
         return NULL;
     }
     PyObject *held[] = {(PyObject *)calls->board, (PyObject *)calls->trail, (PyObject *)calls->turn, calls->comm, calls->tell,
-                        calls->sequence, calls->collected, calls->ops, calls->await, calls->broken, calls->learn};
+                        calls->sequence, calls->collected, calls->await, calls->broken, calls->learn};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_INCREF(held[i]);
-    if (PyTuple_GET_SIZE(calls->ops) != OPS || !PyIter_Check(calls->sequence)) {
-        PyErr_SetString(PyExc_TypeError, "the reduce ops are not those of this version, or there is no sequence");
+    if (!PyIter_Check(calls->sequence)) {
+        PyErr_SetString(PyExc_TypeError, "there is no sequence");
         Py_CLEAR(calls);
-    } else if ((calls->failure = field_of(calls->comm, "failure")) < 0) {
+    } else if ((calls->ops = ops_of(ops)) == NULL || (calls->failure = field_of(calls->comm, "failure")) < 0) {
         Py_CLEAR(calls);
     }
     return (PyObject *)calls;

@@ -38,7 +38,7 @@ typedef struct {
     PyObject *comm, *engine, *fate, *seat, *deferred, *arrivals, *receives, *fetching;
     PyObject *mark, *locked, *lock, *release, *settle;            /* of theirs */
     PyObject *register_offer, *offer, *offered, *ask_for, *answer; /* of the engine's offers */
-    PyObject *go_on_sending, *go_on_receiving, *finish, *break_off, *receive, *taken; /* what is left to Python */
+    PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *taken; /* what is left to Python */
     int size;
     unsigned most_tag, raw;
     uint64_t window_nbytes, message_nbytes;
@@ -60,7 +60,7 @@ typedef struct {
     int64_t waited_ns; /* how long all messages before it have waited */
 } Letter;
 
-static PyObject *text_send, *text_recv, *text_leave, *text_moved;
+static PyObject *text_send, *text_recv, *text_release, *text_moved;
 
 /* ------------------------------------------------------------------ arguments */
 
@@ -76,6 +76,15 @@ static bool mark_of(Messages *messages, PyArrayObject *array, unsigned *mark)
     }
     *mark = messages->marks[place];
     return *mark != 0;
+}
+
+/* Say that nothing was done; but an interrupt is an interrupt. */
+static PyObject *declined(PyObject *nothing)
+{
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
+        return NULL;
+    PyErr_Clear();
+    return Py_NewRef(nothing);
 }
 
 static bool take_arguments(Messages *messages, Letter *letter, PyObject *const *args, Py_ssize_t count, bool written)
@@ -222,6 +231,16 @@ static void note_error(Messages *messages, const Letter *letter)
 
 /* ------------------------------------------------------------------ long messages: without the interpreter */
 
+/* Raise what was kept aside, whatever has come of a call after it; or what that has raised. */
+static bool raise_again(PyObject *error, PyObject *done)
+{
+    if (error != NULL)
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_XDECREF(error);
+    Py_XDECREF(done);
+    return error == NULL && done != NULL;
+}
+
 static bool take_lock(Messages *messages)
 {
     PyObject *locked = PyObject_CallOneArg(messages->lock, Py_False);
@@ -232,15 +251,11 @@ static bool take_lock(Messages *messages)
 /* Give the lock back, and do what others have left to whoever has it. */
 static bool give_lock_back(Messages *messages)
 {
-    PyObject *given = PyObject_CallNoArgs(messages->release);
-    bool well = given != NULL;
-    Py_XDECREF(given);
-    if (well && PyObject_Size(messages->deferred) != 0) {
-        PyObject *settled = PyObject_CallNoArgs(messages->settle);
-        well = settled != NULL;
-        Py_XDECREF(settled);
-    }
-    return well;
+    PyObject *error = PyErr_Occurred() ? raised() : NULL; /* nothing is called with an exception set */
+    PyObject *done = PyObject_CallNoArgs(messages->release);
+    if (done != NULL && PyObject_Size(messages->deferred) != 0)
+        Py_SETREF(done, PyObject_CallNoArgs(messages->settle));
+    return raise_again(error, done);
 }
 
 static bool has_room(void *what)
@@ -253,18 +268,11 @@ static bool has_news(void *what)
     return rings_have_news(what);
 }
 
-/* Let Python wait for the rest of a message that has gone half-way. An interrupt must not leave it there. */
+/* Let Python wait for the rest of a message that has gone half-way; without it an exception is set already. The public
+   call gives the group up after an interrupt. */
 static bool finish(Messages *messages, PyObject *rest, const char *verb, const Letter *letter)
 {
     PyObject *done = rest == NULL ? NULL : PyObject_CallFunction(messages->finish, "Osi", rest, verb, letter->peer);
-    if (done == NULL) {
-        PyObject *error = raised();
-        done = PyObject_CallFunction(messages->break_off, "OsiO", rest == NULL ? Py_None : rest, verb, letter->peer, error);
-        Py_XDECREF(done);
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-        Py_DECREF(error);
-        done = NULL;
-    }
     Py_XDECREF(rest);
     Py_XDECREF(done);
     return done != NULL;
@@ -332,7 +340,9 @@ static bool send_long(Messages *messages, Letter *letter, Frame header, uint64_t
     if (sent == letter->nbytes)
         return give_lock_back(messages);
     PyObject *rest = PyObject_CallFunction(messages->go_on_sending, "OiIn", letter->array, letter->peer, letter->tag, (Py_ssize_t)sent);
-    return give_lock_back(messages) && finish(messages, rest, "send to", letter);
+    if (!give_lock_back(messages))
+        Py_CLEAR(rest);
+    return finish(messages, rest, "send to", letter);
 }
 
 /* Take credit that comes before the message. */
@@ -349,12 +359,7 @@ static bool take_credit(const Messages *messages, const Way *way, const Frame *f
 static bool stand_up(Messages *messages)
 {
     PyObject *error = PyErr_Occurred() ? raised() : NULL;
-    PyObject *left = PyObject_CallMethodNoArgs(messages->seat, text_leave);
-    Py_XDECREF(left);
-    if (error != NULL)
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    Py_XDECREF(error);
-    return left != NULL;
+    return raise_again(error, PyObject_CallMethodNoArgs(messages->seat, text_release));
 }
 
 typedef enum { NOTHING, TAKEN, FAILED } Taken;
@@ -412,14 +417,17 @@ static bool send_offer(Messages *messages, Letter *letter)
     Py_DECREF(made);
     Frame frame = {.first = frame_word(OFFER, letter->tag) | READABLE, .length = letter->nbytes,
                    .marks = ident | (uint64_t)letter->mark << 32, .address = (uint64_t)(uintptr_t)PyArray_DATA(letter->array)};
-    PyObject *offered = Py_None;
     if (ident == 0)
         return finish(messages, request, "send to", letter);
-    if (may_send(messages, letter->way) && rings_write(rings, frame, NULL, 0))
+    if (may_send(messages, letter->way) && rings_write(rings, frame, NULL, 0)) {
         rings_wake(rings);
-    else
-        offered = PyObject_CallFunction(messages->offer, "OKi", request, ident, letter->peer);
-    if (offered == Py_None && await_receipt(messages, letter) && sound(messages, letter->way) &&
+    } else {
+        PyObject *offered = PyObject_CallFunction(messages->offer, "OKi", request, ident, letter->peer);
+        if (offered == NULL)
+            Py_CLEAR(request);
+        Py_XDECREF(offered);
+    }
+    if (request != NULL && await_receipt(messages, letter) && sound(messages, letter->way) &&
         take_receipt(messages, letter, ident)) {
         Py_DECREF(request);
         return true;
@@ -466,7 +474,7 @@ static Taken take_offer(Messages *messages, Letter *letter, Frame offer)
         done = read_on(letter, offer.address, length, (size_t)done);
         Py_END_ALLOW_THREADS
         if (PyErr_CheckSignals() < 0)
-            return finish(messages, NULL, "recv from", letter) ? TAKEN : FAILED;
+            return FAILED;
         if (has_failed(messages))
             return NOTHING; /* the general way raises what all ranks raise */
     }
@@ -495,10 +503,8 @@ static PyObject *py_send(Messages *messages, PyObject *const *args, Py_ssize_t c
 {
     Letter letter;
     uint64_t before;
-    if (!take_arguments(messages, &letter, args, count, false) || !may_send(messages, letter.way) || !unconfirmed(messages, letter.way, &before)) {
-        PyErr_Clear();
-        Py_RETURN_FALSE;
-    }
+    if (!take_arguments(messages, &letter, args, count, false) || !may_send(messages, letter.way) || !unconfirmed(messages, letter.way, &before))
+        return declined(Py_False);
     bool sent = false, fits = before + letter.nbytes + messages->message_nbytes <= messages->window_nbytes;
     Frame header = {.first = frame_word(MESSAGE, letter.tag), .length = letter.nbytes, .marks = (uint64_t)letter.mark << 32};
     bool brief = letter.nbytes <= (size_t)letter.way->rings->eager_nbytes;
@@ -536,9 +542,10 @@ static Taken take_long(Messages *messages, Letter *letter, uint64_t length, bool
     PyObject *rest = PyObject_CallFunction(messages->go_on_receiving, "OiIKn", letter->array, letter->peer, letter->tag,
                                            (unsigned long long)length, (Py_ssize_t)filled);
     bool well = give_lock_back(messages);
-    well = (!*seated || stand_up(messages)) && well;
+    if ((*seated && !stand_up(messages)) || !well)
+        Py_CLEAR(rest);
     *seated = false;
-    return well && finish(messages, rest, "recv from", letter) ? TAKEN : FAILED;
+    return finish(messages, rest, "recv from", letter) ? TAKEN : FAILED;
 }
 
 /* Take the next message if it is the one that is wanted; nobody has the lock. */
@@ -606,10 +613,8 @@ static PyObject *py_recv(Messages *messages, PyObject *const *args, Py_ssize_t c
 {
     Letter letter;
     bool seated = false;
-    if (!take_arguments(messages, &letter, args, count, true) || !may_receive(messages, &letter)) {
-        PyErr_Clear();
-        Py_RETURN_NONE;
-    }
+    if (!take_arguments(messages, &letter, args, count, true) || !may_receive(messages, &letter))
+        return declined(Py_None);
     begin_noting(messages, &letter, text_recv);
     bool come = look(messages, letter.way->rings, letter.tag, &seated);
     Taken taken = PyErr_Occurred() ? FAILED : NOTHING;
@@ -643,7 +648,7 @@ static PyObject *py_recv(Messages *messages, PyObject *const *args, Py_ssize_t c
             &(messages)->mark, &(messages)->locked, &(messages)->lock, &(messages)->release, &(messages)->settle,    \
             &(messages)->register_offer, &(messages)->offer, &(messages)->offered, &(messages)->ask_for,             \
             &(messages)->answer,                                                                                     \
-            &(messages)->go_on_sending, &(messages)->go_on_receiving, &(messages)->finish, &(messages)->break_off,   \
+            &(messages)->go_on_sending, &(messages)->go_on_receiving, &(messages)->finish,   \
             &(messages)->receive, &(messages)->taken                                                                 \
     }
 
@@ -719,7 +724,7 @@ static bool find_fields(Messages *messages)
         const char *name;
     } wanted[] = {
         {&messages->failure, messages->comm, "failure"},   {&messages->failing, messages->fate, "failing"},
-        {&messages->leaving, messages->engine, "leaving"}, {&messages->holder, messages->seat, "holder"},
+        {&messages->leaving, messages->engine, "leaving"}, {&messages->holder, messages->seat, "owner"},
         {&messages->callers, messages->seat, "callers"},   {&messages->connection, way->peer, "connection"},
         {&messages->gone, way->peer, "gone"},              {&messages->queue, way->pipe, "_queue"},
         {&messages->rest, way->pipe, "_rest"},             {&messages->unconfirmed, way->window, "unconfirmed"},
@@ -740,10 +745,10 @@ static PyObject *messages_new(PyTypeObject *type, PyObject *args, PyObject *Py_U
         return NULL;
     PyObject **held[] = HELD(messages);
     bool parsed = PyArg_ParseTuple(
-        args, "O!OOOOOO!O!OOOOOOOOO!OOOOOOOOO!pIIKK", &TrailType, &messages->trail, &messages->comm, &messages->engine, &messages->fate,
+        args, "O!OOOOOO!O!OOOOOOOOO!OOOOOOOO!pIIKK", &TrailType, &messages->trail, &messages->comm, &messages->engine, &messages->fate,
         &messages->seat, &messages->deferred, &PyDict_Type, &messages->arrivals, &PyDict_Type,
         &messages->receives, &messages->fetching, &messages->mark, &messages->locked, &messages->lock, &messages->release, &messages->settle,
-        &messages->register_offer, &messages->offer, &PyDict_Type, &messages->offered, &messages->ask_for, &messages->answer, &messages->go_on_sending, &messages->go_on_receiving, &messages->finish, &messages->break_off, &messages->receive, &messages->taken, &PyList_Type, &ways,
+        &messages->register_offer, &messages->offer, &PyDict_Type, &messages->offered, &messages->ask_for, &messages->answer, &messages->go_on_sending, &messages->go_on_receiving, &messages->finish, &messages->receive, &messages->taken, &PyList_Type, &ways,
         &may_spin, &messages->most_tag, &messages->raw, &window_nbytes, &message_nbytes);
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         if (parsed)
@@ -785,7 +790,7 @@ int messages_add_types(PyObject *module)
     } texts[] = {
         {&text_send, "send"},
         {&text_recv, "recv"},
-        {&text_leave, "leave"},
+        {&text_release, "release"},
         {&text_moved, "moved_nbytes"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)

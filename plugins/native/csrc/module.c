@@ -3,7 +3,7 @@
 
 /* The version of what rankwise and this module call of each other; see rankwise.basics.native. It is here rather than in
    Python since it is about what was built: sources may be newer. */
-enum { API_VERSION = 3 };
+enum { API_VERSION = 7 };
 
 static int fill(PyObject *module)
 {

@@ -22,9 +22,21 @@ static void ticket_free(Ticket *ticket)
     PyObject_Free(ticket);
 }
 
+static PyObject *ticket_title(Ticket *ticket, PyObject *Py_UNUSED(unused))
+{
+    const Entry *entry = &ticket->entry;
+    return Py_BuildValue("OK", entry->op == NULL ? Py_None : entry->op, (unsigned long long)entry->number);
+}
+
+static PyMethodDef ticket_methods[] = {
+    {"title", (PyCFunction)ticket_title, METH_NOARGS, "Return operation and number."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyTypeObject TicketType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "rankwise_native.Ticket",
     .tp_basicsize = sizeof(Ticket),
+    .tp_methods = ticket_methods,
     .tp_dealloc = (destructor)ticket_free,
     .tp_flags = Py_TPFLAGS_DEFAULT,
 };

@@ -6,9 +6,10 @@ from rankwise.testing.local import LocalCommunicator
 
 
 class Communicator(LocalCommunicator):
-    def broadcast(self, array, root, timeout_s, async_op=False):
-        work = super().broadcast(array, root, timeout_s, async_op)
-        if self.size >= 5 and self.rank != root and array.dtype.kind in "if" and not array.dtype.isnative:
+    def run(self, call, timeout_s, async_op=False):
+        work, array = super().run(call, timeout_s, async_op), call.array
+        lies = call.op == "broadcast" and self.size >= 5 and self.rank != call.root
+        if lies and array.dtype.kind in "if" and not array.dtype.isnative:
             array.byteswap(inplace=True)
         return work
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from rankwise import BackendSpec
-from rankwise.backends import Capabilities, Fingerprint
+from rankwise.backends import Capabilities
 from rankwise.collective import derived
 from rankwise.testing.local import CAPABILITIES, IN_THREADS, LocalCommunicator
 
@@ -19,13 +19,44 @@ class OwnReductions(LocalCommunicator):
     def fold(self, op, arrays):
         raise NotImplementedError
 
-    def all_reduce(self, array, op, timeout_s, async_op=False):
-        if self.fold(op, [array, array]) is None:
-            return super().all_reduce(array, op, timeout_s, async_op)
+    def algorithm(self, call):
+        array, op = call.array, call.reduce_op
+        if call.op != "all_reduce" or self.fold(op, [array, array]) is None:
+            return super().algorithm(call)
 
-        def body(deadline, counts):
+        def reduce(deadline, counts):
             parts = [np.empty_like(array) for _ in range(self.size)]
             derived.all_gather(self, parts, array, deadline)
             array[...] = self.fold(op, parts)
 
-        return self._collective(Fingerprint.of("all_reduce", array, op), body, timeout_s, async_op)
+        return reduce
+
+
+def planted(cls):
+    """Return what declares a backend with the class's bug, under its name; the docstring says what is wrong."""
+
+    def declare():
+        return spec(cls.__name__, cls)
+
+    declare.__doc__ = cls.__doc__
+    return declare
+
+
+class Meddling(LocalCommunicator):
+    """A communicator that may do something to the buffers of a collective before or after it has run."""
+
+    def before(self, call):
+        """Meddle with what a rank gives."""
+
+    def after(self, call):
+        """Meddle with what a rank got."""
+
+    def algorithm(self, call):
+        run = super().algorithm(call)
+
+        def meddled(deadline, counts):
+            self.before(call)
+            run(deadline, counts)
+            self.after(call)
+
+        return meddled

@@ -84,7 +84,7 @@ def a_few(large: int, timeout_s: float) -> str:
 def addresses() -> list[str]:
     """Return where this rank listens for other hosts."""
     _begin()
-    listeners = current().default.communicators()[0].engine.peers.doorway.listeners
+    listeners = current().default.communicators()[0].engine.peers.acceptor.listeners
     found = [str(sock.getsockname()[0]) for sock in listeners if sock.family != socket.AF_UNIX]
     dist.barrier()
     dist.destroy_process_group()
@@ -108,6 +108,26 @@ def unreachable() -> str:
     except DistError as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def walled_off(timeout_s: float, warm: bool) -> tuple[str, str, float]:
+    """Call once the test has put up a wall, before or after the first call; live until the test has heard from all."""
+    _begin(timeout_s)
+    a = np.ones(1000, np.float32)
+    if warm:
+        dist.all_reduce(a)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    start, found = time.perf_counter(), ("right", "", 0.0)
+    try:
+        for _ in range(3):  # a rank that can reach both others may finish the first
+            dist.all_reduce(a)
+    except DistError as error:
+        found = type(error).__name__, str(error), time.perf_counter() - start
+    print("said", flush=True)
+    sys.stdin.readline()
+    print(repr(found), flush=True)
+    os._exit(0)
 
 
 def parted(timeout_s: float) -> tuple[str, str, float]:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 
-from rankwise.testing import RankPool
+from rankwise_testing import RankPool
 
 #: In "copied" nobody may read another process's memory, as in many containers.
 TRANSPORTS = ("tcp", "shm", "copied")

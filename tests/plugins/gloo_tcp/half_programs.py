@@ -54,7 +54,7 @@ def streamed(victim: int, sends: bool, folder: str) -> Found | None:
 
 def _write_half(engine: Any, peer: int, array: np.ndarray[Any, Any]) -> None:
     pipe = engine.peers[peer].connection
-    dtype = engine.mail.dtypes.mark(array.dtype)
+    dtype = engine.dispatcher.dtypes.mark(array.dtype)
     assert pipe.rings.write(message(0), array.nbytes, dtype << 32, 0, memoryview(b""))
     for _ in range(8):
         assert pipe.rings.write(PIECE, 32 << 10, 0, 0, memoryview(array)[: 32 << 10])

@@ -407,7 +407,7 @@ def too_long_and_withdrawn(rounds: int) -> None:
         dist.barrier()
     if rank == 0:  # what has been taken has been confirmed, but for what is too little to be worth a frame
         _comm().engine.look()
-        assert _comm().engine.mail.outbox.windows[1].unconfirmed < 1 << 20
+        assert _comm().engine.dispatcher.outbox.windows[1].unconfirmed < 1 << 20
     dist.barrier()
     end()
 
@@ -493,10 +493,10 @@ def asked_for_after_the_abort(rounds: int) -> list[str]:
         array = np.zeros(400_000, np.uint8)
         if rank == 0:
             with engine.lock:
-                engine.seat.callers += 1  # nobody takes in what comes until the group is given up
+                engine.progress_lock.callers += 1  # nobody takes in what comes until the group is given up
             pipe = engine.peers[1].connection
             until = time.monotonic() + 10
-            while engine.seat.holder and time.monotonic() < until:
+            while engine.progress_lock.owner and time.monotonic() < until:
                 engine.loop.wake()
                 time.sleep(0.0005)
             work = dist.isend(array, 1)
@@ -504,7 +504,7 @@ def asked_for_after_the_abort(rounds: int) -> list[str]:
                 time.sleep(0.0005)
             dist.group.WORLD.abort("on purpose")
             with engine.lock:
-                engine.seat.callers -= 1
+                engine.progress_lock.callers -= 1
         else:
             work = dist.irecv(array, 0) if rank == 1 else None
         try:

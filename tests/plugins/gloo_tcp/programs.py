@@ -399,7 +399,7 @@ def _engine() -> Any:
 
 
 def _call_in(engine: Any, count: int) -> int:
-    where = engine.peers.doorway.listeners[-1].getsockname()
+    where = engine.peers.acceptor.listeners[-1].getsockname()
     family = socket.AF_UNIX if isinstance(where, bytes) else socket.AF_INET
     hello = struct.Struct("<4sIII16s")
     first_words = [

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import ml_dtypes
 import numpy as np
@@ -19,13 +19,15 @@ import pytest
 
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 
-from rankwise.backends import COMPLETED, Deadline, Fingerprint, ReduceOp, accumulation_dtype, as_bytes
+from rankwise.backends import Call, Deadline, ReduceOp, accumulation_dtype
 from rankwise.collective.algorithms.table import CHOICES, MIXED, NETWORK, Choice
 from rankwise_gloo_tcp.collectives import several_hosts
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
 from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES
 from rankwise_gloo_tcp.collectives.plans import Plan
 from rankwise_gloo_tcp.collectives.selection import Selection
+from rankwise_gloo_tcp.engine.config import EngineConfig
+from rankwise_gloo_tcp.engine.engine import Engine
 
 SIZES = (2, 3, 4, 5, 8, 9, 16, 17)
 #: How hosts can divide ranks: evenly or not, in any order, the first rank alone.
@@ -61,28 +63,26 @@ class Ended(SimpleNamespace):
         return True
 
 
-class Quiet:
+class Quiet(Engine):
     """An engine whose messages are only written down."""
 
-    def __init__(self, rank: int, size: int, notes: Notes) -> None:
-        self.rank, self.size, self.names, self.notes = rank, size, tuple(range(size)), notes
-        # The parts that the shortest ways hold on to; nothing is sent on them.
-        for part in ("lock", "fate", "seat", "moving", "peers", "mail", "helper"):
-            setattr(self, part, Mock())
+    def __init__(self, rank: int, size: int) -> None:
+        super().__init__(EngineConfig(rank, [], b"", False, tuple(range(size)), 10.0, lambda error: None, False))
+        self.notes = Notes()
 
-    def send_bytes(self, data: memoryview, to: int, tag: int, *_: object) -> Ended:
+    @staticmethod
+    @cache
+    def of(rank: int, size: int) -> Quiet:
+        """Return the one engine of a rank: it keeps nothing of a call but the notes, and to make it takes long."""
+        return Quiet(rank, size)
+
+    def send_bytes(self, data: memoryview, to: int, tag: int, *_: object, **__: object) -> Any:
         self.notes.sent[to, tag].append(len(data))
         return Ended()
 
-    def receive_bytes(self, room: memoryview, source: int, tag: int, *_: object) -> Ended:
+    def receive_bytes(self, room: memoryview, source: int, tag: int, *_: object, **__: object) -> Any:
         self.notes.room[source, tag].append(len(room))
         return Ended()
-
-    def send(self, array: Any, to: int, tag: int) -> Ended:
-        return self.send_bytes(as_bytes(array), to, tag)
-
-    def receive(self, array: Any, source: int, tag: int) -> Ended:
-        return self.receive_bytes(as_bytes(array), source, tag)
 
 
 class Comm:
@@ -90,17 +90,17 @@ class Comm:
 
     def __init__(self, rank: int, size: int, notes: Notes) -> None:
         self.rank, self.size, self.notes = rank, size, notes
-        self.selection, self.engine = Selection({}), Quiet(rank, size, notes)
+        self.selection, self.engine = Selection({}), Quiet.of(rank, size)
+        self.engine.notes = notes
         self.context = SimpleNamespace(global_ranks=tuple(range(size)))
         self._order = SimpleNamespace(serves_here=None)
         self.fail = None
         self.isend, self.irecv = self.engine.send, self.engine.receive
 
-    def _collective(self, call: Fingerprint, body: Any, timeout_s: float, async_op: bool) -> Any:
+    def note(self, call: Call, body: Any) -> None:
         self.notes.body = body
         self.notes.way += [call.op, type(body).__name__, getattr(getattr(body, "func", None), "__name__", "")]
         self.notes.way += [getattr(a, "__name__", "") for a in getattr(body, "args", ())]
-        return COMPLETED
 
 
 class OnHost:
@@ -108,21 +108,16 @@ class OnHost:
 
     def __init__(self, place: int, size: int, notes: Notes) -> None:
         self.size, self._place, self._notes, self.on_failure = size, place, notes, None
-        self.engine = SimpleNamespace(seat=SimpleNamespace(in_background=None))
+        self.rank, self.board, self.ways = place, None, None
+        self.engine = Quiet.of(place, size)
 
-    def broadcast(self, array: Any, root: int, *_: object) -> None:
-        self._notes.local.append(("broadcast", array.nbytes, root))
-
-    def reduce(self, array: Any, op: ReduceOp, root: int, *_: object) -> None:
-        self._notes.local.append(("reduce", array.nbytes, root))
-
-    def all_gather(self, parts: list[Any], array: Any, *_: object) -> None:
-        assert array.nbytes == parts[self._place].nbytes
-        self._notes.local.append(("all_gather", [part.nbytes for part in parts]))
-
-    def reduce_scatter(self, array: Any, parts: list[Any], *_: object) -> None:
-        assert array.nbytes == parts[self._place].nbytes
-        self._notes.local.append(("reduce_scatter", [part.nbytes for part in parts]))
+    def run(self, call: Call, *_: object) -> None:
+        parts = call.ins or call.outs
+        if parts is None:
+            self._notes.local.append((call.op, call.array.nbytes, call.root))
+        else:
+            assert call.array.nbytes == parts[self._place].nbytes
+            self._notes.local.append((call.op, [part.nbytes for part in parts]))
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +139,7 @@ def edges(op: str, table: Table) -> list[int]:
     """Return the sizes at which something changes for an operation."""
     lines = [*CHOICES[op], *table[op]]
     found = {line.max_nbytes for line in lines if line.max_nbytes is not None}
-    return sorted(found | {0, INLINE_NBYTES if table is NETWORK else several_hosts._ALONG_NBYTES})
+    return sorted(found | {0, INLINE_NBYTES if table is NETWORK else several_hosts.ALONG_NBYTES})
 
 
 def counts(op: str, dtype: np.dtype[Any], reduction: str, table: Table) -> Iterator[int]:
@@ -164,17 +159,17 @@ def call(ways: Any, op: str, count: int, dtype: np.dtype[Any], reduction: str, r
     array, own = np.zeros(count if op in ("broadcast", "all_reduce", "reduce") else 0, dtype), parts[rank]
     how = ReduceOp.PREMUL_SUM(0.5 + rank) if reduction == "PREMUL_SUM" else getattr(ReduceOp, reduction)
     at_root = parts if rank == root else None
-    rest: dict[str, tuple[Any, ...]] = {
-        "broadcast": (array, root),
-        "all_reduce": (array, how),
-        "reduce": (array, how, root),
-        "all_gather": (parts, own.copy()),
-        "gather": (at_root, own.copy(), root),
-        "scatter": (own.copy(), at_root, root),
-        "reduce_scatter": (own.copy(), parts, how),
-        "all_to_all": ([part[: min(part.size, own.size)].copy() for part in parts], _to_all(parts, own)),
+    calls = {
+        "broadcast": Call(op, array, root=root),
+        "all_reduce": Call(op, array, how),
+        "reduce": Call(op, array, how, root),
+        "all_gather": Call(op, own.copy(), outs=parts),
+        "gather": Call(op, own.copy(), root=root, outs=at_root),
+        "scatter": Call(op, own.copy(), root=root, ins=at_root),
+        "reduce_scatter": Call(op, own.copy(), how, ins=parts),
+        "all_to_all": Call(op, own, ins=_to_all(parts, own), outs=[part.copy() for part in _to_all(parts, own)]),
     }
-    getattr(ways, op)(*rest[op], 10.0)
+    ways.comm.note(calls[op], ways.algorithm(calls[op]))
 
 
 def _to_all(parts: list[Any], own: Any) -> list[Any]:
@@ -193,8 +188,8 @@ def run(all_notes: list[Notes], all_ways: list[Any], count: int) -> None:
         return
     shares = [count * (i + 1) // size - count * i // size for i in range(size)]
     for notes in all_notes:
-        if isinstance(notes.body, several_hosts._Small):
-            assert notes.body.mine.nbytes == all_notes[0].body.mine.nbytes <= several_hosts._ALONG_NBYTES
+        if isinstance(notes.body, several_hosts.Given):
+            assert notes.body.kind.mine.nbytes == all_notes[0].body.kind.mine.nbytes <= several_hosts.ALONG_NBYTES
         else:
             notes.body(DEADLINE, shares)
 

@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 
 from rankwise.backends import COLLECTIVE_TAG
+from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.engine.request import Request
-from rankwise_gloo_tcp.engine.setting import Setting
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.transport.connection import Connection
 
@@ -33,7 +33,7 @@ class Pair:
         card = Card(**{name: known.get(name, "") for name in Card._fields if name != "cores"}, cores=("1", 1.0))
         self.failures: list[BaseException] = []
         self.receiver, self.sender = (
-            Engine(Setting(rank, [card] * 2, b"k" * 32, True, (0, 1), 5.0, self.failures.append, False))
+            Engine(EngineConfig(rank, [card] * 2, b"k" * 32, True, (0, 1), 5.0, self.failures.append, False))
             for rank in range(2)
         )
         for engine in (self.receiver, self.sender):
@@ -99,7 +99,7 @@ def test_what_is_on_its_way_survives_the_end_of_its_sender(pair: Pair) -> None:
 
 
 def test_credit_for_a_collective_waits_for_a_frame_that_is_read(pair: Pair) -> None:
-    window = pair.sender.mail.outbox.windows[0]
+    window = pair.sender.dispatcher.outbox.windows[0]
     data = pair.send_all(COLLECTIVE_TAG)
     assert [pair.receive(None, COLLECTIVE_TAG, PIECE_NBYTES) for _ in data] == data
     assert not pair.unread()
@@ -112,7 +112,7 @@ def test_credit_for_a_collective_waits_for_a_frame_that_is_read(pair: Pair) -> N
 
 
 def test_credit_goes_alone_when_a_collective_has_ended(pair: Pair) -> None:
-    window = pair.sender.mail.outbox.windows[0]
+    window = pair.sender.dispatcher.outbox.windows[0]
     for piece in (data := pair.send_all(COLLECTIVE_TAG)):
         assert pair.receive(None, COLLECTIVE_TAG, PIECE_NBYTES) == piece
     pair.receiver.end_collective()
@@ -122,7 +122,7 @@ def test_credit_goes_alone_when_a_collective_has_ended(pair: Pair) -> None:
 
 def test_credit_for_messages_goes_at_once(pair: Pair) -> None:
     """A program may count on it: ranks in a ring that all send before they receive need the window."""
-    window = pair.sender.mail.outbox.windows[0]
+    window = pair.sender.dispatcher.outbox.windows[0]
     for piece in (data := pair.send_all(5)):
         assert pair.receive(None, 5, PIECE_NBYTES) == piece
     pair.go_on(lambda: window.unconfirmed <= (len(data) - 1) * PIECE_NBYTES)

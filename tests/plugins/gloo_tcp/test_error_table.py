@@ -16,7 +16,7 @@ import pytest
 import rankwise as dist
 from rankwise import ReduceOp
 from rankwise.errors import DistError
-from rankwise.testing import RankPool
+from rankwise_testing import RankPool
 
 ERRORS_PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
 

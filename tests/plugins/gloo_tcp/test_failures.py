@@ -15,6 +15,8 @@ import pytest
 pytestmark = pytest.mark.usefixtures("both_ways")
 
 HERE = Path(__file__).parent
+#: Well below the time-out of the groups, 30 s, for processes that are started meanwhile.
+LEEWAY_S = 10.0
 
 
 def run(tmp_path: Path, size: int, call: str, transport: str, **env: str) -> tuple[list[object], float]:
@@ -54,7 +56,7 @@ def test_all_survivors_name_the_rank_that_was_killed(tmp_path: Path, transport: 
     texts = {text for text, _ in found}  # type: ignore[misc]
     assert [rank for _, rank in found] == [victim, victim]  # type: ignore[misc]
     assert len(texts) == 1
-    assert took < 10  # the time-out is 30 s
+    assert took < min(LEEWAY_S, 25)
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
@@ -62,7 +64,7 @@ def test_an_abort_from_another_thread_ends_the_calls_of_all_ranks(tmp_path: Path
     found, took = run(tmp_path, 3, "abort_from_another_thread()", transport)
     for texts in found:
         assert all("on purpose" in text for text in texts), found  # type: ignore[attr-defined]
-    assert took < 10
+    assert took < min(LEEWAY_S, 25)
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])

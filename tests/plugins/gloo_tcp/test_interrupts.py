@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.testing import RankPool
+from rankwise_testing import RankPool
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 

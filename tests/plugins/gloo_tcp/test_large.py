@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.testing import RankPool
+from rankwise_testing import RankPool
 
 MIB = 1 << 20
 #: What a rank may hold besides the arrays of the program.

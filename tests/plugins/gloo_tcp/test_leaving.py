@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 
 import rankwise as dist
-from rankwise.testing import RankPool
+from rankwise_testing import RankPool
 
 
 def live_without_a_garbage_collector() -> list[str]:

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.testing import RankPool
+from rankwise_testing import RankPool
 
 #: What of each part is called with the lock held.
 GUARDED = {
-    "inbox": "receive withdraw send_to_self message offer payload fetched taken_at_once leaving left died clear",
+    "inbox": "receive withdraw send_to_self message offer payload fetched taken_directly leaving left died clear",
     "outbox": "send requested received refused credited left clear",
-    "mail": "frame lost garbled emit reply refresh give_credit pay pay_credit peer_left peer_died",
+    "dispatcher": "frame lost garbled emit reply refresh give_credit pay pay_credit peer_left peer_died",
 }
 
 
@@ -39,7 +39,7 @@ def touch_everything() -> tuple[list[str], int]:
     wrong: list[str] = []
     calls = 0
     for part, names in GUARDED.items():
-        thing = engine.mail if part == "mail" else getattr(engine.mail, part)
+        thing = engine.dispatcher if part == "dispatcher" else getattr(engine.dispatcher, part)
         for name in names.split():
             setattr(thing, name, _guarded(getattr(thing, name), engine.lock, wrong))
             calls += 1

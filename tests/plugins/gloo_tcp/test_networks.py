@@ -82,7 +82,7 @@ def test_a_host_that_is_cut_off_while_a_group_is_made_ends_in_time(
 
 
 def test_a_death_is_noticed_although_a_child_has_the_dead_ranks_sockets(hosts: Hosts, tmp_path: Path) -> None:
-    with started(hosts, tmp_path, [0, 1], "with_a_child(20)") as processes:
+    with started(hosts, tmp_path, [0, 1], "with_a_child(20)", RANKWISE_HEARTBEAT_S="0.3") as processes:
         [(died, took)] = results(processes[:1])  # type: ignore[misc]
         assert died == 1
         assert took < 2

@@ -13,8 +13,8 @@ pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not instal
 sys.path.insert(0, str(Path(__file__).parent))
 import order_programs
 
-from rankwise.testing import RankPool, run_ranks
 from rankwise_gloo_tcp.protocol.flow import MESSAGE_NBYTES, WINDOW_NBYTES
+from rankwise_testing import RankPool, run_ranks
 
 TCP = {"RANKWISE_GLOO_TRANSPORT": "tcp"}
 MIB = 1 << 20

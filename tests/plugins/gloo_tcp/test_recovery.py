@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankwise.testing import RankPool
+from rankwise_testing import RankPool
 
 sys.path.insert(0, str(Path(__file__).parent))
 import recovery_programs as programs

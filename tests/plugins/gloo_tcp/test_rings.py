@@ -15,10 +15,10 @@ pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not instal
 
 from rankwise.basics import native
 from rankwise.errors import ProtocolError
+from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
-from rankwise_gloo_tcp.engine.setting import Setting
-from rankwise_gloo_tcp.protocol.frames import Header, Kind
-from rankwise_gloo_tcp.protocol.parcel import Incoming
+from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head
+from rankwise_gloo_tcp.protocol.message import Destination
 from rankwise_gloo_tcp.transport.pipe import Pipe
 from rankwise_gloo_tcp.transport.rings import PythonRings, Rings, Sleep, ring_nbytes
 
@@ -28,16 +28,16 @@ _SIZE = 64  # the smallest rings
 _PATTERN = memoryview((np.arange(1 << 20) % 251).astype(np.uint8).tobytes())
 
 
-class _Office:
+class _Handler:
     """Takes down what comes."""
 
     def __init__(self) -> None:
         self.got: deque[tuple[Header, bytearray]] = deque()
         self.error: ProtocolError | None = None
 
-    def frame(self, pipe: Pipe, header: Header) -> Incoming:
+    def frame(self, pipe: Pipe, header: Header) -> Destination:
         data = bytearray(header.payload_nbytes)
-        return Incoming(memoryview(data), lambda: self.got.append((header, data)))
+        return Destination(memoryview(data), lambda: self.got.append((header, data)))
 
     def garbled(self, pipe: Pipe, error: ProtocolError) -> None:
         self.error = error
@@ -53,11 +53,11 @@ class _Two:
         memory = [memoryview(bytearray(ring_nbytes(_SIZE))) for _ in range(2)]
         self.asleep = memoryview(bytearray(16)).cast("Q")
         self.bell, bell = os.pipe2(os.O_NONBLOCK)
-        self.offices = _Office(), _Office()
+        self.handlers = _Handler(), _Handler()
         sleeps = Sleep(self.asleep[1:], bell), Sleep(self.asleep[:1], os.dup(bell))
-        office: Any = self.offices
-        self.writer = Pipe(office[0], 1, _rings(compiled[0], memory[0], memory[1], sleeps[0]), sleeps[0])
-        self.reader = Pipe(office[1], 0, _rings(compiled[1], memory[1], memory[0], sleeps[1]), sleeps[1])
+        handler: Any = self.handlers
+        self.writer = Pipe(handler[0], 1, _rings(compiled[0], memory[0], memory[1], sleeps[0]), sleeps[0])
+        self.reader = Pipe(handler[1], 0, _rings(compiled[1], memory[1], memory[0], sleeps[1]), sleeps[1])
         self.capacity = self.writer.rings.capacity
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ def _send(pipe: Pipe, tag: int, data: memoryview) -> None:
 
 
 def _expect(two: _Two, tag: int, data: memoryview) -> None:
-    header, got = two.offices[1].got.popleft()
+    header, got = two.handlers[1].got.popleft()
     assert (header.tag, header.length) == (tag, len(data))
     assert got == data
 
@@ -123,35 +123,35 @@ def test_what_is_sent_comes_in_order_however_the_ends_take_turns(two: _Two, seed
             nbytes = int(rng.choice(edges) if rng.random() < 0.4 else rng.integers(0, 2000))
             data = _PATTERN[index % 251 :][:nbytes]
             # At once, or behind what waits.
-            if not two.writer.post(index, 0, data):
+            if not two.writer.post(message_head(index, len(data), 0), data):
                 _send(two.writer, index, data)
             sent.append((index, data))
         elif rng.random() < 0.5:
             two.reader.receive()
         else:
             two.writer.flush()
-        while two.offices[1].got:
+        while two.handlers[1].got:
             _expect(two, *sent.popleft())
     while not two.writer.idle or two.reader.has_news():
         two.writer.flush()
         two.reader.receive()
     while sent:
         _expect(two, *sent.popleft())
-    assert not two.offices[1].got
+    assert not two.handlers[1].got
     assert two.writer.idle
 
 
 def test_a_message_is_taken_only_if_it_is_the_next_and_fits(two: _Two) -> None:
     room = memoryview(bytearray(100))
-    assert two.writer.post(5, 77, _PATTERN[:100])
-    assert two.reader.take(6, 77, room) == -1
-    assert two.reader.take(5, 77, room[:99]) == -1
-    assert two.reader.take(5, 78, room) == -1
-    assert two.reader.take(5, 77, room) == 100
+    assert two.writer.post(message_head(5, 100, 77), _PATTERN[:100])
+    assert two.reader.take(message_head(6, 100, 77), room) == -1
+    assert two.reader.take(message_head(5, 100, 77), room[:99]) == -1
+    assert two.reader.take(message_head(5, 100, 78), room) == -1
+    assert two.reader.take(message_head(5, 100, 77), room) == 100
     assert room == _PATTERN[:100]
     assert not two.reader.has_news()
-    assert two.writer.post(5, 77, _PATTERN[100:200])
-    assert two.reader.take(5, 0, room) == 100
+    assert two.writer.post(message_head(5, 100, 77), _PATTERN[100:200])
+    assert two.reader.take(message_head(5, 100, 0), room) == 100
     assert room == _PATTERN[100:200]
 
 
@@ -170,7 +170,7 @@ def test_whoever_waits_for_room_hears_of_it_once_everything_is_read(two: _Two, s
 
 @pytest.mark.parametrize("asleep", [False, True])
 def test_room_is_noticed_whether_it_comes_before_the_sleep_or_after(two: _Two, asleep: bool) -> None:
-    engine = Engine(Setting(0, [], b"", False, (0, 1), 10.0, lambda error: None, False))
+    engine = Engine(EngineConfig(0, [], b"", False, (0, 1), 10.0, lambda error: None, False))
     try:
         peers = engine.peers
         peers.pipes, peers._sleep = [two.writer], Sleep(two.asleep[:1], -1)
@@ -188,7 +188,7 @@ def test_room_is_noticed_whether_it_comes_before_the_sleep_or_after(two: _Two, a
 
 
 def test_a_receive_from_anyone_has_news_only_if_something_has_come(two: _Two) -> None:
-    engine = Engine(Setting(0, [], b"", False, (0, 1), 10.0, lambda error: None, False))
+    engine = Engine(EngineConfig(0, [], b"", False, (0, 1), 10.0, lambda error: None, False))
     try:
         engine.peers.pipes = [two.reader]
         anyone: Any = type("Request", (), {"peer": None, "done": False})
@@ -203,7 +203,7 @@ def test_a_receive_from_anyone_has_news_only_if_something_has_come(two: _Two) ->
 def test_what_makes_no_sense_ends_the_pipe_and_raises_nothing(two: _Two) -> None:
     two.writer.rings.write(Kind.LEAVING + 5, 0, 0, 0, _PATTERN[:0])
     two.reader.receive()
-    assert isinstance(two.offices[1].error, ProtocolError)
+    assert isinstance(two.handlers[1].error, ProtocolError)
     assert two.reader.closed
 
 
@@ -212,5 +212,5 @@ def test_a_payload_that_is_longer_than_it_was_said_to_be_ends_the_pipe(two: _Two
     for _ in range(2):
         two.writer.rings.write(255, two.writer._piece_nbytes, 0, 0, _PATTERN[: two.writer._piece_nbytes])
     two.reader.receive()
-    assert isinstance(two.offices[1].error, ProtocolError)
+    assert isinstance(two.handlers[1].error, ProtocolError)
     assert two.reader.closed

@@ -9,8 +9,8 @@ import pytest
 
 import rankwise as dist
 from rankwise.collective.algorithms.table import MIXED, NETWORK, fitting
-from rankwise.testing import run_ranks
 from rankwise_gloo_tcp.collectives.selection import Selection, load
+from rankwise_testing import run_ranks
 
 TCP = {"RANKWISE_GLOO_TRANSPORT": "tcp"}
 

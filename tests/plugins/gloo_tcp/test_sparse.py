@@ -14,7 +14,8 @@ import scipy.sparse
 
 import rankwise as dist
 from rankwise.errors import UnsupportedOperationError
-from rankwise.testing import RankPool, local_world
+from rankwise.testing import local_world
+from rankwise_testing import RankPool
 
 sys.path.insert(0, str(Path(__file__).parent))
 import sparse_programs as programs

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rankwise.testing import RankPool
+from rankwise_testing import RankPool
 
 HERE = Path(__file__).parent
 FAKES = HERE.parents[1] / "fakes"
@@ -59,12 +59,12 @@ def test_arrays_live_until_they_have_been_reduced(pool: RankPool) -> None:
 
 @pytest.mark.parametrize("part", ["test_cell", "not test_cell"])
 def test_the_capability_table_is_the_truth_for_cuda(part: str, tmp_path: Path) -> None:
-    spec = find_spec("rankwise.testing.suite")
+    spec = find_spec("rankwise_testing.suite")
     assert spec is not None
     assert spec.origin is not None
     suite = Path(spec.origin).parent
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(suite / "pytest.ini"), str(suite)]
-    options = ["-p", "rankwise.testing.suite.plugin", "--backend", "gloo", "--device", "cuda", "-k", part]
+    options = ["-p", "rankwise_testing.suite.plugin", "--backend", "gloo", "--device", "cuda", "-k", part]
     env = {**os.environ, "PYTHONPATH": PYTHONPATH}
     run = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=110, env=env)
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]

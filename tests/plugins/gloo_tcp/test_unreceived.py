@@ -7,7 +7,7 @@ import logging
 import numpy as np
 
 import rankwise as dist
-from rankwise.testing import RankPool
+from rankwise_testing import RankPool
 
 
 class _Heard(logging.Handler):

@@ -6,14 +6,17 @@ import os
 
 import pytest
 
+#: For thousands of small calls, in which ranks wait for each other on cores that they share.
+TIMEOUT_S = 120.0
+
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_everything_agrees_with_numpy(fine, size):
-    fine(size, "oracle.py", "0", "7", "3000", timeout_s=90)
+    fine(size, "oracle.py", "0", "7", "3000", timeout_s=TIMEOUT_S)
 
 
 def test_everything_agrees_with_numpy_on_more_ranks_than_cores(fine):
-    fine(4, "oracle.py", "1", "5000", timeout_s=120)
+    fine(4, "oracle.py", "1", "5000", timeout_s=TIMEOUT_S)
 
 
 def test_large_counts_are_cut_and_wrapped(fine):
@@ -112,6 +115,12 @@ def test_every_reduction_is_numpys_at_the_ends_of_its_range(fine, size):
 @pytest.mark.parametrize("size", [2, 3])
 def test_random_programs_end_at_every_thread_level(fine, size, level):
     fine(size, "random_calls.py", "0", "25", timeout_s=110, RANKWISE_MPI_THREADS=level)
+
+
+@pytest.mark.parametrize("level", ["funneled", "serialized", "multiple"])
+@pytest.mark.parametrize("what", ["worlds", "parts"])
+def test_a_beginning_ends_at_its_time_out_and_may_be_tried_again(fine, what, level):
+    fine(2 if what == "worlds" else 3, "beginnings.py", what, MPI4PY_RC_THREAD_LEVEL=level)
 
 
 def test_a_receive_from_anyone_waits_for_no_older_one(fine):

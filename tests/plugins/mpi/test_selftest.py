@@ -85,12 +85,10 @@ from rankwise_mpi.library.reductions import Kernels
 kernels, dtype = Kernels(), np.dtype(np.int32)
 assert kernels["SUM", dtype].op == MPI.SUM
 
-class Comm:
-    size = 2
-    def Allgather(self, mine, everyone):
-        everyone[0], everyone[1] = mine, 0  # the other rank distrusts all
-
-kernels.agree(Comm())
+mine = kernels.trusted()
+kernels.agree(mine + mine)
+assert kernels["SUM", dtype].op == MPI.SUM
+kernels.agree(mine + bytearray(len(mine)))  # the other rank distrusts all
 print(kernels["SUM", dtype].op == MPI.SUM)
 """
     assert python(code) == "False"
@@ -103,7 +101,8 @@ from rankwise_mpi.library.reductions import Kernels
 times = []
 for _ in range(5):
     begin = perf_counter()
-    Kernels().agree(MPI.COMM_SELF)
+    kernels = Kernels()
+    kernels.agree(kernels.trusted())
     times.append(perf_counter() - begin)
 print(min(times) < 0.02, min(times))
 """

@@ -14,6 +14,7 @@ pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not instal
 pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
 
 from rankwise import ReduceOp
+from rankwise.backends import Call
 from rankwise.basics import native
 from rankwise.basics.recorder import make_recorder
 from rankwise.basics.recording import Trail
@@ -66,10 +67,10 @@ def calls_at(board: NativeBoard, trail: Trail, rng: np.random.Generator) -> Call
             raise Late
         return "a deadline"
 
-    def broken(call: Any, number: int, error: BaseException | None) -> None:
+    def broken(call: Any, number: int, error: BaseException | None, unreadable: bool) -> None:
         raise error or CollectiveMismatchError("they differ", (0,))
 
-    def learn(name: str, array: Any, option: int, numbers: tuple[int, ...]) -> Any:
+    def learn(name: str, array: Any, option: Any, numbers: tuple[int, ...]) -> Any:
         call = prepared.barrier.call if name == "barrier" else prepared.calls.get(_key(name, array, option, numbers))
         fetch_count = call.route.fetch_count if isinstance(call, Move) else 0
         return None if call is None else (call, _WAYS[type(call)], *call.about(RANK), fetch_count)
@@ -90,19 +91,19 @@ def arguments(prepared: Prepared, name: str, elements: int) -> tuple[Any, ...]:
     parts = [np.ones(elements, np.float32) for _ in range(SIZE)]
     outs = [np.ones(elements, np.float32) for _ in range(SIZE)]
     if name == "all_reduce":
-        prepared.all_reduce(array, ReduceOp.SUM)
+        prepared.prepare(Call("all_reduce", array, ReduceOp.SUM))
         return array, ReduceOp.SUM
     if name == "broadcast":
-        prepared.broadcast(array, 0)
+        prepared.prepare(Call("broadcast", array, root=0))
         return array, 0
     if name == "all_gather":
-        prepared.all_gather(parts, array)
+        prepared.prepare(Call("all_gather", array, outs=parts))
         return parts, array
     if name == "reduce_scatter":
-        prepared.reduce_scatter(array, parts, ReduceOp.SUM)
+        prepared.prepare(Call("reduce_scatter", array, ReduceOp.SUM, ins=parts))
         return array, parts, ReduceOp.SUM
     if name == "all_to_all":
-        prepared.all_to_all(outs, parts)
+        prepared.prepare(Call("all_to_all", parts[RANK], ins=parts, outs=outs))
         return outs, parts
     return ()
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
 
-from rankwise.testing import RankPool
+from rankwise_testing import RankPool
 
 sys.path.insert(0, str(Path(__file__).parent))
 import native_programs as programs

@@ -1,4 +1,4 @@
-"""The public calls for several devices per process on two ranks with two devices each, on the double; run by a test."""
+"""The public calls over several arrays per rank, on two ranks with two devices each, on the double; run by a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.backends.registry import registry
-from rankwise.errors import CollectiveMismatchError
 from rankwise.groups.world import current
 from rankwise.testing import local_world
 
@@ -25,7 +24,7 @@ def said(call: Any, *args: Any, **terms: Any) -> str:
     """Return what a call is refused with."""
     try:
         call(*args, **terms)
-    except (ValueError, CollectiveMismatchError) as error:
+    except ValueError as error:
         return str(error)
     raise AssertionError("it was not refused")
 
@@ -38,28 +37,27 @@ def names() -> list[str]:
     return found
 
 
-def each_device_takes_part() -> None:
-    """Reduce over both devices, with one call of NCCL on each; asynchronously, and in a coalesced block."""
+def what_is_here_is_reduced_before_the_others_are_asked() -> None:
+    """Reduce over both devices with one call of NCCL; asynchronously, and in a coalesced block."""
     arrays = [on(0, 1.0), on(1, 2.0)]
     work = dist.all_reduce_multigpu(arrays, async_op=True)
     assert work is not None
-    assert work.result() is arrays
+    assert work.result() is None or work.is_completed()
     assert [array.get().tolist() for array in arrays] == [[6.0]] * 2
     names()
     dist.all_reduce_multigpu(arrays, dist.ReduceOp.AVG)
     assert [array.get().tolist() for array in arrays] == [[6.0]] * 2
-    assert names().count("allReduce") == 2
+    assert names().count("allReduce") == 1
     with dist.coalescing():
         dist.broadcast_multigpu(arrays, src=1, src_tensor=1)
-    assert names().count("broadcast") == 2
+    assert names().count("broadcast") == 1
 
 
-def a_device_twice_is_reduced_there_first() -> None:
-    """Give two arrays on one device, which NCCL cannot have in one communicator twice."""
+def a_device_may_come_twice() -> None:
+    """Give two arrays on one device."""
     arrays = [on(1, 1.0), on(1, 2.0)]
     dist.all_reduce_multigpu(arrays)
     assert [array.get().tolist() for array in arrays] == [[6.0]] * 2
-    assert names().count("allReduce") == 1
 
 
 def strided_inputs_stay_on_their_devices() -> None:
@@ -72,33 +70,29 @@ def strided_inputs_stay_on_their_devices() -> None:
     dist.all_gather_multigpu(outputs, inputs)
     for row in outputs:
         assert [out.get().tolist() for out in row] == [[0, 0], [0, 1], [1, 0], [1, 1]]
-    assert names().count("allGather") == 2
+    assert names().count("allGather") == 1
 
 
 def mistakes_are_named_before_anything_moves() -> None:
-    """Give lists on the wrong devices, of the wrong type or size, and roots that are not there."""
-    me = dist.get_rank()
+    """Give lists of the wrong length, type or size, and roots that are not there."""
     inputs, row = [on(0, 1.0), on(1, 1.0)], [on(0, 0.0) for _ in range(4)]
-    text = said(dist.all_gather_multigpu, [row, row], inputs)
-    assert f"all_gather_multigpu on rank {me}: output_tensor_lists must have one list for each array" in text
-    assert "lie on devices [[0], [0]], but should on [[0], [1]]" in text
-    assert "lie on devices [[0]]" in said(dist.all_gather_multigpu, [row], inputs)
-    ints = [on(1, 0, dtype=np.int32) for _ in range(4)]
-    assert "int32" in said(dist.all_gather_multigpu, [row, ints], inputs)
-    assert "elements" in said(dist.all_gather_multigpu, [row, row], [on(0, 1.0), on(1, 1.0, 2.0)])
-    assert "input_tensor_lists" in said(dist.reduce_scatter_multigpu, inputs, [row, row])
-    assert "src_tensor=2" in said(dist.broadcast_multigpu, inputs, 0, src_tensor=2)
-    assert "dst_tensor=-1" in said(dist.reduce_multigpu, inputs, 0, dst_tensor=-1)
+    assert "each output list must have 4 arrays of 1 elements" in said(dist.all_gather_multigpu, [row[:3]], inputs)
+    mixed = [*row[:3], on(1, 0, dtype=np.int32)]
+    assert "int32" in said(dist.all_gather_multigpu, [mixed], inputs)
+    assert "elements" in said(dist.all_reduce_multigpu, [on(0, 1.0), on(1, 1.0, 2.0)])
+    assert "2 input lists" in said(dist.reduce_scatter_multigpu, inputs, [row])
+    if dist.get_rank() == 0:
+        assert "src_tensor=2" in said(dist.broadcast_multigpu, inputs, 0, src_tensor=2)
+        assert "dst_tensor=-1" in said(dist.reduce_multigpu, inputs, 0, dst_tensor=-1)
     assert not set(names()) & {"allGather", "reduceScatter", "broadcast", "reduce"}
 
 
-def different_numbers_of_devices() -> str:
-    """Give two devices on one rank and one on the other, and go on; return what is said."""
-    text = said(dist.all_reduce_multigpu, [on(i, 1.0) for i in range(1 + dist.get_rank())])
-    arrays = [on(0, 1.0), on(1, 1.0)]
-    dist.all_reduce_multigpu(arrays)
-    assert arrays[1].get().tolist() == [4.0]
-    return text
+def ranks_may_have_different_numbers_of_arrays() -> None:
+    """Give two devices on one rank and one on the other."""
+    for op, wanted in ((dist.ReduceOp.SUM, 4.0), (dist.ReduceOp.AVG, 4 / 3)):
+        arrays = [on(i, 1.0 + dist.get_rank() * i) for i in range(1 + dist.get_rank())]
+        dist.all_reduce_multigpu(arrays, op)
+        assert all(abs(array.get()[0] - wanted) < 1e-6 for array in arrays), arrays[0].get()
 
 
 def objects_travel_on_the_named_device(store: dist.Store) -> None:
@@ -117,12 +111,12 @@ def objects_travel_on_the_named_device(store: dist.Store) -> None:
 if __name__ == "__main__":
     registry.register(nccl_on_host.rankwise_backend(), replace=True)
     with local_world(2, backend="nccl", timeout=20) as world:
-        assert len(set(world.run(different_numbers_of_devices))) == 1
         for program in (
-            each_device_takes_part,
-            a_device_twice_is_reduced_there_first,
+            what_is_here_is_reduced_before_the_others_are_asked,
+            a_device_may_come_twice,
             strided_inputs_stay_on_their_devices,
             mistakes_are_named_before_anything_moves,
+            ranks_may_have_different_numbers_of_arrays,
         ):
             world.run(program)
         world.run(objects_travel_on_the_named_device, dist.HashStore())

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rankwise.backends.capability import COLLECTIVES, POINT_TO_POINT, require
+from rankwise.backends.capability import COLLECTIVES, POINT_TO_POINT, Others, require
 from rankwise.errors import UnsupportedOperationError
 from rankwise_nccl.library import availability as module
 from rankwise_nccl.library.availability import Facts, availability, judge, look
@@ -125,4 +125,4 @@ def test_what_nccl_does_not_have_is_refused_by_the_table(op: str, dtype: str) ->
 
     table = rankwise_backend().capabilities
     with pytest.raises(UnsupportedOperationError, match="nccl"):
-        require(table, "all_reduce", "cuda", np.dtype(dtype), ReduceOp(op), list)
+        require(table, "all_reduce", "cuda", np.dtype(dtype), ReduceOp(op), Others)

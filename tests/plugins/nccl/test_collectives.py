@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from ranks import PATIENCE_S, Member, array, world
 
+from rankwise.backends import Call
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
 from rankwise_nccl.library.datatypes import TYPES
@@ -25,7 +26,7 @@ def done(work: Any) -> None:
 def test_all_reduce_leaves_the_sum_everywhere(size: int, count: int) -> None:
     def body(me: Member) -> Any:
         mine = me.array(np.arange(count) + me.rank)
-        done(me.comm.all_reduce(mine, ReduceOp.SUM, T))
+        done(me.comm.run(Call("all_reduce", mine, ReduceOp.SUM), T))
         return mine.host
 
     expected = sum(np.arange(count) + rank for rank in range(size))
@@ -49,7 +50,7 @@ def test_each_reduce_op_is_translated(op: ReduceOp, dtype: Any, expected: Any) -
         if np.issubdtype(dtype, np.complexfloating):
             values = values * (1 + 1j)
         mine = me.array(values, dtype)
-        done(me.comm.all_reduce(mine, op, T))
+        done(me.comm.run(Call("all_reduce", mine, op), T))
         return mine.host.tolist()
 
     assert world(3, body) == [expected] * 3
@@ -59,7 +60,7 @@ def test_each_reduce_op_is_translated(op: ReduceOp, dtype: Any, expected: Any) -
 def test_truth_values_are_reduced_as_logic(op: str, expected: bool) -> None:
     def body(me: Member) -> Any:
         mine = me.array([me.rank == 1], bool)
-        done(me.comm.all_reduce(mine, ReduceOp(op), T))
+        done(me.comm.run(Call("all_reduce", mine, ReduceOp(op)), T))
         return bool(mine.host[0])
 
     assert world(3, body) == [expected] * 3
@@ -72,15 +73,15 @@ def test_broadcast_reduce_gather_and_scatter_know_their_root(size: int, root: in
 
     def body(me: Member) -> Any:
         copied, reduced = me.array([me.rank, 7]), me.array([1.0, me.rank])
-        done(me.comm.broadcast(copied, root, T))
-        done(me.comm.reduce(reduced, ReduceOp.SUM, root, T))
+        done(me.comm.run(Call("broadcast", copied, root=root), T))
+        done(me.comm.run(Call("reduce", reduced, ReduceOp.SUM, root), T))
         # Rank i's part has i + 1 elements.
         own, is_root = me.array([me.rank] * (me.rank + 1)), me.rank == root
         parts = [me.array([-1] * (i + 1)) for i in range(size)] if is_root else None
-        done(me.comm.gather(parts, own, root, T))
+        done(me.comm.run(Call("gather", own, root=root, outs=parts), T))
         given = [me.array([10 * i] * (i + 1)) for i in range(size)] if is_root else None
         taken = me.array([-1] * (me.rank + 1))
-        done(me.comm.scatter(taken, given, root, T))
+        done(me.comm.run(Call("scatter", taken, root=root, ins=given), T))
         gathered = None if parts is None else [part.host.tolist() for part in parts]
         return copied.host.tolist(), reduced.host.tolist(), gathered, taken.host.tolist()
 
@@ -106,10 +107,10 @@ def test_all_gather_and_reduce_scatter_take_any_parts(size: int, kind: str) -> N
 
     def body(me: Member) -> Any:
         parts = parts_of(me, lambda i: -1)
-        done(me.comm.all_gather(parts, me.array([me.rank] * length(me.rank)), T))
+        done(me.comm.run(Call("all_gather", me.array([me.rank] * length(me.rank)), outs=parts), T))
         given = parts_of(me, lambda i: 10 * i + me.rank)
         mine = me.array([-1] * length(me.rank))
-        done(me.comm.reduce_scatter(mine, given, ReduceOp.SUM, T))
+        done(me.comm.run(Call("reduce_scatter", mine, ReduceOp.SUM, ins=given), T))
         assert [p.host.tolist() for p in given] == [[10 * i + me.rank] * length(i) for i in range(size)]
         return [p.host.tolist() for p in parts], mine.host.tolist()
 
@@ -127,7 +128,7 @@ def array_view(host: np.ndarray, device: int) -> Any:
 def test_neighbouring_parts_are_neither_copied_nor_grouped() -> None:
     def body(me: Member) -> Any:
         rows = [array_view(row, me.rank) for row in np.zeros((2, 4), np.float32)]
-        done(me.comm.all_gather(rows, me.array([me.rank] * 4), T))
+        done(me.comm.run(Call("all_gather", me.array([me.rank] * 4), outs=rows), T))
         return me.double.names()
 
     for names in world(2, body):
@@ -140,7 +141,7 @@ def test_all_to_all_takes_uneven_parts(size: int) -> None:
     def body(me: Member) -> Any:
         ins = [me.array([100 * me.rank + j] * ((me.rank + j) % 3)) for j in range(size)]
         outs = [me.array([-1] * ((me.rank + i) % 3)) for i in range(size)]
-        done(me.comm.all_to_all(outs, ins, T))
+        done(me.comm.run(Call("all_to_all", ins[me.rank], ins=ins, outs=outs), T))
         return [out.host.tolist() for out in outs]
 
     for rank, outs in enumerate(world(size, body)):
@@ -152,7 +153,7 @@ def test_data_of_every_dtype_is_moved_as_bytes(dtype: Any) -> None:
     def body(me: Member) -> Any:
         raw = np.full(5 * np.dtype(dtype).itemsize, me.rank == 0, np.uint8)
         mine = me.array(raw.view(dtype), dtype)
-        done(me.comm.broadcast(mine, 0, T))
+        done(me.comm.run(Call("broadcast", mine, root=0), T))
         return bool((mine.host.view(np.uint8) == 1).all())
 
     assert world(2, body) == [True, True]
@@ -178,7 +179,7 @@ def test_a_receive_that_is_begun_early_lets_collectives_pass() -> None:
     def body(me: Member) -> Any:
         into = me.array([-1])
         early = me.comm.irecv(into, 0, 0) if me.rank == 1 else None
-        me.comm.barrier(T).wait()
+        me.comm.run(Call("barrier"), T).wait()
         if early is None:
             me.comm.send(me.array([5]), 1, 0, T)
         else:
@@ -221,7 +222,7 @@ def test_a_batch_that_raises_issues_nothing() -> None:
     def body(me: Member) -> None:
         def broken() -> None:
             with me.comm.batch():
-                me.comm.all_reduce(me.array([1.0]), ReduceOp.SUM, T)
+                me.comm.run(Call("all_reduce", me.array([1.0]), ReduceOp.SUM), T)
                 raise KeyError
 
         with pytest.raises(KeyError):
@@ -264,8 +265,8 @@ def test_receiving_from_anyone_is_refused() -> None:
 def test_each_device_of_a_process_has_its_own_communicator() -> None:
     def body(me: Member) -> Any:
         first, second = array([1.0], device=me.rank), array([10.0], device=me.rank + 4)
-        done(me.comm.all_reduce(first, ReduceOp.SUM, T))
-        done(me.comm.all_reduce(second, ReduceOp.SUM, T))
+        done(me.comm.run(Call("all_reduce", first, ReduceOp.SUM), T))
+        done(me.comm.run(Call("all_reduce", second, ReduceOp.SUM), T))
         assert len(me.comm.lanes()) == 2
         return first.host[0], second.host[0]
 
@@ -280,7 +281,7 @@ def test_float8_is_refused_where_nccl_or_the_gpu_is_too_old(version: int, capabi
         me.double.api.nccl.get_version = lambda: version
         me.double.api.cuda.Device.compute_capability = capability
         with pytest.raises(UnsupportedOperationError, match=rf"2\.24.*{version} and capability"):
-            me.comm.all_reduce(me.array([1.0], ml_dtypes.float8_e5m2), ReduceOp.SUM, T)
+            me.comm.run(Call("all_reduce", me.array([1.0], ml_dtypes.float8_e5m2), ReduceOp.SUM), T)
 
     world(1, body)
 
@@ -291,7 +292,7 @@ def test_narrow_floats_of_ml_dtypes_are_reduced_as_what_they_are(name: str) -> N
 
     def body(me: Member) -> Any:
         mine = me.array([1.0, me.rank], getattr(ml_dtypes, name))
-        done(me.comm.all_reduce(mine, ReduceOp.SUM, T))
+        done(me.comm.run(Call("all_reduce", mine, ReduceOp.SUM), T))
         assert {entry[2] for entry in me.double.log if entry[0] == "allReduce"} == {TYPES[name]}
         return mine.host.astype(np.float32).tolist()
 
@@ -314,9 +315,9 @@ def test_premul_sum_asks_nccl_for_an_op_with_this_ranks_factor(monkeypatch: pyte
     monkeypatch.setattr(reducer, "premultiplied", premultiplied)
 
     def body(me: Member) -> None:
-        done(me.comm.all_reduce(me.array([1.0]), ReduceOp.PREMUL_SUM(0.5), T))
+        done(me.comm.run(Call("all_reduce", me.array([1.0]), ReduceOp.PREMUL_SUM(0.5)), T))
         with pytest.raises(TypeError, match="one number"):
-            me.comm.all_reduce(me.array([1.0]), ReduceOp.PREMUL_SUM(np.ones(2)), T)
+            me.comm.run(Call("all_reduce", me.array([1.0]), ReduceOp.PREMUL_SUM(np.ones(2))), T)
 
     world(1, body)
     assert made == [(0.5, "float32", 7), "given back"]

@@ -10,26 +10,27 @@ from pathlib import Path
 
 import pytest
 
-import rankwise
-import rankwise.testing.suite
+import rankwise_testing.suite
 
 HERE = Path(__file__).parent
-SETTINGS = Path(rankwise.testing.suite.__file__).with_name("pytest.ini")
+SETTINGS = Path(rankwise_testing.suite.__file__).with_name("pytest.ini")
+
+TIMEOUT_S = 280.0
 
 
 @pytest.mark.parametrize("part", ["test_cell", "not test_cell"])
 def test_the_capability_table_is_the_truth_on_the_double(part: str, tmp_path: Path) -> None:
     pytest.importorskip("ml_dtypes", reason="the suite needs ml_dtypes for bfloat16 and float8")
     report = tmp_path / "table.json"
-    command = [sys.executable, "-m", "pytest", "-q", "-c", str(SETTINGS), "-p", "rankwise.testing.suite.plugin"]
+    command = [sys.executable, "-m", "pytest", "-q", "-c", str(SETTINGS), "-p", "rankwise_testing.suite.plugin"]
     backend = ["--backend", "nccl", "--device", "cuda", "--plugin-module", "nccl_on_host"]
     paths = [str(HERE), str(HERE.parents[1] / "fakes"), os.environ.get("PYTHONPATH", "")]
     run = subprocess.run(
-        [*command, "--pyargs", "rankwise.testing.suite", *backend, "--report", str(report), "-k", part],
+        [*command, "--pyargs", "rankwise_testing.suite", *backend, "--report", str(report), "-k", part],
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=TIMEOUT_S,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths).rstrip(os.pathsep)},
     )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ranks import PATIENCE_S, Fabric, Member, world
 
+from rankwise.backends import Call
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError, PeerDiedError
 from rankwise.store import HashStore
@@ -63,7 +64,7 @@ def test_a_start_that_times_out_names_the_ranks_that_are_missing() -> None:
 
 def test_an_operation_that_waits_for_the_start_names_them_too() -> None:
     me = Member(0, 2, HashStore(), Fabric(), timeout_s=T)
-    work = me.comm.all_reduce(me.array([1.0]), SUM, 0.1)
+    work = me.comm.run(Call("all_reduce", me.array([1.0]), SUM), 0.1)
     error = error_of(work.wait)
     assert "NCCL has not started within 0.1 s; ranks 1 have not come" in str(error)
     me.comm.shutdown()
@@ -86,13 +87,17 @@ def test_a_time_out_aborts_nccl_and_all_ranks_raise_the_same_error() -> None:
     leave = threading.Barrier(2)
 
     def body(me: Member) -> Any:
-        me.comm.all_reduce(me.array([1.0]), SUM, T).synchronize()
+        me.comm.run(Call("all_reduce", me.array([1.0]), SUM), T).synchronize()
         # Rank 1 waits for something else, so that neither can ever end.
-        work = me.comm.all_reduce(me.array([1.0]), SUM, 0.2) if me.rank == 0 else me.comm.irecv(me.array([0.0]), 0, 0)
+        work = (
+            me.comm.run(Call("all_reduce", me.array([1.0]), SUM), 0.2)
+            if me.rank == 0
+            else me.comm.irecv(me.array([0.0]), 0, 0)
+        )
         first = error_of(work.synchronize)
         assert error_of(work.wait) is first
         assert work.exception() is first
-        assert error_of(lambda: me.comm.barrier(T)) is first
+        assert error_of(lambda: me.comm.run(Call("barrier"), T)) is first
         leave.wait(T)
         me.comm.shutdown()
         assert "abort" in me.double.names()
@@ -109,7 +114,7 @@ def test_an_abort_from_another_thread_ends_a_wait_here_and_at_the_peers() -> Non
     asleep = threading.Barrier(2)
 
     def body(me: Member) -> str:
-        me.comm.barrier(T).wait()
+        me.comm.run(Call("barrier"), T).wait()
         work = me.comm.irecv(me.array([0.0]), 1 - me.rank, 0)
         if me.rank == 0:
 
@@ -174,7 +179,7 @@ def test_a_call_that_nccl_refuses_ends_the_group_of_calls_and_the_communicator()
 
         me.comm.lanes()[0].comm.recv = refuse
         me.double.log.clear()
-        error = error_of(lambda: me.comm.gather([me.array([0.0])], me.array([1.0]), 0, T))
+        error = error_of(lambda: me.comm.run(Call("gather", me.array([1.0]), root=0, outs=[me.array([0.0])]), T))
         assert isinstance(error, DistBackendError)
         assert error.__cause__ is not None
         assert "gather #0 on group 'test', rank 0" in str(error)
@@ -280,7 +285,7 @@ def test_closing_delivers_what_has_been_sent() -> None:
 
 def test_closing_leaves_no_thread_behind_but_those_of_the_double() -> None:
     def body(me: Member) -> None:
-        me.comm.barrier(T).wait()
+        me.comm.run(Call("barrier"), T).wait()
         me.comm.send(me.array([1.0]), 1, 0, T) if me.rank == 0 else me.comm.recv(me.array([0.0]), 0, 0, T)
 
     world(2, body)
@@ -294,7 +299,7 @@ def test_the_variables_of_nccl_are_left_as_they_are(monkeypatch: pytest.MonkeyPa
     for name, value in (("NCCL_DEBUG", "INFO"), ("NCCL_SOCKET_IFNAME", "eth7"), ("NCCL_ALGO", "Ring")):
         monkeypatch.setenv(name, value)
     before = dict(os.environ)
-    world(2, lambda me: me.comm.barrier(T).wait())
+    world(2, lambda me: me.comm.run(Call("barrier"), T).wait())
     assert dict(os.environ) == before
 
 
@@ -340,7 +345,7 @@ def test_an_operation_that_is_begun_while_the_group_is_given_up_ends_too(begin: 
 
         def call() -> None:
             one = me.array([1.0])
-            work = me.comm.all_reduce(one, SUM, T) if begin == "collective" else me.comm.irecv(one, 0, 0)
+            work = me.comm.run(Call("all_reduce", one, SUM), T) if begin == "collective" else me.comm.irecv(one, 0, 0)
             work.synchronize()
 
         assert "meanwhile" in str(error_of(call))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from ranks import PATIENCE_S, Array, Fabric, Member, array, world
 
+from rankwise.backends import Call
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import DistTimeoutError, GroupAbortedError, UnsupportedOperationError
 from rankwise.store import HashStore
@@ -54,7 +55,7 @@ def eventually(condition: Callable[[], object]) -> None:
 def test_events_order_the_streams_both_ways() -> None:
     def body(me: Member) -> None:
         opened = gate(current(me))  # what has ended need not be waited for
-        work = me.comm.all_reduce(me.array([1.0]), SUM, T)
+        work = me.comm.run(Call("all_reduce", me.array([1.0]), SUM), T)
         work.wait()
         opened()
         names = me.double.names()
@@ -73,7 +74,7 @@ def test_an_operation_waits_for_what_the_caller_has_queued_before_it() -> None:
         stream, array, seen = current(me), me.array([0.0]), []
         opened = gate(stream)
         stream.put(lambda: array.host.__setitem__(0, 5.0))
-        twice = me.comm.all_reduce(array, ReduceOp.AVG, T)
+        twice = me.comm.run(Call("all_reduce", array, ReduceOp.AVG), T)
         twice.wait()
         stream.put(lambda: seen.append(float(array.host[0])))
         assert not twice.poll()
@@ -87,13 +88,13 @@ def test_an_operation_waits_for_what_the_caller_has_queued_before_it() -> None:
 def test_what_the_caller_queues_after_a_wait_comes_after_the_operation() -> None:
     def body(me: Member) -> None:
         array, order = me.array([1.0]), []
-        work = me.comm.all_reduce(array, SUM, T)
+        work = me.comm.run(Call("all_reduce", array, SUM), T)
         work.synchronize()
         opened = gate(work.lane.stream)
-        second = me.comm.all_reduce(array, SUM, T)
+        second = me.comm.run(Call("all_reduce", array, SUM), T)
         second.lane.stream.put(lambda: order.append("nccl"))
         second.lane.stream.put(lambda: None)
-        third = me.comm.all_reduce(array, SUM, T)
+        third = me.comm.run(Call("all_reduce", array, SUM), T)
         third.wait()
         current(me).put(lambda: order.append("caller"))
         opened()
@@ -106,7 +107,7 @@ def test_what_the_caller_queues_after_a_wait_comes_after_the_operation() -> None
 def test_wait_does_not_block_the_host_and_synchronize_does() -> None:
     def body(me: Member) -> None:
         opened = gate(current(me))
-        work = me.comm.all_reduce(me.array([1.0]), SUM, T)
+        work = me.comm.run(Call("all_reduce", me.array([1.0]), SUM), T)
         assert not work.is_completed()
         assert work.wait()
         assert work.is_completed()  # for the stream that waits
@@ -121,7 +122,7 @@ def test_wait_does_not_block_the_host_and_synchronize_does() -> None:
 def test_a_wait_with_a_time_out_blocks_until_it_passes_and_may_be_repeated() -> None:
     def body(me: Member) -> None:
         opened = gate(current(me))
-        work = me.comm.all_reduce(me.array([1.0]), SUM, T)
+        work = me.comm.run(Call("all_reduce", me.array([1.0]), SUM), T)
         with pytest.raises(DistTimeoutError, match="all_reduce #0 on group 'test', rank 0: not done after"):
             work.wait(0.01)
         opened()
@@ -150,7 +151,7 @@ def test_buffers_live_until_the_device_is_done_with_them() -> None:
         opened = gate(current(me))
         array = me.array([1.0])
         watched = weakref.ref(array)
-        me.comm.all_reduce(array, SUM, T).wait()
+        me.comm.run(Call("all_reduce", array, SUM), T).wait()
         del array
         gc.collect()
         assert watched() is not None
@@ -180,7 +181,7 @@ def test_a_pool_is_never_given_memory_that_is_still_in_use() -> None:
         opened = gate(current(me))
         for value in range(20):
             out = pool.array(-1)
-            me.comm.all_gather([out], pool.array(value), T)  # neither the work nor the source is kept
+            me.comm.run(Call("all_gather", pool.array(value), outs=[out]), T)  # neither the work nor the source is kept
             results.append(out)
             gc.collect()
         assert not pool.blocks
@@ -197,7 +198,7 @@ def test_scratch_belongs_to_the_streams_own_memory() -> None:
         empty = me.double.api.cupy.empty
         me.double.api.cupy.empty = lambda *a: streams.append(current(me)) or empty(*a)
         parts = [me.array([0.0]), me.array([0.0])]
-        work = me.comm.all_gather(parts, me.array([1.0]), T)
+        work = me.comm.run(Call("all_gather", me.array([1.0]), outs=parts), T)
         work.synchronize()
         assert streams == [work.lane.stream]
 
@@ -207,7 +208,7 @@ def test_scratch_belongs_to_the_streams_own_memory() -> None:
 def test_the_current_device_is_as_before_after_an_operation_on_another_one() -> None:
     def body(me: Member) -> None:
         me.double.device = 3
-        me.comm.all_reduce(me.array([1.0]), SUM, T).synchronize()
+        me.comm.run(Call("all_reduce", me.array([1.0]), SUM), T).synchronize()
         assert me.double.current() == 3
 
     world(1, body)
@@ -216,7 +217,7 @@ def test_the_current_device_is_as_before_after_an_operation_on_another_one() -> 
 def test_callbacks_futures_and_await_are_about_the_device() -> None:
     def body(me: Member) -> None:
         opened = gate(current(me))
-        work = me.comm.all_reduce(me.array([1.0]), SUM, T)
+        work = me.comm.run(Call("all_reduce", me.array([1.0]), SUM), T)
         called = threading.Event()
         work.add_done_callback(lambda w: called.set())
         future = work.get_future()
@@ -242,7 +243,7 @@ def test_callbacks_futures_and_await_are_about_the_device() -> None:
 def test_callbacks_run_with_the_device_of_the_operation() -> None:
     def body(me: Member) -> None:
         opened = gate(me.double.api.cuda.get_current_stream(2))
-        work = me.comm.all_reduce(array([1.0], device=2), SUM, T)
+        work = me.comm.run(Call("all_reduce", array([1.0], device=2), SUM), T)
         devices: list[int] = []
         work.add_done_callback(lambda w: devices.append(me.double.current()))
         opened()
@@ -256,8 +257,8 @@ def test_groups_of_one_device_do_not_wait_for_each_other() -> None:
     def body(me: Member) -> None:
         other = Member(0, 1, me.context.store, me.double.fabric)
         opened = gate(current(me))
-        held = me.comm.all_reduce(me.array([1.0]), SUM, T)
-        other.comm.all_reduce(me.array([1.0]), SUM, T).synchronize()
+        held = me.comm.run(Call("all_reduce", me.array([1.0]), SUM), T)
+        other.comm.run(Call("all_reduce", me.array([1.0]), SUM), T).synchronize()
         assert not held.poll()
         opened()
         held.synchronize()
@@ -274,7 +275,7 @@ class TestCapture:
             stream = me.double.api.cuda.Stream(non_blocking=True)
             me.double.capturing = True
             with stream:
-                work = me.comm.all_reduce(me.array([1.0]), SUM, T)
+                work = me.comm.run(Call("all_reduce", me.array([1.0]), SUM), T)
                 work.wait()
             me.double.capturing = False
             assert work.captured

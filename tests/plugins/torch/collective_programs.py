@@ -125,6 +125,37 @@ def _every_call(rank, size, async_op, make):
     check(dist.barrier(async_op=async_op))
 
 
+def averages(rank, size):
+    """Average integers as NCCL does: the sum, divided and rounded towards zero."""
+    for dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint32):
+        for async_op in (False, True):
+            for layout in (_plain, _transposed):
+                values = (5, 6) if dtype.is_signed is False else (5, -6)
+                wanted = [int(sum(value + r for r in range(size)) / size) for value in values]
+
+                def make(layout=layout, dtype=dtype, values=values):
+                    made = torch.cat([layout(value + rank, (2, 2)) for value in values]).to(dtype)
+                    return made if layout is _plain else made.t().contiguous().t()
+
+                expected = torch.cat([torch.full((2, 2), float(value)) for value in wanted]).to(dtype)
+                tensor = make()
+                _end(dist.all_reduce(tensor, dist.ReduceOp.AVG, async_op=async_op))
+                same(tensor, expected)
+                tensor = make()
+                _end(dist.reduce(tensor, 0, dist.ReduceOp.AVG, async_op=async_op))
+                same(tensor, expected if rank == 0 else make())
+                output = torch.empty_like(make())
+                _end(dist.reduce_scatter(output, [make()] * size, dist.ReduceOp.AVG, async_op=async_op))
+                same(output, expected)
+                _end(
+                    dist.reduce_scatter_single(output, torch.cat([make()] * size), dist.ReduceOp.AVG, async_op=async_op)
+                )
+                same(output, expected)
+    tensors = [torch.tensor([rank]), torch.tensor([10 * rank])]
+    dist.all_reduce_coalesced(tensors, dist.ReduceOp.AVG)
+    assert tensors == [sum(range(size)) // size, 10 * sum(range(size)) // size]
+
+
 def uneven(rank, size):
     """Gather, scatter and exchange parts of different sizes."""
     outputs = [torch.zeros(r + 1) for r in range(size)]

@@ -6,7 +6,7 @@ from ranks import run
 
 
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("program", ["every_call", "uneven", "messages", "coalesced", "sparse"])
+@pytest.mark.parametrize("program", ["every_call", "uneven", "messages", "coalesced", "sparse", "averages"])
 def test_calls(program, size):
     """On an even and an odd number of ranks."""
     run(getattr(programs, program), size)

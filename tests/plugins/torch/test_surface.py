@@ -10,6 +10,7 @@ _INHERITED = {
     "of the class": "BackendType UNDEFINED GLOO NCCL XCCL UCC MPI CUSTOM unbox boxed _pybind11_conduit_v1_ _id",
     "needs no backend": "bound_device_id use_pg_for_symm_mem_rendezvous",
     "would register a backend of C++, of which ours has none": "_register_backend",
+    "hands to a newer name": "alltoall_base allgather_into_tensor_coalesced reduce_scatter_tensor_coalesced",
     "is refused by torch's own gloo too": "merge_remote_group _register_on_completion_hook",
 }
 

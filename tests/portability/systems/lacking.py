@@ -60,8 +60,8 @@ def _closed(function):
     return guarded
 
 
-def c_functions(*lacking):
-    """Let functions not be found in the C library; with none named, let there be no library without a name."""
+def c_functions(*lacking, **own):
+    """Let functions not be found in the C library, and others be; with none named, let no library be without a name."""
     real = ctypes.CDLL
 
     class Library(real):
@@ -73,6 +73,8 @@ def c_functions(*lacking):
         def __getattr__(self, name):
             if name in lacking:
                 raise AttributeError(f"function {name!r} not found")
+            if name in own:
+                return own[name]
             return super().__getattr__(name)
 
     ctypes.CDLL = Library

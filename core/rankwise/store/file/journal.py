@@ -115,6 +115,10 @@ class Journal:
                     values[key] = value
         self._seen = header
 
+    def forget(self) -> None:
+        """Read everything anew the next time: what was read has been changed and not written."""
+        self._seen = None
+
     def write(self, changes: Mapping[str, bytes | None], values: Mapping[str, bytes]) -> None:
         """Write down changes, None for a deletion, that `values` has already; under the lock, after `read_into`."""
         header = self._header()

@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Timeout
 from rankwise.basics.system_errors import cause
+from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistStoreError, DistTimeoutError
 from rankwise.network.secret import given_or_loaded
@@ -65,6 +66,7 @@ class FileStore(Store):
         job: str = "",
     ) -> None:
         with shortened:
+            keep_standard()
             self.set_timeout(timeout)
             self._path = whole_path(file_name)
             self._seal = Seal(self._path, given_or_loaded(secret, "FileStore"), job)
@@ -102,7 +104,7 @@ class FileStore(Store):
 
     def _enter(self, seats: int) -> None:
         """Become a user of the file."""
-        self._pid, self._lock, self._table = os.getpid(), threading.Lock(), Table()
+        self._pid, self._lock, self._table = os.getpid(), threading.RLock(), Table()
         self._journal = Journal(self._path, self._seal, seats, self._timeout_s)
         self._finalizer = weakref.finalize(self, _leave, self._lock, self._journal, self._pid)
 
@@ -121,36 +123,47 @@ class FileStore(Store):
 
 
 @contextlib.contextmanager
-def _exclusively(lock: threading.Lock, journal: Journal, table: Table, limit_s: float) -> Iterator[None]:
-    """Read what the others have written, let the caller work on the table, and write down what has changed."""
-    if not lock.acquire(timeout=limit_s):
-        raise DistTimeoutError(f"FileStore: another thread was busy with {journal.path} for {limit_s:g} s")
+def _exclusively(lock: threading.RLock, journal: Journal, table: Table, limit_s: float) -> Iterator[None]:
+    """Read what the others have written, let the caller work on the table, and write down what has changed.
+
+    What is raised, by an interrupt between any two steps too, leaves the locks free and the file right.
+    """
     try:
+        if not lock.acquire(timeout=limit_s):
+            raise DistTimeoutError(f"FileStore: another thread was busy with {journal.path} for {limit_s:g} s")
         if journal.closed:
             raise DistStoreError(f"FileStore({journal.path!r}): the store has been closed")
         journal.lock(limit_s)
-        try:
-            journal.read_into(table.values)
-            try:
-                yield
-            finally:
-                if table.changed:
-                    changes = {key: table.values.get(key) for key in table.changed}
-                    table.changed.clear()
-                    journal.write(changes, table.values)
-        finally:
-            journal.unlock()
-    except DistTimeoutError:  # it is an OSError too
+        journal.read_into(table.values)
+        yield
+        if table.changed:
+            journal.write({key: table.values.get(key) for key in table.changed}, table.values)
+            table.changed.clear()
+        _let_go(lock, journal, table)
+    except BaseException as error:
+        _let_go(lock, journal, table)
+        if isinstance(error, OSError) and not isinstance(error, DistTimeoutError):  # a time-out is one too
+            raise DistStoreError(f"FileStore: cannot use {journal.path}: {cause(error)}") from error
         raise
-    except OSError as error:
-        raise DistStoreError(f"FileStore: cannot use {journal.path}: {cause(error)}") from error
-    finally:
-        if journal.leaving:
-            journal.leave(GRACE_S)
-        lock.release()
 
 
-def _leave(lock: threading.Lock, journal: Journal, pid: int) -> None:
+def _let_go(lock: threading.RLock, journal: Journal, table: Table) -> None:
+    """Let the others at the file, if this thread keeps them out; again does nothing."""
+    if not lock.acquire(blocking=False):
+        return
+    if table.changed:  # what an operation has changed that has failed
+        journal.forget()
+        table.changed.clear()
+    if journal.leaving:
+        journal.leave(GRACE_S)
+    elif not journal.closed:
+        journal.unlock()
+    with contextlib.suppress(RuntimeError):  # it is free
+        while True:
+            lock.release()
+
+
+def _leave(lock: threading.RLock, journal: Journal, pid: int) -> None:
     """Close the file; in a forked child, leave it to the parent."""
     if pid != os.getpid():
         journal.abandon()

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
-from rankwise.store import operations
 from rankwise.store.base import in_words
 from rankwise.store.tcp import wire
 from rankwise.store.tcp.guard import Keys
@@ -44,8 +43,6 @@ _OTHER_MECHANISM = {
 }
 
 _NEVER_MS = 1 << 30
-#: Operations whose reply brings what nobody else will get.
-_TAKING = {operations.queue_pop.__name__}
 
 
 class _Hitch(Exception):
@@ -60,7 +57,7 @@ class Connection:
     """A socket of its own, and a monitor that tells how far it has come and when it breaks.
 
     Attributes:
-        spent: Whether a reply that is still to come must not be passed over; then it has to be closed.
+        whole: Whether the next request can follow: no message has been sent or read in part, nothing has broken.
 
     Args:
         context: The ZeroMQ context.
@@ -74,8 +71,8 @@ class Connection:
 
         self._store = store
         self._number = 0
+        self.whole = True
         self._state, self._stands = _UNREACHABLE, False
-        self.spent = False
         self._monitor: Any = None
         self._socket = socket = context.socket(zmq.DEALER)
         socket.linger = 0
@@ -113,7 +110,7 @@ class Connection:
             self._monitor.close(0)
 
     def request(self, name: str, wait_s: float | None, args: Sequence[Any], deadline: Deadline) -> wire.Reply:
-        """Send a request and return its reply. After an exception other than a time-out the connection is of no use.
+        """Send a request and return its reply. What is raised, even by an interrupt, may leave the connection whole.
 
         Raises:
             DistNetworkError: The connection broke.
@@ -121,8 +118,12 @@ class Connection:
             ProtocolError: What came is no reply.
             ValueError: The request is too large.
         """
-        self._ask(name, wait_s, args)
-        return self._answer(name, deadline)
+        try:
+            self._ask(name, wait_s, args)
+            return self._answer(name, deadline)
+        except (DistNetworkError, ProtocolError):
+            self.whole = False
+            raise
 
     def _ask(self, name: str, wait_s: float | None, args: Sequence[Any]) -> None:
         import zmq
@@ -132,18 +133,19 @@ class Connection:
         if len(data) > wire.MAX_MESSAGE_NBYTES:
             raise ValueError(f"{name.rstrip('_')}: {len(data)} bytes of arguments are too much for one call")
         try:
-            for piece in wire.to_pieces(data):
+            pieces = wire.to_pieces(data)
+            self.whole = len(pieces) == 1  # which is sent or not
+            for piece in pieces:
                 self._socket.send(piece, zmq.NOBLOCK)
+            self.whole = True
         except zmq.Again:
             raise self._gone() from None
 
     def _answer(self, name: str, deadline: Deadline) -> wire.Reply:
         """Return the reply to the latest request; those to earlier ones, which were given up, are passed over."""
-        self.spent = name in _TAKING
         reply = self._next_reply(name, deadline)
         while 0 < reply.number < self._number or reply.number == wire.PROBE:
             reply = self._next_reply(name, deadline)
-        self.spent = False
         if reply.status == wire.PROTOCOL_ERROR:
             raise ProtocolError(f"{self._store}: the server does not understand the request: {reply.value}")
         if reply.number != self._number or (reply.status == wire.OK and not wire.is_result(name, reply.value)):
@@ -154,6 +156,7 @@ class Connection:
         import zmq
 
         reply = wire.decode_reply(self._receive(name, deadline))
+        self.whole = True
         if reply.receipt:
             with contextlib.suppress(zmq.Again):  # the server has gone, which whoever asks next will notice
                 self._socket.send(wire.to_receipt(reply), zmq.NOBLOCK)
@@ -220,7 +223,14 @@ class Connection:
                 raise self._gone()
 
     def _read(self) -> bytes:
-        return wire.from_frames(self._socket.recv_multipart())
+        import zmq
+
+        self.whole = False
+        try:
+            return wire.from_frames(self._socket.recv_multipart())
+        except zmq.Again:
+            self.whole = True
+            raise
 
     def _gone(self) -> DistNetworkError:
         return DistNetworkError(f"{self._store}: the server is gone; its process has ended, or has closed the store")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from rankwise.errors import DistNetworkError
 from rankwise.network import secret as job_secret
-from rankwise.network.interface import is_loopback, numeric, outward_address, resolve
+from rankwise.network.interface import is_loopback, numeric, outward_address, resolve_in_time
 
 __all__ = ["Keys", "addresses_of"]
 
@@ -56,12 +56,12 @@ def addresses_of(host: str, guarded: bool, timeout_s: float) -> list[str]:
 
     Raises:
         ValueError: The name stands for all addresses, or is none.
-        DistNetworkError: The name is unknown; or it leads to the network, and there is no secret.
-        DistTimeoutError: Its look-up takes too long.
+        DistNetworkError: It can be no name; or it leads to the network, and there is no secret.
+        DistTimeoutError: Nobody knows the name, or its look-up takes too long.
     """
     if host in _WILDCARDS or numeric(host) in _WILDCARDS:
         raise ValueError(f"TCPStore: {host!r} stands for every address of a machine; name the one to use")
-    found = resolve(host, timeout_s)
+    found = resolve_in_time(host, timeout_s)
     inside = [address for address in found if is_loopback(address)]
     if not guarded:
         if inside:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.system_errors import cause
-from rankwise.errors import DistError, DistNetworkError, DistStoreError, DistTimeoutError
+from rankwise.errors import DistError, DistNetworkError, DistStoreError
 from rankwise.network.descriptors import need
 from rankwise.store.tcp.connection import Attempt, Connection, connect
 from rankwise.store.tcp.guard import Keys
@@ -77,17 +77,19 @@ class Pool:
             DistTimeoutError: There was none by the deadline.
             DistStoreError: The store was closed meanwhile.
         """
+        lent: list[Connection] = []
         with self._explained():
-            connection = self._take(deadline)
             try:
-                yield connection
-            except DistTimeoutError:
-                self._give_back(connection)
-                raise
+                self._take(deadline, lent)
+                yield lent[0]
+                self._give_back(lent)
             except BaseException:
-                connection.close()
+                # What follows, such as that an item is given back, comes after what was sent if it goes the same way.
+                if lent and lent[0].whole:
+                    self._give_back(lent)
+                else:
+                    self._drop(lent)
                 raise
-            self._give_back(connection)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -127,23 +129,28 @@ class Pool:
         # Breaks off what other threads are waiting for, and returns when they have closed their sockets.
         self._context.term()
 
-    def _take(self, deadline: Deadline) -> Connection:
+    def _take(self, deadline: Deadline, lent: list[Connection]) -> None:
+        """Put a connection into `lent`: wherever an interrupt comes, it is there or among the idle ones, or in both."""
         with self._lock:
             if self._closed:
                 raise self._is_closed()
             if self._idle:
-                return self._idle.pop()
-            begun = [self._begun.pop()] if self._begun else []
+                lent.append(self._idle[-1])
+                del self._idle[-1]
+                return
+            begun = self._begun[-1:]
+            del self._begun[-1:]
         need(_CONNECTION_DESCRIPTORS)
         if self._server is not None:
-            return Connection(self._context, self._store)
+            lent.append(Connection(self._context, self._store))
+            return
         try:
             connection, self._identity = connect(
                 self._context, self._store, self._endpoints, self._keys, self._identity, deadline, begun
             )
+            lent.append(connection)
         finally:
             self._leave(begun)
-        return connection
 
     def _leave(self, begun: list[Attempt]) -> None:
         with self._lock:
@@ -153,12 +160,19 @@ class Pool:
         for attempt in begun:
             attempt.connection.close()
 
-    def _give_back(self, connection: Connection) -> None:
+    def _give_back(self, lent: list[Connection]) -> None:
         with self._lock:
-            if not (self._closed or connection.spent):
-                self._idle.append(connection)
-                return
-        connection.close()
+            if not self._closed:
+                self._idle += (connection for connection in lent if connection not in self._idle)
+                lent.clear()
+        for connection in lent:
+            connection.close()
+
+    def _drop(self, lent: list[Connection]) -> None:
+        with self._lock:
+            self._idle = [connection for connection in self._idle if connection not in lent]
+        for connection in lent:
+            connection.close()
 
     def _is_closed(self) -> DistStoreError:
         return DistStoreError(f"{self._store}: the store has been closed")

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -19,6 +19,7 @@ from rankwise.store.tcp import wire
 from rankwise.store.tcp.accepting import Accepting
 from rankwise.store.tcp.assembly import Assembly
 from rankwise.store.tcp.guard import Keys
+from rankwise.store.tcp.lent import Lent
 from rankwise.store.tcp.listening import Listener
 from rankwise.store.tcp.table import BoundedTable
 from rankwise.store.tcp.unread import MAX_OF_ONE_NBYTES, Unread, is_large, nbytes_of
@@ -62,7 +63,8 @@ class StoreServer:
         self._stop_word = os.urandom(16)
         self._stopping = False
         self._table = BoundedTable()
-        self._assembly, self._waiting, self._unread = Assembly(), Waiting(), Unread()
+        self._assembly, self._waiting = Assembly(), Waiting()
+        self._unread, self._lent = Unread(), Lent()
         self._probe_at = 0.0
         self._open(listener)
         _servers.add(self)
@@ -196,8 +198,15 @@ class StoreServer:
             self._answer(waiter, wire.STORE_ERROR, f"{waiter.operation.__name__} failed: {error}")
             return
         if not isinstance(result, Missing):
+            if waiter.operation is operations.queue_pop:
+                # Before it is sent: if the client turns out to be gone, the item returns.
+                self._lent.lend(waiter.client, *waiter.args[:2])
+            elif waiter.operation in (operations.queue_confirm, operations.queue_release):
+                self._lent.settle(waiter.args[1])
             if not self._deliver(waiter, result) and waiter.operation is operations.queue_pop:
-                operations.queue_return(self._table, waiter.args[0], result)
+                queue, token = waiter.args[:2]
+                self._lent.settle(token)
+                operations.queue_release(self._table, queue, token, None)
             return
         if result.operation is not None:
             waiter.operation, waiter.args = result.operation, result.args
@@ -262,25 +271,31 @@ class StoreServer:
             self._unread.confirm(client, receipt)
             if error.errno == zmq.EHOSTUNREACH:
                 self._unread.forget(client)
+                self._take_back(self._lent.take_of(client))
             return False
         return True
+
+    def _take_back(self, loans: Sequence[tuple[str, bytes]]) -> None:
+        for queue, token in loans:
+            operations.queue_release(self._table, queue, token, None)
 
     # ------------------------------------------------------------------ time
 
     def _patience_ms(self) -> int | None:
         patience_s = self._waiting.patience_s()
-        if self._waiting.has(_ROOM):
+        if self._waiting.has(_ROOM) or self._lent:
             patience_s = _PROBE_S if patience_s is None else min(patience_s, _PROBE_S)
         return None if patience_s is None else math.ceil(1000 * min(patience_s, 3600.0))
 
     def _look_at_the_clock(self) -> None:
-        """Answer the requests whose time is up, and see that those who do not read are there."""
+        """Answer the requests whose time is up, and see that those who owe a receipt are there."""
         for waiter in self._waiting.take_late():
             self._refuse(waiter)
-        if self._waiting.has(_ROOM) and monotonic() >= self._probe_at:
+        if (self._waiting.has(_ROOM) or self._lent) and monotonic() >= self._probe_at:
             self._probe_at = monotonic() + _PROBE_S
-            for client in self._unread.clients():
+            for client in self._lent.clients().union(self._unread.clients()):
                 self._send(client, wire.PROBE, wire.OK, None)
+            self._take_back(self._lent.take_late())
             self._make_room()
         self._wake()
 

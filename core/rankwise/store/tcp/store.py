@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout
 from rankwise.basics.loading import loading
+from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistStoreError, DistTimeoutError, ForkedProcessError
 from rankwise.network.secret import given_or_loaded
@@ -74,6 +75,7 @@ class TCPStore(Store):
         secret: bytes | None = None,
     ) -> None:
         with shortened:
+            keep_standard()
             self.set_timeout(timeout)
             deadline = Deadline(self._timeout_s)
             self._host, self._port = _check_address(host_name, port, is_master)
@@ -168,8 +170,8 @@ class TCPStore(Store):
         try:
             status, value = self._request(operation, timeout_s, timeout_s + GRACE_S, *args)
         except DistTimeoutError as error:
-            lacking = f"{', '.join(map(repr, args)):.200}, and the server has not answered: {error}"
-            raise late(self, operation, timeout_s, lacking) from error
+            lacking = f"{operations.waited_for(args)}, and the server has not answered: {error}"
+            raise late(self, operation, timeout_s, lacking) from None
         if status == wire.LATE:
             raise late(self, operation, timeout_s, value)
         return value  # type: ignore[no-any-return]

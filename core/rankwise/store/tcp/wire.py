@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from rankwise.errors import ProtocolError
 from rankwise.store import operations
 from rankwise.store.limits import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES
+from rankwise.store.queues import TOKEN_NBYTES
 
 __all__ = [
     "FRAME_NBYTES",
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 MAGIC = "rankwise store"
-VERSION = 2
+VERSION = 3
 
 #: `compare_set` carries two values.
 MAX_MESSAGE_NBYTES = 2 * MAX_VALUE_NBYTES + (64 << 10)
@@ -221,6 +222,10 @@ def _value(value: Any) -> bool:
     return isinstance(value, bytes)
 
 
+def _token(value: Any) -> bool:
+    return isinstance(value, bytes) and len(value) == TOKEN_NBYTES and any(value)
+
+
 def _value_or_none(value: Any) -> bool:
     return value is None or isinstance(value, bytes)
 
@@ -279,7 +284,9 @@ _SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
         (_op.get, (_key,), _value),
         (_op.wait, (_keys,), _boolean),
         (_op.multi_get, (_keys,), _values),
-        (_op.queue_pop, (_key,), _value),
+        (_op.queue_pop, (_key, _token), _value),
+        (_op.queue_confirm, (_key, _token), _boolean),
+        (_op.queue_release, (_key, _token, _value_or_none), _nothing),
         (_op.barrier, (_key, _number), _boolean),
         (_op.wait_for_workers, (_key, _number), _number),
     )

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
-from rankwise.backends import COLLECTIVES, Array, Communicator, Context, Deadline, Fingerprint, Gauges, Work
-from rankwise.backends.shortcuts import Caller, Shortcuts
-from rankwise.basics.recording import Trail
-from rankwise.errors import DistError, PeerDiedError
+from rankwise.backends import Array, Call, Caller, Communicator, Context, Deadline, Gauges, Shortcuts, Trail, Work
+from rankwise.errors import DistBackendError, DistError, PeerDiedError
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.collectives.selection import Selection
 from rankwise_gloo_tcp.collectives.ways import Ways
-from rankwise_gloo_tcp.engine.at_once import AtOnce
 from rankwise_gloo_tcp.engine.engine import Engine
-from rankwise_gloo_tcp.protocol.frames import notice, read_notice
+from rankwise_gloo_tcp.engine.fast_path import FastPath
+from rankwise_gloo_tcp.protocol.frames import notice, parted, read_notice
 
 __all__ = ["GlooCommunicator"]
 
@@ -46,9 +45,9 @@ class GlooCommunicator(Communicator):
 
     def start(self, engine: Engine) -> None:
         """Begin to use an engine, which this communicator closes."""
-        self.engine, at_once = engine, AtOnce(engine)
-        self._send_at_once, self._receive_at_once = at_once.send, at_once.receive
-        engine.seat.in_background = self._order.serves_here
+        self.engine, fast_path = engine, FastPath(engine)
+        self._fast_send, self._fast_receive = fast_path.send, fast_path.receive
+        engine.progress_lock.in_background = self._order.serves_here
 
     def start_board(self, board: Board) -> None:
         """Begin to use a board, which this communicator closes."""
@@ -59,10 +58,19 @@ class GlooCommunicator(Communicator):
     def use(self, ways: Ways) -> None:
         """Run collectives in these ways from now on."""
         self.ways = ways
-        # Bound once: a small collective must not pay for the look-up of its way.
-        for name in COLLECTIVES:
-            setattr(self, name, getattr(ways, name))
-        self._carry_out = ways.carry_out  # type: ignore[method-assign]
+
+    def algorithm(self, call: Call) -> Any:
+        """Return which way a collective goes."""
+        return self.ways.algorithm(call)
+
+    def own_collectives(self) -> Collection[str]:
+        """Return those that have a way of their own in this group."""
+        return self.ways.own_collectives()
+
+    def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare the calls of all ranks in the way that suits the group, and run the collective."""
+        self.ways.compare_and_run(call, algorithm, sequence, deadline)
+        self.engine.end_collective()
 
     def shortcuts(self, group: Caller) -> Shortcuts:
         """Return what does the plainest calls in one go, where the ways of this group know how."""
@@ -80,13 +88,13 @@ class GlooCommunicator(Communicator):
 
     def send(self, array: Array, dst: int, tag: int, timeout_s: float) -> None:
         """Send, on the caller's own thread."""
-        sent = self._send_at_once(array, dst, tag)
+        sent = self._fast_send(array, dst, tag)
         if sent is not True:
             self._finish(sent or self.engine.send(array, dst, tag, waited=True), "send to", dst, timeout_s)
 
     def recv(self, array: Array, src: int | None, tag: int, timeout_s: float) -> int:
         """Receive on the caller's own thread, and return the sender's group rank."""
-        if src is not None and self._receive_at_once(array, src, tag):
+        if src is not None and self._fast_receive(array, src, tag):
             return src
         request = self.engine.receive(array, src, tag, waited=True)
         self._finish(request, "recv from", src, timeout_s)
@@ -97,7 +105,7 @@ class GlooCommunicator(Communicator):
     def note_to(self, trail: Trail) -> None:
         """Have waits and failures noted."""
         super().note_to(trail)
-        self.engine.seat.on_wait = trail.waited
+        self.engine.progress_lock.on_wait = trail.waited
         if self.ways.local is not None:
             self.ways.local.note_to(trail)
 
@@ -141,10 +149,10 @@ class GlooCommunicator(Communicator):
             return read_notice(said[1])
         if board.has_left(peer):
             name = self.context.global_ranks[peer]
-            return PeerDiedError(name, known.card.host, "it has destroyed the group")
+            return PeerDiedError(name, known.card.host, parted(board.process_ended(peer)))
         return None
 
-    def unreadable(self, error: DistError) -> DistError:
+    def unreadable(self) -> DistError:
         """Return why a rank's memory cannot be read any more: that it has died, which is heard of a moment later."""
         deadline = Deadline(_HEARD_S)
         while not deadline.expired():
@@ -153,7 +161,7 @@ class GlooCommunicator(Communicator):
             if dead is not None:
                 return dead
             time.sleep(0.001)
-        return error
+        return DistBackendError("another rank's memory could not be read any more")
 
     def peer_died(self, rank: int, error: DistError) -> bool:
         """Fail what needs a rank whose process has ended, now or later; the rest goes on."""
@@ -164,7 +172,8 @@ class GlooCommunicator(Communicator):
 
     def process_ends(self, error: DistError) -> None:
         """Hear that the process ends: deliver what was sent, in haste; give up only if something is pending."""
-        if self.is_busy() or self.engine.duty.pending:
+        self.engine.dispatcher.process_ends = True
+        if self.is_busy() or self.engine.background.pending:
             super().process_ends(error)
         else:
             self.engine.timeout_s = _HASTE_S
@@ -179,23 +188,14 @@ class GlooCommunicator(Communicator):
 
     def _close_engine(self) -> None:
         if self.board is not None and self.failure is None:
-            self.board.leave()
+            self.board.leave(self.engine.dispatcher.process_ends)
         try:
             self.engine.close()
         finally:
             board, self.board, self.engine.on_abort = self.board, None, None
-            self._let_go_of_ways()
+            self.__dict__.pop("ways", None)  # they hold this, and memory that is given back
             if board is not None:
                 board.close()
-
-    def _run(self, fingerprint: Fingerprint, body: Any, deadline: Deadline) -> None:
-        super()._run(fingerprint, body, deadline)
-        self.engine.end_collective()
-
-    def _let_go_of_ways(self) -> None:
-        """Take back what `use` has bound: it holds this, and memory that is given back."""
-        for name in (*COLLECTIVES, "_carry_out", "ways"):
-            self.__dict__.pop(name, None)
 
     def abort(self, error: DistError) -> None:
         """End what is pending here, and tell the peers why."""

@@ -14,6 +14,7 @@ from rankwise.backends import (
     Capabilities,
     Device,
     conditional,
+    derived,
     hookimpl,
     loading,
     native,
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["rankwise_backend"]
 
+_OWN = (
+    *("broadcast", "all_reduce", "reduce", "all_gather", "gather"),
+    *("scatter", "reduce_scatter", "all_to_all", "barrier"),
+)
 _CPU = Device(
-    native(*POINT_TO_POINT, *COLLECTIVES),
+    {**derived(*COLLECTIVES), **native(*POINT_TO_POINT, *_OWN)},
     native(
         *("async", "tags", "any_source", "short_messages", "message_dtypes", "uneven", "sparse"),
         *("timeout", "abort", "shrink", "mismatch"),
@@ -74,6 +79,7 @@ def rankwise_backend() -> BackendSpec:
     return BackendSpec(
         name="gloo",
         api_version=1,
+        core="0.1",
         capabilities=Capabilities("gloo", {"cpu": _CPU, "cuda": _CUDA}),
         create=_create,
         availability=_availability,

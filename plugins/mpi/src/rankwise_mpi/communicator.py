@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 from mpi4py import MPI
 
-from rankwise.backends import Array, Communicator, Context, Deadline, ReduceOp, Work
-from rankwise.backends.shortcuts import Caller, Shortcuts
-from rankwise.basics.recording import Trail
+from rankwise.backends import Array, Call, Caller, Communicator, Context, Deadline, ReduceOp, Shortcuts, Trail, Work
 from rankwise.errors import DistError
 from rankwise_mpi.collectives.collectives import Collectives
 from rankwise_mpi.collectives.gate import Gate
@@ -23,8 +21,6 @@ from rankwise_mpi.messages.shortest import shorten_recv, shorten_send, shortest_
 from rankwise_mpi.process.process import Process
 
 __all__ = ["MpiCommunicator"]
-
-_SHORT = ("send", "recv", "all_reduce", "broadcast")
 
 
 class MpiCommunicator(Communicator):
@@ -45,7 +41,9 @@ class MpiCommunicator(Communicator):
         self._endpoint = Endpoint(context, process, pages, self.fail)
         self._messages = Messages(self._endpoint)
         self._issuing = Issuing(self._endpoint, self._messages, gate)
-        self._collectives = Collectives(self._endpoint, self._issuing)
+        self._collectives = Collectives(self._endpoint)
+        #: Collectives at their shortest.
+        self._short: dict[str, Callable[..., Work]] = {}
         #: What makes the shortcuts of public calls.
         self._shorten: dict[str, Callable[[Caller], Callable[..., Any]]] = {}
         process.enter(self)
@@ -65,19 +63,13 @@ class MpiCommunicator(Communicator):
         endpoint, gate = self._endpoint, self.gate
         if endpoint.on_device:
             return
-        ways: dict[str, Callable[..., Any]] = {
-            "send": shortest_send(endpoint, self.send),
-            "recv": shortest_recv(endpoint, self._messages, self.recv),
-        }
+        send, receive = shortest_send(endpoint, self.send), shortest_recv(endpoint, self._messages, self.recv)
         if gate is not None:
-            for name in ("all_reduce", "broadcast"):
-                ways[name], self._shorten[name] = shortest_collective(
-                    endpoint, self._issuing, gate, name, getattr(self, name)
-                )
-        for name, way in ways.items():
-            setattr(self, name, way)
-        self._shorten["send"] = partial(shorten_send, endpoint, ways["send"])
-        self._shorten["recv"] = partial(shorten_recv, endpoint, ways["recv"])
+            for name, usual in (("all_reduce", self._usual_all_reduce), ("broadcast", self._usual_broadcast)):
+                self._short[name], self._shorten[name] = shortest_collective(endpoint, self._issuing, gate, name, usual)
+        vars(self).update(send=send, recv=receive)
+        self._shorten["send"] = partial(shorten_send, endpoint, send)
+        self._shorten["recv"] = partial(shorten_recv, endpoint, receive)
 
     def shortcuts(self, group: Caller) -> Shortcuts:
         """Return what does the plainest calls in one go, where there are shortest ways."""
@@ -93,8 +85,9 @@ class MpiCommunicator(Communicator):
 
     def close(self) -> None:
         """Give communicators and gate back."""
-        for name in _SHORT:
+        for name in ("send", "recv"):
             vars(self).pop(name, None)  # it refers to the group, which should go as soon as nobody needs it
+        self._short.clear()
         self._shorten.clear()
         self._process.leave(self)
         self._endpoint.close()
@@ -139,48 +132,24 @@ class MpiCommunicator(Communicator):
 
     # ------------------------------------------------------------------ collectives
 
-    def broadcast(self, array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
-        """Copy the root's array into everyone's."""
-        return self._collectives.broadcast(array, root, timeout_s, async_op)
+    def run(self, call: Call, timeout_s: float, async_op: bool = False) -> Work:
+        """Carry out a collective: at its shortest where that is, by MPI where that takes it, else by messages."""
+        short = self._short.get(call.op)
+        if short is not None:
+            return short(call.array, call.reduce_op or call.root, timeout_s, async_op)
+        return self._usual(call, timeout_s, async_op)
 
-    def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
-        """Reduce into everyone's array."""
-        return self._collectives.all_reduce(array, op, timeout_s, async_op)
+    def own_collectives(self) -> Collection[str]:
+        """Return those that MPI has."""
+        return Collectives.PLANS
 
-    def reduce(self, array: Array, op: ReduceOp, root: int, timeout_s: float, async_op: bool = False) -> Work:
-        """Reduce into the root's array."""
-        return self._collectives.reduce(array, op, root, timeout_s, async_op)
+    def _usual(self, call: Call, timeout_s: float, async_op: bool) -> Work:
+        if not self._collectives.takes(call):
+            return super().run(call, timeout_s, async_op)
+        return self._issuing.several(call.op, self._collectives.plan(call), timeout_s, async_op)
 
-    def all_gather(self, parts: Sequence[Array], array: Array, timeout_s: float, async_op: bool = False) -> Work:
-        """Copy rank i's array into everyone's `parts[i]`."""
-        if sum([part.nbytes for part in parts]) > self._endpoint.limit:
-            return super().all_gather(parts, array, timeout_s, async_op)
-        return self._collectives.all_gather(parts, array, timeout_s, async_op)
+    def _usual_all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool) -> Work:
+        return self._usual(Call("all_reduce", array, op), timeout_s, async_op)
 
-    def gather(
-        self, parts: Sequence[Array] | None, array: Array, root: int, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Copy rank i's array into `parts[i]` of the root."""
-        return self._collectives.gather(parts, array, root, timeout_s, async_op)
-
-    def scatter(
-        self, array: Array, parts: Sequence[Array] | None, root: int, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Copy `parts[i]` of the root into rank i's array."""
-        return self._collectives.scatter(array, parts, root, timeout_s, async_op)
-
-    def reduce_scatter(
-        self, array: Array, parts: Sequence[Array], op: ReduceOp, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Reduce everyone's `parts[i]` into rank i's array."""
-        if sum([part.size for part in parts]) > self._endpoint.limit:
-            return super().reduce_scatter(array, parts, op, timeout_s, async_op)
-        return self._collectives.reduce_scatter(array, parts, op, timeout_s, async_op)
-
-    def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
-        """Copy rank i's `ins[j]` into rank j's `outs[i]`."""
-        return self._collectives.all_to_all(outs, ins, timeout_s, async_op)
-
-    def barrier(self, timeout_s: float, async_op: bool = False) -> Work:
-        """Return once every rank has called."""
-        return self._collectives.barrier(timeout_s, async_op)
+    def _usual_broadcast(self, array: Array, root: int, timeout_s: float, async_op: bool) -> Work:
+        return self._usual(Call("broadcast", array, root=root), timeout_s, async_op)

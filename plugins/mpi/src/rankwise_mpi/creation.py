@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from mpi4py import MPI
 
-from rankwise.backends import Communicator, Context, Deadline
-from rankwise.basics.debug import DebugLevel, get_debug_level
+from rankwise.backends import Communicator, Context, Deadline, DebugLevel, get_debug_level
 from rankwise_mpi.checked import CheckedCommunicator
 from rankwise_mpi.collectives.gate import open_gate
 from rankwise_mpi.communicator import MpiCommunicator
@@ -33,11 +32,13 @@ def create(context: Context) -> Communicator:
         )
     deadline = Deadline(context.timeout_s)
     try:
-        first = _first(here, context, deadline)
+        here.base(deadline.remaining())
+        with here.assembled(context.name, context.global_ranks, deadline, context.look):
+            first = _first(here, context, deadline)
         pages = Pages(first, lambda comm: here.duplicate(comm, deadline.remaining(), _what(context)))
         gate = None
         if here.may_share_memory(context.global_ranks):
-            gate = open_gate(first, deadline, here.first_looks)
+            gate = open_gate(first, deadline, here.first_looks, here.keep)
     except MPI.Exception as error:
         raise translate(error, _what(context)) from error
     if get_debug_level() is DebugLevel.DETAIL:

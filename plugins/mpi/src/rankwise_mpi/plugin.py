@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 from rankwise.backends import (
     COLLECTIVES,
     POINT_TO_POINT,
+    REDUCTIONS,
     Availability,
     BackendSpec,
     Capabilities,
+    DebugLevel,
     Device,
     Runtime,
     conditional,
+    derived,
+    get_debug_level,
     hookimpl,
     native,
 )
-from rankwise.backends.capability import REDUCTIONS
-from rankwise.basics.debug import DebugLevel, get_debug_level
 
 if TYPE_CHECKING:
     from rankwise.backends import Communicator, Context
@@ -78,9 +80,13 @@ _FEATURES = {
     **conditional("mismatch", reason=_MISMATCH, holds=_detailed),
     **conditional("shrink", reason=_SHRINK, holds=_survives),
 }
-_CPU = Device(native(*POINT_TO_POINT, *COLLECTIVES), _FEATURES)
+_OWN = (
+    *("broadcast", "all_reduce", "reduce", "all_gather", "gather"),
+    *("scatter", "reduce_scatter", "all_to_all", "barrier"),
+)
+_CPU = Device({**derived(*COLLECTIVES), **native(*POINT_TO_POINT, *_OWN)}, _FEATURES)
 _GPU = Device(
-    conditional(*(*POINT_TO_POINT, *COLLECTIVES), reason=_CUDA, holds=_cuda_aware, reduce_ops=_CUDA_REDUCTIONS),
+    conditional(*POINT_TO_POINT, *_OWN, reason=_CUDA, holds=_cuda_aware, reduce_ops=_CUDA_REDUCTIONS),
     _FEATURES,
 )
 
@@ -109,6 +115,7 @@ def rankwise_backend() -> BackendSpec:
     return BackendSpec(
         name="mpi",
         api_version=1,
+        core="0.1",
         capabilities=Capabilities("mpi", {"cpu": _CPU, "cuda": _GPU}),
         create=_create,
         availability=_availability,

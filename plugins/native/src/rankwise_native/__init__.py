@@ -1,6 +1,15 @@
 """Compiled parts of rankwise. Nothing here is for programs: rankwise uses it where it is installed."""
 
-from rankwise_native._native import API_VERSION, Calls, FlightRecorder, Messages, Rings, Turn, Turns, fence
+from pathlib import Path
+
+try:
+    from rankwise_native._native import API_VERSION, Calls, FlightRecorder, Messages, Rings, Turn, Turns, fence
+except ModuleNotFoundError as error:
+    _record = Path(__file__).with_name("not_built.txt")
+    if error.name != "rankwise_native._native" or not _record.exists():
+        raise
+    _reason = _record.read_text(encoding="utf-8").strip()
+    raise ImportError(f"it was installed without its compiled parts: {_reason}") from None
 
 __all__ = ["API_VERSION", "Calls", "FlightRecorder", "Messages", "Rings", "Turn", "Turns", "__version__", "fence"]
 

@@ -55,9 +55,9 @@ class Calls:
         tell: Callable[[], None],
         sequence: Iterator[int],
         collected: Any,
-        ops: tuple[Any, ...],
+        ops: dict[str, Any],
         wait: Callable[[Any], Any],
-        broken: Callable[[Any, int, BaseException | None], None],
+        broken: Callable[[Any, int, BaseException | None, bool], None],
         learn: Callable[[str, Any, int, tuple[int, ...]], tuple[Any, ...] | None],
         /,
     ) -> None: ...

@@ -7,23 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.backends import MAX_TAG, Communicator, Deadline, ReduceOp, mismatch
-from rankwise.backends.shortcuts import Caller, Shortcuts
-from rankwise.basics.dtypes import RAW
-from rankwise.basics.reduce_op import REDUCE_OPS
-from rankwise.collective.issue_order import IssueOrder
-from rankwise.errors import GroupAbortedError
+from rankwise.backends import (
+    MAX_TAG,
+    RAW,
+    REDUCE_OPS,
+    Caller,
+    Communicator,
+    Deadline,
+    IssueOrder,
+    ReduceOp,
+    Shortcuts,
+    mismatch,
+)
 from rankwise_gloo_tcp.board import agreement
-from rankwise_gloo_tcp.board.call import Barrier, Call
-from rankwise_gloo_tcp.board.moving import Combine, Move, Unreadable
+from rankwise_gloo_tcp.board.call import Barrier, BoardCall
+from rankwise_gloo_tcp.board.moving import Combine, Move
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
 from rankwise_gloo_tcp.collectives.shortest import Meeting
 from rankwise_gloo_tcp.communicator import GlooCommunicator
+from rankwise_gloo_tcp.engine.fast_path import SlowPathHooks
 from rankwise_gloo_tcp.engine.peer import Peer
 from rankwise_gloo_tcp.engine.request import Request
-from rankwise_gloo_tcp.engine.taking_over import TakingOver
 from rankwise_gloo_tcp.protocol.flow import MESSAGE_NBYTES, WINDOW_NBYTES
-from rankwise_gloo_tcp.transport.pipe import Pipe
 from rankwise_gloo_tcp.transport.rings import Rings
 from rankwise_native._native import Calls, Messages, Trail
 from rankwise_native.board import NativeBoard
@@ -32,8 +37,8 @@ __all__ = ["shortest"]
 
 #: How C calls them; what is not here is left to Python.
 _WAYS = {Barrier: 1, OneShot: 2, TwoShot: 3, Move: 4, Combine: 5}
-#: In the order of the C side; `PREMUL_SUM` has a factor, and is none of them.
-_OPS = tuple(getattr(ReduceOp, name) for name in REDUCE_OPS if name != "PREMUL_SUM")
+#: Those that C does not know by their names are left to Python.
+_OPS = {name: op for name in REDUCE_OPS if isinstance(op := getattr(ReduceOp, name, None), ReduceOp)}
 
 
 def shortest(
@@ -53,15 +58,24 @@ def shortest(
             raise agreement.late(board, comm.context.global_ranks, deadline) from error
         return deadline
 
-    def broken(call: Call, number: int, error: BaseException | None) -> None:
-        """Raise what all ranks raise after a call that has failed, or was not the same on all of them."""
-        if isinstance(error, OSError) and isinstance(comm, GlooCommunicator):
-            error = comm.unreadable(Unreadable(str(error)))
-        error = error or mismatch(comm, call.fingerprint, number, Deadline(group.timeout_s))
-        comm.broken_off(call.fingerprint.op, number, error)
-        raise error
+    def broken(call: BoardCall, number: int, error: BaseException | None, unreadable: bool) -> None:
+        """Raise what all ranks raise after a call that has failed, or was not the same on all of them.
 
-    def learn(name: str, array: Any, option: int, numbers: tuple[int, ...]) -> tuple[Any, ...] | None:
+        Args:
+            call: The call.
+            number: Its number.
+            error: What a wait has raised.
+            unreadable: Whether another rank's memory could not be read any more.
+        """
+        try:
+            if unreadable and isinstance(comm, GlooCommunicator):
+                error = comm.unreadable()
+            raise error or mismatch(comm, call.fingerprint, number, Deadline(group.timeout_s))
+        except BaseException as reason:
+            comm.broken_off(call.fingerprint.op, number, reason)
+            raise
+
+    def learn(name: str, array: Any, option: Any, numbers: tuple[int, ...]) -> tuple[Any, ...] | None:
         """Return the plan of a call if the general way has prepared it, and so has checked it."""
         call = prepared.barrier.call if name == "barrier" else prepared.calls.get(_key(name, array, option, numbers))
         if call is None:
@@ -81,7 +95,8 @@ def _messages(comm: Communicator, group: Caller) -> dict[str, Any] | None:
     if not isinstance(comm, GlooCommunicator) or not comm.engine.peers.pipes:
         return None
     engine, names = comm.engine, comm.context.global_ranks
-    mail, matching, seat = engine.mail, engine.mail.inbox.matching, engine.seat
+    dispatcher, progress_lock = engine.dispatcher, engine.progress_lock
+    matching = dispatcher.inbox.matching
 
     def finish(request: Request, verb: str, peer: int) -> None:
         """Wait until a message has been sent or received."""
@@ -92,37 +107,29 @@ def _messages(comm: Communicator, group: Caller) -> dict[str, Any] | None:
         finish(engine.receive(array, source, tag, waited=True), "recv from", source)
 
     def rings_of(peer: Peer) -> Rings | None:
-        return peer.connection.rings if isinstance(peer.connection, Pipe) else None
-
-    def break_off(request: Request | None, verb: str, peer: int, error: BaseException) -> None:
-        """Give the group up after a message that stays half-way, unless that is done."""
-        if request is None or not request.done:
-            text = f"{verb} rank {names[peer]} was broken off by {type(error).__name__}"
-            comm.fail(GroupAbortedError(text))
+        return None if peer.connection is None else peer.connection.rings
 
     ways = [
         (names[peer.rank], peer.card.pid if peer.readable else 0, rings_of(peer), peer.connection, peer, window)
-        for peer, window in zip(engine.peers.all, mail.outbox.windows, strict=True)
+        for peer, window in zip(engine.peers.all, dispatcher.outbox.windows, strict=True)
     ]
-    lock, over = engine.lock, TakingOver(engine)
-    parts = comm, engine, engine.fate, seat, engine.moving.deferred
+    lock, over = engine.lock, SlowPathHooks(engine)
+    parts = comm, engine, engine.failure_state, progress_lock, engine.moving.deferred
     known = matching._arrivals, matching._receives, engine.fetching
-    doings = mail.dtypes.mark, lock.locked, lock.acquire, lock.release, engine.settle
-    offers = over.register_offer, over.offer, mail.outbox.offered, over.ask_for, over.answer
-    rest = over.go_on_sending, over.go_on_receiving, finish, break_off, receive, over.taken
-    sizes = seat.patience.spin_s > 0, MAX_TAG, RAW, WINDOW_NBYTES, MESSAGE_NBYTES
+    doings = dispatcher.dtypes.mark, lock.locked, lock.acquire, lock.release, engine.settle
+    offers = over.register_offer, over.offer, dispatcher.outbox.offered, over.ask_for, over.answer
+    rest = over.go_on_sending, over.go_on_receiving, finish, receive, over.taken
+    sizes = progress_lock.spin_policy.spin_s > 0, MAX_TAG, RAW, WINDOW_NBYTES, MESSAGE_NBYTES
     made = Messages(group.trail, *parts, *known, *doings, *offers, *rest, ways, *sizes)
     return {"send": made.send, "recv": made.recv}
 
 
-def _key(name: str, array: np.ndarray[Any, Any], option: int, numbers: tuple[int, ...]) -> tuple[Any, ...]:
+def _key(name: str, array: np.ndarray[Any, Any], option: Any, numbers: tuple[int, ...]) -> tuple[Any, ...]:
     """Return the key under which `Prepared` keeps a call."""
-    if name == "all_reduce":
-        return name, _OPS[option].name, array.dtype, numbers
+    if name in ("all_reduce", "reduce_scatter"):
+        return name, option.name, array.dtype, numbers
     if name == "broadcast":
         return name, option, array.dtype, numbers
-    if name == "reduce_scatter":
-        return name, _OPS[option].name, array.dtype, numbers
     if name == "all_to_all":
         size = len(numbers) // 2
         return name, array.dtype, numbers[:size], numbers[size:]

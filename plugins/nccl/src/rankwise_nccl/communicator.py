@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
-from rankwise.backends import COMPLETED, Array, Communicator, Context, Deadline, ReduceOp, Work
-from rankwise.basics.work import CompletedWork
+from rankwise.backends import COMPLETED, Array, Call, Communicator, CompletedWork, Context, Deadline, ReduceOp, Work
 from rankwise.errors import DistError, DistTimeoutError, UnsupportedOperationError
 from rankwise_nccl.group.notices import Notices
 from rankwise_nccl.group.watchdog import Watchdog
@@ -23,7 +22,6 @@ from rankwise_nccl.lanes.works import BarrierWork, NcclWork
 from rankwise_nccl.library.api import Api, grouped
 from rankwise_nccl.library.datatypes import BYTE, reduction
 from rankwise_nccl.library.failures import translate
-from rankwise_nccl.operations.device_calls import DeviceCalls
 from rankwise_nccl.operations.messages import SelfMessages, receiving, sending
 from rankwise_nccl.operations.packing import Packed, alike
 from rankwise_nccl.operations.reducer import Reducer
@@ -105,45 +103,58 @@ class NcclCommunicator(Communicator):
 
     # ------------------------------------------------------------------ collectives
 
-    def broadcast(self, array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
-        """Copy the root's array into everyone's, by ncclBroadcast."""
+    def run(self, call: Call, timeout_s: float, async_op: bool = False) -> Work:
+        """Begin a collective; NCCL's are all asynchronous, and only a barrier blocks the host."""
+        work = self._OPERATIONS[call.op](self, call, timeout_s)
+        if call.op == "barrier" and not async_op and not self._collecting():
+            work.wait()
+        return work
+
+    def own_collectives(self) -> Collection[str]:
+        """Return those that NCCL does, one way or the other."""
+        return self._OPERATIONS
+
+    def _broadcast(self, call: Call, timeout_s: float) -> Work:
+        """By ncclBroadcast."""
+        array, root = call.array, call.root
         address, nbytes = array.data.ptr, array.nbytes
 
-        def call(comm: Any, stream: int) -> None:
+        def issued(comm: Any, stream: int) -> None:
             comm.broadcast(address, address, nbytes, BYTE, root, stream)
 
-        return self._begin("broadcast", nbytes, self._lane(array), call, (array,), timeout_s)
+        return self._begin("broadcast", nbytes, self._lane(array), issued, (array,), timeout_s)
 
-    def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
-        """Reduce into everyone's array, in place, by ncclAllReduce."""
-        how = self._reducer(op, array)
+    def _all_reduce(self, call: Call, timeout_s: float) -> Work:
+        """In place, by ncclAllReduce."""
+        array, how = call.array, self._reducer(call)
         address, count = array.data.ptr, array.size * how.width
         datatype, plain = how.datatype, how.plain
 
-        def call(comm: Any, stream: int) -> None:
+        def issued(comm: Any, stream: int) -> None:
             comm.allReduce(address, address, count, datatype, plain, stream)
 
         def scaled(comm: Any, stream: int) -> None:
             with how.number(comm) as number:
                 comm.allReduce(address, address, count, datatype, number, stream)
 
-        chosen = scaled if plain is None else call
+        chosen = scaled if plain is None else issued
         return self._begin("all_reduce", count, self._lane(array), chosen, (array,), timeout_s)
 
-    def reduce(self, array: Array, op: ReduceOp, root: int, timeout_s: float, async_op: bool = False) -> Work:
-        """Reduce into the root's array, by ncclReduce."""
-        how = self._reducer(op, array)
+    def _reduce(self, call: Call, timeout_s: float) -> Work:
+        """By ncclReduce."""
+        array, root, how = call.array, call.root, self._reducer(call)
         address, count = array.data.ptr, array.size * how.width
         target = address if root == self.rank else 0
 
-        def call(comm: Any, stream: int) -> None:
+        def issued(comm: Any, stream: int) -> None:
             with how.number(comm) as number:
                 comm.reduce(address, target, count, how.datatype, number, root, stream)
 
-        return self._begin("reduce", count, self._lane(array), call, (array,), timeout_s)
+        return self._begin("reduce", count, self._lane(array), issued, (array,), timeout_s)
 
-    def all_gather(self, parts: Sequence[Array], array: Array, timeout_s: float, async_op: bool = False) -> Work:
-        """Copy everyone's array into all parts: by ncclAllGather if they are alike, else by broadcasts."""
+    def _all_gather(self, call: Call, timeout_s: float) -> Work:
+        """By ncclAllGather if the parts are alike, else by broadcasts."""
+        parts, array = call.outs or (), call.array
         sizes = [part.nbytes for part in parts]
         total = sum(sizes)
         lane = self._lane(array)
@@ -151,11 +162,11 @@ class NcclCommunicator(Communicator):
         if alike(sizes):
             packed, nbytes = Packed(self._api, lane, parts), array.nbytes
 
-            def call(comm: Any, stream: int) -> None:
+            def issued(comm: Any, stream: int) -> None:
                 comm.allGather(source, packed.address(), nbytes, BYTE, stream)
 
             after = None if packed.in_place else packed.unpack
-            return self._begin("all_gather", total, lane, call, (array, *parts), timeout_s, after)
+            return self._begin("all_gather", total, lane, issued, (array, *parts), timeout_s, after)
 
         def calls(comm: Any, stream: int) -> None:
             with grouped(self._nccl):
@@ -167,11 +178,9 @@ class NcclCommunicator(Communicator):
 
         return self._begin("all_gather", total, lane, calls, (array, *parts), timeout_s)
 
-    def reduce_scatter(
-        self, array: Array, parts: Sequence[Array], op: ReduceOp, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Reduce everyone's parts[i] into rank i's array: by ncclReduceScatter if they are alike, else by reduces."""
-        how = self._reducer(op, array)
+    def _reduce_scatter(self, call: Call, timeout_s: float) -> Work:
+        """By ncclReduceScatter if the parts are alike, else by reduces."""
+        array, parts, how = call.array, call.ins or (), self._reducer(call)
         sizes = [part.nbytes for part in parts]
         total = sum(sizes)
         lane = self._lane(array)
@@ -179,13 +188,13 @@ class NcclCommunicator(Communicator):
         if alike(sizes):
             packed, count = Packed(self._api, lane, parts), array.size * how.width
 
-            def call(comm: Any, stream: int) -> None:
+            def issued(comm: Any, stream: int) -> None:
                 if not packed.in_place:
                     packed.pack(stream)
                 with how.number(comm) as number:
                     comm.reduceScatter(packed.address(), target, count, how.datatype, number, stream)
 
-            return self._begin("reduce_scatter", total, lane, call, (array, *parts), timeout_s)
+            return self._begin("reduce_scatter", total, lane, issued, (array, *parts), timeout_s)
 
         def calls(comm: Any, stream: int) -> None:
             with how.number(comm) as number, grouped(self._nccl):
@@ -196,23 +205,17 @@ class NcclCommunicator(Communicator):
 
         return self._begin("reduce_scatter", total, lane, calls, (array, *parts), timeout_s)
 
-    def gather(
-        self, parts: Sequence[Array] | None, array: Array, root: int, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Copy rank i's array into parts[i] of the root, by grouped sends and receives."""
-        return self._exchange("gather", array, {root: array}, dict(enumerate(parts or ())), timeout_s)
+    def _gather(self, call: Call, timeout_s: float) -> Work:
+        return self._exchange(call, call.array, {call.root: call.array}, dict(enumerate(call.outs or ())), timeout_s)
 
-    def scatter(
-        self, array: Array, parts: Sequence[Array] | None, root: int, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Copy parts[i] of the root into rank i's array, by grouped sends and receives."""
-        return self._exchange("scatter", array, dict(enumerate(parts or ())), {root: array}, timeout_s)
+    def _scatter(self, call: Call, timeout_s: float) -> Work:
+        return self._exchange(call, call.array, dict(enumerate(call.ins or ())), {call.root: call.array}, timeout_s)
 
-    def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
-        """Copy rank i's ins[j] into rank j's outs[i], by grouped sends and receives."""
-        return self._exchange("all_to_all", outs[self.rank], dict(enumerate(ins)), dict(enumerate(outs)), timeout_s)
+    def _all_to_all(self, call: Call, timeout_s: float) -> Work:
+        outs = call.outs or ()
+        return self._exchange(call, outs[self.rank], dict(enumerate(call.ins or ())), dict(enumerate(outs)), timeout_s)
 
-    def barrier(self, timeout_s: float, async_op: bool = False) -> Work:
+    def _barrier(self, call: Call, timeout_s: float) -> Work:
         """Reduce one byte; waiting for it blocks the host until every rank has come."""
         lane = self._all.collective(self._home())
         if self._token is None or self._token.device.id != lane.device:
@@ -221,27 +224,25 @@ class NcclCommunicator(Communicator):
         token = self._token
         address, how = token.data.ptr, reduction(ReduceOp.MAX, token.dtype)
 
-        def call(comm: Any, stream: int) -> None:
+        def issued(comm: Any, stream: int) -> None:
             comm.allReduce(address, address, 1, how.datatype, how.op, stream)
 
-        work = self._begin("barrier", 1, lane, call, (token,), timeout_s, kind=BarrierWork)
-        if not async_op and not self._collecting():
-            work.wait()
-        return work
+        return self._begin("barrier", 1, lane, issued, (token,), timeout_s, kind=BarrierWork)
+
+    #: How NCCL does each collective.
+    _OPERATIONS: ClassVar[Mapping[str, Callable[[NcclCommunicator, Call, float], Work]]] = {
+        "broadcast": _broadcast,
+        "all_reduce": _all_reduce,
+        "reduce": _reduce,
+        "all_gather": _all_gather,
+        "gather": _gather,
+        "scatter": _scatter,
+        "reduce_scatter": _reduce_scatter,
+        "all_to_all": _all_to_all,
+        "barrier": _barrier,
+    }
 
     # ------------------------------------------------------------------ for the core
-
-    def multigpu(self, devices: Sequence[int]) -> DeviceCalls | None:
-        """Return the collectives over these devices of every rank, or None where one comes more than once.
-
-        NCCL can have a device in a communicator only once; the core then reduces or gathers on the first.
-        """
-        self._alive()
-        places = tuple(devices)
-        if len(set(places)) < len(places):
-            self._all.decline(places)
-            return None
-        return DeviceCalls(self._all.over(places), self.rank, self._begin, self._reducer)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -301,9 +302,9 @@ class NcclCommunicator(Communicator):
         return self._submit(kind(lane, name, call, buffers, timeout_s, after, None, number))
 
     def _exchange(
-        self, name: str, like: Array, sent: dict[int, Array], received: dict[int, Array], timeout_s: float
+        self, call: Call, like: Array, sent: dict[int, Array], received: dict[int, Array], timeout_s: float
     ) -> Work:
-        """Send to and receive from several ranks in one group; nothing is said about parts of no size."""
+        """Send to and receive from several ranks, grouped; nothing is said about parts of no size."""
         going = [(peer, part) for peer, part in sent.items() if part.nbytes]
         coming = [(peer, part) for peer, part in received.items() if part.nbytes]
 
@@ -315,7 +316,7 @@ class NcclCommunicator(Communicator):
                     comm.recv(part.data.ptr, part.nbytes, BYTE, peer, stream)
 
         buffers = tuple(part for _, part in (*going, *coming))
-        return self._begin(name, len(buffers), self._lane(like), calls, buffers, timeout_s)
+        return self._begin(call.op, len(buffers), self._lane(like), calls, buffers, timeout_s)
 
     def _send(self, array: Array, dst: int, timeout_s: float) -> Work:
         self._alive()
@@ -414,7 +415,11 @@ class NcclCommunicator(Communicator):
     def _lane(self, array: Array) -> Lane:
         return self._all.collective(array.device.id)
 
-    def _reducer(self, op: ReduceOp, array: Array) -> Reducer:
+    def _reducer(self, call: Call) -> Reducer:
+        assert call.reduce_op is not None
+        return self._reducer_of(call.reduce_op, call.array)
+
+    def _reducer_of(self, op: ReduceOp, array: Array) -> Reducer:
         if op.factor is not None:
             return Reducer(op, array, self._api)
         key = (op.name, array.dtype)

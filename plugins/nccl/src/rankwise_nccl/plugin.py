@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rankwise.backends import (
-    COLLECTIVES,
     POINT_TO_POINT,
     Availability,
     BackendSpec,
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["rankwise_backend"]
 
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
-_MOVING = tuple(op for op in (*POINT_TO_POINT, *COLLECTIVES) if op not in _REDUCING)
+_MOVING = (*POINT_TO_POINT, "broadcast", "all_gather", "gather", "scatter", "all_to_all", "barrier")
 
 _TYPES = (
     "NCCL's own types, and bool as bytes; complex numbers as pairs of reals; "
@@ -65,6 +64,7 @@ def rankwise_backend() -> BackendSpec:
     return BackendSpec(
         name="nccl",
         api_version=1,
+        core="0.1",
         capabilities=Capabilities("nccl", {"cuda": Device(ops, _FEATURES)}),
         create=_create,
         availability=_availability,

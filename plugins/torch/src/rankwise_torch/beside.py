@@ -16,6 +16,7 @@ from torch.distributed import ProcessGroup, Store
 
 import rankwise
 from rankwise_torch.group import RankwiseGroup
+from rankwise_torch.opaque import left_alone
 from rankwise_torch.request import helper
 
 __all__ = ["BesideGroup", "beside"]
@@ -117,10 +118,11 @@ def _device_type(values: Iterable[Any]) -> str:
 
 _NAMES = """
     allreduce allreduce_coalesced reduce reduce_scatter reduce_scatter_single reduce_scatter_single_coalesced
-    _reduce_scatter_base reduce_scatter_tensor_coalesced broadcast allgather all_gather_single
-    all_gather_single_coalesced allgather_coalesced _allgather_base allgather_into_tensor_coalesced gather gather_single
-    gather_into_tensor scatter alltoall all_to_all_single alltoall_base barrier send recv recv_anysource
+    _reduce_scatter_base broadcast allgather all_gather_single
+    all_gather_single_coalesced allgather_coalesced _allgather_base gather gather_single
+    gather_into_tensor scatter alltoall all_to_all_single barrier send recv recv_anysource
     _start_coalescing _end_coalescing
 """.split()  # noqa: SIM905 - a list of names reads better as text
 for _name in _NAMES:
     setattr(BesideGroup, _name, _for_its_device(_name))
+left_alone(BesideGroup)

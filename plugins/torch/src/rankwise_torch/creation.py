@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from torch.distributed import ProcessGroup
+from torch.distributed import GroupMember, ProcessGroup
 
 import rankwise
 from rankwise_torch.beside import BesideGroup, beside
@@ -33,10 +33,13 @@ def create(name: str, opts: Any) -> ProcessGroup:
 
 def make(request: Request) -> RankwiseGroup:
     """Make a group, and return once all its ranks have come."""
-    share(request.store)
+    parent = _parent(request)
+    if parent is None:
+        share(request.store)
     with as_torch_raises():
         under = rankwise.ProcessGroup.create(
-            store=request.store,
+            store=request.store if parent is None else None,
+            parent=parent,
             rank=request.rank,
             size=len(request.ranks),
             name=request.name,
@@ -50,3 +53,15 @@ def make(request: Request) -> RankwiseGroup:
     if others is not None:
         return BesideGroup(request.store, under, request.backend, others)
     return RankwiseGroup(request.store, under, request.backend)
+
+
+def _parent(request: Request) -> rankwise.ProcessGroup | None:
+    """Return the group of rankwise below torch's default group, whose store and watcher all others share.
+
+    A client of torch's store for each group would cost descriptors, and now and then the seconds that torch waits where
+    it makes one; and a watcher a thread.
+    """
+    default = GroupMember.WORLD
+    if not isinstance(default, RankwiseGroup) or default.is_down:
+        return None
+    return default.under if set(request.ranks) <= set(default.under.ranks) else None

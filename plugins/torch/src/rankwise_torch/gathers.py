@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import (
 import rankwise
 from rankwise_torch.issuing import Issuer
 from rankwise_torch.options import Rows, Tensors, one, options, rooted, row
-from rankwise_torch.tensors import Filled, filled, read
+from rankwise_torch.tensors import Ending, filled, read
 from rankwise_torch.works import Done, Pending
 
 __all__ = ["Gathers"]
@@ -38,7 +38,7 @@ class Gathers:
         if type(opts) is not BroadcastOptions:
             opts = rooted(BroadcastOptions, opts, root, timeout=timeout)
         tensor = one("broadcast", tensors)
-        copies: list[Filled] = []
+        copies: list[Ending] = []
         root = opts.rootRank
         array = read(tensor) if root == self.under.rank() else filled(tensor, copies)
         return self.issuer.carry_out(rankwise.broadcast, (array,), opts, (tensor,), copies, group_src=root)
@@ -50,7 +50,7 @@ class Gathers:
         if type(opts) is not AllgatherOptions:
             opts = options(AllgatherOptions, timeout=timeout or opts)
         outputs = row("allgather", output_tensors)
-        copies: list[Filled] = []
+        copies: list[Ending] = []
         arrays = [filled(out, copies) for out in outputs], read(one("allgather", input_tensors))
         return self.issuer.carry_out(rankwise.all_gather, arrays, opts, outputs, copies)
 
@@ -58,7 +58,7 @@ class Gathers:
         """Gather every rank's tensor in one tensor of every rank."""
         if type(opts) is not AllgatherOptions:
             opts = options(AllgatherOptions)
-        copies: list[Filled] = []
+        copies: list[Ending] = []
         arrays = filled(output, copies), read(input)
         return self.issuer.carry_out(rankwise.all_gather_single, arrays, opts, (output,), copies)
 
@@ -68,7 +68,7 @@ class Gathers:
         """Do an `all_gather_single` of each pair."""
         if type(opts) is not AllgatherOptions:
             opts = options(AllgatherOptions)
-        copies: list[Filled] = []
+        copies: list[Ending] = []
         arrays = [(filled(out, copies), read(part)) for out, part in zip(outputs, inputs, strict=True)]
         return self.issuer.each(rankwise.all_gather_single, arrays, opts, outputs, copies)
 
@@ -78,7 +78,7 @@ class Gathers:
         """Gather several tensors: `output_lists[rank][i]` gets that rank's i-th one."""
         if type(opts) is not AllgatherOptions:
             opts = options(AllgatherOptions)
-        copies: list[Filled] = []
+        copies: list[Ending] = []
         lists = [[filled(outputs[i], copies) for outputs in output_lists] for i in range(len(inputs))]
         arrays = [(outputs, read(part)) for outputs, part in zip(lists, inputs, strict=True)]
         result = [tensor for outputs in output_lists for tensor in outputs]
@@ -91,7 +91,7 @@ class Gathers:
         if type(opts) is not GatherOptions:
             opts = rooted(GatherOptions, opts, root, timeout=timeout)
         outputs = row("gather", output_tensors)
-        copies: list[Filled] = []
+        copies: list[Ending] = []
         lists = [filled(out, copies) for out in outputs] if self.under.rank() == opts.rootRank else None
         arrays = read(one("gather", input_tensors)), lists
         return self.issuer.carry_out(rankwise.gather, arrays, opts, outputs, copies, group_dst=opts.rootRank)
@@ -108,7 +108,7 @@ class Gathers:
         if type(opts) is not ScatterOptions:
             opts = rooted(ScatterOptions, opts, root, timeout=timeout)
         output = one("scatter", output_tensors)
-        copies: list[Filled] = []
+        copies: list[Ending] = []
         is_root = self.under.rank() == opts.rootRank
         parts = [read(part) for part in row("scatter", input_tensors)] if is_root else None
         arrays = filled(output, copies), parts
@@ -124,7 +124,7 @@ class Gathers:
         """Give each rank one tensor of this one's list."""
         if type(opts) is not AllToAllOptions:
             opts = options(AllToAllOptions, timeout=timeout or opts)
-        copies: list[Filled] = []
+        copies: list[Ending] = []
         arrays = [filled(out, copies) for out in outputs], [read(part) for part in inputs]
         return self.issuer.carry_out(rankwise.all_to_all, arrays, opts, outputs, copies)
 
@@ -140,7 +140,7 @@ class Gathers:
         """Give each rank a part of this one's tensor."""
         if type(opts) is not AllToAllOptions:
             opts = options(AllToAllOptions, timeout=timeout or opts)
-        copies: list[Filled] = []
+        copies: list[Ending] = []
         arrays = (
             *(filled(output, copies), read(input)),
             *(_elements(output, output_split_sizes), _elements(input, input_split_sizes)),
@@ -153,10 +153,6 @@ class Gathers:
             opts = options(BarrierOptions, timeout=timeout or opts)
         return self.issuer.carry_out(rankwise.barrier, (), opts, ())
 
-    # The names of before 2.13, which C++ and programs still call.
-    _allgather_base = all_gather_single
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
-    alltoall_base = all_to_all_single
     gather_into_tensor = gather_single
 
 

@@ -10,12 +10,14 @@ import torch
 from torch.distributed import PrefixStore, ProcessGroup, Store
 
 import rankwise
+from rankwise_torch.dispatching import CALLS, by_the_dispatcher
 from rankwise_torch.errors import as_torch_raises
 from rankwise_torch.gathers import Gathers
 from rankwise_torch.identity import Identity, Options
 from rankwise_torch.issuing import Issuer
 from rankwise_torch.lacking import Lacking
 from rankwise_torch.messages import Messages
+from rankwise_torch.opaque import left_alone
 from rankwise_torch.reductions import Reductions
 from rankwise_torch.request import Request
 
@@ -41,6 +43,7 @@ class RankwiseGroup(Identity, Reductions, Gathers, Messages, Lacking, ProcessGro
         self.issuer = Issuer(under, backend)
         self.name_in_torch, self.description = under.name, under.group_desc
         self.options = Options(under.timeout)
+        self.is_down = False
 
     def get_group_store(self) -> Store:
         """Return the group's part of torch's store."""
@@ -77,6 +80,19 @@ class RankwiseGroup(Identity, Reductions, Gathers, Messages, Lacking, ProcessGro
         self.under.abort("by abort()")
 
     def shutdown(self) -> None:
-        """Finish what has been issued, and give back all that the group holds."""
-        with as_torch_raises():
-            rankwise.destroy_process_group(self.under)
+        """Finish what has been issued, and give back all that the group holds.
+
+        The default group ends all others with it, which torch may still shut down afterwards.
+        """
+        self.is_down = True
+        if self.under.is_open():
+            with as_torch_raises():
+                rankwise.destroy_process_group(self.under)
+
+
+for _name in CALLS:
+    setattr(RankwiseGroup, _name, by_the_dispatcher(_name, getattr(RankwiseGroup, _name)))
+# The names of before 2.13, which programs still call. The others that torch's class has find their way to the new ones.
+RankwiseGroup._allgather_base = RankwiseGroup.all_gather_single
+RankwiseGroup._reduce_scatter_base = RankwiseGroup.reduce_scatter_single
+left_alone(RankwiseGroup)

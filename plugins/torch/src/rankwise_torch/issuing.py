@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
 from typing import Any
 
@@ -12,8 +12,8 @@ import rankwise
 from rankwise_torch.errors import as_torch_raises, of_both
 from rankwise_torch.options import timeout_of
 from rankwise_torch.profiling import event, is_profiling
-from rankwise_torch.tensors import Filled, put_back
-from rankwise_torch.works import DONE, Done, Inner, Pending, Together
+from rankwise_torch.tensors import Ending, put_back
+from rankwise_torch.works import DONE, Copying, Done, Inner, Pending, Together
 
 __all__ = ["Issuer"]
 
@@ -41,7 +41,7 @@ class Issuer:
         arrays: tuple[Any, ...],
         opts: Any,
         result: Sequence[torch.Tensor],
-        copies: Sequence[Filled] = (),
+        copies: Sequence[Ending] = (),
         **more: Any,
     ) -> Done | Pending:
         """Make a call of rankwise.
@@ -68,13 +68,12 @@ class Issuer:
         arrays: tuple[Any, ...],
         is_async: bool,
         result: Sequence[torch.Tensor],
-        copies: Sequence[Filled],
+        copies: Sequence[Ending],
         more: dict[str, Any],
     ) -> Done | Pending:
         try:
             if is_async:
-                inner = call(*arrays, group=self.under, async_op=True, **more)
-                return self.noted(Pending(inner, result, copies))
+                return self.pending(call(*arrays, group=self.under, async_op=True, **more), result, copies)
             call(*arrays, group=self.under, **more)
         except rankwise.DistError as error:
             raise of_both(error) from error.__cause__
@@ -88,7 +87,7 @@ class Issuer:
         arrays: Sequence[tuple[Any, ...]],
         opts: Any,
         result: Sequence[torch.Tensor],
-        copies: Sequence[Filled],
+        copies: Sequence[Ending],
         **more: Any,
     ) -> Done | Pending:
         """Make a call of rankwise for each of several tuples of arrays, all of which end as one."""
@@ -99,12 +98,19 @@ class Issuer:
         with event(self.backend, call.__name__, result), as_torch_raises():
             inners: list[Inner] = [call(*group, group=self.under, **more) for group in arrays]
         if opts.asyncOp:
-            return self.noted(Pending(Together(inners), result, copies))
+            return self.pending(Together(inners), result, copies)
         put_back(copies)
         return DONE
 
-    def noted(self, work: Pending) -> Pending:
-        """Keep a work for the end of this thread's coalescing block, if it has one, and return it."""
+    def pending(
+        self,
+        inner: Inner,
+        result: Sequence[torch.Tensor],
+        copies: Sequence[Ending],
+        rank_of: Mapping[int, int] | None = None,
+    ) -> Pending:
+        """Return the work of an operation, and keep it for the end of this thread's coalescing block, if it has one."""
+        work = Pending(Copying(inner, copies) if copies else inner, result, rank_of)
         if self.begun and (works := self.begun.get(get_ident())) is not None:
             works.append(work)
         return work

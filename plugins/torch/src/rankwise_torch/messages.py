@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from inspect import unwrap
+from pathlib import Path
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -23,11 +24,13 @@ from rankwise_torch.errors import as_torch_raises
 from rankwise_torch.issuing import Issuer
 from rankwise_torch.options import one
 from rankwise_torch.profiling import event, is_profiling
-from rankwise_torch.tensors import Filled, filled, put_back, read
+from rankwise_torch.tensors import Ending, filled, put_back, read
 from rankwise_torch.works import DONE, Done, Inner, Pending, Received, Together
 
 __all__ = ["Messages"]
 
+#: Where the frames are that lie between torch's functions and this module.
+_OURS = str(Path(__file__).parent)
 _BLOCKING = {unwrap(function).__code__ for function in (c10d.send, c10d.recv)}
 
 
@@ -55,7 +58,7 @@ class Messages:
         return self._receive(one("recv", tensors), None, tag)
 
     def _receive(self, tensor: torch.Tensor, peer: int | None, tag: int) -> Received | Pending:
-        copies: list[Filled] = []
+        copies: list[Ending] = []
         array = filled(tensor, copies)
         if _waits():
             source = self._at_once("recv", partial(rankwise.recv, array, peer), tensor, tag)
@@ -68,10 +71,10 @@ class Messages:
             return message(group=self.under, tag=tag)
 
     def _begin(
-        self, op: str, message: Callable[..., Any], tensor: torch.Tensor, tag: int, copies: Sequence[Filled]
+        self, op: str, message: Callable[..., Any], tensor: torch.Tensor, tag: int, copies: Sequence[Ending]
     ) -> Pending:
         inner: Inner = self._at_once(op, message, tensor, tag)
-        return self.issuer.noted(Pending(inner, (tensor,), copies, self.under.rank_of))
+        return self.issuer.pending(inner, (tensor,), copies, self.under.rank_of)
 
     def _global(self, rank: int) -> int:
         ranks = self.under.ranks
@@ -94,6 +97,6 @@ class Messages:
 def _waits() -> bool:
     """Tell whether torch's `send` or `recv` is what has called `isend` or `irecv`, which has called this module."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename == __file__:
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
         frame = frame.f_back
     return frame is not None and frame.f_back is not None and frame.f_back.f_code in _BLOCKING

@@ -27,6 +27,9 @@ def creator(name: str) -> Any:
 
     def make(opts: Any, options: Any) -> ProcessGroup:
         with without_collecting():
+            from rankwise.backends import require_series
+
+            require_series("rankwise-torch", "0.1")
             from rankwise_torch.creation import create  # only who uses it pays for it
 
             return create(name, opts)

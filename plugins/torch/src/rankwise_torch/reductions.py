@@ -16,10 +16,10 @@ from torch.distributed.distributed_c10d import (
 
 import rankwise
 from rankwise_torch.issuing import Issuer
-from rankwise_torch.operators import operator_of
+from rankwise_torch.operators import averaging, operator_of
 from rankwise_torch.options import Rows, Tensors, one, options, rooted, row
 from rankwise_torch.sparse import all_reduce_sparse
-from rankwise_torch.tensors import Filled, filled, read
+from rankwise_torch.tensors import Ending, filled, read
 from rankwise_torch.works import Done, Pending
 
 __all__ = ["Reductions"]
@@ -40,17 +40,16 @@ class Reductions:
         tensor = one("allreduce", tensors)
         if tensor.layout is not torch.strided:
             return all_reduce_sparse(self.issuer, tensor, opts)
-        copies: list[Filled] = []
-        arrays = filled(tensor, copies), operator_of(opts.reduceOp)
+        copies: list[Ending] = []
+        arrays = self._with_op(filled(tensor, copies), opts, copies)
         return self.issuer.carry_out(rankwise.all_reduce, arrays, opts, (tensor,), copies)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Done | Pending:
         """Reduce several tensors, each into every rank's."""
         if type(opts) is not AllreduceCoalescedOptions:
             opts = options(AllreduceCoalescedOptions)
-        copies: list[Filled] = []
-        op = operator_of(opts.reduceOp)
-        arrays = [(filled(tensor, copies), op) for tensor in tensors]
+        copies: list[Ending] = []
+        arrays = [self._with_op(filled(tensor, copies), opts, copies) for tensor in tensors]
         return self.issuer.each(rankwise.all_reduce, arrays, opts, tensors, copies)
 
     def reduce(
@@ -60,10 +59,12 @@ class Reductions:
         if type(opts) is not ReduceOptions:
             opts = rooted(ReduceOptions, opts, root, reduceOp=op, timeout=timeout)
         tensor = one("reduce", tensors)
-        copies: list[Filled] = []
+        copies: list[Ending] = []
         root = opts.rootRank
-        array = filled(tensor, copies) if root == self.under.rank() else read(tensor)
-        more = {"op": operator_of(opts.reduceOp), "group_dst": root}
+        is_root = root == self.under.rank()
+        array = filled(tensor, copies) if is_root else read(tensor)
+        _, op = self._with_op(array, opts, copies if is_root else [])
+        more = {"op": op, "group_dst": root}
         return self.issuer.carry_out(rankwise.reduce, (array,), opts, (tensor,), copies, **more)
 
     def reduce_scatter(
@@ -73,17 +74,19 @@ class Reductions:
         if type(opts) is not ReduceScatterOptions:
             opts = options(ReduceScatterOptions, reduceOp=opts or op, timeout=timeout)
         output = one("reduce_scatter", output_tensors)
-        copies: list[Filled] = []
+        copies: list[Ending] = []
         inputs = [read(tensor) for tensor in row("reduce_scatter", input_tensors)]
-        arrays = filled(output, copies), inputs, operator_of(opts.reduceOp)
+        array, op = self._with_op(filled(output, copies), opts, copies)
+        arrays = array, inputs, op
         return self.issuer.carry_out(rankwise.reduce_scatter, arrays, opts, (output,), copies)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Done | Pending:
         """Reduce the ranks' tensors, and give each rank a part of the result."""
         if type(opts) is not ReduceScatterOptions:
             opts = options(ReduceScatterOptions)
-        copies: list[Filled] = []
-        arrays = filled(output, copies), read(input), operator_of(opts.reduceOp)
+        copies: list[Ending] = []
+        array, op = self._with_op(filled(output, copies), opts, copies)
+        arrays = array, read(input), op
         return self.issuer.carry_out(rankwise.reduce_scatter_single, arrays, opts, (output,), copies)
 
     def reduce_scatter_single_coalesced(
@@ -92,11 +95,13 @@ class Reductions:
         """Do a `reduce_scatter_single` of each pair."""
         if type(opts) is not ReduceScatterOptions:
             opts = options(ReduceScatterOptions)
-        copies: list[Filled] = []
-        op = operator_of(opts.reduceOp)
-        arrays = [(filled(out, copies), read(whole), op) for out, whole in zip(outputs, inputs, strict=True)]
+        copies: list[Ending] = []
+        pairs = list(zip(outputs, inputs, strict=True))
+        given = [(*self._with_op(filled(out, copies), opts, copies), read(whole)) for out, whole in pairs]
+        arrays = [(array, whole, op) for array, op, whole in given]
         return self.issuer.each(rankwise.reduce_scatter_single, arrays, opts, outputs, copies)
 
-    # The names of before 2.13, which C++ and programs still call.
-    _reduce_scatter_base = reduce_scatter_single
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    def _with_op(self, array: Any, opts: Any, copies: list[Ending]) -> tuple[Any, rankwise.ReduceOp]:
+        """Return an array and the op that reduces it."""
+        op = operator_of(opts.reduceOp)
+        return array, averaging(op, array, self.under.size(), copies) if op.name == "AVG" else op

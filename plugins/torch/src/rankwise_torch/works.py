@@ -12,9 +12,10 @@ import torch
 from torch.distributed import Work
 
 from rankwise_torch.errors import as_torch_raises, of_both
-from rankwise_torch.tensors import Filled, put_back
+from rankwise_torch.opaque import left_alone
+from rankwise_torch.tensors import Ending, put_back
 
-__all__ = ["DONE", "Done", "Inner", "Pending", "Received", "Together"]
+__all__ = ["DONE", "Copying", "Done", "Inner", "Pending", "Received", "Together"]
 
 #: How torch's C++ says that a wait has no time-out.
 _NO_TIMEOUT = timedelta(0)
@@ -117,7 +118,6 @@ class Pending(Work):  # type: ignore[misc] # as above
     Args:
         inner: The work of rankwise.
         result: What the future holds: the tensors that the operation fills.
-        copies: What is to be put back once it has ended.
         rank_of: For a message, the rank in the group of each rank by which rankwise calls senders.
     """
 
@@ -125,13 +125,11 @@ class Pending(Work):  # type: ignore[misc] # as above
         self,
         inner: Inner,
         result: Sequence[torch.Tensor],
-        copies: Sequence[Filled] = (),
         rank_of: Mapping[int, int] | None = None,
     ) -> None:
         super().__init__()
         self.filled = list(result)
-        self._inner, self._copies, self._rank_of = inner, copies, rank_of
-        self._settling = threading.Lock()
+        self._inner, self._rank_of = inner, rank_of
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -141,7 +139,6 @@ class Pending(Work):  # type: ignore[misc] # as above
         """
         with as_torch_raises():
             self._inner.wait(timeout.total_seconds() if timeout else None)
-        self._settle()
         return True
 
     def is_completed(self) -> bool:
@@ -191,15 +188,59 @@ class Pending(Work):  # type: ignore[misc] # as above
         error = self.exception()
         if error is not None:
             raise error
-        self._settle()
         return self.filled
 
-    def _settle(self) -> None:
-        """Put results back, once; whoever comes meanwhile waits for that."""
-        if self._copies:
-            with self._settling:
-                copies, self._copies = self._copies, ()
+
+class Copying:
+    """A work that has ended when its results lie where they belong, whether or not anybody waits for it.
+
+    Args:
+        inner: The operation.
+        copies: What it fills in place of tensors.
+    """
+
+    def __init__(self, inner: Inner, copies: Sequence[Ending]) -> None:
+        self._inner, self._copies = inner, copies
+        self._lock = threading.Lock()
+        self._is_over = False
+        inner.add_done_callback(self._finish)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the operation, and copy if nobody has."""
+        try:
+            return self._inner.wait(timeout)
+        finally:
+            if self._inner.is_completed():
+                self._finish()
+
+    def is_completed(self) -> bool:
+        """Tell whether the results are there, or never will be."""
+        return self._is_over or (self._inner.is_completed() and self._is_over)
+
+    def exception(self) -> BaseException | None:
+        """Return why the operation has failed."""
+        return self._inner.exception()
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        """Call back once the results are there."""
+
+        def then(_: object) -> None:
+            self._finish()
+            callback(self)
+
+        self._inner.add_done_callback(then)
+
+    def source_rank(self) -> int:
+        """Return who sent a received message."""
+        return self._inner.source_rank()
+
+    def _finish(self, _: object = None) -> None:
+        """Copy, once; whoever comes meanwhile waits for that."""
+        with self._lock:
+            copies, self._copies = self._copies, ()
+            if copies and self._inner.exception() is None:
                 put_back(copies)
+            self._is_over = True
 
 
 class Together:
@@ -255,3 +296,6 @@ class _Countdown:
             is_last = self._left == 0
         if is_last:
             self._callback()
+
+
+left_alone(Done, Received, Pending)

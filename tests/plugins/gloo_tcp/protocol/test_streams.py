@@ -14,7 +14,7 @@ pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not instal
 from rankwise.errors import GroupAbortedError, ProtocolError
 from rankwise_gloo_tcp.protocol.frames import HEADER_NBYTES, Header, Kind, message_head, notice, read_notice
 from rankwise_gloo_tcp.protocol.guards import SEAL_NBYTES, TAG_NBYTES, Guards
-from rankwise_gloo_tcp.protocol.parcel import Incoming
+from rankwise_gloo_tcp.protocol.message import Destination
 from rankwise_gloo_tcp.protocol.reader import Reader
 from rankwise_gloo_tcp.protocol.writer import Writer
 
@@ -72,7 +72,7 @@ class Receiver:
         self.requests: list[Request] = []
         self._wanted = wanted
 
-    def frame(self, header: Header) -> Incoming:
+    def frame(self, header: Header) -> Destination:
         index = len(self.headers)
         self.headers.append(header)
         wanted = self._wanted[index] if index < len(self._wanted) else True
@@ -80,7 +80,7 @@ class Receiver:
         self.rooms.append(room)
         target = None if room is None else memoryview(room)
         self.requests.append(Request(memoryview(b"" if room is None else room)))
-        return Incoming(target, lambda: self.whole.append(index), self.requests[-1])
+        return Destination(target, lambda: self.whole.append(index), self.requests[-1])
 
     def take(self, data: bytes | memoryview) -> None:
         """Take some bytes, as many at a time as there is room for."""

@@ -19,8 +19,8 @@ from rankwise_gloo_tcp.protocol.dtypes import Dtypes
 from rankwise_gloo_tcp.protocol.frames import Header, Kind
 from rankwise_gloo_tcp.protocol.inbox import Inbox
 from rankwise_gloo_tcp.protocol.matching import Arrival
+from rankwise_gloo_tcp.protocol.message import Destination, Message
 from rankwise_gloo_tcp.protocol.outbox import Outbox
-from rankwise_gloo_tcp.protocol.parcel import Incoming, Parcel
 
 WINDOW, OVERHEAD, STEP = 1024, 16, 256
 SIZES = (0, 1, 7, STEP - OVERHEAD - 1, STEP, WINDOW // 2, WINDOW - OVERHEAD, WINDOW - OVERHEAD + 1, 3 * WINDOW)
@@ -49,7 +49,7 @@ class Request:
 
 
 @dataclass(eq=False)
-class Message:
+class Issued:
     """A message that was issued, and the receive that it must meet."""
 
     source: int
@@ -65,13 +65,13 @@ class Link:
     """One direction between two ranks: frames on their way, and the messages that they must announce, in this order."""
 
     frames: deque[tuple[Header, bytes, Request | None]] = field(default_factory=deque)
-    begun: tuple[Incoming, bytes] | None = None
+    begun: tuple[Destination, bytes] | None = None
     begun_nbytes: int = 0
-    unannounced: deque[Message] = field(default_factory=deque)
+    unannounced: deque[Issued] = field(default_factory=deque)
 
 
 class Rank:
-    """One rank: its halves, and the `Carrier` of both."""
+    """One rank: its halves, and the `FrameSender` of both."""
 
     def __init__(self, world: World, rank: int, size: int) -> None:
         self.world, self.rank = world, rank
@@ -80,12 +80,12 @@ class Rank:
         self.inbox, self.outbox = (half(rank, names, self, self.dtypes) for half in (Inbox, Outbox))
         self.gone: set[int] = set()
         self.left = self.leaving = self.aborted = False
-        self.fetching: list[tuple[Arrival[Parcel], Parcel]] = []
+        self.fetching: list[tuple[Arrival[Message], Message]] = []
         #: Credit that waits for another frame, by rank.
         self.owed: dict[int, int] = {}
         #: The model: what waits here, in the order in which it came.
         self.receives: list[Request] = []
-        self.messages: list[Message] = []
+        self.messages: list[Issued] = []
 
     def emit(
         self,
@@ -126,19 +126,19 @@ class Rank:
     def unasked_nbytes(self, to: int, in_step: bool) -> int:
         return self.world.unasked[in_step]
 
-    def address(self, to: int, request: Parcel) -> int:
+    def address(self, to: int, request: Message) -> int:
         if not self.world.readable:
             return 0
         self.world.memory.append(request)
         return len(self.world.memory)
 
-    def fetch(self, arrival: Arrival[Parcel], receive: Parcel) -> bool:
+    def fetch(self, arrival: Arrival[Message], receive: Message) -> bool:
         if arrival.header.address and self.world.random.random() < 0.7:
             self.fetching.append((arrival, receive))
             return True
         return False
 
-    def bereave(self, request: Parcel, source: int) -> None:
+    def fail_request(self, request: Message, source: int) -> None:
         request.end(goodbye(source))
 
 
@@ -157,7 +157,7 @@ class World:
         self.memory: list[Any] = []
         self.ranks = [Rank(self, rank, size) for rank in range(size)]
         self.links = {(a, b): Link() for a in range(size) for b in range(size) if a != b}
-        self.issued: list[Message] = []
+        self.issued: list[Issued] = []
         self.received: list[tuple[Rank, Request]] = []
 
     # ------------------------------------------------------------------ what programs do
@@ -171,7 +171,7 @@ class World:
         mark = 0 if in_step else me.dtypes.mark(DTYPES[dtype])
         request = Request(bytearray(data), to, tag, mark)
         prefix = b"<prefix>"[:prefix_nbytes] if in_step and to != rank else b""
-        message = Message(rank, tag, prefix + data, mark, request)
+        message = Issued(rank, tag, prefix + data, mark, request)
         self.issued.append(message)
         if to == rank:
             self._announce(me, message)
@@ -194,7 +194,7 @@ class World:
             message.receive = request
         elif source in me.gone:
             assert me.inbox.withdraw(request)
-            me.bereave(request, source)  # type: ignore[arg-type]
+            me.fail_request(request, source)  # type: ignore[arg-type]
         else:
             me.receives.append(request)
 
@@ -307,7 +307,7 @@ class World:
             kinds |= {Kind.REFUSAL: me.outbox.refused, Kind.CREDIT: me.outbox.credited}
             kinds[kind](source, header)
 
-    def _announce(self, me: Rank, message: Message) -> None:
+    def _announce(self, me: Rank, message: Issued) -> None:
         """Note in the model that a message has come to where it meets its receive."""
         receive = next((r for r in me.receives if r.tag == message.tag and r.peer in (None, message.source)), None)
         if receive is None:
@@ -400,7 +400,7 @@ class World:
     def _owners(self, receive: Request) -> list[Rank]:
         return [owner for owner, other in self.received if other is receive]
 
-    def _check_pair(self, message: Message, receive: Request) -> None:
+    def _check_pair(self, message: Issued, receive: Request) -> None:
         content, name = message.content, self.ranks[message.source].dtypes.name
         assert receive.done
         assert receive.source == message.source

@@ -65,12 +65,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def conformance(directory: str, backend: str, more: Sequence[str]) -> list[str]:
     """Return the arguments that run the conformance suite on arrays of the GPU."""
-    import rankwise.testing.suite as suite
+    import rankwise_testing.suite as suite
 
     env = [word for name, value in SHARED.items() for word in ("--env", f"{name}={value}")]
     settings = Path(suite.__file__).with_name("pytest.ini")
     return [
-        *("-c", str(settings), "-p", "rankwise.testing.suite.plugin", "--pyargs", "rankwise.testing.suite"),
+        *("-c", str(settings), "-p", "rankwise_testing.suite.plugin", "--pyargs", "rankwise_testing.suite"),
         *("--backend", backend, "--device", "cuda", "--launch", "processes", "--plugin-module", BACKENDS[backend]),
         *("--report", f"{directory}/{backend}.json", *env, *more),
     ]

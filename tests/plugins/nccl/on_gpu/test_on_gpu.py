@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import gpu_programs as programs  # noqa: E402
 from run_all import SHARED  # noqa: E402
 
-from rankwise.testing.harness import RankPool  # noqa: E402
+from rankwise_testing.harness import RankPool  # noqa: E402
 
 Run = Callable[..., list[Any]]
 

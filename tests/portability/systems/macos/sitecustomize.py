@@ -36,7 +36,16 @@ class Socket(socket.socket):
 
 
 socket.socket = Socket
-lacking.c_functions("prctl", "process_vm_readv", "syscall", "futex")
+
+
+def sysctlbyname(name, value, size, new, new_size):
+    """Tell of this start of the machine, as macOS does."""
+    assert name == b"kern.bootsessionuuid"
+    value.value = b"A2F7B4E2-6D0E-4B43-9F44-0A1D5C0B7C11"
+    return 0
+
+
+lacking.c_functions("prctl", "process_vm_readv", "syscall", "futex", sysctlbyname=sysctlbyname)
 lacking.call_it("Darwin", "22.6.0")
 lacking.paths()
 

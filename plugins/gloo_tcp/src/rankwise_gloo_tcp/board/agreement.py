@@ -17,8 +17,8 @@ def timely(board: Board, names: tuple[int, ...], deadline: Deadline) -> None:
     """
     try:
         board.meet(deadline)
-    except TimeoutError as error:
-        raise late(board, names, deadline) from error
+    except TimeoutError:
+        raise late(board, names, deadline) from None
 
 
 def late(board: Board, names: tuple[int, ...], deadline: Deadline) -> DistTimeoutError:

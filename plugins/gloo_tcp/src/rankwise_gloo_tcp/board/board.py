@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from rankwise.backends import Array, Deadline, as_bytes
-from rankwise.basics import native
+from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.machine import futex, peer_memory
 from rankwise_gloo_tcp.transport.rings import Sleep, ring_nbytes
 
@@ -40,7 +40,7 @@ _MASK = (1 << 64) - 1
 _CONTROL_STRIDE = 128
 #: Words of a rank's control block: whether and how it has gone, and whether it sleeps until a pipe has news.
 _GONE, _ASLEEP = 9, 10
-_IN_GOOD_ORDER, _GIVING_UP = 1, 2
+_IN_GOOD_ORDER, _GIVING_UP, _WITH_PROCESS = 1, 2, 3
 #: Words of the board: for which turn somebody sleeps, by parity; and up to which turn all have come.
 _SLEEPERS, _GO = 4, 6
 _PAGE = 4096
@@ -306,14 +306,18 @@ class Board:
 
     # ------------------------------------------------------------------ the end
 
-    def leave(self) -> None:
-        """Tell the others that this rank goes in good order."""
+    def leave(self, process_ends: bool = False) -> None:
+        """Tell the others that this rank goes in good order, or as its process ends."""
         futex.fence()  # after all that it has sent
-        self._words[self._controls[self.rank] + _GONE] = _IN_GOOD_ORDER
+        self._words[self._controls[self.rank] + _GONE] = _WITH_PROCESS if process_ends else _IN_GOOD_ORDER
 
     def has_left(self, peer: int) -> bool:
         """Tell whether a rank has gone in good order."""
-        return bool(self._words[self._controls[peer] + _GONE] == _IN_GOOD_ORDER)
+        return bool(self._words[self._controls[peer] + _GONE] in (_IN_GOOD_ORDER, _WITH_PROCESS))
+
+    def process_ended(self, peer: int) -> bool:
+        """Tell whether a rank has gone because its process ended."""
+        return bool(self._words[self._controls[peer] + _GONE] == _WITH_PROCESS)
 
     def give_up(self, text: bytes) -> None:
         """Tell everyone that the group is given up, and wake them; one of those who have said so is heard."""
@@ -337,11 +341,11 @@ class Board:
         return sender, bytes(self._bytes[at + _WHY_AT : at + _WHY_AT + length])
 
     def has_given_up(self, peer: int) -> bool:
-        """Tell whether a rank has given the group up, be it not as the first."""
+        """Tell whether a rank has given the group up, be it not the one that is heard."""
         return bool(self._words[self._controls[peer] + _GONE] == _GIVING_UP)
 
     def quitters(self) -> tuple[list[int], bytes] | None:
-        """Return all who have given the group up, and the text of the first."""
+        """Return all who have given the group up, and the text of the one that is heard."""
         said = self.given_up()
         return said and ([peer for peer in range(self.size) if self.has_given_up(peer)], said[1])
 

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 from rankwise.backends import Array, Deadline, Fingerprint
 from rankwise_gloo_tcp.board.board import Board
 
-__all__ = ["Barrier", "Call", "Errand", "Meet", "Messages", "flat"]
+__all__ = ["Barrier", "BoardCall", "Errand", "Meet", "Messages", "flat"]
 
 
 #: Waits for everyone.
 Meet = Callable[[Deadline], None]
 
 
-class Call:
+class BoardCall:
     """One collective, prepared for arrays of given sizes.
 
     Attributes:
@@ -52,7 +52,7 @@ class Call:
         raise NotImplementedError
 
 
-class Messages(Call):
+class Messages(BoardCall):
     """A collective that goes by messages once the calls have been compared."""
 
     def __init__(self, fingerprint: Fingerprint, body: Callable[[Deadline, Sequence[int]], None]) -> None:
@@ -66,7 +66,7 @@ class Messages(Call):
         self.body(deadline, board.counts())
 
 
-class Barrier(Call):
+class Barrier(BoardCall):
     """Nothing but the comparison."""
 
     def offer(self, board: Board, given: Any) -> None:
@@ -79,14 +79,10 @@ class Barrier(Call):
 class Errand(NamedTuple):
     """A call with the arrays of one time. It stands where the core expects the body of a collective."""
 
-    call: Call
+    call: BoardCall
     given: Any
     #: What this rank has for itself: where to, and where from.
     kept: tuple[tuple[Array, Array], ...] = ()
-
-    def keeping(self, target: Array, source: Array) -> Errand:
-        """Return this errand with something to copy in the end."""
-        return Errand(self.call, self.given, ((target, source),))
 
 
 def flat(array: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rankwise.basics import native
+from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.board.board import Board
 
 __all__ = ["make_board"]

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 
 from rankwise.backends import Array, Deadline, Fingerprint
-from rankwise.errors import DistBackendError
 from rankwise_gloo_tcp.board.board import FETCHES, Board
-from rankwise_gloo_tcp.board.call import Call, Meet, flat
+from rankwise_gloo_tcp.board.call import BoardCall, Meet, flat
 
 __all__ = ["FETCHES", "Combine", "Move", "Route", "Unreadable"]
 
 _NEVER = 1 << 62
 
 
-class Unreadable(DistBackendError):
-    """Another rank's memory could not be read any more."""
+class Unreadable(Exception):
+    """Another rank's memory could not be read any more; the communicator knows what all ranks raise for it."""
 
 
 class Route:
@@ -67,7 +66,7 @@ class Route:
         return fetches | max([0, *(count for count in counts if count < self.fetch_count)])
 
 
-class Move(Call):
+class Move(BoardCall):
     """Copy arrays from rank to rank.
 
     Args:
@@ -107,7 +106,7 @@ class Move(Call):
             ]
             meet(deadline)  # now nobody reads this rank's arrays any more; here, too, it is heard that a peer has died
             if not all(readable):
-                raise Unreadable("another rank's memory could not be read any more")
+                raise Unreadable
 
     def _pieces(
         self, board: Board, meet: Meet, deadline: Deadline, sources: Sequence[Array], longest: int

@@ -6,7 +6,7 @@ from typing import Any
 
 from rankwise.backends import Array, Deadline, Fingerprint, ReduceOp, accumulation_dtype
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.board.call import Call, Meet, flat
+from rankwise_gloo_tcp.board.call import BoardCall, Meet, flat
 
 __all__ = ["ONE_SHOT_NBYTES", "OneShot", "TwoShot", "one_shot_fits"]
 
@@ -20,7 +20,7 @@ def one_shot_fits(array: Array, op: ReduceOp, board: Board) -> bool:
     return nbytes <= board.area_nbytes and nbytes * (board.size - 1) <= ONE_SHOT_NBYTES
 
 
-class OneShot(Call):
+class OneShot(BoardCall):
     """Everyone writes its array, and reduces those of all in the order of ranks."""
 
     def __init__(self, fingerprint: Fingerprint, board: Board, array: Array, op: ReduceOp, root: int = -1) -> None:
@@ -28,7 +28,7 @@ class OneShot(Call):
         wide = accumulation_dtype(op.name, array.dtype)
         nbytes = array.size * wide.itemsize
         self.views = [[area[:nbytes].view(wide) for area in areas] for areas in board.areas]
-        self.plain = wide == array.dtype and op.name not in ("AVG", "PREMUL_SUM")
+        self.plain = wide == array.dtype and op.base is op
         self.root = root
         self._now: list[Array] = []
 
@@ -54,7 +54,7 @@ class OneShot(Call):
         op.finish(total, array, board.size)
 
 
-class TwoShot(Call):
+class TwoShot(BoardCall):
     """Block by block: each reduces its share of what all have written, and writes the result for all to read.
 
     One meeting a block is enough, as the shares of the next block are written while the results of this one are. The

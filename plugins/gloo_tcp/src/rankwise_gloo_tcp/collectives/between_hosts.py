@@ -6,24 +6,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankwise.backends import (
+    NETWORK,
+    Algorithm,
     Array,
+    Call,
+    Caller,
     Deadline,
-    Fingerprint,
+    IssueOrder,
     ReduceOp,
-    Work,
+    Shortcuts,
     accumulation_dtype,
+    counts,
     mismatch,
+    same_call,
 )
-from rankwise.backends.shortcuts import Caller, Shortcuts
-from rankwise.collective import derived
-from rankwise.collective.algorithms.table import NETWORK, fitting
-from rankwise.collective.fingerprint import counts, same_call
-from rankwise.collective.issue_order import IssueOrder
+from rankwise.backends import derived_collectives as derived
+from rankwise.backends import fitting_algorithm as fitting
 from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.copying import assign, pieces
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, Opening
@@ -36,7 +37,7 @@ from rankwise_gloo_tcp.engine.engine import Engine
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["BetweenHosts", "travelling"]
+__all__ = ["BetweenHosts", "reducing", "travelling"]
 
 Stream = Callable[[Engine, Array, ReduceOp, Deadline], None]
 
@@ -69,81 +70,57 @@ class BetweenHosts(Ways):
             return fitting(op, nbytes, self.size, NETWORK).name
         return name
 
-    def broadcast(self, array: Array, root: int, timeout_s: float, async_op: bool = False) -> Work:
-        """Copy the root's array into everyone's."""
-        if type(array) is not np.ndarray or self.choose("broadcast", array.nbytes) == "derived":
-            return super().broadcast(array, root, timeout_s, async_op)
-        call = Fingerprint.of("broadcast", array, root=root)
-        self._small.prepare_broadcast(call, array)
-        plan = Along(dict.fromkeys(range(self.size), array) if self.rank == root else {}, {root: array})
-        return self.collective(call, plan, timeout_s, async_op)
+    def _broadcast(self, call: Call) -> Plan | None:
+        array, root = call.array, call.root
+        if self.choose("broadcast", array.nbytes) == "derived":
+            return None
+        self._small.prepare_broadcast(call)
+        return Along(dict.fromkeys(range(self.size), array) if self.rank == root else {}, {root: array})
 
-    def all_reduce(self, array: Array, op: ReduceOp, timeout_s: float, async_op: bool = False) -> Work:
-        """Reduce the arrays of all ranks, element by element, into everyone's array."""
-        name = self.choose("all_reduce", travelling(array, op)) if type(array) is np.ndarray else "derived"
+    def _all_reduce(self, call: Call) -> Plan | Algorithm | None:
+        array, op = call.array, reducing(call)
+        name = self.choose("all_reduce", travelling(array, op))
         if name == "derived":
-            return super().all_reduce(array, op, timeout_s, async_op)
-        call = Fingerprint.of("all_reduce", array, op)
+            return None
         if name == "along":
-            self._small.prepare_all_reduce(call, array, op)
-            return self.collective(call, OneShot(array, op, [array] * self.size), timeout_s, async_op)
-        stream = streams.exchange if name == "exchange" else streams.all_reduce
-        return self.collective(call, partial(_all_reduce, self.comm, stream, array, op), timeout_s, async_op)
+            self._small.prepare_all_reduce(call)
+            return OneShot(array, op, [array] * self.size)
+        return partial(
+            _all_reduce, self.comm, streams.exchange if name == "exchange" else streams.all_reduce, array, op
+        )
 
-    def reduce(self, array: Array, op: ReduceOp, root: int, timeout_s: float, async_op: bool = False) -> Work:
-        """Reduce into the root's array; those of the others keep their content."""
+    def _reduce(self, call: Call) -> Plan | None:
+        array, op = call.array, reducing(call)
         if self.choose("reduce", travelling(array, op)) == "derived":
-            return super().reduce(array, op, root, timeout_s, async_op)
-        call = Fingerprint.of("reduce", array, op, root)
-        return self.collective(call, OneShot(array, op, [array] * self.size, root), timeout_s, async_op)
+            return None
+        return OneShot(array, op, [array] * self.size, call.root)
 
-    def all_gather(self, parts: Sequence[Array], array: Array, timeout_s: float, async_op: bool = False) -> Work:
-        """Copy rank i's array into everyone's `parts[i]`."""
-        if self._derives("all_gather"):
-            return super().all_gather(parts, array, timeout_s, async_op)
-        plan = Along(dict.fromkeys(range(self.size), array), dict(enumerate(parts)))
-        return self.collective(Fingerprint.of("all_gather", array, parts=parts), plan, timeout_s, async_op)
-
-    def gather(
-        self, parts: Sequence[Array] | None, array: Array, root: int, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Copy rank i's array into `parts[i]` of the root; `parts` is None elsewhere."""
-        if self._derives("gather"):
-            return super().gather(parts, array, root, timeout_s, async_op)
-        call = Fingerprint.of("gather", array, root=root, sent={root: array}, received=parts)
-        return self.collective(call, Along({root: array}, dict(enumerate(parts or ()))), timeout_s, async_op)
-
-    def scatter(
-        self, array: Array, parts: Sequence[Array] | None, root: int, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Copy `parts[i]` of the root into rank i's array; `parts` is None elsewhere."""
-        if self._derives("scatter"):
-            return super().scatter(array, parts, root, timeout_s, async_op)
-        call = Fingerprint.of("scatter", array, root=root, sent=parts, received={root: array})
-        return self.collective(call, Along(dict(enumerate(parts or ())), {root: array}), timeout_s, async_op)
-
-    def reduce_scatter(
-        self, array: Array, parts: Sequence[Array], op: ReduceOp, timeout_s: float, async_op: bool = False
-    ) -> Work:
-        """Reduce everyone's `parts[i]` into rank i's array. The parts keep their content."""
+    def _reduce_scatter(self, call: Call) -> Plan | Algorithm | None:
+        array, op, parts = call.array, reducing(call), call.ins or ()
         name = self.choose("reduce_scatter", sum(travelling(part, op) for part in parts))
-        if name == "derived":
-            return super().reduce_scatter(array, parts, op, timeout_s, async_op)
-        call = Fingerprint.of("reduce_scatter", array, op, parts=parts)
         if name == "along":
-            return self.collective(call, OneShot(array, op, parts), timeout_s, async_op)
-        return self.collective(call, partial(_reduce_scatter, self.comm, array, parts, op), timeout_s, async_op)
+            return OneShot(array, op, parts)
+        return None if name == "derived" else partial(_reduce_scatter, self.comm, array, parts, op)
 
-    def all_to_all(self, outs: Sequence[Array], ins: Sequence[Array], timeout_s: float, async_op: bool = False) -> Work:
-        """Copy rank i's `ins[j]` into rank j's `outs[i]`."""
-        if self._derives("all_to_all"):
-            return super().all_to_all(outs, ins, timeout_s, async_op)
-        call = Fingerprint.of("all_to_all", ins[self.rank], sent=ins, received=outs)
-        return self.collective(call, Along(dict(enumerate(ins)), dict(enumerate(outs))), timeout_s, async_op)
-
-    def _derives(self, op: str) -> bool:
+    def _exchange(self, call: Call) -> Plan | None:
+        """Send what goes to each rank, and put what comes from there: one array to and from all, or the root."""
         # A rank may know only the sizes of its own parts: only the number of ranks may decide.
-        return self.size > FEW_RANKS or self.choose(op, 0) == "derived"
+        if self.size > FEW_RANKS or self.choose(call.op, 0) == "derived":
+            return None
+        one = range(self.size) if call.root < 0 else (call.root,)
+        sent = (
+            dict.fromkeys(one, call.array) if call.op in ("all_gather", "gather") else dict(enumerate(call.ins or ()))
+        )
+        received = dict.fromkeys(one, call.array) if call.op == "scatter" else dict(enumerate(call.outs or ()))
+        return Along(sent, received)
+
+    OWN: ClassVar = {
+        "broadcast": _broadcast,
+        "all_reduce": _all_reduce,
+        "reduce": _reduce,
+        "reduce_scatter": _reduce_scatter,
+        **dict.fromkeys(("all_gather", "gather", "scatter", "all_to_all"), _exchange),
+    }
 
     def shortcuts(self, order: IssueOrder, sequence: Iterator[int], group: Caller) -> Shortcuts:
         """Return what does the plainest small calls in one go."""
@@ -159,40 +136,39 @@ class BetweenHosts(Ways):
         if not self._small.meet(call, given, sequence, deadline):
             raise mismatch(self.comm, call.fingerprint, sequence, deadline)
 
-    def carry_out(self, fingerprint: Fingerprint, body: Any, sequence: int, deadline: Deadline) -> None:
+    def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks, with small data along, and run the collective."""
         if self.size > FEW_RANKS:
-            super().carry_out(fingerprint, body, sequence, deadline)
+            super().compare_and_run(call, algorithm, sequence, deadline)
             return
-        planned = isinstance(body, Plan)
-        offered, expected = (body.offer(self), body.expect(self)) if planned else ([_NOTHING] * self.size, self._none)
+        fingerprint, plan = call.fingerprint, algorithm if isinstance(algorithm, Plan) else None
+        offered, expected = (plan.offer(self), plan.expect(self)) if plan else ([_NOTHING] * self.size, self._none)
         record = fingerprint.record(self.rank, sequence)
         rows, contents = self._opening.exchange(record, offered, expected, deadline)
         if not same_call(rows):
             raise mismatch(self.comm, fingerprint, sequence, deadline)
-        if planned:
-            body.take(self, contents, deadline)
+        if plan:
+            plan.take(self, contents, deadline)
         else:
-            body(deadline, counts(rows))
+            algorithm(deadline, counts(rows))
 
 
 def _all_reduce(
     us: GlooCommunicator, stream: Stream, array: Array, op: ReduceOp, deadline: Deadline, counts: object
 ) -> None:
-    if accumulation_dtype(op.name, array.dtype) == array.dtype and op.factor is None:
+    if op.is_plain_on(array.dtype):
         stream(us.engine, array.reshape(-1), op, deadline)
         return
-    adding = ReduceOp.SUM if op.name in ("AVG", "PREMUL_SUM") else op
     for piece in pieces(array.reshape(-1), _PIECE_NBYTES):
         total = op.accumulator(piece)
-        stream(us.engine, total, adding, deadline)
+        stream(us.engine, total, op.base, deadline)
         op.finish(total, piece, us.size)
 
 
 def _reduce_scatter(
     us: GlooCommunicator, array: Array, parts: Sequence[Array], op: ReduceOp, deadline: Deadline, counts: object
 ) -> None:
-    if op.factor is not None or accumulation_dtype(op.name, array.dtype) != array.dtype:
+    if not op.is_plain_on(array.dtype):
         derived.reduce_scatter(us, array, parts, op, deadline)
         return
     flat = array.reshape(-1)
@@ -200,6 +176,12 @@ def _reduce_scatter(
     streams.reduce_scatter(us.engine, flat, [part.reshape(-1) for part in parts], op, deadline)
     if op.name == "AVG":
         op.finish(flat, flat, us.size)
+
+
+def reducing(call: Call) -> ReduceOp:
+    """Return the reduce op of a call that has one."""
+    assert call.reduce_op is not None
+    return call.reduce_op
 
 
 def travelling(array: Array, op: ReduceOp) -> int:

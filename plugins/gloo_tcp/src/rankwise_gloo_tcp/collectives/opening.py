@@ -12,8 +12,9 @@ import numpy as np
 
 from rankwise.backends import FINGERPRINT_TAG, Deadline, as_bytes
 from rankwise_gloo_tcp.collectives.streams import wait_for
-from rankwise_gloo_tcp.engine.at_once import AT_ONCE_NBYTES, AtOnce
+from rankwise_gloo_tcp.engine.fast_path import FastPath
 from rankwise_gloo_tcp.protocol.frames import message_head
+from rankwise_gloo_tcp.transport import connection
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.engine.engine import Engine
@@ -26,7 +27,7 @@ FEW_RANKS = 8
 INLINE_NBYTES = 256 << 10
 RECORD_NBYTES = 40
 #: Up to here data and record are one small message.
-SMALL_NBYTES = AT_ONCE_NBYTES - RECORD_NBYTES
+SMALL_NBYTES = connection.SMALL_NBYTES - RECORD_NBYTES
 _NOTHING = memoryview(b"")
 
 
@@ -35,18 +36,26 @@ class Swap(NamedTuple):
 
     Attributes:
         expected: How many bytes come from each rank, its record included.
-        ways: For each other rank its number, the headers of what goes there and of what comes, and where that goes.
+        ways: For each other rank its number, the engine's, the headers of what goes there and of what comes, and where
+            that goes.
     """
 
     expected: list[int]
-    ways: list[tuple[int, bytes, bytes, memoryview]]
+    ways: list[tuple[int, int, bytes, bytes, memoryview]]
 
 
 class Opening:
-    """The first messages of each collective of one group, and the memory that they are received into."""
+    """The first messages of each collective of one group, and the memory that they are received into.
 
-    def __init__(self, engine: Engine, rank: int, size: int) -> None:
-        self._engine, self._at_once = engine, AtOnce(engine)
+    Args:
+        engine: What carries them.
+        rank: This rank among the members.
+        size: Number of members.
+        names: What the engine calls each member; if empty as they call themselves.
+    """
+
+    def __init__(self, engine: Engine, rank: int, size: int, names: Sequence[int] = ()) -> None:
+        self._engine, self._fast_path, self._names = engine, FastPath(engine), tuple(names) or tuple(range(size))
         self._others = [(rank + k) % size for k in range(1, size)]
         self._rank, self._size = rank, size
         self._rooms: dict[int, memoryview] = {}
@@ -88,7 +97,7 @@ class Opening:
         for peer in self._others:
             out, into = RECORD_NBYTES + sent[peer], RECORD_NBYTES + expected[peer]
             heads = message_head(FINGERPRINT_TAG, out, 0), message_head(FINGERPRINT_TAG, into, 0)
-            ways.append((peer, *heads, rooms[peer][:into]))
+            ways.append((peer, self._names[peer], *heads, rooms[peer][:into]))
         return Swap([RECORD_NBYTES + nbytes for nbytes in expected], ways)
 
     def swap(self, plan: Swap, data: Sequence[bytes], deadline: Deadline) -> Sequence[int]:
@@ -99,15 +108,15 @@ class Opening:
             data: What goes to each rank.
             deadline: When all must be there.
         """
-        engine, at_once, rooms = self._engine, self._at_once, self._rooms
+        engine, fast_path, rooms = self._engine, self._fast_path, self._rooms
         sends, receives = [], []
-        for peer, head, _, _ in plan.ways:
-            sent = at_once.post(head, data[peer], peer, FINGERPRINT_TAG)
+        for peer, name, head, _, _ in plan.ways:
+            sent = fast_path.post(head, data[peer], name, FINGERPRINT_TAG)
             if sent is not True:
-                sends.append(sent or engine.send_bytes(memoryview(data[peer]), peer, FINGERPRINT_TAG, True))
-        for peer, _, head, room in plan.ways:
-            if not at_once.take(head, room, peer, FINGERPRINT_TAG):
-                receives.append((peer, engine.receive_bytes(rooms[peer], peer, FINGERPRINT_TAG, True)))
+                sends.append(sent or engine.send_bytes(memoryview(data[peer]), name, FINGERPRINT_TAG, True))
+        for peer, name, _, head, room in plan.ways:
+            if not fast_path.take(head, room, name, FINGERPRINT_TAG):
+                receives.append((peer, engine.receive_bytes(rooms[peer], name, FINGERPRINT_TAG, True)))
         if not (sends or receives):
             return plan.expected
         wait_for(engine, [receive for _, receive in receives], deadline)
@@ -119,14 +128,19 @@ class Opening:
 
     def _exchange_long(self, record: bytes, offered: Sequence[memoryview], deadline: Deadline) -> Sequence[int]:
         engine, rooms = self._engine, self._rooms
-        receives = [engine.receive_bytes(rooms[peer], peer, FINGERPRINT_TAG, True) for peer in self._others]
-        sends = [engine.send_bytes(offered[peer], peer, FINGERPRINT_TAG, True, record) for peer in self._others]
+        names = self._names
+        receives = [engine.receive_bytes(rooms[peer], names[peer], FINGERPRINT_TAG, True) for peer in self._others]
+        sends = [engine.send_bytes(offered[peer], names[peer], FINGERPRINT_TAG, True, record) for peer in self._others]
         wait_for(engine, receives, deadline)
         wait_for(engine, sends, deadline)
         lengths = [0] * self._size
         for peer, receive in zip(self._others, receives, strict=True):
             lengths[peer] = receive.nbytes
         return lengths
+
+    def received(self, plan: Swap) -> list[tuple[int, memoryview]]:
+        """Return where each swap of a plan leaves what comes, for each other rank."""
+        return [(peer, room) for peer, _, _, _, room in plan.ways]
 
     def room(self, peer: int, nbytes: int) -> tuple[memoryview, memoryview]:
         """Return where each `swap` leaves the record of a peer, and so many bytes of data behind it."""

@@ -73,7 +73,7 @@ class OneShot(Plan):
         wide = accumulation_dtype(op.name, mine.dtype)
         arrays = [np.frombuffer(content, np.uint8).view(mine.dtype) for content in contents]
         arrays[us.rank] = mine
-        if wide != out.dtype or op.name in ("AVG", "PREMUL_SUM"):
+        if wide != out.dtype or op.base is not op:
             total = arrays[0].astype(wide)
             for array in arrays[1:]:
                 op.combine(total, array)

@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rankwise.collective.algorithms.table import MIXED, NETWORK, fitting
+from rankwise.backends import MIXED, NETWORK
+from rankwise.backends import fitting_algorithm as fitting
 
 __all__ = ["Selection", "load"]
 

@@ -11,12 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rankwise.backends import Communicator, Deadline, ReduceOp
-from rankwise.backends.shortcuts import Caller, Shortcuts
-from rankwise.basics import native
-from rankwise.collective.issue_order import IssueOrder
+from rankwise.backends import Caller, Communicator, Deadline, IssueOrder, ReduceOp, Shortcuts
+from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.board.call import Call
+from rankwise_gloo_tcp.board.call import BoardCall
 from rankwise_gloo_tcp.board.prepared import Prepared
 
 __all__ = ["Meeting", "at_board", "plainest"]
@@ -28,7 +26,7 @@ class Meeting(Protocol):
     board: Board
     prepared: Prepared
 
-    def meet_at_board(self, call: Call, given: Any, sequence: int, deadline: Deadline) -> None:
+    def meet_at_board(self, call: BoardCall, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare a call with those of the others, and carry it out."""
 
 
@@ -75,6 +73,14 @@ def plainest(
     collected, trail = group.collected, group.trail
     enter, turn, begin, end = order.enter, order.turn, trail.begin, trail.end
 
+    def meet_next(name: str, found: Any, given: Any) -> None:
+        number = next(sequence)
+        try:
+            meet(found, given, number, Deadline(group.timeout_s))
+        except BaseException as error:
+            comm.broken_off(name, number, error)
+            raise
+
     def shortcut(name: str, reduces: bool) -> Callable[[Any, Any], bool]:
         def call(array: Any, option: Any) -> bool:
             if type(array) is not array_type or not array.flags.carray:
@@ -90,13 +96,8 @@ def plainest(
             if found is None or collected or comm.failure is not None or not enter():
                 return False
             try:
-                begin(name, array)
-                number = next(sequence)
-                try:
-                    meet(found, given, number, Deadline(group.timeout_s))
-                except BaseException as error:
-                    comm.broken_off(name, number, error)
-                    raise
+                begin(name, array)  # here, as it counts the frames up to the program's
+                meet_next(name, found, given)
             finally:
                 turn.holder = None
                 if turn.watchers:
@@ -111,12 +112,7 @@ def plainest(
             return False
         try:
             begin("barrier")
-            number = next(sequence)
-            try:
-                meet(at_barrier, None, number, Deadline(group.timeout_s))
-            except BaseException as error:
-                comm.broken_off("barrier", number, error)
-                raise
+            meet_next("barrier", at_barrier, None)
         finally:
             turn.holder = None
             if turn.watchers:

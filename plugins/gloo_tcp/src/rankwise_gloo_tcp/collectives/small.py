@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.backends import Array, Deadline, Fingerprint, ReduceOp, accumulation_dtype
+from rankwise.backends import Array, Call, Deadline, Fingerprint
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.collectives.opening import SMALL_NBYTES, Opening
 
@@ -111,20 +111,21 @@ class Small:
         """A call that moves nothing."""
         return SmallCall(Fingerprint("barrier"), self._opening, self._rank, [0] * self._size)
 
-    def prepare_all_reduce(self, fingerprint: Fingerprint, array: Array, op: ReduceOp) -> None:
+    def prepare_all_reduce(self, call: Call) -> None:
         """Keep a call that may come again, if it is small, and elements are reduced as they are."""
-        dtype, key = array.dtype, ("all_reduce", op.name, array.dtype, array.shape)
-        if key in self.calls or not self._fits(array):
-            return
-        if op.name not in ("AVG", "PREMUL_SUM") and accumulation_dtype(op.name, dtype) == dtype:
-            self._keep(key, _AllReduce(fingerprint, self._opening, self._rank, self._size, array))
+        array, op = call.array, call.reduce_op
+        assert op is not None
+        key = "all_reduce", op.name, array.dtype, array.shape
+        if key not in self.calls and self._fits(array) and op.base is op and op.is_plain_on(array.dtype):
+            self._keep(key, _AllReduce(call.fingerprint, self._opening, self._rank, self._size, array))
 
-    def prepare_broadcast(self, fingerprint: Fingerprint, array: Array) -> None:
+    def prepare_broadcast(self, call: Call) -> None:
         """Keep a call that may come again, if it is small."""
-        key = "broadcast", fingerprint.root, array.dtype, array.shape
+        array = call.array
+        key = "broadcast", call.root, array.dtype, array.shape
         # What lies between fields is copied too; NumPy's own copies leave it out.
         if key not in self.calls and self._fits(array) and array.dtype.names is None:
-            self._keep(key, _Broadcast(fingerprint, self._opening, self._rank, self._size, array))
+            self._keep(key, _Broadcast(call.fingerprint, self._opening, self._rank, self._size, array))
 
     def meet(self, call: SmallCall, given: Any, sequence: int, deadline: Deadline) -> bool:
         """Carry a call out; false, with nothing changed, if it is not the same on all ranks."""

@@ -5,19 +5,18 @@ scipy itself is not needed: the caller's array is taken apart, and its parts are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from rankwise.backends import Array, Deadline, Fingerprint, accumulation_dtype
-from rankwise.collective import derived
-from rankwise.collective.executor import PointToPoint
+from rankwise.backends import Algorithm, Array, Deadline, PointToPoint, accumulation_dtype
+from rankwise.backends import derived_collectives as derived
 
 __all__ = ["all_reduce"]
 
 
-def all_reduce(comm: PointToPoint, array: Any) -> tuple[Fingerprint, Callable[[Deadline, Sequence[int]], None]]:
+def all_reduce(comm: PointToPoint, array: Any) -> Algorithm:
     """Return how to sum the sparse arrays of all ranks into everyone's; each keeps its own format.
 
     Afterwards the indices are sorted and each place is there once, with an element for every place that any rank has
@@ -30,15 +29,13 @@ def all_reduce(comm: PointToPoint, array: Any) -> tuple[Fingerprint, Callable[[D
     rows, columns = array.shape
     if rows * columns > np.iinfo(np.int64).max:
         raise ValueError(f"all_reduce: a sparse array of shape {array.shape} has too many places")
-    call = Fingerprint.of("all_reduce", array.data, None)
-    about = Fingerprint("all_reduce", "SUM", dtype=f"{call.dtype} sparse", shape=(rows, columns))
 
     def body(deadline: Deadline, counts: Sequence[int]) -> None:
         places, values = _taken_apart(array)
         everyones_places, everyones_values = _gathered(comm, places, values, deadline)
         _put_together(array, *_summed(everyones_places, everyones_values))
 
-    return about, body
+    return body
 
 
 def _taken_apart(array: Any) -> tuple[Array, Array]:

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from rankwise.backends import Array, Deadline, Fingerprint, ReduceOp
-from rankwise.collective import derived
-from rankwise.collective.executor import PointToPoint
+from rankwise.backends import Algorithm, Array, Call, Deadline, PointToPoint
+from rankwise.backends import derived_collectives as derived
 from rankwise.errors import DistTimeoutError
 
-__all__ = ["Staged", "all_reduce", "broadcast", "has_device"]
+__all__ = ["has_device", "staged"]
 
 #: How much of an array is on the host at a time.
 PIECE_NBYTES = 16 << 20
 
 #: How often a stream that is still busy is looked at.
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
-
-#: What is to be done, for `Communicator._collective`: the call, and the part that moves the data.
-Staged = tuple[Fingerprint, Callable[[Deadline, Sequence[int]], None]]
 
 
 def has_device() -> bool:
@@ -41,28 +36,25 @@ def has_device() -> bool:
         return False
 
 
-def broadcast(comm: PointToPoint, array: Array, root: int) -> Staged:
-    """Return how to copy the root's array into everyone's."""
+def staged(comm: PointToPoint, call: Call) -> Algorithm:
+    """Return how to do a broadcast or an all_reduce of device arrays; the other ranks must stage too."""
+    call.remark = " on cuda"
+    array = call.array
 
-    def move(piece: _Piece, deadline: Deadline) -> None:
-        if comm.rank == root:
+    def broadcast(piece: _Piece, deadline: Deadline) -> None:
+        if comm.rank == call.root:
             piece.fetch()
-        derived.broadcast(comm, piece.host, root, deadline)
-        if comm.rank != root:
+        derived.broadcast(comm, piece.host, call.root, deadline)
+        if comm.rank != call.root:
             piece.store()
 
-    return _about(Fingerprint.of("broadcast", array, root=root)), partial(_in_pieces, array, _mark(array), move)
-
-
-def all_reduce(comm: PointToPoint, array: Array, op: ReduceOp) -> Staged:
-    """Return how to reduce the arrays of all ranks into everyone's."""
-
-    def move(piece: _Piece, deadline: Deadline) -> None:
+    def all_reduce(piece: _Piece, deadline: Deadline) -> None:
+        assert call.reduce_op is not None
         piece.fetch()
-        derived.all_reduce(comm, piece.host, op, deadline)
+        derived.all_reduce(comm, piece.host, call.reduce_op, deadline)
         piece.store()
 
-    return _about(Fingerprint.of("all_reduce", array, op)), partial(_in_pieces, array, _mark(array), move)
+    return partial(_in_pieces, array, _mark(array), {"broadcast": broadcast, "all_reduce": all_reduce}[call.op])
 
 
 class _Piece:
@@ -130,8 +122,3 @@ def _wait_for(event: Any, deadline: Deadline) -> None:
             raise DistTimeoutError(f"the stream of the caller was not done within {deadline.timeout_s:g} s")
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-
-def _about(call: Fingerprint) -> Fingerprint:
-    # The other ranks must stage too: what goes by the host only goes another way.
-    return replace(call, dtype=f"{call.dtype} on cuda")

@@ -91,12 +91,12 @@ def wait_for(engine: Carrier, requests: Sequence[Request], deadline: Deadline) -
             continue
         try:
             request.wait(deadline.remaining())
-        except DistTimeoutError as error:
+        except DistTimeoutError:
             late = sorted({engine.names[r.peer] for r in requests if not r.done and r.peer is not None})
             who = f"waiting for rank{'s' * (len(late) > 1)} {', '.join(map(str, late))}"
             failure = DistTimeoutError(f"not done within {deadline.timeout_s:g} s, {who}")
             failure.waited_for = tuple(late)
-            raise failure from error
+            raise failure from None
 
 
 class _Stream:

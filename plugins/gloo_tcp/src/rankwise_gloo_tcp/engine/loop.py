@@ -15,7 +15,7 @@ Handler = Callable[[int], None]
 
 
 class Loop:
-    """A poller with handlers, and a pipe that wakes whoever sleeps in it.
+    """A poller with handlers, and a pipe that wakes the thread that sleeps in it.
 
     Attributes:
         moved_nbytes: How many bytes sockets have taken and brought.
@@ -71,7 +71,7 @@ class Loop:
                 handler(event)
 
     def wake(self) -> None:
-        """Wake whoever sleeps in `poll`."""
+        """Wake the thread that sleeps in `poll`."""
         with suppress(OSError):  # full: it is being woken already
             os.write(self.bell, b"w")
 
@@ -81,7 +81,7 @@ class Loop:
             self.wake()
 
     def close(self) -> None:
-        """Give the descriptors back, and forget the handlers, which hold whoever holds this."""
+        """Give the descriptors back, and forget the handlers, which hold the engine."""
         self._poller.close()
         os.close(self._wake_read)
         os.close(self.bell)

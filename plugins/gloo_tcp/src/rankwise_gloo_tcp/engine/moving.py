@@ -1,21 +1,26 @@
-"""What there is to move for whoever has an engine's seat, and what is told when nobody holds the lock."""
+"""What there is to move for the owner of an engine's progress lock, and what is told when no thread holds the lock."""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
+from time import sleep
 
-from rankwise_gloo_tcp.engine.fate import Fate
-from rankwise_gloo_tcp.engine.fetching import Fetching
-from rankwise_gloo_tcp.engine.mail import Mail
-from rankwise_gloo_tcp.engine.peers import Peers
+from rankwise.errors import DistBackendError
+from rankwise_gloo_tcp.engine.config import EngineConfig
+from rankwise_gloo_tcp.engine.dispatcher import Dispatcher
+from rankwise_gloo_tcp.engine.failure import FailureState
+from rankwise_gloo_tcp.engine.peers import Fetching, Peers
 from rankwise_gloo_tcp.engine.request import Request
-from rankwise_gloo_tcp.engine.setting import Setting
 from rankwise_gloo_tcp.protocol.frames import read_notice
 
 __all__ = ["Moving", "Quitters"]
 
-#: Those who have given a group up, and the notice of the first.
+#: How long a thread that was interrupted may take to give the group up.
+_GIVING_UP_S = 0.25
+
+#: The ranks that have given a group up, and the notice of one of them.
 Quitters = tuple[list[int], bytes] | None
 
 
@@ -24,15 +29,23 @@ class Moving:
 
     Attributes:
         settled: Requests that have ended and whose futures are to be told.
-        given_up: Returns who has given the group up, and the notice of the first, where memory tells of it.
-        deferred: What is to be done as soon as the lock is free, by whoever has held it.
+        given_up: Returns which ranks have given the group up, and the notice of one of them, where memory tells of it.
+        deferred: What is to be done as soon as the lock is free, by the thread that has held it.
     """
 
-    def __init__(self, setting: Setting, peers: Peers, mail: Mail, fetching: Fetching, fate: Fate) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        peers: Peers,
+        dispatcher: Dispatcher,
+        fetching: Fetching,
+        failure_state: FailureState,
+    ) -> None:
         self.settled: deque[Request] = deque()
         self.given_up: Callable[[], Quitters] = _nothing
         self.deferred: deque[Callable[[], object]] = deque()
-        self._names, self._peers, self._mail, self._fetching, self._fate = setting.names, peers, mail, fetching, fate
+        self._names, self._peers, self._dispatcher = config.names, peers, dispatcher
+        self._fetching, self._failure_state = fetching, failure_state
         # Bound once: these are asked again and again while a wait looks for news.
         self.may_have_news, self.look_at = peers.may_have_news, peers.look_at
 
@@ -51,24 +64,24 @@ class Moving:
         """Do what is to be done from time to time. The lock is held."""
         self._peers.after_sleep()
         if self._peers.dying:
-            self._mail.bury_the_dying()
+            self._dispatcher.mark_silent_dead()
         said = self.given_up()
         if said is not None:
             for peer in said[0]:
-                self._mail.peer_gave_up(peer, read_notice(said[1]), self._mail.peer_is_dying)
+                self._dispatcher.peer_gave_up(peer, read_notice(said[1]), self._dispatcher.peer_is_dying)
 
     def without_lock(self) -> None:
-        """Copy offered messages from their senders' memory. Only whoever has the seat calls, without the lock."""
+        """Copy offered messages from their senders' memory. The owner of the progress lock calls, without the lock."""
         if self._fetching:
-            self._fetching.run(self._mail.inbox.fetched)
+            self._fetching.run(self._dispatcher.inbox.fetched)
 
     def reach(self, rank: int | None) -> None:
-        """Connect to whom a receive is waiting for, so that its death is noticed."""
+        """Connect to the peer that a receive is waiting for, so that its death is noticed."""
         self._peers.reach(rank)
 
     def has_news(self) -> bool:
-        """Tell whether somebody is to be told something without the lock."""
-        return bool(self.settled or self.deferred) or self._fate.has_news
+        """Tell whether futures or the communicator are to be told something without the lock."""
+        return bool(self.settled or self.deferred) or self._failure_state.has_news
 
     def settle(self) -> None:
         """Tell futures, and the communicator of a failure."""
@@ -80,7 +93,19 @@ class Moving:
             except IndexError:
                 break
             request.settle()
-        self._fate.tell()
+        self._failure_state.tell()
+
+    def broken(self, lock: threading.Lock, error: BaseException) -> None:
+        """End the group after an error that belongs to no operation, which a thread that works for others has met.
+
+        An interrupt has left things half-changed. The thread that was interrupted gives the group up, and says why, as
+        soon as it has left the call; only if it does not, this does.
+        """
+        if not self._failure_state.closed:
+            sleep(_GIVING_UP_S)
+        with lock:
+            self._failure_state.fail(DistBackendError(f"messages cannot be moved any more: {error!r}"))
+        self.settle()
 
     def _do_next(self) -> None:
         try:
@@ -91,7 +116,10 @@ class Moving:
 
     def describe(self, rank: int | None) -> str:
         """Return what a rank is called."""
-        return "any rank" if rank is None else f"rank {self._names[rank]}"
+        if rank is None:
+            return "any rank"
+        missing = self._peers.acceptor.waited_for(self._peers[rank]) if self._peers.all else ""
+        return f"rank {self._names[rank]}" + (f", {missing}" if missing else "")
 
 
 def _nothing() -> None:

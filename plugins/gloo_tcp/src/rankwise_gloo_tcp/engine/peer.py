@@ -1,23 +1,15 @@
-"""What an engine knows about one other rank."""
+"""One rank as another sees it, and the errors of what needs it when it is gone."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from rankwise.errors import DistError, PeerDiedError
+from rankwise.errors import DistError, DistNetworkError, PeerDiedError
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.protocol.frames import Header
-from rankwise_gloo_tcp.protocol.parcel import Parcel
-from rankwise_gloo_tcp.transport.connection import Connection
-from rankwise_gloo_tcp.transport.pipe import Pipe
+from rankwise_gloo_tcp.protocol.message import Message
+from rankwise_gloo_tcp.transport.channel import Channel
+from rankwise_gloo_tcp.transport.connecting import Outgoing
 
-if TYPE_CHECKING:
-    from rankwise_gloo_tcp.transport.knocking import Dial
-
-__all__ = ["GONE", "Peer", "death"]
-
-#: One text, however it is noticed, so that all ranks raise the same error.
-GONE = "its connections have ended"
+__all__ = ["Peer", "broken", "death"]
 
 
 class Peer:
@@ -27,14 +19,17 @@ class Peer:
         near: Whether a Unix socket leads there.
         readable: Whether its memory may be read.
         gone: Set when it has left in good order: nothing can be sent there any more.
-        dead: Set when it has died: whatever needs it fails the group.
-        last_words_until: Until when what it has sent may still come, once it is known to have died.
+        dead: Set when it has died or cannot be reached: whatever needs it fails the group.
+        drain_until: Until when what it has sent may still come, once it is known to have died.
         rounds_left: And for how many rounds of the loop.
         cause: The error that it is to be `dead` with then.
         frames: What is to be sent once there is a connection.
+        connection: What leads there.
         owed_nbytes: The credit that goes before the next frame.
-        heard_nbytes: How much had come from it when its last words were looked for last.
+        heard_nbytes: How much had come from it when its channel was drained last.
         failures: How often a handshake with it has failed.
+        wanted_at: Since when a connection has been wanted that has not come about; 0 if none is.
+        tried_at: When the last attempt to connect began.
     """
 
     #: Compiled messages look at what is in a slot without a look-up.
@@ -45,14 +40,27 @@ class Peer:
         self.readable = False
         self.gone: PeerDiedError | None = None
         self.dead: DistError | None = None
-        self.last_words_until, self.rounds_left = 0.0, 0
+        self.drain_until, self.rounds_left = 0.0, 0
         self.cause: DistError | None = None
-        self.connection: Connection | Pipe | None = None
-        self.dial: Dial | None = None
+        self.connection: Channel | None = None
+        self.outgoing: Outgoing | None = None
         self.failures = self.owed_nbytes = self.heard_nbytes = 0
-        self.frames: list[tuple[Header, memoryview | None, Parcel | None, bytes]] = []
+        self.wanted_at = self.tried_at = 0.0
+        self.frames: list[tuple[Header, memoryview | None, Message | None, bytes]] = []
+
+    @property
+    def came_nbytes(self) -> int:
+        """How much has come from it."""
+        return 0 if self.connection is None else self.connection.came_nbytes
 
 
 def death(peer: Peer, name: int, why: str) -> PeerDiedError:
     """Return the error of a peer that has died; `name` is its global rank."""
     return PeerDiedError(name, peer.card.host, why)
+
+
+def broken(name: int, what: str) -> DistNetworkError:
+    """Return the error of a connection to a peer, whose process may live; `name` is its global rank."""
+    error = DistNetworkError(what)
+    error.rank = name
+    return error

@@ -3,65 +3,74 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 
 from rankwise.errors import DistError
-from rankwise_gloo_tcp.engine.doorway import RETRY_S, Doorway
-from rankwise_gloo_tcp.engine.fate import Fate
+from rankwise_gloo_tcp.engine.acceptor import RETRY_S, Acceptor
+from rankwise_gloo_tcp.engine.config import EngineConfig
+from rankwise_gloo_tcp.engine.failure import FailureState
 from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.peer import Peer
+from rankwise_gloo_tcp.engine.progress import TICK_S
 from rankwise_gloo_tcp.engine.request import Request
-from rankwise_gloo_tcp.engine.seat import TICK_S
-from rankwise_gloo_tcp.engine.setting import Setting
+from rankwise_gloo_tcp.machine import peer_memory
 from rankwise_gloo_tcp.protocol.frames import Header
 from rankwise_gloo_tcp.protocol.guards import Guards
-from rankwise_gloo_tcp.protocol.parcel import Parcel
-from rankwise_gloo_tcp.transport.connection import Connection, Office
-from rankwise_gloo_tcp.transport.pipe import Pipe
+from rankwise_gloo_tcp.protocol.matching import Arrival
+from rankwise_gloo_tcp.protocol.message import Message
+from rankwise_gloo_tcp.transport.channel import Channel, FrameHandler
+from rankwise_gloo_tcp.transport.connection import Connection
 from rankwise_gloo_tcp.transport.rings import Sleep
 
-__all__ = ["Peers"]
+__all__ = ["Fetching", "Peers"]
 
 #: A receive from anyone connects to everyone, so that a death is noticed; not in a larger group.
 _MANY = 64
 _UNIX_BUFFER_NBYTES = 1 << 20
-#: How often a rank that still listens to a dead peer checks whether its time has passed.
+#: How often a rank that drains the channel of a dead peer checks whether its time has passed.
 _LISTEN_S = 0.01
+
+#: Called with a message, its receive, and whether the bytes were copied.
+Report = Callable[[Arrival[Message], Message, bool], object]
 
 
 class Peers:
     """All peers of one rank of one group, and the connections to them.
 
     Args:
-        setting: What the engine is made for.
+        config: What the engine is made for.
         loop: Where sockets are watched.
-        fate: Whether the group has failed.
+        failure_state: Whether the group has failed.
     """
 
-    def __init__(self, setting: Setting, loop: Loop, fate: Fate) -> None:
-        cards, me = setting.cards, setting.cards[setting.rank] if setting.cards else None
-        self.rank, self.size = setting.rank, len(setting.names)
+    def __init__(self, config: EngineConfig, loop: Loop, failure_state: FailureState) -> None:
+        cards, me = config.cards, config.cards[config.rank] if config.cards else None
+        self.rank, self.size = config.rank, len(config.names)
         self.all = [
-            Peer(index, card, setting.allow_near and me is not None and me.is_near(card))
+            Peer(index, card, config.allow_near and me is not None and me.is_near(card))
             for index, card in enumerate(cards)
         ]
-        #: The connections through shared memory.
-        self.pipes: list[Pipe] = []
-        #: Those that have died, and whose last messages may still come.
+        #: The channels through memory, of which no descriptor tells.
+        self.pipes: Sequence[Channel] = []
+        #: How many bytes have gone and come through channels that are closed, by way.
+        self.moved: Counter[str] = Counter()
+        #: Peers that have died, and whose last messages may still come.
         self.dying: list[Peer] = []
-        #: Whether something may have to be sent that nobody waits for.
+        #: Whether something may have to be sent that no caller waits for.
         self.held_up = False
-        self.doorway = Doorway(setting, loop, self.all, self)
-        #: Who takes the frames that come, and hears of peers that cannot be reached.
-        self.office: Office
+        self.acceptor = Acceptor(config, loop, self.all, self)
+        #: What takes the frames that come, and handles peers that cannot be reached.
+        self.handler: FrameHandler
         self.on_unreachable: Callable[[Peer, DistError], object]
-        self._loop, self._fate = loop, fate
+        self._loop, self._failure_state = loop, failure_state
         self._sleep: Sleep | None = None
 
     def __getitem__(self, rank: int) -> Peer:
         return self.all[rank]
 
-    def use_pipes(self, pipes: list[Pipe], sleep: Sleep) -> None:
+    def use_pipes(self, pipes: Sequence[Channel], sleep: Sleep) -> None:
         """Talk to peers of this machine through shared memory; `sleep` is where this rank says that it sleeps."""
         self.pipes, self._sleep = pipes, sleep
         for pipe in pipes:
@@ -72,7 +81,7 @@ class Peers:
         to: int,
         header: Header,
         payload: memoryview | None = None,
-        request: Parcel | None = None,
+        request: Message | None = None,
         prefix: bytes = b"",
     ) -> None:
         """Send a frame, over a connection that is made if there is none."""
@@ -85,11 +94,11 @@ class Peers:
 
     def connect(self, peer: Peer) -> None:
         """Begin to connect to a peer, unless there is no point."""
-        if peer.connection is None and peer.gone is None and peer.dead is None and not self._fate.sealed:
-            self.doorway.connect(peer)
+        if peer.connection is None and peer.gone is None and peer.dead is None and not self._failure_state.closed:
+            self.acceptor.connect(peer)
 
     def reach(self, rank: int | None) -> None:
-        """Connect to whom a receive is waiting for, so that its death is noticed."""
+        """Connect to the peer that a receive is waiting for, so that its death is noticed."""
         if rank is None and self.size > _MANY:
             return
         for peer in self.all if rank is None else self.all[rank : rank + 1]:
@@ -97,7 +106,7 @@ class Peers:
                 self.connect(peer)
 
     def wake(self) -> None:
-        """Have whoever sleeps look at what is new."""
+        """Wake the thread that sleeps in the loop."""
         self._loop.wake()
 
     @property
@@ -108,10 +117,15 @@ class Peers:
     @property
     def unconfirmed(self) -> bool:
         """Whether some of what has left is not on the peers' machines yet."""
-        connections = [peer.connection for peer in self.all]
-        return any(type(connection) is Connection and connection.unconfirmed for connection in connections)
+        return any(peer.connection is not None and peer.connection.unconfirmed for peer in self.all)
 
-    # ------------------------------------------------------------------ what the doorway brings
+    def forget(self, peer: Peer) -> None:
+        """Use a peer's channel no more."""
+        if peer.connection is not None:
+            self.moved[peer.connection.way] += peer.connection.moved_nbytes
+            peer.connection = None
+
+    # ------------------------------------------------------------------ what the acceptor brings
 
     def joined(self, peer: Peer, sock: socket.socket, guards: Guards | None) -> None:
         """Begin to use a connection whose other end has proved itself."""
@@ -120,16 +134,16 @@ class Peers:
         else:
             for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
                 sock.setsockopt(socket.SOL_SOCKET, option, _UNIX_BUFFER_NBYTES)
-        connection = peer.connection = Connection(self.office, self._loop, peer.rank, sock, guards)
+        connection = peer.connection = Connection(self.handler, self._loop, peer.rank, sock, guards)
         frames, peer.frames = peer.frames, []
         for frame in frames:
             connection.send(*frame)
 
     def unreachable(self, peer: Peer, error: DistError) -> None:
-        """Hear that no connection to a peer can be made."""
+        """Fail what needs a peer to which no connection has come about."""
         self.on_unreachable(peer, error)
 
-    # ------------------------------------------------------------------ what whoever waits looks at
+    # ------------------------------------------------------------------ what a thread that waits looks at
 
     @property
     def all_in_memory(self) -> bool:
@@ -141,7 +155,7 @@ class Peers:
         if request.peer is None:
             return not self.pipes or any(not pipe.closed and pipe.has_news() for pipe in self.pipes)
         connection = self.all[request.peer].connection if self.all else None
-        if type(connection) is not Pipe:
+        if connection is None or not connection.in_memory:
             return True
         # A look costs less than to ask for the time.
         for _ in range(20):
@@ -155,14 +169,14 @@ class Peers:
             self.read_pipes()
             return bool(self.pipes)
         connection = self.all[request.peer].connection if self.all else None
-        if isinstance(connection, Pipe):
-            connection.receive()
-            if not connection.closed and connection.has_room():
-                self._write_pipes()
-        elif connection is not None:
-            connection.receive()
+        if connection is None:
+            return False
+        connection.receive()
+        if not connection.in_memory:
             connection.push()
-        return connection is not None
+        elif not connection.closed and connection.has_room():
+            self._write_pipes()
+        return True
 
     def read_pipes(self) -> None:
         """Take in what has come through shared memory."""
@@ -177,43 +191,78 @@ class Peers:
                 peer.connection.receive()
 
     def before_sleep(self, timeout_s: float) -> float:
-        """Return for how long whoever moves things may sleep, having told those who write to memory."""
+        """Tell the ranks that write to this one's memory that it sleeps; return for how long it may."""
         if self._sleep is not None and timeout_s > 0:
             self._sleep.begin()
             if any(not pipe.closed and (pipe.has_news() or pipe.has_room()) for pipe in self.pipes):
                 timeout_s = 0.0
-        if self.doorway.busy:
-            timeout_s = min(timeout_s, RETRY_S if self.doorway.retrying else TICK_S)
+        if self.acceptor.busy:
+            timeout_s = min(timeout_s, RETRY_S if self.acceptor.retrying else TICK_S)
         return min(timeout_s, _LISTEN_S) if self.dying else timeout_s
 
     def after_sleep(self) -> None:
-        """Do what no descriptor tells of."""
+        """Handle what no descriptor tells of."""
         if self._sleep is not None:
             self._sleep.end()
             self.read_pipes()
             self._write_pipes()
-        if self.doorway.busy:
-            self.doorway.tick()
+        if self.acceptor.busy:
+            self.acceptor.tick()
 
     def _write_pipes(self) -> None:
         """Send on what had to wait for room."""
         for pipe in self.pipes:
-            pipe.wants_room = False  # whoever still does says so again
-            if not pipe.closed and not pipe.idle:
-                pipe.flush()
+            pipe.push()
 
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
         """Give all sockets and all memory back."""
-        self.doorway.close()
+        self.acceptor.close()
         for peer in self.all:
             if peer.connection is not None:
                 peer.connection.receive()  # unread bytes would turn the end into a reset
             if peer.connection is not None:
                 peer.connection.close()
-            peer.connection = None
+            self.forget(peer)
         self.pipes = []
         if self._sleep is not None:
             self._sleep.forget()
             self._sleep = None
+
+
+class Fetching:
+    """Offered messages that are to be copied from their senders' memory."""
+
+    def __init__(self, lock: threading.Lock, peers: list[Peer], failure_state: FailureState) -> None:
+        self._lock, self._peers, self._failure_state = lock, peers, failure_state
+        self.moved_nbytes = 0
+        self._jobs: deque[tuple[Arrival[Message], Message]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
+    def add(self, arrival: Arrival[Message], receive: Message) -> None:
+        """Note a copy to be made."""
+        self._jobs.append((arrival, receive))
+
+    def requests(self) -> list[Message]:
+        """Return the receives whose messages are not being copied yet."""
+        return [receive for _, receive in list(self._jobs)]
+
+    def run(self, report: Report) -> None:
+        """Make all copies."""
+        while self._jobs:
+            arrival, receive = self._jobs.popleft()
+            peer, header = self._peers[arrival.source], arrival.header
+            target = receive.buffer[: header.length]
+            copied = peer_memory.read(peer.card.pid, header.address, target, lambda r=receive: r.done)  # type: ignore[misc]
+            with self._lock:
+                if receive.done:
+                    continue
+                if self._failure_state.failure is not None:
+                    receive.end(self._failure_state.failure)  # nobody else knows of it while it is read
+                    continue
+                peer.readable = peer.readable and copied
+                self.moved_nbytes += header.length * copied
+                report(arrival, receive, copied)

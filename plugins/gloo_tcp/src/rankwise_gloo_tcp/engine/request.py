@@ -11,12 +11,12 @@ from rankwise.backends import FutureWork, Timeout, Work, seconds
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from rankwise.basics.future import WorkFuture
+    from rankwise.backends import WorkFuture
 
-__all__ = ["Owner", "Request"]
+__all__ = ["Request", "RequestOwner"]
 
 
-class Owner(Protocol):
+class RequestOwner(Protocol):
     """What a request asks of its engine."""
 
     lock: threading.Lock
@@ -39,7 +39,7 @@ class Owner(Protocol):
 
 
 class Request(FutureWork):
-    """A send or a receive. Whoever waits for it moves all messages of its engine forward meanwhile.
+    """A send or a receive. A thread that waits for it moves all messages of its engine forward meanwhile.
 
     Attributes:
         buffer: The caller's memory.
@@ -52,7 +52,7 @@ class Request(FutureWork):
 
     only_looks: ClassVar[bool] = True
 
-    def __init__(self, engine: Owner, buffer: memoryview, peer: int | None, tag: int, dtype: int = 0) -> None:
+    def __init__(self, engine: RequestOwner, buffer: memoryview, peer: int | None, tag: int, dtype: int = 0) -> None:
         # A `Future` costs more than a small message: it is made when somebody asks for it.
         self.engine, self.buffer, self.peer, self.tag, self.dtype = engine, buffer, peer, tag, dtype
         self.done = False
@@ -105,7 +105,7 @@ class Request(FutureWork):
     def get_future(self) -> Future[Any]:
         with self.engine.lock:
             if self._promise is None:
-                from rankwise.basics.future import WorkFuture  # only now: few programs ask for futures
+                from rankwise.backends import WorkFuture  # only now: few programs ask for futures
 
                 self._promise = WorkFuture(self, _nothing)
                 if self.done:

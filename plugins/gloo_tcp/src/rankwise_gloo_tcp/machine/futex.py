@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from rankwise.basics import native
+from rankwise.backends import compiled_parts as native
 
 __all__ = ["available", "fence", "lock", "wait", "wake"]
 

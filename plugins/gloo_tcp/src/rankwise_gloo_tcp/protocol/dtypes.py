@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.backends import dtype_mark, dtype_text
-from rankwise.basics.dtypes import RAW, known_dtype
+from rankwise.backends import RAW, dtype_mark, dtype_text, known_dtype
 
 __all__ = ["Dtypes"]
 

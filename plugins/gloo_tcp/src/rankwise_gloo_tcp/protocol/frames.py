@@ -6,19 +6,23 @@ import json
 import struct
 from typing import NamedTuple
 
+from rankwise.backends import MAX_TAG
+from rankwise.backends import pack_error as pack
+from rankwise.backends import unpack_error as unpack
 from rankwise.errors import DistError, GroupAbortedError, ProtocolError
-from rankwise.watch.verdict import pack, unpack
 
 __all__ = [
     "HEADER_NBYTES",
     "MAX_NOTICE_NBYTES",
     "READABLE",
+    "UNFINISHED",
     "UNWANTED",
     "Header",
     "Kind",
     "check",
     "message_head",
     "notice",
+    "parted",
     "parse",
     "read_notice",
 ]
@@ -34,6 +38,8 @@ READABLE = 1
 #: Flag of a refusal: the receive was of another dtype, or nobody will receive the message. Else it was too long, which
 #: is its sender's mistake too.
 UNWANTED = 1
+#: Flag of a good-bye: the sender's process ends, and has not destroyed the group.
+UNFINISHED = 1
 
 
 class Kind:
@@ -62,7 +68,7 @@ class Header(NamedTuple):
 
     Attributes:
         kind: One of `Kind`.
-        flags: `READABLE` of an offer, `UNWANTED` of a refusal.
+        flags: `READABLE` of an offer, `UNWANTED` of a refusal, `UNFINISHED` of a good-bye.
         tag: The message's tag.
         length: Bytes of the message, or of the credit; for a refusal the room that the receive has.
         ident: The sender's number for an offered message.
@@ -83,9 +89,19 @@ class Header(NamedTuple):
         return _HEADER.pack(self.kind, self.flags, 0, self.tag, self.length, self.ident, self.dtype, self.address)
 
     @property
+    def in_step(self) -> bool:
+        """Whether the message belongs to a collective."""
+        return self.tag > MAX_TAG
+
+    @property
     def payload_nbytes(self) -> int:
         """How many bytes follow the header."""
         return self.length if self.kind in _WITH_PAYLOAD else 0
+
+
+def parted(process_ends: bool) -> str:
+    """Say why a rank that has left comes no more."""
+    return "its process ended without destroying the group" if process_ends else "it has destroyed the group"
 
 
 def message_head(tag: int, nbytes: int, dtype: int) -> bytes:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rankwise.basics.blake2 import blake2b
+from rankwise.backends import blake2b
+from rankwise.backends import same_digest as same
 from rankwise.errors import ProtocolError
-from rankwise.network.secret import same
 
 __all__ = ["SEAL_NBYTES", "TAG_NBYTES", "Guard", "Guards"]
 

@@ -1,8 +1,8 @@
 """Who may connect: a mutual challenge-response of fixed-size records, before anything else is read.
 
-The rank that dials sends a hello with both ranks and a random number. The other answers with a random number of its own
-and a proof that it knows the group's key. The dialler proves the same, and gets a verdict. Each proof covers both
-numbers and the hello, so it fits no other connection, pair of ranks, group or direction.
+The rank that connects sends a hello with both ranks and a random number. The other answers with a random number of its
+own and a proof that it knows the group's key. The connecting rank proves the same, and gets a verdict. Each proof
+covers both numbers and the hello, so it fits no other connection, pair of ranks, group or direction.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import os
 import struct
 from typing import NamedTuple
 
+from rankwise.backends import keyed_digest as digest
+from rankwise.backends import verify_digest as verify
 from rankwise.errors import ProtocolError
-from rankwise.network.secret import digest, verify
 
 __all__ = [
     "ANSWER_NBYTES",
@@ -36,12 +37,12 @@ HELLO_NBYTES = _HELLO.size
 PROOF_NBYTES = 32
 ANSWER_NBYTES = _NONCE_NBYTES + PROOF_NBYTES
 
-#: The verdict: the connection stands; or the other has dialled too, and its connection is the one to use.
+#: The verdict: the connection stands; or the other has connected too, and its connection is the one to use.
 WELCOME, CROSSED = b"W", b"X"
 
 
 class Hello(NamedTuple):
-    """Who dials whom."""
+    """Who connects to whom."""
 
     source: int
     target: int
@@ -73,7 +74,7 @@ def read_hello(data: bytes, rank: int, size: int) -> Hello:
 
 
 def answer(key: bytes, hello: Hello) -> bytes:
-    """Return the answer to a hello: a random number, and the proof of whoever listens."""
+    """Return the answer to a hello: a random number, and the proof of the rank that listens."""
     nonce = os.urandom(_NONCE_NBYTES)
     return nonce + digest(key, b"listener", hello.pack(), nonce)
 
@@ -86,17 +87,17 @@ def check_answer(key: bytes, hello: Hello, record: bytes) -> None:
 
 
 def proof(key: bytes, hello: Hello, answered: bytes) -> bytes:
-    """Return the dialler's proof."""
+    """Return the proof of the rank that connects."""
     return digest(key, b"dialler", hello.pack(), answered[:_NONCE_NBYTES])
 
 
 def check_proof(key: bytes, hello: Hello, answered: bytes, record: bytes) -> None:
-    """Raise `ProtocolError` unless the dialler has proved that it knows the key."""
+    """Raise `ProtocolError` unless the rank that connects has proved that it knows the key."""
     if not verify(key, record, b"dialler", hello.pack(), answered[:_NONCE_NBYTES]):
         raise ProtocolError(f"who claims to be rank {hello.source} does not prove that it belongs to this job")
 
 
 def session_keys(key: bytes, hello: Hello, answered: bytes) -> tuple[bytes, bytes]:
-    """Return the keys that guard the headers of one connection: of the dialler's frames, and of the listener's."""
+    """Return the keys that guard the headers of one connection: of the rank that connects, and of the other."""
     what = hello.pack(), answered[:_NONCE_NBYTES]
     return digest(key, b"from dialler", *what), digest(key, b"from listener", *what)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from rankwise.backends import MAX_TAG, too_long, wrong_dtype
+from rankwise.backends import too_long, wrong_dtype
 from rankwise.errors import DistBackendError, DistError, ProtocolError
 from rankwise_gloo_tcp.protocol.dtypes import Dtypes
 from rankwise_gloo_tcp.protocol.flow import Ledger
 from rankwise_gloo_tcp.protocol.frames import UNWANTED, Header, Kind
 from rankwise_gloo_tcp.protocol.matching import Arrival, Matching
-from rankwise_gloo_tcp.protocol.parcel import Carrier, Incoming, Parcel, nothing
+from rankwise_gloo_tcp.protocol.message import Destination, FrameSender, Message, nothing
 
 __all__ = ["Inbox"]
 
@@ -21,18 +21,18 @@ class Inbox:
     Args:
         rank: This rank.
         names: The global rank of each rank.
-        carrier: What carries the answers.
+        sender: What carries the answers.
         dtypes: The group's dtypes.
     """
 
-    def __init__(self, rank: int, names: tuple[int, ...], carrier: Carrier, dtypes: Dtypes) -> None:
-        self._rank, self._names, self._carrier, self._dtypes = rank, names, carrier, dtypes
-        self.matching: Matching[Parcel] = Matching()
+    def __init__(self, rank: int, names: tuple[int, ...], sender: FrameSender, dtypes: Dtypes) -> None:
+        self._rank, self._names, self._sender, self._dtypes = rank, names, sender, dtypes
+        self.matching: Matching[Message] = Matching()
         self._ledgers = [Ledger() for _ in names]
         #: Offered messages that were asked for: the receives they go to, or where they are kept.
-        self._awaited: dict[tuple[int, int], Parcel | Arrival[Parcel]] = {}
+        self._awaited: dict[tuple[int, int], Message | Arrival[Message]] = {}
         #: The receives that have met a message of which bytes are still to come.
-        self._claims: dict[int, Arrival[Parcel]] = {}
+        self._claims: dict[int, Arrival[Message]] = {}
         #: How many messages of peers that are about to leave have been asked for and have not begun to come.
         self.adopting = 0
         #: Whether nobody will receive here any more.
@@ -42,18 +42,18 @@ class Inbox:
 
     # ------------------------------------------------------------------ what the program asks
 
-    def receive(self, request: Parcel) -> bool:
+    def receive(self, request: Message) -> bool:
         """Begin to receive; true if a message was there."""
         arrival = self.matching.post(request)
         if arrival is not None:
             self._meet(arrival, request)
         return arrival is not None
 
-    def withdraw(self, receive: Parcel) -> bool:
+    def withdraw(self, receive: Message) -> bool:
         """Take back a receive that no message has met."""
         return not receive.done and self.matching.withdraw(receive)
 
-    def send_to_self(self, request: Parcel) -> None:
+    def send_to_self(self, request: Message) -> None:
         """Deliver a message of this rank to itself."""
         header = Header(Kind.MESSAGE, 0, request.tag, len(request.buffer), dtype=request.dtype)
         arrival = Arrival(self._rank, header, request.buffer, complete=True, local=request)
@@ -65,15 +65,15 @@ class Inbox:
 
     # ------------------------------------------------------------------ what comes
 
-    def message(self, source: int, header: Header) -> Incoming:
+    def message(self, source: int, header: Header) -> Destination:
         """Take a message that comes with its payload."""
         if self._given_up:
-            return Incoming(None, nothing)
+            return Destination(None, nothing)
         receive = self.matching.arrive(source, header.tag)
         if receive is not None:
             return self.take_in(source, header, receive)
         self._ledgers[source].keep(header.length)
-        arrival: Arrival[Parcel] = Arrival(source, header, bytearray(header.length))
+        arrival: Arrival[Message] = Arrival(source, header, bytearray(header.length))
         self.matching.keep(arrival)
         return self._into(arrival)
 
@@ -81,21 +81,21 @@ class Inbox:
         """Take an announcement."""
         if self._given_up:
             return
-        arrival: Arrival[Parcel] = Arrival(source, header)
+        arrival: Arrival[Message] = Arrival(source, header)
         receive = self.matching.arrive(source, header.tag)
         if receive is None:
             self.matching.keep(arrival)
         else:
             self._accept_offer(arrival, receive)
 
-    def payload(self, source: int, header: Header) -> Incoming:
+    def payload(self, source: int, header: Header) -> Destination:
         """Take the bytes of an offered message.
 
         Raises:
             ProtocolError: It was not asked for.
         """
         if self._given_up:
-            return Incoming(None, nothing)
+            return Destination(None, nothing)
         waiting = self._awaited.pop((source, header.ident), None)
         if isinstance(waiting, Arrival):
             if header.length == waiting.header.length:
@@ -103,19 +103,19 @@ class Inbox:
                 return self._into(waiting)
         elif waiting is not None and header.length <= len(waiting.buffer):
             waiting.nbytes = header.length
-            return Incoming(waiting.buffer[: header.length], partial(waiting.end, None, source), waiting)
+            return Destination(waiting.buffer[: header.length], partial(waiting.end, None, source), waiting)
         raise ProtocolError("a payload came that was not asked for")
 
-    def fetched(self, arrival: Arrival[Parcel], receive: Parcel, copied: bool) -> None:
+    def fetched(self, arrival: Arrival[Message], receive: Message, copied: bool) -> None:
         """Hear how an attempt to read an offered message from its sender's memory has ended."""
         if not copied:
             self.ask_for(arrival, receive)
             return
         receive.nbytes = arrival.header.length
         receive.end(None, arrival.source)
-        self._carrier.reply(arrival.source, Header(Kind.RECEIPT, ident=arrival.header.ident))
+        self._sender.reply(arrival.source, Header(Kind.RECEIPT, ident=arrival.header.ident))
 
-    def taken_at_once(self, source: int, nbytes: int, in_step: bool) -> None:
+    def taken_directly(self, source: int, nbytes: int, in_step: bool) -> None:
         """Count a message that went from its connection straight into a receive."""
         self._give_credit(source, self._ledgers[source].take(nbytes), in_step)
 
@@ -128,7 +128,7 @@ class Inbox:
                 self._adopt(arrival)
 
     def left(self, source: int, gone: DistError) -> None:
-        """Hear that a peer has left in good order: what it has sent is here, and nothing more will come."""
+        """Handle the good-bye of a peer: what it has sent is here, and nothing more will come."""
         for receive in self.matching.receives(source):
             self.matching.withdraw(receive)
             receive.end(gone)
@@ -157,7 +157,7 @@ class Inbox:
             for arrival in self.matching.arrivals()
         ]
 
-    def clear(self) -> list[Parcel]:
+    def clear(self) -> list[Message]:
         """Give the group up: forget all receives and messages, and return the requests that have not ended."""
         receives, arrivals = self.matching.clear()
         requests = [*receives, *(arrival.local for arrival in arrivals if arrival.local is not None)]
@@ -170,7 +170,7 @@ class Inbox:
 
     # ------------------------------------------------------------------ meetings
 
-    def _meet(self, arrival: Arrival[Parcel], receive: Parcel) -> None:
+    def _meet(self, arrival: Arrival[Message], receive: Message) -> None:
         """Give a message that was kept to a receive."""
         if arrival.data is None:
             self._accept_offer(arrival, receive)
@@ -180,22 +180,22 @@ class Inbox:
             arrival.claimed = receive
             self._claims[id(arrival)] = arrival
 
-    def take_in(self, source: int, header: Header, receive: Parcel) -> Incoming:
+    def take_in(self, source: int, header: Header, receive: Message) -> Destination:
         """Let a message go straight into the memory of the receive that it has met."""
         misfit = self._misfit(source, header, receive)
         if misfit is not None:
             receive.end(misfit, source)
-            self.taken_at_once(source, header.length, header.tag > MAX_TAG)
-            return Incoming(None, nothing)
+            self.taken_directly(source, header.length, header.in_step)
+            return Destination(None, nothing)
 
         def whole() -> None:
             receive.nbytes = header.length
             receive.end(None, source)
-            self.taken_at_once(source, header.length, header.tag > MAX_TAG)
+            self.taken_directly(source, header.length, header.in_step)
 
-        return Incoming(receive.buffer[: header.length], whole, receive)
+        return Destination(receive.buffer[: header.length], whole, receive)
 
-    def _into(self, arrival: Arrival[Parcel]) -> Incoming:
+    def _into(self, arrival: Arrival[Message]) -> Destination:
         """Let a message go into memory of this rank's own until a receive comes for it."""
 
         def whole() -> None:
@@ -205,9 +205,9 @@ class Inbox:
                 self._hand_over(arrival, arrival.claimed)
 
         assert arrival.data is not None
-        return Incoming(memoryview(arrival.data), whole)
+        return Destination(memoryview(arrival.data), whole)
 
-    def _hand_over(self, arrival: Arrival[Parcel], receive: Parcel) -> None:
+    def _hand_over(self, arrival: Arrival[Message], receive: Message) -> None:
         header, source, data = arrival.header, arrival.source, arrival.data
         assert data is not None
         misfit = self._misfit(source, header, receive)
@@ -218,9 +218,9 @@ class Inbox:
         if arrival.local is not None:
             arrival.local.end(misfit)
         elif header.kind == Kind.MESSAGE:
-            self._give_credit(source, self._ledgers[source].release(header.length), header.tag > MAX_TAG)
+            self._give_credit(source, self._ledgers[source].release(header.length), header.in_step)
 
-    def _misfit(self, source: int, header: Header, receive: Parcel) -> DistBackendError | None:
+    def _misfit(self, source: int, header: Header, receive: Message) -> DistBackendError | None:
         """Return the error of a message that does not fit the receive it has met."""
         if not self._dtypes.accepts(receive.dtype, header.dtype):
             have, wanted = self._dtypes.name(header.dtype), self._dtypes.name(receive.dtype)
@@ -231,42 +231,42 @@ class Inbox:
 
     def _give_credit(self, source: int, nbytes: int, in_step: bool) -> None:
         if nbytes:
-            self._carrier.give_credit(source, nbytes, in_step)
+            self._sender.give_credit(source, nbytes, in_step)
 
     # ------------------------------------------------------------------ offers
 
-    def _accept_offer(self, arrival: Arrival[Parcel], receive: Parcel) -> None:
+    def _accept_offer(self, arrival: Arrival[Message], receive: Message) -> None:
         header, source = arrival.header, arrival.source
         misfit = self._misfit(source, header, receive)
         if misfit is not None:
             receive.end(misfit, source)
             self._refuse(arrival, receive)
-        elif not self._carrier.fetch(arrival, receive):
+        elif not self._sender.fetch(arrival, receive):
             self.ask_for(arrival, receive)
 
-    def _refuse(self, arrival: Arrival[Parcel], receive: Parcel) -> None:
+    def _refuse(self, arrival: Arrival[Message], receive: Message) -> None:
         header = arrival.header
         flags = 0 if self._dtypes.accepts(receive.dtype, header.dtype) else UNWANTED
         answer = Header(Kind.REFUSAL, flags, length=len(receive.buffer), ident=header.ident)
-        self._carrier.reply(arrival.source, answer)
+        self._sender.reply(arrival.source, answer)
 
-    def ask_for(self, arrival: Arrival[Parcel], receive: Parcel) -> None:
+    def ask_for(self, arrival: Arrival[Message], receive: Message) -> None:
         """Ask for the bytes of an offered message."""
         if self._request(arrival):
             self._awaited[arrival.source, arrival.header.ident] = receive
         else:
-            self._carrier.bereave(receive, arrival.source)
+            self._sender.fail_request(receive, arrival.source)
 
-    def _adopt(self, arrival: Arrival[Parcel]) -> None:
+    def _adopt(self, arrival: Arrival[Message]) -> None:
         if self.closing:
             answer = Header(Kind.REFUSAL, UNWANTED, ident=arrival.header.ident)
-            self._carrier.reply(arrival.source, answer)
+            self._sender.reply(arrival.source, answer)
             return
         if self._request(arrival):
             arrival.data = bytearray(arrival.header.length)
             self._awaited[arrival.source, arrival.header.ident] = arrival
             self.adopting += 1
 
-    def _request(self, arrival: Arrival[Parcel]) -> bool:
+    def _request(self, arrival: Arrival[Message]) -> bool:
         header = Header(Kind.REQUEST, length=arrival.header.length, ident=arrival.header.ident)
-        return self._carrier.reply(arrival.source, header)
+        return self._sender.reply(arrival.source, header)

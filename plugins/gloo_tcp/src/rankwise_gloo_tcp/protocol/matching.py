@@ -12,7 +12,7 @@ __all__ = ["Arrival", "Matching", "Receive"]
 
 
 class Receive(Protocol):
-    """What a receive is to whoever matches it."""
+    """What a receive is to the matching."""
 
     peer: int | None
     tag: int

@@ -1,4 +1,4 @@
-"""What one rank sends: at once while the window has room for it, else by an offer that the receiver asks for."""
+"""What one rank sends: with its payload while the window has room, else by an offer that the receiver asks for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.protocol.dtypes import Dtypes
 from rankwise_gloo_tcp.protocol.flow import Window
 from rankwise_gloo_tcp.protocol.frames import READABLE, UNWANTED, Header, Kind
-from rankwise_gloo_tcp.protocol.parcel import Carrier, Parcel
+from rankwise_gloo_tcp.protocol.message import FrameSender, Message
 
 __all__ = ["Outbox"]
 
@@ -22,34 +22,34 @@ class Outbox:
     Args:
         rank: This rank.
         names: The global rank of each rank.
-        carrier: What carries the frames.
+        sender: What carries the frames.
         dtypes: The group's dtypes.
     """
 
-    def __init__(self, rank: int, names: tuple[int, ...], carrier: Carrier, dtypes: Dtypes) -> None:
-        self._rank, self._names, self._carrier, self._dtypes = rank, names, carrier, dtypes
+    def __init__(self, rank: int, names: tuple[int, ...], sender: FrameSender, dtypes: Dtypes) -> None:
+        self._rank, self._names, self._sender, self._dtypes = rank, names, sender, dtypes
         self.windows = [Window() for _ in names]
         self._idents = count(1)
         #: The sends whose end the receiver has to tell, by receiver and number.
-        self.offered: dict[tuple[int, int], Parcel] = {}
+        self.offered: dict[tuple[int, int], Message] = {}
         #: Whether the group has been given up: peers that do not know it yet may still ask for messages.
         self._given_up = False
 
-    def send(self, request: Parcel, to: int, prefix: bytes = b"") -> None:
+    def send(self, request: Message, to: int, prefix: bytes = b"") -> None:
         """Begin to send a message, with something in front of it where it belongs to a collective."""
         nbytes = len(request.buffer) + len(prefix)
         if self._dtypes.unusual:
             self._introduce(to, request.dtype)
-        if nbytes <= self._carrier.unasked_nbytes(to, request.tag > MAX_TAG) and self._has_room(to, nbytes):
+        if nbytes <= self._sender.unasked_nbytes(to, request.tag > MAX_TAG) and self._has_room(to, nbytes):
             self.windows[to].spend(nbytes)
             header = Header(Kind.MESSAGE, 0, request.tag, nbytes, 0, request.dtype)
-            self._carrier.emit(to, header, request.buffer, request, prefix)
+            self._sender.emit(to, header, request.buffer, request, prefix)
             return
         if prefix:
             request.buffer = memoryview(prefix + bytes(request.buffer))
         self.offer(request, self.register(request, to), to, nbytes)
 
-    def outstanding(self) -> list[Parcel]:
+    def outstanding(self) -> list[Message]:
         """Return the sends that have been offered and have not ended."""
         return list(self.offered.values())
 
@@ -72,14 +72,14 @@ class Outbox:
             raise ProtocolError("a message was asked for that was not offered")
         del self.offered[source, header.ident]
         answer = Header(Kind.PAYLOAD, 0, 0, header.length, header.ident)
-        self._carrier.emit(source, answer, request.buffer, request)
+        self._sender.emit(source, answer, request.buffer, request)
 
     def received(self, source: int, header: Header) -> None:
-        """Hear that an offered message was read from this process's memory."""
+        """End the send of an offered message that was read from this process's memory."""
         self._end(source, header, None)
 
     def refused(self, source: int, header: Header) -> None:
-        """Hear that an offered message does not fit its receive, or that nobody will receive it."""
+        """End the send of an offered message that does not fit its receive, or that no rank will receive."""
         request = self.offered.get((source, header.ident))
         if request is None:
             return  # given up meanwhile
@@ -90,7 +90,7 @@ class Outbox:
         self._end(source, header, error)
 
     def credited(self, source: int, header: Header) -> None:
-        """Hear that receives have taken so much.
+        """Widen a window, as receives have taken so much.
 
         Raises:
             ProtocolError: So much was not sent.
@@ -104,11 +104,11 @@ class Outbox:
         return any(to == peer for to, _ in self.offered)
 
     def left(self, peer: int, gone: DistError) -> None:
-        """Hear that a peer has left, and receives nothing any more."""
+        """End sends to a peer that has left, and receives nothing any more."""
         for key in [key for key in self.offered if key[0] == peer]:
             self.offered.pop(key).end(gone)
 
-    def clear(self) -> list[Parcel]:
+    def clear(self) -> list[Message]:
         """Give the group up: forget everything, and return the sends that have not ended."""
         requests = self.outstanding()
         self.offered.clear()
@@ -120,28 +120,28 @@ class Outbox:
     def _has_room(self, to: int, nbytes: int) -> bool:
         if self.windows[to].fits(nbytes):
             return True
-        self._carrier.refresh(to)
+        self._sender.refresh(to)
         return self.windows[to].fits(nbytes)
 
-    def register(self, request: Parcel, to: int) -> int:
+    def register(self, request: Message, to: int) -> int:
         """Count a message among those whose end the receiver has to tell, and return its number, which is never 0."""
         ident = next(self._idents) % _IDENTS or next(self._idents) % _IDENTS
         self.offered[to, ident] = request
         return ident
 
-    def offer(self, request: Parcel, ident: int, to: int, nbytes: int) -> None:
+    def offer(self, request: Message, ident: int, to: int, nbytes: int) -> None:
         """Announce a message that is registered."""
-        address = self._carrier.address(to, request)
+        address = self._sender.address(to, request)
         flags = READABLE if address else 0
         offer = Header(Kind.OFFER, flags, request.tag, nbytes, ident, request.dtype, address)
-        if not self._carrier.emit(to, offer):  # the peer's farewell was among what has come
+        if not self._sender.emit(to, offer):  # the peer's good-bye was among what has come
             del self.offered[to, ident]
-            self._carrier.bereave(request, to)
+            self._sender.fail_request(request, to)
 
     def _introduce(self, to: int, mark: int) -> None:
         name = self._dtypes.introduction(to, mark)
         if name:
-            self._carrier.emit(to, Header(Kind.DTYPE, length=len(name), dtype=mark), memoryview(name))
+            self._sender.emit(to, Header(Kind.DTYPE, length=len(name), dtype=mark), memoryview(name))
 
     def _end(self, source: int, header: Header, error: DistError | None) -> None:
         request = self.offered.pop((source, header.ident), None)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rankwise.backends import same_digest as same
 from rankwise.errors import ProtocolError
-from rankwise.network.secret import same
 from rankwise_gloo_tcp.protocol.frames import HEADER_NBYTES, Header, parse
 from rankwise_gloo_tcp.protocol.guards import SEAL_NBYTES, TAG_NBYTES, Guard, Guards
-from rankwise_gloo_tcp.protocol.parcel import Incoming, Parcel, nothing
+from rankwise_gloo_tcp.protocol.message import Destination, Message, nothing
 from rankwise_gloo_tcp.protocol.writer import BAD, GOOD
 
 if TYPE_CHECKING:
-    from rankwise.basics.blake2 import blake2b
+    from rankwise.backends import blake2b
 
 __all__ = ["Reader"]
 
@@ -28,7 +28,7 @@ _NOWHERE = memoryview(bytearray())
 class Reader:
     """The incoming half of a connection.
 
-    Whoever moves the bytes puts them into `room` and tells by `received` how many came, however they are cut.
+    The channel puts bytes into `room` and tells by `received` how many came, however they are cut.
 
     Args:
         frame: Takes a header, and tells where its payload goes.
@@ -38,7 +38,7 @@ class Reader:
         inbox: Where the bytes go that do not go straight to where they belong.
     """
 
-    def __init__(self, frame: Callable[[Header], Incoming], guards: Guards | None) -> None:
+    def __init__(self, frame: Callable[[Header], Destination], guards: Guards | None) -> None:
         self._frame = frame
         self._guard = Guard(guards.theirs) if guards else None
         self._unit = HEADER_NBYTES + (TAG_NBYTES if guards else 0)
@@ -53,9 +53,9 @@ class Reader:
         self._rest = _NOWHERE
         self._skip = 0
         self._whole: Callable[[], None] | None = None
-        self._receiver: Parcel | None = None
+        self._receiver: Message | None = None
         #: A receive whose payload was filled up: it ends with the notice that follows.
-        self._doomed: Parcel | None = None
+        self._doomed: Message | None = None
         self._trailing = self._direct = False
 
     @property
@@ -81,7 +81,7 @@ class Reader:
             room: Where its payload goes, which fills it.
 
         Returns:
-            Whether it was that message, and all of it; nobody else hears of it then. Else it has gone the usual way.
+            Whether it was that message, and all of it: then `frame` is not called. Else it has gone the usual way.
 
         Raises:
             ProtocolError: They make no sense.
@@ -136,7 +136,7 @@ class Reader:
             if not self._trailing:
                 self._settle()
 
-    def drop(self) -> list[Parcel]:
+    def drop(self) -> list[Message]:
         """Forget the requests that something is coming in for, and return them."""
         dropped = [request for request in (self._receiver, self._doomed) if request is not None]
         self._receiver = self._doomed = None

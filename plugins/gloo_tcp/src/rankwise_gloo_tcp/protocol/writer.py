@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rankwise_gloo_tcp.protocol.frames import Header
 from rankwise_gloo_tcp.protocol.guards import Guard, Guards
-from rankwise_gloo_tcp.protocol.parcel import Parcel
+from rankwise_gloo_tcp.protocol.message import Message
 
 __all__ = ["BAD", "GOOD", "Writer"]
 
@@ -19,14 +19,14 @@ _FILLER = memoryview(bytes(1 << 16))
 class _Frame(NamedTuple):
     header: Header
     payload: memoryview | None
-    request: Parcel | None
+    request: Message | None
     prefix: bytes
 
 
 class Writer:
     """The outgoing half of a connection.
 
-    Whoever moves the bytes sends `parts` and tells by `sent` how many have left, as long as `next` finds some.
+    The channel sends `parts` and tells by `sent` how many bytes have left, as long as `next` finds some.
     """
 
     def __init__(self, guards: Guards | None) -> None:
@@ -35,17 +35,17 @@ class Writer:
         self._queue: deque[_Frame] = deque()
         #: What is to leave next, in this order.
         self.parts: list[bytes | memoryview] = []
-        self._request: Parcel | None = None
+        self._request: Message | None = None
         self._has_payload = False
         #: How many more pieces of filler take the place of a payload that was given up.
         self._filler = 0
         self._spoilt = False
 
-    def put(self, header: Header, payload: memoryview | None, request: Parcel | None, prefix: bytes) -> None:
+    def put(self, header: Header, payload: memoryview | None, request: Message | None, prefix: bytes) -> None:
         """Line a frame up; the request ends when its last byte has left."""
         self._queue.append(_Frame(header, payload, request, prefix))
 
-    def whole(self, head: bytes, data: bytes) -> bytes:
+    def whole(self, head: bytes, data: bytes | memoryview) -> bytes:
         """Return a frame with a little data, whole, as it is to leave now; only while nothing waits.
 
         It is in `parts` until `sent` has heard that it has left.
@@ -60,7 +60,7 @@ class Writer:
         self.parts = [frame]
         return frame
 
-    def end_with_rest(self, request: Parcel) -> None:
+    def end_with_rest(self, request: Message) -> None:
         """End a request when what is in `parts` has left."""
         self._request = request
 
@@ -86,7 +86,7 @@ class Writer:
         return True
 
     def sent(self, nbytes: int) -> None:
-        """Hear that so many bytes of `parts` have left."""
+        """Drop so many bytes of `parts`, which have left."""
         parts = self.parts
         while parts and nbytes >= len(parts[0]):
             nbytes -= len(parts.pop(0))
@@ -96,7 +96,7 @@ class Writer:
             request, self._request = self._request, None
             request.end()
 
-    def abort(self) -> list[Parcel]:
+    def abort(self) -> list[Message]:
         """Drop what has not begun, fill up what has; return the requests that were dropped.
 
         The filler takes the place of the caller's memory, which is the caller's again; the peer learns that what it
@@ -110,7 +110,7 @@ class Writer:
             self.parts = [*head, _FILLER[:rest]] if rest else head
         return dropped
 
-    def drop(self) -> list[Parcel]:
+    def drop(self) -> list[Message]:
         """Forget the frames that have not begun, and return the requests that have not ended."""
         dropped = [frame.request for frame in self._queue if frame.request is not None]
         if self._request is not None:
@@ -119,7 +119,7 @@ class Writer:
         self._request = None
         return dropped
 
-    def _begin(self, header: Header, payload: memoryview | None, request: Parcel | None, prefix: bytes) -> None:
+    def _begin(self, header: Header, payload: memoryview | None, request: Message | None, prefix: bytes) -> None:
         head = header.pack()
         if self._guard is not None:
             head += self._guard.tag(head)

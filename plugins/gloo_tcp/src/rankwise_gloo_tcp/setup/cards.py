@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from rankwise.backends import Deadline
-from rankwise.store import Store
-from rankwise.store.patience import patiently
+from rankwise.backends import Deadline, Store, patiently
 from rankwise_gloo_tcp.protocol.card import Card, read_card
 
 __all__ = ["exchange", "machine", "places"]

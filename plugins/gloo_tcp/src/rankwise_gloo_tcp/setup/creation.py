@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import os
-import platform
 import socket
 from dataclasses import replace
-from typing import Any
 
-from rankwise.backends import Context, Deadline
-from rankwise.basics.debug import tell
+from rankwise.backends import Context, Deadline, PrefixStore
+from rankwise.backends import debug_log as tell
+from rankwise.backends import job_secret as secret
 from rankwise.errors import DistNetworkError, RendezvousError
-from rankwise.network import interface, secret
-from rankwise.store import PrefixStore
 from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.collectives import selection
 from rankwise_gloo_tcp.collectives.one_host import OneHost
 from rankwise_gloo_tcp.collectives.ways import Ways
 from rankwise_gloo_tcp.communicator import GlooCommunicator
+from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
-from rankwise_gloo_tcp.engine.setting import Setting
 from rankwise_gloo_tcp.machine import cores
 from rankwise_gloo_tcp.protocol.card import Card
-from rankwise_gloo_tcp.setup import cards, joining_board
+from rankwise_gloo_tcp.setup import cards, joining_board, transports
+from rankwise_gloo_tcp.setup.transports import BACKLOG, INTEGRITY, TRANSPORTS, VARIABLE
 
 __all__ = ["create"]
 
-_VARIABLE = "RANKWISE_GLOO_TRANSPORT"
-_TRANSPORTS = ("auto", "tcp", "shm")
-_INTEGRITY = "RANKWISE_GLOO_INTEGRITY"
-_BACKLOG = 1024
 #: How long a wait polls before it sleeps, where there is a processor for each rank.
 _SPIN_S = 400e-6
 
@@ -46,19 +40,19 @@ def create(context: Context) -> GlooCommunicator:
         return _alone(context)
     deadline = Deadline(context.timeout_s)
     key = secret.load()
-    transport = _transport()
+    transport = transports.chosen()
     listeners: list[tuple[socket.socket, bool]] = []
     board_listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         chosen = selection.load(context.options)
-        card = _listen(context, transport, key is not None, listeners, deadline, board_listener)
-        card = card._replace(algorithms=str(chosen))
+        card = transports.listen(context, transport, key is not None, listeners, deadline)
+        card = card._replace(algorithms=str(chosen), board=_board_name(context.rank, card, board_listener))
         all_cards, token = cards.exchange(context.store, context.rank, card, context.size, deadline, context.look)
         _check(context, all_cards, transport)
         places = cards.places(all_cards)
         comm = GlooCommunicator(context, chosen)
         group_key = secret.derive(key or token, f"gloo group {context.name} {token.hex()}")
-        engine = _engine(comm, all_cards, group_key, key is not None, transport != "tcp")
+        engine = _engine(comm, all_cards, group_key, key is not None, "unix" in TRANSPORTS[transport])
         for sock, near in listeners:
             engine.listen(sock, near)
         listeners.clear()  # they are the engine's now
@@ -123,7 +117,7 @@ def _chosen(comm: GlooCommunicator, all_cards: list[Card], places: list[list[int
     algorithms = str(comm.selection) or "by the tables"
     return (
         f"gloo group {comm.context.name!r}, rank {names[comm.rank]}: {'; '.join(told) or 'nobody else'}; "
-        f"collectives of {kind}, algorithms {algorithms} ({_VARIABLE}={me.transport})"
+        f"collectives of {kind}, algorithms {algorithms} ({VARIABLE}={me.transport})"
     )
 
 
@@ -147,86 +141,28 @@ def _on_host(context: Context, ranks: list[int]) -> GlooCommunicator:
 def _engine(comm: GlooCommunicator, all_cards: list[Card], key: bytes, guarded: bool, near: bool) -> Engine:
     context = comm.context
     names, rank = context.global_ranks, context.rank
-    engine = Engine(Setting(rank, all_cards, key, guarded, names, context.timeout_s, comm.fail, near))
+    engine = Engine(EngineConfig(rank, all_cards, key, guarded, names, context.timeout_s, comm.fail, near))
     here = [card.cores for card in all_cards if card.machine == all_cards[rank].machine]
     if all_cards and cores.together(here) >= len(here):
-        engine.seat.patience.spin_s = _SPIN_S
+        engine.progress_lock.spin_policy.spin_s = _SPIN_S
     return engine
 
 
-def _transport() -> str:
-    transport = os.environ.get(_VARIABLE, "auto")
-    if transport not in _TRANSPORTS:
-        raise ValueError(f"{_VARIABLE}={transport}: expected one of {', '.join(_TRANSPORTS)}")
-    if transport == "shm" and not _has_unix():
-        raise ValueError(f"{_VARIABLE}=shm: this system has no abstract Unix sockets")
-    return transport
-
-
-def _integrity() -> str:
-    chosen = os.environ.get(_INTEGRITY, "header")
-    if chosen not in ("header", "full"):
-        raise ValueError(f"{_INTEGRITY}={chosen}: expected header or full")
-    return chosen
-
-
-def _has_unix() -> bool:
-    return platform.system() == "Linux"
-
-
-def _listen(
-    context: Context,
-    transport: str,
-    has_secret: bool,
-    listeners: list[tuple[socket.socket, bool]],
-    deadline: Deadline,
-    board_listener: socket.socket,
-) -> Card:
-    """Open the listening sockets, and return the card that says where they are."""
-    unix = address = ""
-    port = 0
-    if transport != "tcp" and _has_unix():
-        unix = f"rankwise-{os.urandom(16).hex()}"
-        near = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listeners.append((near, True))
-        near.bind("\0" + unix)
-        near.listen(_BACKLOG)
-    hall = ""
-    if unix and board.available():
-        hall = f"rankwise-{os.urandom(16).hex()}"
-        board_listener.bind("\0" + hall)
-        board_listener.listen(_BACKLOG if context.rank == 0 else 0)
-    if transport != "shm":
-        chosen = _local_address(context.store, has_secret, deadline)
-        if has_secret or interface.is_loopback(chosen):
-            family = socket.AF_INET6 if ":" in chosen else socket.AF_INET
-            far = socket.socket(family, socket.SOCK_STREAM)
-            listeners.append((far, False))
-            far.bind((chosen, 0))
-            far.listen(_BACKLOG)
-            address, port = chosen, far.getsockname()[1]
-    here, space = cards.machine()
-    uid = os.geteuid() if hasattr(os, "geteuid") else -1
-    return Card(
-        *(platform.node(), here, space, uid, os.getpid(), unix, address, port, transport, _integrity()),
-        *(hall, "", cores.mine()),
-    )
-
-
-def _local_address(store: Any, has_secret: bool, deadline: Deadline) -> str:
-    while hasattr(store, "underlying_store"):
-        store = store.underlying_store
-    host = getattr(store, "host", None)
-    if isinstance(host, str) and host:
-        return interface.local_address(host, deadline.remaining())
-    return (interface.outward_address() if has_secret else None) or "127.0.0.1"
+def _board_name(rank: int, card: Card, listener: socket.socket) -> str:
+    """Return the name of the socket where this rank would hand out the board; nothing if it can use none."""
+    if not card.unix or not board.available():
+        return ""
+    name = f"rankwise-{os.urandom(16).hex()}"
+    listener.bind("\0" + name)
+    listener.listen(BACKLOG if rank == 0 else 0)
+    return name
 
 
 def _check(context: Context, all_cards: list[Card], transport: str) -> None:
     names, me = context.global_ranks, all_cards[context.rank]
     for variable, values in (
-        (_VARIABLE, {card.transport for card in all_cards}),
-        (_INTEGRITY, {card.integrity for card in all_cards}),
+        (VARIABLE, {card.transport for card in all_cards}),
+        (INTEGRITY, {card.integrity for card in all_cards}),
     ):
         if len(values) > 1:
             differ = " and to ".join(sorted(values))
@@ -235,11 +171,10 @@ def _check(context: Context, all_cards: list[Card], transport: str) -> None:
     if len(told) > 1:
         raise RendezvousError(f"group {context.name!r}: the ranks are told different algorithms: {' and '.join(told)}")
     for peer, card in enumerate(all_cards):
-        near = transport != "tcp" and me.is_near(card)
-        if peer == context.rank or near:
+        if peer == context.rank or ("unix" in TRANSPORTS[transport] and me.is_near(card)):
             continue
         where = f"rank {names[peer]} on {card.host} cannot be reached from rank {names[context.rank]} on {me.host}"
-        if transport == "shm":
-            raise RendezvousError(f"group {context.name!r}: {where} by shared memory, and {_VARIABLE}=shm")
+        if "tcp" not in TRANSPORTS[transport]:
+            raise RendezvousError(f"group {context.name!r}: {where} by shared memory, and {VARIABLE}={transport}")
         if not card.address or not me.address:
             raise DistNetworkError(f"group {context.name!r}: {where}: {secret.ADVICE}")

@@ -32,12 +32,12 @@ def hand_out(
         listener.settimeout(min(max(deadline.remaining(), 0.001), _LOOK_S))
         try:
             sock, _ = listener.accept()
-        except TimeoutError as error:
+        except TimeoutError:
             look()
             if not deadline.expired():
                 continue
             names = ", ".join(map(str, sorted(missing)))
-            raise DistTimeoutError(f"group ranks {names} did not come for the shared memory in time") from error
+            raise DistTimeoutError(f"group ranks {names} did not come for the shared memory in time") from None
         with sock:
             try:
                 missing.discard(_serve(sock, descriptor, key, size))
@@ -49,7 +49,7 @@ def fetch(name: str, rank: int, size: int, key: bytes, deadline: Deadline) -> in
     """Return the descriptor that rank 0 hands out.
 
     Raises:
-        ProtocolError: Whoever listens there does not belong to this job.
+        ProtocolError: What listens there does not belong to this job.
         DistTimeoutError: It did not answer in time.
     """
     hello = handshake.Hello.new(rank, 0, size)
@@ -62,8 +62,8 @@ def fetch(name: str, rank: int, size: int, key: bytes, deadline: Deadline) -> in
             handshake.check_answer(key, hello, answered)
             sock.sendall(handshake.proof(key, hello, answered))
             _, descriptors, _, _ = socket.recv_fds(sock, 1, 1)
-        except TimeoutError as error:
-            raise DistTimeoutError("group rank 0 did not hand out the shared memory in time") from error
+        except TimeoutError:
+            raise DistTimeoutError("group rank 0 did not hand out the shared memory in time") from None
         except OSError as error:
             raise ProtocolError(f"group rank 0 does not hand out the shared memory: {error}") from error
     if not descriptors:

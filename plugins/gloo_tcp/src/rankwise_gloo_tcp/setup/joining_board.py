@@ -61,7 +61,10 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
 def _pipe(comm: GlooCommunicator, shared: Board, peer: int, bell: int) -> Pipe:
     sleep = shared.sleep(peer, bell)
     return Pipe(
-        comm.engine.mail, peer, make_rings(shared.ring(comm.rank, peer), shared.ring(peer, comm.rank), sleep), sleep
+        comm.engine.dispatcher,
+        peer,
+        make_rings(shared.ring(comm.rank, peer), shared.ring(peer, comm.rank), sleep),
+        sleep,
     )
 
 

@@ -13,11 +13,12 @@ from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.machine.poller import READ, WRITE
 from rankwise_gloo_tcp.protocol.frames import Header
 from rankwise_gloo_tcp.protocol.guards import Guards
-from rankwise_gloo_tcp.protocol.parcel import Incoming, Parcel
+from rankwise_gloo_tcp.protocol.message import Message
 from rankwise_gloo_tcp.protocol.reader import Reader
 from rankwise_gloo_tcp.protocol.writer import Writer
+from rankwise_gloo_tcp.transport.channel import ANY_LENGTH, FrameHandler
 
-__all__ = ["Connection", "Descriptors", "Office"]
+__all__ = ["SMALL_NBYTES", "Connection", "Descriptors"]
 
 #: While more than the first is still to come, it is taken in pieces of up to the second, as each wake-up costs. Linux
 #: alone promises room for them.
@@ -25,6 +26,8 @@ _LOTS_NBYTES, _PIECE_NBYTES = 64 << 10, 512 << 10
 _MAY_DOZE = sys.platform == "linux"
 #: How many pieces go out before the other direction has its turn.
 _SENDS_A_TURN = 8
+#: The longest message that goes over a socket as one piece of bytes, and is looked for without a request.
+SMALL_NBYTES = 8 << 10
 
 
 class Descriptors(Protocol):
@@ -37,36 +40,23 @@ class Descriptors(Protocol):
         """Call `handler` when a socket is ready; for a mask of 0 no more."""
 
 
-class Office(Protocol):
-    """What a connection tells whoever takes its frames; all of it while the engine's lock is held."""
-
-    def frame(self, connection: Any, header: Header) -> Incoming:
-        """Take a frame."""
-
-    def lost(self, connection: Any) -> None:
-        """Hear that the connection has ended."""
-
-    def garbled(self, connection: Any, error: ProtocolError) -> None:
-        """Hear that what a connection brings makes no sense; nothing more is read from it."""
-
-    def held_up(self) -> None:
-        """Hear that something waits for room, and is to be sent whether or not anybody waits for it."""
-
-
 class Connection:
-    """One end of a connection to a peer. All methods are called with the engine's lock held."""
+    """One end of a connection to a peer: a `Channel` over a socket."""
+
+    in_memory, ends_with_peer, credit_waits = False, True, True
+    eager_nbytes, small_nbytes, rings = ANY_LENGTH, SMALL_NBYTES, None
 
     def __init__(
-        self, office: Office, loop: Descriptors, peer: int, sock: socket.socket, guards: Guards | None
+        self, handler: FrameHandler, loop: Descriptors, peer: int, sock: socket.socket, guards: Guards | None
     ) -> None:
-        self.office, self.loop, self.peer, self.sock = office, loop, peer, sock
+        self.handler, self.loop, self.peer, self.sock = handler, loop, peer, sock
         self.closed = self.left = False
-        #: How much has come.
-        self.came_nbytes = 0
+        self.way = "unix" if sock.family == socket.AF_UNIX else "tcp"
+        self.came_nbytes = self._went_nbytes = 0
         self.guarded = guards is not None
         self._broken = self._writing = self._deaf = False
         self._writer = Writer(guards)
-        self._reader = Reader(partial(office.frame, self), guards)
+        self._reader = Reader(partial(handler.frame, self), guards)
         #: How much must have come before this end is woken.
         self._least = 1
         self._watch(writing=False)
@@ -74,18 +64,18 @@ class Connection:
     # ------------------------------------------------------------------ out
 
     def send(
-        self, header: Header, payload: memoryview | None = None, request: Parcel | None = None, prefix: bytes = b""
+        self, header: Header, payload: memoryview | None = None, request: Message | None = None, prefix: bytes = b""
     ) -> None:
         """Send a frame behind those that are waiting; end `request` when its last byte has left.
 
         The prefix goes before the payload, as part of it.
         """
         self._writer.put(header, payload, request, prefix)
-        if not self._writing and not self._broken:  # if it is, whoever reads will find out why
+        if not self._writing and not self._broken:  # if it is, the next read finds out why
             self.flush()
 
-    def post(self, head: bytes, data: bytes) -> bool:
-        """Send a small message at once; false if it cannot be: others are before it, or the connection has ended.
+    def post(self, head: bytes, data: bytes | memoryview) -> bool:
+        """Send a small message; false if others are before it, or the connection has ended.
 
         Where the socket has not taken all of it, this end is not `idle`, and `end_with_rest` tells when it has.
         """
@@ -100,12 +90,13 @@ class Connection:
             self._break()
             return False
         self.loop.moved_nbytes += sent
+        self._went_nbytes += sent
         self._writer.sent(sent)
         if sent < len(frame):
             self._watch(writing=True)
         return True
 
-    def end_with_rest(self, request: Parcel) -> None:
+    def end_with_rest(self, request: Message) -> None:
         """End a request when what is leaving has left."""
         self._writer.end_with_rest(request)
 
@@ -117,7 +108,7 @@ class Connection:
     @property
     def unconfirmed(self) -> bool:
         """Whether the peer's machine has yet to confirm some of what has left, as far as this system tells."""
-        if self._broken or self.closed or self.sock.family == socket.AF_UNIX:
+        if self._broken or self.closed or self.way == "unix":
             return False
         import termios  # only now: connections that leave this machine have use for it
 
@@ -141,6 +132,7 @@ class Connection:
                 self._break()
                 return
             self.loop.moved_nbytes += sent
+            self._went_nbytes += sent
             writer.sent(sent)
         self._watch(writing=not writer.idle)
 
@@ -154,7 +146,20 @@ class Connection:
         if self._writing and not self.closed:
             self.flush()
 
+    def has_room(self) -> bool:
+        """Tell nothing: the poller does."""
+        return False
+
+    @property
+    def moved_nbytes(self) -> int:
+        """How much has gone and come."""
+        return self.came_nbytes + self._went_nbytes
+
     # ------------------------------------------------------------------ in
+
+    def has_news(self) -> bool:
+        """Tell that something may have come: only a look at the socket knows."""
+        return True
 
     def receive(self) -> None:
         """Take in what has come."""
@@ -168,7 +173,7 @@ class Connection:
             except OSError:
                 count = 0
             if count == 0:
-                self.office.lost(self)
+                self.handler.lost(self)
                 return
             self.loop.moved_nbytes += count
             self.came_nbytes += count
@@ -182,21 +187,12 @@ class Connection:
                 self._doze()
                 return
 
-    def take(self, head: bytes, room: memoryview) -> bool | None:
-        """Receive the next frame if it is this small message.
-
-        Args:
-            head: Its header.
-            room: Where its payload goes, which fills it.
-
-        Returns:
-            True if it was, and None if nothing has come. False if something else has, and was taken in, or if this is
-            no time for it: then the message comes, or has come, the usual way.
-        """
+    def take(self, head: bytes, room: memoryview) -> int | None:
+        """Receive the next frame if it is the small message with this header, which fills `room`; see `Channel`."""
         reader = self._reader
         nbytes = reader.expect(len(room))
         if self.closed or self._deaf or not nbytes:
-            return False
+            return -1
         try:
             count = self.sock.recv_into(reader.inbox, nbytes)
         except (BlockingIOError, InterruptedError):
@@ -204,21 +200,21 @@ class Connection:
         except OSError:
             count = 0
         if count == 0:
-            self.office.lost(self)
-            return False
+            self.handler.lost(self)
+            return -1
         self.loop.moved_nbytes += count
         self.came_nbytes += count
         try:
-            return reader.expected(count, head, room)
+            return len(room) if reader.expected(count, head, room) else -1
         except ProtocolError as error:
             self._garbled(error)
-            return False
+            return -1
 
     def _garbled(self, error: ProtocolError) -> None:
         # The peer is to hear why before the connection ends.
         self._deaf = True
         self._watch(writing=self._writing)
-        self.office.garbled(self, error)
+        self.handler.garbled(self, error)
 
     def _doze(self) -> None:
         """Sleep on until so much has come as is worth to be woken for; who looks takes what there is."""
@@ -226,12 +222,12 @@ class Connection:
         least = min(rest, _PIECE_NBYTES) if rest >= _LOTS_NBYTES and _MAY_DOZE and not self.loop.looking else 1
         if least != self._least and not self.closed:
             self._least = least
-            if self.sock.family != socket.AF_UNIX:
+            if self.way != "unix":
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
 
     # ------------------------------------------------------------------ the end
 
-    def abort(self, header: Header, payload: bytes) -> list[Parcel]:
+    def abort(self, header: Header, payload: bytes) -> list[Message]:
         """Drop what has not begun, fill up what has, send one last frame; return the requests that were dropped."""
         dropped = [*self._writer.abort(), *self._reader.drop()]
         self._reader.divert()
@@ -239,7 +235,7 @@ class Connection:
         self.send(header, memoryview(payload))
         return dropped
 
-    def drop(self) -> list[Parcel]:
+    def drop(self) -> list[Message]:
         """Forget the requests that use this connection, and return them."""
         return [*self._writer.drop(), *self._reader.drop()]
 
@@ -250,10 +246,14 @@ class Connection:
             self.loop.watch(self.sock, 0, None)
             self.sock.close()
 
+    def after_fork(self) -> None:
+        """Close the child's copy of the socket."""
+        self.sock.close()
+
     def _watch(self, writing: bool) -> None:
         self._writing = writing
         if writing:
-            self.office.held_up()
+            self.handler.held_up()
         if not self.closed:
             self.loop.watch(self.sock, READ * (not self._deaf) | WRITE * writing, self._ready)
 

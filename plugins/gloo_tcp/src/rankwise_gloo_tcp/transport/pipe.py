@@ -5,32 +5,36 @@ An engine uses it in place of a connection over a socket. A long payload follows
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.protocol.flow import WINDOW_NBYTES
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, check
-from rankwise_gloo_tcp.transport.rings import PIECE, Rings, Sleep, message
+from rankwise_gloo_tcp.transport.rings import PIECE, Rings, Sleep
 
 if TYPE_CHECKING:
-    from rankwise_gloo_tcp.protocol.parcel import Incoming, Parcel
-    from rankwise_gloo_tcp.transport.connection import Office
+    from rankwise_gloo_tcp.protocol.message import Destination, Message
+    from rankwise_gloo_tcp.transport.channel import FrameHandler
 
 __all__ = ["Pipe"]
+
+#: A header is just the four words that a ring has.
+_WORDS = struct.Struct("<QQQQ")
 
 
 class _Frame(NamedTuple):
     header: Header
     payload: memoryview
-    request: Parcel | None
+    request: Message | None
 
 
 class Pipe:
-    """One end of both directions to a peer. All methods are called with the engine's lock held.
+    """One end of both directions to a peer: a `Channel` through memory.
 
     Args:
-        office: The engine.
+        handler: The engine.
         peer: The peer's group rank.
         rings: The memory of both directions.
         sleep: The peer's.
@@ -39,37 +43,40 @@ class Pipe:
     #: Compiled messages look at what is in a slot without a look-up.
     __slots__ = ("__dict__", "_queue", "_rest")
 
-    def __init__(self, office: Office, peer: int, rings: Rings, sleep: Sleep) -> None:
-        self.office, self.peer, self.rings, self.sleep = office, peer, rings, sleep
+    way = "pipe"
+    in_memory, ends_with_peer, credit_waits, unconfirmed = True, False, False, False
+
+    def __init__(self, handler: FrameHandler, peer: int, rings: Rings, sleep: Sleep) -> None:
+        self.handler, self.peer, self.rings, self.sleep = handler, peer, rings, sleep
         self.closed = self.left = False
         #: Nobody else can write there, so that headers need no guard.
         self.guarded = False
-        #: Up to here a message leaves at once; longer payloads are cut into pieces of this size at the most.
-        self.eager_nbytes = rings.eager_nbytes
+        #: Up to here a message leaves whole; longer payloads are cut into pieces of this size at the most.
+        self.eager_nbytes = self.small_nbytes = rings.eager_nbytes
         self._piece_nbytes = rings.capacity // 4
         #: Whether this end has asked to be woken when there is room.
         self.wants_room = False
         self._queue: deque[_Frame] = deque()
         #: The long payload that is going out, and that which is coming in.
         self._rest: _Frame | None = None
-        self._incoming: Incoming | None = None
+        self._incoming: Destination | None = None
         self._filled = self._expected = 0
         #: Tells whether something has come that has not been read. Needs no lock.
         self.has_news = rings.has_news
 
     # ------------------------------------------------------------------ out
 
-    def post(self, tag: int, dtype: int, data: memoryview) -> bool:
-        """Send a message at once; false if it cannot be: it is long, or others are before it, or there is no room."""
-        nbytes = len(data)
-        if nbytes > self.eager_nbytes or self._queue or self._rest:
+    def post(self, head: bytes, data: bytes | memoryview) -> bool:
+        """Send a message; false if it cannot be done now: it is long, or others are before it, or there is no room."""
+        if len(data) > self.eager_nbytes or self._queue or self._rest:
             return False
-        if not self.rings.write(message(tag), nbytes, dtype << 32, 0, data):
+        first, length, marks, address = _WORDS.unpack(head)
+        if not self.rings.write(first, length, marks, address, memoryview(data)):
             return False
         self.sleep.wake()
         return True
 
-    def go_on_with(self, rest: memoryview, request: Parcel) -> None:
+    def go_on_with(self, rest: memoryview, request: Message) -> None:
         """Send the rest of a message whose beginning has left."""
         self._rest = _Frame(Header(Kind.MESSAGE), rest, request)
         self.flush()
@@ -82,13 +89,22 @@ class Pipe:
         self,
         header: Header,
         payload: memoryview | None = None,
-        request: Parcel | None = None,
+        request: Message | None = None,
         prefix: bytes = b"",
     ) -> None:
         """Send a frame behind those that are waiting; end `request` when its last byte has left."""
         data = payload if payload is not None else memoryview(b"")
         self._queue.append(_Frame(header, memoryview(prefix + bytes(data)) if prefix else data, request))
         self.flush()
+
+    def end_with_rest(self, request: Message) -> None:
+        """End a request: what was posted has left whole."""
+        request.end()
+
+    @property
+    def came_nbytes(self) -> int:
+        """How many bytes have come, headers included."""
+        return self.rings.tail
 
     @property
     def moved_nbytes(self) -> int:
@@ -108,11 +124,17 @@ class Pipe:
                 self._ask_for_room()
                 # The peer may have made room before it could know that it is wanted.
                 if not (self._go_on() if self._rest else self._start()):
-                    self.office.held_up()
+                    self.handler.held_up()
                     break
             wrote = True
         if wrote:
             self.sleep.wake()
+
+    def push(self) -> None:
+        """Go on with what waits for room; what still does asks for it again."""
+        self.wants_room = False
+        if not self.closed and not self.idle:
+            self.flush()
 
     def _start(self) -> bool:
         frame = self._queue[0]
@@ -151,12 +173,15 @@ class Pipe:
         """Tell whether the peer has made the room that this end has asked for. Needs no lock."""
         return self.wants_room and self.rings.has_room()
 
-    def take(self, tag: int, dtype: int, room: memoryview) -> int:
-        """Receive the next frame if it is a message of this tag and dtype that fits; return its length, else -1.
+    def take(self, head: bytes, room: memoryview) -> int | None:
+        """Receive the next frame if it is a message of this header's tag and dtype that fits; see `Channel`.
 
-        A `dtype` of 0 is that of any message.
+        A dtype of 0 is that of any message.
         """
-        return self.rings.take(message(tag), dtype, room)
+        if not self.has_news():
+            return None
+        first, _, marks, _ = _WORDS.unpack(head)
+        return self.rings.take(first, marks >> 32, room)
 
     def receive(self) -> None:
         """Take in what has come."""
@@ -177,16 +202,16 @@ class Pipe:
                     self._take_in(header)
         except ProtocolError as error:
             self.close()
-            self.office.garbled(self, error)
+            self.handler.garbled(self, error)
 
-    def go_on_filling(self, incoming: Incoming, filled: int, nbytes: int) -> None:
+    def go_on_filling(self, incoming: Destination, filled: int, nbytes: int) -> None:
         """Receive the rest of a message whose beginning has come."""
         self._incoming, self._filled, self._expected = incoming, filled, nbytes
 
     def _take_in(self, header: Header) -> None:
         nbytes = header.payload_nbytes
         inline = nbytes if nbytes <= self.eager_nbytes else 0
-        incoming = self.office.frame(self, header)
+        incoming = self.handler.frame(self, header)
         self._incoming, self._filled, self._expected = incoming, 0, nbytes
         if inline or not nbytes:
             self._fill(self.rings.payload(inline))
@@ -207,14 +232,14 @@ class Pipe:
 
     # ------------------------------------------------------------------ the end
 
-    def abort(self, header: Header, payload: bytes) -> list[Parcel]:
+    def abort(self, header: Header, payload: bytes) -> list[Message]:
         """Drop what has not left, and wake the peer, which finds the notice on the board."""
         dropped = self.drop()
         self._rest = self._incoming = None
         self.sleep.wake()
         return dropped
 
-    def drop(self) -> list[Parcel]:
+    def drop(self) -> list[Message]:
         """Forget the requests that use this pipe, and return them."""
         frames = [*self._queue, *([self._rest] if self._rest else [])]
         dropped = [frame.request for frame in frames if frame.request is not None]
@@ -222,6 +247,9 @@ class Pipe:
             dropped.append(self._incoming.request)
         self._queue.clear()
         return dropped
+
+    def after_fork(self) -> None:
+        """Do nothing: the memory ends with the last process that uses it."""
 
     def close(self) -> None:
         """Let the memory go."""

@@ -10,7 +10,7 @@ import os
 from contextlib import suppress
 from typing import Any, Protocol
 
-from rankwise.basics import native
+from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.machine import futex
 from rankwise_gloo_tcp.protocol.frames import Kind
 

@@ -8,7 +8,7 @@ from typing import Any
 from mpi4py import MPI
 
 from rankwise.backends import Deadline
-from rankwise_mpi.collectives.shared_page import MARK_NBYTES, open_page
+from rankwise_mpi.collectives.shared_page import MARK_NBYTES, Keep, open_page
 
 __all__ = ["Cells", "open_cells"]
 
@@ -54,11 +54,11 @@ class Cells:
         self._page.close()
 
 
-def open_cells(comm: MPI.Intracomm, deadline: Deadline) -> Cells | None:
+def open_cells(comm: MPI.Intracomm, deadline: Deadline, keep: Keep) -> Cells | None:
     """Return new cells for the members of a communicator; None if they cannot share memory. All members call.
 
     Raises:
         DistTimeoutError: Not all members have come.
     """
-    page = open_page(comm, _WORDS * _WORD_NBYTES * (comm.size + 1), deadline)
+    page = open_page(comm, _WORDS * _WORD_NBYTES * (comm.size + 1), deadline, keep)
     return Cells(page) if page is not None else None

@@ -30,6 +30,7 @@ from mpi4py import MPI
 from rankwise.backends import Deadline
 from rankwise_mpi.collectives.cells import Cells, open_cells
 from rankwise_mpi.collectives.marks import WORD_MASK, CallMark
+from rankwise_mpi.collectives.shared_page import Keep
 
 __all__ = ["Gate", "open_gate"]
 
@@ -177,7 +178,7 @@ class Gate:
         self._cells.close()
 
 
-def open_gate(comm: MPI.Intracomm, deadline: Deadline, first_looks: int) -> Gate | None:
+def open_gate(comm: MPI.Intracomm, deadline: Deadline, first_looks: int, keep: Keep) -> Gate | None:
     """Make the gate of a new group whose members are all on this host; None if they cannot share memory.
 
     All members call.
@@ -186,11 +187,12 @@ def open_gate(comm: MPI.Intracomm, deadline: Deadline, first_looks: int) -> Gate
         comm: The group's communicator.
         deadline: By when all must have called.
         first_looks: How often a rank looks for the others before it waits.
+        keep: Keeps a request that was given up, with what MPI may still write to.
 
     Raises:
         DistTimeoutError: Not all have.
     """
     if platform.machine() not in _ORDERED:
         return None
-    cells = open_cells(comm, deadline)
+    cells = open_cells(comm, deadline, keep)
     return Gate(cells, comm.rank, comm, first_looks) if cells is not None else None

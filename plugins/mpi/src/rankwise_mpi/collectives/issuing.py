@@ -18,6 +18,7 @@ from mpi4py import MPI
 
 from rankwise.backends import COMPLETED, Deadline, Work, mismatch
 from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
+from rankwise_mpi.collectives.collectives import Planned
 from rankwise_mpi.collectives.gate import Gate
 from rankwise_mpi.collectives.marks import CallMark
 from rankwise_mpi.collectives.meeting import AtGate, BetweenHosts, Meeting
@@ -115,17 +116,9 @@ class Issuing:
             finish()
         return COMPLETED
 
-    def several(
-        self,
-        name: str,
-        calls: Sequence[tuple[Any, ...]],
-        mark: CallMark,
-        nbytes: int,
-        timeout_s: float,
-        async_op: bool,
-        finish: Callable[[], object] | None = None,
-    ) -> Work:
+    def several(self, name: str, planned: Planned, timeout_s: float, async_op: bool) -> Work:
         """Make the same call of MPI for each piece of an array; mostly there is one. See `call`."""
+        calls, mark, nbytes, finish = planned
         if len(calls) == 1:
             return self.call(name, calls[0], mark, nbytes, timeout_s, async_op, finish)
         if async_op:

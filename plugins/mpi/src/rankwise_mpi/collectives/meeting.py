@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.backends import ReduceOp
-from rankwise.basics.blake2 import blake2b
+from rankwise.backends import ReduceOp, blake2b
 from rankwise.errors import DistBackendError, DistError
 from rankwise_mpi.collectives.gate import Gate
 from rankwise_mpi.collectives.marks import WORD_MASK, CallMark

@@ -6,6 +6,8 @@ import mmap
 import os
 import secrets
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -14,14 +16,22 @@ from rankwise.backends import Deadline
 from rankwise.errors import DistTimeoutError
 from rankwise_mpi.process.waiting import wait_until
 
-__all__ = ["MARK_NBYTES", "open_page"]
+__all__ = ["MARK_NBYTES", "Keep", "open_page"]
 
+#: As `Process.keep`.
+Keep = Callable[[MPI.Request, Any], object]
 #: What the memory begins with, by which it is known to be the right one.
 MARK_NBYTES = 16
 
 
-def open_page(comm: MPI.Intracomm, nbytes: int, deadline: Deadline) -> mmap.mmap | None:
+def open_page(comm: MPI.Intracomm, nbytes: int, deadline: Deadline, keep: Keep) -> mmap.mmap | None:
     """Return new memory that all members of a communicator share; None if some cannot reach it. All members call.
+
+    Args:
+        comm: The communicator.
+        nbytes: How much memory.
+        deadline: By when all must have called.
+        keep: Keeps a request that was given up, with what MPI may still write to.
 
     Raises:
         DistTimeoutError: Not all members have come.
@@ -29,10 +39,10 @@ def open_page(comm: MPI.Intracomm, nbytes: int, deadline: Deadline) -> mmap.mmap
     held = _new_page(nbytes) if comm.rank == 0 else -1
     try:
         place = np.frombuffer(_place_of(held), np.uint8).copy()
-        _finish(comm.Ibcast(place, 0), deadline)
+        _finish(comm.Ibcast(place, 0), place, deadline, keep)
         page = _map(place.tobytes(), nbytes)
         agreed = np.array([page is not None], np.uint8)
-        _finish(comm.Iallreduce(MPI.IN_PLACE, agreed, MPI.MIN), deadline)
+        _finish(comm.Iallreduce(MPI.IN_PLACE, agreed, MPI.MIN), agreed, deadline, keep)
     finally:
         if held >= 0:
             os.close(held)
@@ -73,6 +83,10 @@ def _map(place: bytes, nbytes: int) -> mmap.mmap | None:
         os.close(found)
 
 
-def _finish(request: MPI.Request, deadline: Deadline) -> None:
-    if not wait_until(request.Test, deadline.remaining(), lambda: None):
-        raise DistTimeoutError("not all members have come to open the group's gate")
+def _finish(request: MPI.Request, buffer: Any, deadline: Deadline, keep: Keep) -> None:
+    try:
+        if not wait_until(request.Test, deadline.remaining(), lambda: None):
+            raise DistTimeoutError("not all members have come to open the group's gate")
+    except BaseException:
+        keep(request, buffer)
+        raise

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.backends import COMPLETED, Array, ReduceOp, Work
-from rankwise.backends.shortcuts import Caller
+from rankwise.backends import COMPLETED, Array, Caller, ReduceOp, Work
 from rankwise.errors import CollectiveMismatchError
 from rankwise_mpi.collectives.gate import Gate
 from rankwise_mpi.collectives.issuing import Issuing

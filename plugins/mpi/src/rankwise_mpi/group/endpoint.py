@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.backends import Array, Context, Deadline
+from rankwise.backends import Array, Context, Deadline, aborted_by
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 from rankwise_mpi.group.notices import Notices
 from rankwise_mpi.group.pages import NOTICE_TAG, Pages
@@ -99,9 +99,7 @@ class Endpoint:
         self.keep = process.keep
         self._process = process
         self._notices = Notices(*pages.place(NOTICE_TAG), context.name)
-        me = context.global_ranks[context.rank]
-        prefix = f"{process.life}/at/{context.name}"
-        self._whereabouts = Whereabouts(process.notes, prefix, me, context.global_ranks)
+        self._whereabouts = Whereabouts(context)
         self._pending: dict[Operation, None] = {}
 
     # ------------------------------------------------------------------ the end
@@ -110,6 +108,8 @@ class Endpoint:
         """Wait until everything that was issued has ended, receives that no message has met apart."""
         deadline = Deadline(timeout_s)
         for work in list(self._pending):
+            if self.failure is not None:
+                return  # the group has been given up, and each call has said so
             if work not in self.receives.ages and not self.wait_until(work.poll, deadline.remaining()):
                 raise self.late("drain", timeout_s)
 
@@ -130,7 +130,7 @@ class Endpoint:
             ulfm.revoke(self.mpi)
             return
         try:
-            self.keep(*self._notices.tell(str(error)))
+            self._notices.tell(str(error), self.keep)
         except MPI.Exception:
             return  # the peers will notice by their own deadlines
 
@@ -239,17 +239,21 @@ class Endpoint:
         return self.fail(translate(error, self.where(what), died))
 
     def stopped(self, what: str, request: Testable | None, buffers: Any, stop: BaseException) -> NoReturn:
-        """Fail the group with what has stopped a call half-way, and raise it."""
+        """Fail the group with what has stopped a call half-way, and raise it.
+
+        Args:
+            what: The call.
+            request: Its request, if there is one; an interrupt may have come before it was taken.
+            buffers: What MPI was called with.
+            stop: What has stopped it.
+        """
+        if request is not None or not isinstance(stop, DistError):
+            self.keep(request, buffers)
         if isinstance(stop, MPI.Exception):
             raise self.fatal(what, stop) from stop
-        self.break_off(what, request, buffers, stop)
+        if self.failure is None:  # interrupted, and nobody knows how far the call had come
+            self.fail(stop if isinstance(stop, DistError) else aborted_by(stop, self.where(what)))
         raise stop
-
-    def break_off(self, what: str, request: Testable | None, buffers: Any, stop: BaseException) -> None:
-        """Fail the group, as this rank was interrupted in a call and nobody knows how far that had come."""
-        if self.failure is None:
-            self.keep(request, buffers)
-            self.fail(GroupAbortedError(f"{self.where(what)} was broken off by {type(stop).__name__} on this rank"))
 
     def heed_notices(self) -> None:
         """Raise if a notice has come by which another rank has given the group up."""

@@ -6,13 +6,14 @@ given a moment to do so, as the sender may have left a call that needs nothing m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from rankwise_mpi.library.requests import Requests
+from rankwise_mpi.library.requests import Testable
 from rankwise_mpi.process.waiting import wait_until
 
 __all__ = ["Notices"]
@@ -38,14 +39,15 @@ class Notices:
         self._heard: str | None = None
         self._heard_at = 0.0
 
-    def tell(self, text: str) -> tuple[Requests, Any]:
-        """Send a notice to all others, once; return the requests and what they read from."""
+    def tell(self, text: str, keep: Callable[[Testable | None, Any], object]) -> None:
+        """Send a notice to all others, once; each request is given to `keep`, with what it reads from."""
         if self._told or self._heard is not None:
-            return Requests([]), None
+            return
         self._told = True
         notice = np.frombuffer(self._head + text.encode()[:_LONGEST], np.uint8)
-        peers = (peer for peer in range(self._comm.size) if peer != self._comm.rank)
-        return Requests([self._comm.Isend((notice, notice.nbytes, MPI.BYTE), p, self._tag) for p in peers]), notice
+        for peer in range(self._comm.size):
+            if peer != self._comm.rank:
+                keep(self._comm.Isend((notice, notice.nbytes, MPI.BYTE), peer, self._tag), notice)
 
     def has_come(self) -> bool:
         """Tell whether there is a notice that has not been read; as quickly as that can be told."""

@@ -6,9 +6,8 @@ out looks at the notes of the others: those who have noted this collective, or a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rankwise_mpi.process.process import NoteBook
+from rankwise.backends import Context, PrefixStore, Store
+from rankwise_mpi.process.store import MpiStore
 
 __all__ = ["NOTE_AFTER_S", "Whereabouts"]
 
@@ -23,17 +22,13 @@ class Whereabouts:
     """The notes of one group.
 
     Args:
-        store: Where they are kept; None where there is no store over MPI.
-        prefix: What sets this group's notes apart.
-        rank: This process's global rank.
-        global_ranks: The global ranks of all members.
+        context: The group. Notes are left where it is made over MPI; they are no reason to wait for another store.
     """
 
-    def __init__(self, store: NoteBook | None, prefix: str, rank: int, global_ranks: Sequence[int]) -> None:
-        self._store = store
-        self._prefix = prefix
-        self._rank = rank
-        self._global_ranks = global_ranks
+    def __init__(self, context: Context) -> None:
+        self._store, self._prefix = _place(context.store)
+        self._rank = context.global_ranks[context.rank]
+        self._global_ranks = context.global_ranks
 
     def note(self, number: int, what: str) -> None:
         """Note that this rank is waiting in the group's collective of that number."""
@@ -55,6 +50,15 @@ class Whereabouts:
         told = ", ".join(_words(rank, *seen.get(rank, ("", "", ""))) for rank in absent[:_MOST_NAMED])
         more = f" and {len(absent) - _MOST_NAMED} more" if len(absent) > _MOST_NAMED else ""
         return f"not seen in it: {told}{more}"
+
+
+def _place(store: Store | None) -> tuple[MpiStore | None, str]:
+    """Return the store over MPI in which a group's store lies, if it does, and the place of its notes there."""
+    path = ["at"]
+    while isinstance(store, PrefixStore):
+        path.insert(0, store.prefix)
+        store = store.underlying_store
+    return (store if isinstance(store, MpiStore) else None), "/".join(path)
 
 
 def _words(rank: int, number: str, _: str, what: str) -> str:

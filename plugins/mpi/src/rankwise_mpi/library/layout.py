@@ -3,12 +3,17 @@
 The parts of a list may be views of one array, one after the other, or arrays that lie anywhere. MPI takes one base
 address and, for each part, a displacement, which in most libraries has 32 bits; the unit is the extent of a datatype
 and ours to choose. How a rank's own parts lie is nobody else's business: the type signature is so many bytes.
+
+The invariant of memory: **what MPI may still read or write is held together with the arguments of its call.** An array
+among the arguments holds its own memory. An address does not, so this module alone makes buffers of addresses, and each
+is an `AtAddress`, which holds the arrays that lie there. The arguments are held until the request has ended: by the
+frame of a synchronous call, by the work of an asynchronous one, and by `Process.keep` when the request is given up.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import gcd
 from typing import Any
 
@@ -18,7 +23,7 @@ from mpi4py import MPI
 from rankwise.backends import Array
 from rankwise.errors import UnsupportedOperationError
 
-__all__ = ["Layout", "address_of", "contiguous", "new_bytes"]
+__all__ = ["AtAddress", "Layout", "address_of", "new_bytes", "one_after_the_other"]
 
 
 def address_of(array: Array) -> int:
@@ -26,16 +31,34 @@ def address_of(array: Array) -> int:
     return MPI.Get_address(array) if type(array) is np.ndarray else int(array.data.ptr)
 
 
-def contiguous(parts: Sequence[Array]) -> bool:
-    """Tell whether the parts lie one directly after the other."""
-    ends = None
+class AtAddress(list[Any]):
+    """A buffer as mpi4py takes it, memory first, that is told by its address; it holds the arrays that lie there.
+
+    Args:
+        address: Where the memory begins.
+        nbytes: How long it is.
+        told: What follows: count and datatype, or counts, displacements and datatype.
+        arrays: What lies there.
+    """
+
+    __slots__ = ("_arrays",)
+
+    def __init__(self, address: int, nbytes: int, told: Iterable[Any], arrays: Any) -> None:
+        super().__init__((MPI.buffer.fromaddress(address, nbytes), *told))
+        self._arrays = arrays
+
+
+def one_after_the_other(parts: Sequence[Array], datatype: MPI.Datatype) -> AtAddress | None:
+    """Return parts as one buffer of elements to be reduced; None if they do not lie one directly after the other."""
+    begin = end = 0
     for part in parts:
         if part.nbytes:
             start = address_of(part)
-            if ends is not None and start != ends:
-                return False
-            ends = start + part.nbytes
-    return True
+            begin = begin or start
+            if end and start != end:
+                return None
+            end = start + part.nbytes
+    return AtAddress(begin, end - begin, (sum([part.size for part in parts]), datatype), tuple(parts))
 
 
 def new_bytes(like: Array, nbytes: int) -> Array:
@@ -43,29 +66,30 @@ def new_bytes(like: Array, nbytes: int) -> Array:
     return (np if type(like) is np.ndarray else sys.modules["cupy"]).empty(nbytes, np.uint8)
 
 
-class Layout:
-    """One list of parts as MPI is told of it.
+class Layout(AtAddress):
+    """One list of parts as MPI is told of it: the buffer of a `v` call.
 
     Args:
         parts: The parts.
         limit: The largest count or displacement that the library takes.
         fill: Whether the parts are sent, so that a copy has to be filled now.
-
-    Attributes:
-        message: What mpi4py takes for the buffer of a `v` call.
     """
 
+    __slots__ = ("_parts", "_types", "_whole")
+
     def __init__(self, parts: Sequence[Array], limit: int, fill: bool) -> None:
-        self._parts = parts
+        self._parts = tuple(parts)
         self._types: list[MPI.Datatype] = []
         self._whole: Array | None = None
         sizes = [part.nbytes for part in parts]
         starts = [address_of(part) if part.nbytes else 0 for part in parts]
         base = min((start for start in starts if start), default=0)
         displacements = [start - base if start else 0 for start in starts]
+        held: Any = self._parts
         told = self._tell(sizes, displacements, limit)
         if told is None:
-            base, displacements = self._copy(fill), [sum(sizes[:i]) for i in range(len(sizes))]
+            held = self._copy(fill)
+            base, displacements = address_of(held), [sum(sizes[:i]) for i in range(len(sizes))]
             told = self._tell(sizes, displacements, limit)
         if told is None:
             raise UnsupportedOperationError(
@@ -73,7 +97,7 @@ class Layout:
                 "whose counts have 32 bits; use one with the large counts of MPI 4, such as MPICH, or smaller parts"
             )
         span = max((d + n for d, n in zip(displacements, sizes, strict=True)), default=0)
-        self.message: list[Any] = [MPI.buffer.fromaddress(base, span), *told]
+        super().__init__(base, span, told, held)
 
     @property
     def copied(self) -> bool:
@@ -123,12 +147,12 @@ class Layout:
         self._types.append(resized)
         return resized
 
-    def _copy(self, fill: bool) -> int:
+    def _copy(self, fill: bool) -> Array:
         whole = self._whole = new_bytes(self._parts[0], sum(part.nbytes for part in self._parts))
         if fill:
             for i in range(len(self._parts)):
                 self.fill(i)
-        return address_of(whole)
+        return whole
 
 
 def _bytes(array: Array) -> Array:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.backends import accumulation_dtype
+from rankwise.backends import REDUCE_OP_TABLE as OPS
+from rankwise.backends import ReduceOp, accumulation_dtype
 from rankwise_mpi.library.selftest import reduces_as
 
 __all__ = ["KERNELS", "Kernel", "Kernels"]
@@ -48,6 +49,7 @@ _TYPES: dict[str, MPI.Datatype] = {
     "c16": MPI.C_DOUBLE_COMPLEX,
     "G": MPI.C_LONG_DOUBLE_COMPLEX,
 }
+#: Ops that are not here are ours, and AVG and PREMUL_SUM are sums to MPI.
 _OPS: dict[str, MPI.Op] = {
     "SUM": MPI.SUM,
     "PRODUCT": MPI.PROD,
@@ -68,17 +70,6 @@ _NATIVE: dict[str, dict[str, MPI.Op]] = {
     "f": {"SUM": MPI.SUM, "PRODUCT": MPI.PROD},
     "c": {"SUM": MPI.SUM},
 }
-_UFUNCS: dict[str, np.ufunc] = {
-    "SUM": np.add,
-    "PRODUCT": np.multiply,
-    "MIN": np.minimum,
-    "MAX": np.maximum,
-    "BAND": np.bitwise_and,
-    "BOR": np.bitwise_or,
-    "BXOR": np.bitwise_xor,
-}
-#: What the sum is done with afterwards, or before, is not MPI's business.
-_BASES = {"AVG": "SUM", "PREMUL_SUM": "SUM"}
 
 
 class Kernels(dict[tuple[str, np.dtype[Any]], Kernel]):
@@ -93,18 +84,23 @@ class Kernels(dict[tuple[str, np.dtype[Any]], Kernel]):
         made = self[key] = self._make(*key)
         return made
 
-    def agree(self, comm: MPI.Intracomm) -> None:
-        """Leave to the library what it does right on all ranks; all call, where their processors may differ."""
-        tested = [(name, np.dtype(letters)) for letters in _TYPES for name in _NATIVE[np.dtype(letters).kind]]
-        mine = np.array([self._trusts(*one) for one in tested], np.uint8)
-        everyone = np.empty((comm.size, mine.size), np.uint8)
-        comm.Allgather(mine, everyone)
+    def trusted(self) -> bytearray:
+        """Return what the library does right here, one byte for each op and dtype."""
+        return bytearray(self._trusts(*one) for one in _tested())
+
+    def agree(self, everyone: bytearray) -> None:
+        """Leave to the library what it does right on all ranks, where their processors may differ.
+
+        Args:
+            everyone: What `trusted` has returned on each rank, one after the other.
+        """
+        tested = _tested()
         for column, (name, dtype) in enumerate(tested):
-            self._trusted[name, dtype.str] = bool(everyone[:, column].all())
+            self._trusted[name, dtype.str] = all(everyone[column :: len(tested)])
         self.clear()
 
     def _make(self, name: str, dtype: np.dtype[Any]) -> Kernel:
-        wide, base = accumulation_dtype(name, dtype), _BASES.get(name, name)
+        wide, base = accumulation_dtype(name, dtype), ReduceOp(name).base.name
         widens = wide != dtype
         plain = not widens and name == base
         if self._trusts(base, wide):
@@ -118,8 +114,14 @@ class Kernels(dict[tuple[str, np.dtype[Any]], Kernel]):
             return False
         key = name, dtype.str
         if key not in self._trusted:
-            self._trusted[key] = reduces_as(_UFUNCS[name], op, datatype, dtype)
+            self._trusted[key] = reduces_as(OPS[name].ufunc, op, datatype, dtype)
         return self._trusted[key]
+
+
+def _tested() -> list[tuple[str, np.dtype[Any]]]:
+    """Return the ops and dtypes that the library may know."""
+    dtypes = [np.dtype(letters) for letters in _TYPES]
+    return [(name, dtype) for dtype in dtypes for name in _NATIVE[dtype.kind]]
 
 
 class _OwnOps:
@@ -141,7 +143,7 @@ class _OwnOps:
         # -0 then are no toss-up. mpi4py has room for few ops, so that there is not one for each dtype.
         key = name, dtype.kind in "iub"
         if key not in self._ops:
-            self._ops[key] = self._new(_UFUNCS[name], commute=key[1])
+            self._ops[key] = self._new(OPS[name].ufunc, commute=key[1])
         return self._ops[key]
 
     def _new(self, ufunc: np.ufunc, commute: bool) -> MPI.Op:

@@ -11,8 +11,7 @@ import struct
 
 import numpy as np
 
-from rankwise.backends import MAX_TAG, Array, Work, dtype_mark, dtype_text, wrong_dtype
-from rankwise.basics.dtypes import RAW
+from rankwise.backends import MAX_TAG, RAW, Array, Work, dtype_mark, dtype_text, wrong_dtype
 from rankwise_mpi.library.layout import new_bytes
 from rankwise_mpi.messages.messages import Messages
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.backends import MAX_TAG, Array
-from rankwise.backends.shortcuts import Caller
+from rankwise.backends import MAX_TAG, Array, Caller
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.messages.messages import SHORT_MESSAGE, Messages
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 
 from mpi4py import MPI
 
+from rankwise.backends import Deadline
 from rankwise.errors import DistStoreError
+from rankwise_mpi.process.base import Steps, duplicate_steps
 from rankwise_mpi.process.process import Process
 from rankwise_mpi.process.waiting import wait_until
 
@@ -31,6 +33,7 @@ class Line:
         self._process = process
         self._serve, self._longest_pause_s = serve, longest_pause_s
         self._comm: MPI.Intracomm | None = None
+        self._steps: Steps[MPI.Intracomm] | None = None
         self._opening = threading.Lock()
         self._lock = threading.Lock()  # entered itself, see `rankwise_mpi.process.engine`
         self._changed = threading.Condition(self._lock)
@@ -40,8 +43,11 @@ class Line:
         """Return the communicator; the first time, all ranks of the job come together for it."""
         with self._opening:
             if self._comm is None:
+                deadline = Deadline(timeout_s)
                 base = self._process.base(timeout_s)
-                self._comm = self._process.duplicate(base, timeout_s, "init_process_group")
+                if self._steps is None:
+                    self._steps = Steps(duplicate_steps(base), f"init_process_group on rank {self._process.rank}")
+                self._comm = self._steps.finish(deadline.remaining())
                 self._process.before_finalising(self._part)
                 if self._process.rank == 0:
                     self._process.engine.add(self._serve, self._longest_pause_s)

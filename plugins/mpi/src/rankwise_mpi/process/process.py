@@ -20,12 +20,15 @@ from rankwise_mpi.process.waiting import FIRST_LOOKS, LOOKS, SHARED_FIRST_LOOKS,
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from mpi4py import MPI
 
-__all__ = ["LiveGroup", "NoteBook", "Process", "process"]
+    from rankwise_mpi.process.assembly import Assembly
+    from rankwise_mpi.process.base import Base, Steps
 
-_HOST_BYTES = 256
+__all__ = ["LiveGroup", "Process", "process"]
+
 #: How long the other ranks may take to initialise MPI where no time-out is known.
 _INIT_S = 1800.0
 
@@ -43,16 +46,6 @@ class LiveGroup(Protocol):
 
     def let_go(self, error: DistError) -> None:
         """End what is pending here, and call MPI no more."""
-
-
-class NoteBook(Protocol):
-    """A store in which ranks leave notes, without waiting."""
-
-    def post(self, key: str, value: bytes) -> None:
-        """Store a value some time soon."""
-
-    def look(self, keys: Sequence[str], timeout_s: float) -> list[bytes | None] | None:
-        """Return the values of several keys, None for those that are absent; None for all if nobody answers."""
 
 
 class Process:
@@ -78,19 +71,17 @@ class Process:
         self.size: int = mpi.COMM_WORLD.size
         check_world(self.size, self.library, os.environ)
         self.engine = Engine()
-        #: Where the ranks leave notes, if there is such a place; and this life of the default group, which prefixes
-        #: them.
-        self.notes: NoteBook | None = None
-        self.life = ""
         self._kept = Kept()
         #: How often to look for the end of an operation before giving way to others, and before anything else.
         self.looks, self.first_looks = LOOKS, FIRST_LOOKS
         #: Whether there are more ranks on this host than cores.
         self.shares_cores = False
+        self._steps: Steps[Base] | None = None
         self._base: MPI.Intracomm | None = None
+        self._assembly: Assembly | None = None
         self._making = threading.Lock()
         self._near: frozenset[int] = frozenset()
-        self._hosts: list[str] = []
+        self._hosts: Sequence[str] = ()
         self._last_tasks: list[Callable[[], object]] = []
         self._live: weakref.WeakSet[LiveGroup] = weakref.WeakSet()
         # MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF: the moment to let go, whoever calls it.
@@ -102,20 +93,30 @@ class Process:
         """Return our duplicate of `MPI_COMM_WORLD`, from which all groups are made; the first time, all ranks call.
 
         Raises:
-            DistTimeoutError: Not all ranks have called.
+            DistTimeoutError: Not all ranks have called; the next attempt goes on from there.
         """
         with self._making:
             if self._base is None:
-                self._base = self.duplicate(self._mpi.COMM_WORLD, timeout_s, "init_process_group")
-                self._near = _ranks_on_this_host(self._base)
+                from rankwise_mpi.process.assembly import Assembly
+                from rankwise_mpi.process.base import Steps, base_steps
+
+                if self._steps is None:
+                    self._steps = Steps(base_steps(), f"init_process_group on rank {self.rank}")
+                made = self._steps.finish(timeout_s)
+                self._near, self._hosts = made.near, made.hosts
                 if len(self._near) > (os.cpu_count() or 1):
                     self.shares_cores = True
                     self.looks, self.first_looks = SHARED_LOOKS, SHARED_FIRST_LOOKS
-                if len(self._near) < self._base.size:
-                    _agree_on_kernels(self._base)
-                if self.survives_deaths:
-                    self._hosts = _exchange_hosts(self._base)
+                self._assembly = Assembly(made.comm, self.keep)
+                self._base = made.comm
             return self._base
+
+    def assembled(
+        self, name: str, ranks: Sequence[int], deadline: Deadline, look: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        """Return a context that is entered once all members of a group have come to make it; see `Assembly.of`."""
+        assert self._assembly is not None
+        return self._assembly.of(name, ranks, deadline, look)
 
     def duplicate(self, comm: MPI.Intracomm, timeout_s: float, what: str) -> MPI.Intracomm:
         """Return a duplicate of a communicator whose errors are exceptions.
@@ -123,14 +124,15 @@ class Process:
         Raises:
             DistTimeoutError: Not all its ranks have called.
         """
-        deadline = Deadline(timeout_s)
         made, request = comm.Idup()
-        if not wait_until(request.Test, deadline.remaining(), lambda: None):
+        try:
+            if not wait_until(request.Test, timeout_s, lambda: None):
+                raise DistTimeoutError(
+                    f"{what} on rank {self.rank}: not all of {comm.size} ranks came within {timeout_s:g} s"
+                )
+        except BaseException:
             self.keep(request, made)
-            raise DistTimeoutError(
-                f"{what} on rank {self.rank}: not all of the {comm.size} ranks that MPI has started came within "
-                f"{timeout_s:g} s"
-            )
+            raise
         made.Set_errhandler(self._mpi.ERRORS_RETURN)
         return made
 
@@ -222,30 +224,3 @@ def process(timeout_s: float = _INIT_S) -> Process:
         if not _process:
             _process.append(Process(timeout_s))
         return _process[0]
-
-
-def _ranks_on_this_host(comm: MPI.Intracomm) -> frozenset[int]:
-    from mpi4py import MPI
-
-    near = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    theirs, ours = near.Get_group(), comm.Get_group()
-    ranks = MPI.Group.Translate_ranks(theirs, None, ours)
-    for one in (theirs, ours, near):
-        one.Free()
-    return frozenset(ranks)
-
-
-def _agree_on_kernels(comm: MPI.Intracomm) -> None:
-    from rankwise_mpi.library.reductions import KERNELS
-
-    KERNELS.agree(comm)
-
-
-def _exchange_hosts(comm: MPI.Intracomm) -> list[str]:
-    import platform
-
-    mine = platform.node().encode()[:_HOST_BYTES].ljust(_HOST_BYTES, b"\0")
-    hosts = bytearray(_HOST_BYTES * comm.size)
-    comm.Allgather(mine, hosts)
-    names = (bytes(hosts[i : i + _HOST_BYTES]) for i in range(0, len(hosts), _HOST_BYTES))
-    return [name.rstrip(b"\0").decode(errors="replace") for name in names]

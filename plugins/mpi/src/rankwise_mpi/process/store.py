@@ -15,8 +15,8 @@ import msgpack
 import numpy as np
 from mpi4py import MPI
 
+from rankwise.backends import Store
 from rankwise.errors import DistStoreError
-from rankwise.store import Store
 from rankwise_mpi.library import ulfm
 from rankwise_mpi.process.line import Line
 from rankwise_mpi.process.process import Process
@@ -96,12 +96,6 @@ class MpiStore(Store):
             return None
         return found
 
-    def forget(self, prefix: str) -> None:
-        """Drop all keys that begin with a prefix, on the rank that keeps them."""
-        with self._one:
-            for key in [key for key in self._values if key.startswith(prefix)]:
-                del self._values[key]
-
     def _swap_here(self, key: str, expected: _Value, desired: _Value) -> _Value:
         found = self._values.get(key)
         if found == expected:
@@ -113,13 +107,14 @@ class MpiStore(Store):
 
     def _ask(self, operation: str, *args: Any, timeout_s: float = _ANSWER_S) -> Any:
         """Let the host do one operation."""
+        timeout_s = min(timeout_s, self.timeout.total_seconds())
         # Several threads may be asking, and each has to get its own answer.
-        number = next(self._numbers) % _ANSWER_TAGS
+        number = next(self._numbers)
         try:
             with self._line.call(self.timeout.total_seconds()) as comm:
                 if self._process.rank != _HOST:
                     self._process.keep(*_sent(comm, [number, operation, args], _HOST, _REQUEST_TAG))
-                    return _received(comm, _REQUEST_TAG + 1 + number, timeout_s)
+                    return _received(comm, number, timeout_s)
             with self._one:
                 return self._operations[operation](*args)
         except MPI.Exception as error:
@@ -136,8 +131,7 @@ class MpiStore(Store):
                 with self._one:
                     answer = self._operations[operation](*args)
                 if number != _NO_ANSWER:
-                    tag = _REQUEST_TAG + 1 + number
-                    self._process.keep(*_sent(comm, answer, status.Get_source(), tag))
+                    self._process.keep(*_sent(comm, [number, answer], status.Get_source(), _tag_of(number)))
                 served = True
         except MPI.Exception:
             ulfm.acknowledge(comm)  # somebody has died; the others are still to be served
@@ -150,18 +144,25 @@ def _sent(comm: MPI.Intracomm, value: Any, peer: int, tag: int) -> tuple[MPI.Req
     return comm.Isend((data, data.nbytes, MPI.BYTE), peer, tag), data
 
 
-def _received(comm: MPI.Intracomm, tag: int, timeout_s: float) -> Any:
+def _tag_of(number: int) -> int:
+    return _REQUEST_TAG + 1 + number % _ANSWER_TAGS
+
+
+def _received(comm: MPI.Intracomm, number: int, timeout_s: float) -> Any:
+    """Return the answer to a request; one that nobody waited for any more may still lie under the same tag."""
     status = MPI.Status()
-    met: MPI.Message | None = None
+    taken: list[Any] = []
 
     def look() -> bool:
-        nonlocal met
-        met = comm.Improbe(_HOST, tag, status)
-        return met is not None
+        nonlocal taken
+        met = comm.Improbe(_HOST, _tag_of(number), status)
+        if met is not None:
+            taken = _taken(met, status)
+        return bool(taken) and taken[0] == number
 
-    if not wait_until(look, timeout_s, lambda: None) or met is None:
+    if not wait_until(look, timeout_s, lambda: None):
         raise DistStoreError(f"rank {_HOST}, which keeps the store, has not answered within {timeout_s:g} s")
-    return _taken(met, status)
+    return taken[1]
 
 
 def _taken(met: MPI.Message, status: MPI.Status) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
+from rankwise.backends import Store
 from rankwise.errors import DistError
-from rankwise.store import Store
 from rankwise_nccl.library.failures import from_notice, to_notice
 
 __all__ = ["Notices"]

@@ -147,7 +147,7 @@ class Watchdog:
             )
         absent = self._absent(lane)
         who = f"ranks {', '.join(map(str, absent))} have not come" if absent else "all ranks have come"
-        return self._group.timed_out(f"{title}: NCCL has not started within {timeout_s:g} s; {who}{lane.hint}", absent)
+        return self._group.timed_out(f"{title}: NCCL has not started within {timeout_s:g} s; {who}", absent)
 
     def _fail(self, error: DistError) -> None:
         """Fail the group with what all ranks fail with: the error of whoever was first to tell."""

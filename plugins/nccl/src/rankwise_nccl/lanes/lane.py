@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rankwise.errors import CollectiveMismatchError, DistBackendError, DistError, UnsupportedOperationError
+from rankwise.errors import DistBackendError, DistError, UnsupportedOperationError
 from rankwise_nccl.lanes.seat import DEFAULT_STREAMS, Seat
 from rankwise_nccl.library.api import Api, grouped
 from rankwise_nccl.library.failures import is_in_progress, translate
@@ -40,9 +40,6 @@ class Lane(Seat):
         flush: Ends the caller's open batch, so that nobody waits for what is still in it.
     """
 
-    #: Why ranks may not have come to its start, for messages.
-    hint = ""
-
     def __init__(
         self,
         api: Api,
@@ -62,12 +59,12 @@ class Lane(Seat):
         self.queued: deque[list[NcclWork]] = deque()
         #: Messages to oneself that have yet to meet the other end.
         self.unmatched: deque[NcclWork] = deque()
+        #: What graphs use that were captured here, and may be launched at any time; the program holds its own arrays.
+        self.captured: list[Any] = []
         #: Held while works are handed to NCCL, so that they keep their order.
         self.lock = threading.RLock()
         self._start, self._failed, self._connect = start, failed, connect
         self._closed = False
-        #: Why it has not started, where that is no reason to give the group up.
-        self.refused: DistError | None = None
         self.started = threading.Event()
         self._thread = threading.Thread(target=self._begin, name=f"rankwise start {name}", daemon=True)
 
@@ -103,8 +100,6 @@ class Lane(Seat):
         with self.lock:
             if self.comm is not None:
                 issue(works, self.api)
-            elif self.refused is not None:
-                _end(works, self.refused)
             elif self._closed:
                 raise DistBackendError(f"{works[0].title}: its communicator has been closed")
             else:
@@ -193,23 +188,11 @@ class Lane(Seat):
                     waiting, self.queued = list(self.queued), deque()
                     for works in waiting:
                         issue(works, self.api)
-        except CollectiveMismatchError as error:
-            self._refuse(error)
         except Exception as error:  # whatever it is, it belongs to those who wait for the works
             if not self._closed:
                 self._failed(translate(error, f"starting NCCL for {self.name}"))
         finally:
             self.started.set()
-
-    def _refuse(self, error: DistError) -> None:
-        """End what waits: all ranks know why, and nothing has moved, so that the group is as good as before."""
-        with self.lock:
-            self.refused = error
-            waiting, self.queued = list(self.queued), deque()
-        for works in waiting:
-            _end(works, error)
-
-    # ------------------------------------------------------------------ what is different with several devices
 
     def _inquire(self, comm: Any) -> None:
         if comm is not None:
@@ -261,11 +244,8 @@ def _hand_over(work: NcclWork) -> None:
 
 def _conclude(work: NcclWork) -> None:
     work.lane.conclude(work)
-    if not work.captured:
+    if work.captured:
+        work.lane.captured.append((work.call, work.after))
+    else:
         work.lane.pending.append(work)
     work.issued = True
-
-
-def _end(works: Iterable[NcclWork], error: DistError) -> None:
-    for work in works:
-        work.end(error)

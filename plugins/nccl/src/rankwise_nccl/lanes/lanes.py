@@ -1,5 +1,4 @@
-"""The lanes of one group: for its collectives one per device and one per list of devices, for its messages one per
-direction between two ranks.
+"""The lanes of one group: for its collectives one per device, for its messages one per direction between two ranks.
 
 Messages have lanes of their own, one per direction, since operations of one NCCL communicator run in the order in
 which they were issued on all its ranks, which messages need not be. They are made when they are first used.
@@ -9,14 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from rankwise.backends import Context
 from rankwise.errors import DistError
-from rankwise_nccl.lanes.devices_lane import DevicesLane
-from rankwise_nccl.lanes.devices_start import DevicesStart
 from rankwise_nccl.lanes.lane import Lane
 from rankwise_nccl.lanes.startup import Start
 from rankwise_nccl.lanes.together import together
@@ -53,11 +49,6 @@ class Lanes:
         self._lock = threading.Lock()
         #: By `_Key`; those on the path of an operation look with a plain tuple, which is made sooner and is equal.
         self._lanes: dict[Any, Lane] = {}
-        #: By the devices that they are over, and how many of them have been begun.
-        self._several: dict[tuple[int, ...], DevicesLane] = {}
-        self._turns = 0
-        #: Devices of calls that were not begun here, as some came more than once.
-        self._declined: set[tuple[int, ...]] = set()
         self._starts: dict[Lane, Start] = {}
         self._tokens: list[Any] = []
         self._name = f"group {context.name!r}, rank {context.global_ranks[context.rank]}"
@@ -71,30 +62,14 @@ class Lanes:
         way = (source, target)
         return self._lanes.get((way, device)) or self._make(_Key(way, device))
 
-    def over(self, devices: tuple[int, ...]) -> DevicesLane:
-        """Return the lane over several devices, each of which comes once."""
-        lane = self._several.get(devices)
-        return lane if lane is not None and lane.refused is None else self._make_over(devices)
-
-    def decline(self, devices: tuple[int, ...]) -> None:
-        """Let the peers know that a call is not made over its devices here, should they make it so."""
-        with self._lock:
-            if devices in self._declined:
-                return
-            self._declined.add(devices)
-            start = self._start_over(devices)
-        with suppress(DistError):  # nobody depends on it
-            start.tell()
-
     def all(self) -> list[Lane]:
         """Return the lanes that have been made."""
-        return [*self._lanes.values(), *self._several.values()]
+        return list(self._lanes.values())
 
     def outgoing(self) -> list[Lane]:
         """Return the lanes whose operations have to be over before the group is closed."""
         me = self._context.rank
-        ours = [lane for key, lane in self._lanes.items() if key.way is None or key.way[0] == me]
-        return [*ours, *self._several.values()]
+        return [lane for key, lane in self._lanes.items() if key.way is None or key.way[0] == me]
 
     def devices(self) -> list[int]:
         """Return the devices that collectives have used, the first one first."""
@@ -118,31 +93,13 @@ class Lanes:
             context = self._context
             members = tuple(range(context.size)) if key.way is None else tuple(dict.fromkeys(key.way))
             path = "all" if key.way is None else f"{key.way[0]}-to-{key.way[1]}"
-            start = Start(self._api, context, members, f"{path}/{turn}", (key.device,))
+            start = Start(self._api, context, members, f"{path}/{turn}", key.device)
             connect = partial(self._connect, key)
             lane = Lane(self._api, key.device, self._name, start, connect, self._failed, self._flush)
             self._lanes = {**self._lanes, key: lane}  # others read it without the lock
             self._starts[lane] = start
         lane.start()
         return lane
-
-    def _make_over(self, devices: tuple[int, ...]) -> DevicesLane:
-        with self._lock:
-            lane = self._several.get(devices)
-            if lane is not None and lane.refused is None:
-                return lane
-            start = self._start_over(devices)
-            lane = DevicesLane(self._api, devices, self._name, start, self._failed, self._flush)
-            self._several = {**self._several, devices: lane}  # others read it without the lock
-            self._starts[lane] = start
-        lane.start()
-        return lane
-
-    def _start_over(self, devices: tuple[int, ...]) -> DevicesStart:
-        # As with single devices, the ranks use their lists of devices in one order.
-        turn, self._turns = self._turns, self._turns + 1
-        members = tuple(range(self._context.size))
-        return DevicesStart(self._api, self._context, members, f"devices/{turn}", devices)
 
     def _connect(self, key: _Key, comm: Any, stream: Any) -> None:
         """Send one byte along a new lane of messages."""

@@ -39,23 +39,6 @@ class Seat:
             return _HERE
         return self.api.cuda.Device(self.device)
 
-    def capturing(self) -> bool:
-        """Tell whether the caller's stream is capturing a graph."""
-        current = self._current(self.device)
-        return current.ptr not in DEFAULT_STREAMS and bool(current.is_capturing())
-
-    def before(self) -> Any:
-        """Return an event at the present end of the caller's stream; for within `on_device`."""
-        event = self._new_event(disable_timing=True)
-        event.record(self._current(self.device))
-        return event
-
-    def after(self) -> Any:
-        """Return an event at the present end of this seat's stream; for within `on_device`."""
-        event = self._new_event(disable_timing=True)
-        event.record(self.stream)
-        return event
-
     def lead(self, event: Any) -> None:
         """Make the caller's stream wait for an event."""
         with self.on_device():

@@ -11,9 +11,8 @@ import socket
 from collections.abc import Callable
 from typing import Any, TypedDict
 
-from rankwise.backends import Context, Deadline
+from rankwise.backends import Context, Deadline, PrefixStore, Store
 from rankwise.errors import DistBackendError, DistError, DistStoreError, DistTimeoutError, GroupAbortedError
-from rankwise.store import PrefixStore, Store
 from rankwise_nccl.library.api import Api
 
 __all__ = ["Note", "Start"]
@@ -26,7 +25,7 @@ class Note(TypedDict):
     """What a member says about itself."""
 
     host: str
-    gpus: list[str]
+    gpu: str
 
 
 class Start:
@@ -37,13 +36,11 @@ class Start:
         context: The group.
         members: Group ranks of the members; the first gives the unique id.
         key: What the members call this lane in the store.
-        devices: Indices of this rank's devices.
+        device: Index of this rank's device.
     """
 
-    def __init__(
-        self, api: Api, context: Context, members: tuple[int, ...], key: str, devices: tuple[int, ...]
-    ) -> None:
-        self._api, self._context, self._members, self._devices = api, context, members, devices
+    def __init__(self, api: Api, context: Context, members: tuple[int, ...], key: str, device: int) -> None:
+        self._api, self._context, self._members, self._device = api, context, members, device
         self._store: Store | None = None
         if context.store is not None and len(members) > 1:
             self._store = PrefixStore(f"lane/{key}", context.store)
@@ -51,22 +48,16 @@ class Start:
     def __call__(self, given_up: Callable[[], bool]) -> Any:
         """Make the communicator, on a thread whose current device is the lane's, unless `given_up()` meanwhile."""
         if len(self._members) == 1:
-            return self.make(self._api.nccl.get_unique_id(), 1, 0)
+            return self._api.nccl.NcclCommunicator(1, self._api.nccl.get_unique_id(), 0)
         notes, unique_id = self._meet(Deadline(self._context.timeout_s), given_up)
         try:
-            return self.make(unique_id, len(self._members), self._members.index(self._context.rank))
+            place = self._members.index(self._context.rank)
+            return self._api.nccl.NcclCommunicator(len(self._members), unique_id, place)
         except self._api.nccl.NcclError as error:
             shared = _shared_devices(notes)
             if not shared:
                 raise
             raise DistBackendError(f"NCCL refuses: {shared}; each rank needs a GPU of its own ({error})") from error
-
-    def make(self, unique_id: bytes, size: int, place: int) -> Any:
-        """Make what the lane needs of NCCL; `place` is this rank's among the `size` members."""
-        return self._api.nccl.NcclCommunicator(size, unique_id, place)
-
-    def compare(self, notes: dict[int, Note]) -> None:
-        """Raise if what the members say about themselves does not go together."""
 
     def absent(self) -> list[int]:
         """Return the global ranks of the members that have not come."""
@@ -78,14 +69,14 @@ class Start:
         except DistError:
             return []
 
-    def tell(self) -> None:
-        """Tell the members that this rank has come, and with which devices."""
+    def _tell(self) -> None:
+        """Tell the members that this rank has come, and with which device."""
         if self._store is not None:
             # NCCL tells hosts apart by NCCL_HOSTID where that is set.
             host = os.environ.get("NCCL_HOSTID") or socket.gethostname()
-            gpus = [self._api.cuda.runtime.deviceGetPCIBusId(device) for device in self._devices]
+            gpu = self._api.cuda.runtime.deviceGetPCIBusId(self._device)
             me = self._context.global_ranks[self._context.rank]
-            self._store.set(f"here/{me}", json.dumps({"host": host, "gpus": gpus}))
+            self._store.set(f"here/{me}", json.dumps({"host": host, "gpu": gpu}))
 
     def _meet(self, deadline: Deadline, given_up: Callable[[], bool]) -> tuple[dict[int, Note], bytes]:
         """Return what the members say about themselves, by global rank, and the unique id."""
@@ -96,7 +87,7 @@ class Start:
         try:
             if me == names[0]:
                 self._store.set("id", self._api.nccl.get_unique_id())
-            self.tell()
+            self._tell()
             keys = [f"here/{name}" for name in names]
             while not given_up() and not deadline.expired() and not self._come(self._store, keys, deadline):
                 pass
@@ -104,7 +95,6 @@ class Start:
                 raise GroupAbortedError(f"starting NCCL for group {self._context.name!r} on rank {me} was given up")
             said = self._store.multi_get(keys, timeout=deadline.remaining())
             notes: dict[int, Note] = {name: json.loads(text) for name, text in zip(names, said, strict=True)}
-            self.compare(notes)
             unique_id = self._store.get("id", timeout=deadline.remaining())
         except DistTimeoutError as error:
             absent = ", ".join(map(str, self.absent()))
@@ -133,8 +123,7 @@ def _shared_devices(notes: dict[int, Note]) -> str:
     """Name the ranks that use one GPU, if there are any."""
     users: dict[tuple[str, str], list[int]] = {}
     for rank, note in notes.items():
-        for gpu in note["gpus"]:
-            users.setdefault((note["host"], gpu), []).append(rank)
+        users.setdefault((note["host"], note["gpu"]), []).append(rank)
     told = [
         f"ranks {', '.join(map(str, ranks))} are all on GPU {gpu} of host {host}"
         for (host, gpu), ranks in users.items()

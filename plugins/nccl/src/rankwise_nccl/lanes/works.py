@@ -38,11 +38,10 @@ class NcclWork:
     Args:
         lane: The communicator and stream that it runs on.
         op: What it is, for messages; for collectives with a number, by which ranks can be compared.
-        call: Hands it to NCCL; called with the NCCL communicator and the stream's address, or with those of all devices
-            on a lane over several.
+        call: Hands it to NCCL; called with the NCCL communicator and the stream's address.
         buffers: What has to stay alive until the device is done.
         timeout_s: How long it may take from now.
-        after: Puts what follows NCCL's part on the stream; called with the stream's address, or all addresses.
+        after: Puts what follows NCCL's part on the stream; called with the stream's address.
         source: The group rank that a received message comes from.
         number: How many collectives have been begun on the group before this one.
     """

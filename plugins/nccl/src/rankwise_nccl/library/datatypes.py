@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankwise.backends import ReduceOp
-from rankwise.basics.arrays import dtype_name
+from rankwise.backends import ReduceOp, dtype_name
 from rankwise.errors import UnsupportedOperationError
 
 __all__ = ["BYTE", "FLOAT8", "REDUCTIONS", "TYPES", "Reduction", "reduction"]

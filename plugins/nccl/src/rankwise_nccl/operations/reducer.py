@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.backends import Array, ReduceOp
-from rankwise.basics.arrays import dtype_name
+from rankwise.backends import Array, ReduceOp, dtype_name
 from rankwise.errors import UnsupportedOperationError
 from rankwise_nccl.library.api import Api
 from rankwise_nccl.library.datatypes import FLOAT8, reduction

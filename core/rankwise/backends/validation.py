@@ -1,0 +1,182 @@
+"""A declaration is checked completely, once, as it comes in: whatever is wrong with it is told by the field it is in.
+
+What comes out is made anew of plain dicts and frozen sets, so that nothing which a plugin keeps can change it later,
+and nobody who reads a table has to expect anything else than what the types say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Any
+
+from rankwise.backends.capability import Availability, Capabilities, Cell, Device, Support
+from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec
+from rankwise.backends.naming import not_a_name
+from rankwise.backends.plugin_code import PluginFault, one_line
+from rankwise.backends.vocabulary import DEVICES, EVERY_DTYPE, FEATURES, OPS, REDUCTIONS, nearest
+from rankwise.basics.version import require_series
+from rankwise.basics.words import with_article
+from rankwise.errors import PluginError
+
+__all__ = ["checked", "checked_availability"]
+
+
+def checked(name: str, spec: Any) -> BackendSpec:
+    """Return a declaration that has nothing wrong with it.
+
+    Args:
+        name: The name under which it is installed or registered.
+        spec: What has been declared.
+
+    Raises:
+        PluginFault: Something is wrong; the message names the field.
+    """
+    if not isinstance(spec, BackendSpec):
+        returned = "nothing" if spec is None else with_article(type(spec).__name__)
+        raise PluginFault(f"rankwise_backend() has returned {returned}, but must return a BackendSpec")
+    _versions(spec)
+    if reason := not_a_name(name):
+        raise PluginFault(f"{name!r} is no name of a backend: {reason}")
+    if spec.name != name:
+        raise PluginFault(f"its declaration is of a backend called {spec.name!r}, not {name!r}")
+    _callable("create", spec.create)
+    _callable("availability", spec.availability)
+    if spec.runtime is not None:
+        _callable("runtime", spec.runtime)
+    return BackendSpec(
+        name,
+        spec.api_version,
+        _table(name, spec.capabilities),
+        spec.create,
+        spec.availability,
+        spec.runtime,
+        tuple(_text(f"launch[{i}]", word) for i, word in enumerate(_sequence("launch", spec.launch))),
+        {_text("a name in variants", w): _variables(w, v) for w, v in _mapping("variants", spec.variants).items()},
+        _text("core", spec.core),
+    )
+
+
+def checked_availability(answer: Any) -> Availability:
+    """Return what a probe has answered, made of plain values.
+
+    Raises:
+        PluginFault: It is something else.
+    """
+    if not isinstance(answer, Availability):
+        raise PluginFault(f"availability() has returned {with_article(type(answer).__name__)}, not an Availability")
+    available, reason, remedy = answer
+    if not isinstance(available, bool):
+        raise PluginFault(f"availability() has returned available={type(available).__name__}, which must be a bool")
+    return Availability(available, one_line(_text("reason", reason)), one_line(_text("remedy", remedy)))
+
+
+def _versions(spec: BackendSpec) -> None:
+    given = spec.api_version
+    first, last = given if isinstance(given, tuple) and len(given) == 2 else (given, given)
+    if type(first) is not int or type(last) is not int or first > last:
+        raise PluginFault(f"api_version is {given!r}, but must be a version, or (oldest, newest)")
+    if last < OLDEST_API_VERSION or first > API_VERSION:
+        theirs = f"{first}" if first == last else f"{first} to {last}"
+        ours = f"{API_VERSION}" if OLDEST_API_VERSION == API_VERSION else f"{OLDEST_API_VERSION} to {API_VERSION}"
+        raise PluginFault(
+            f"it is written for API version {theirs}, and this rankwise has {ours}; "
+            "install versions of the two that belong together"
+        )
+    if core := _text("core", spec.core):
+        try:
+            require_series("it", core)
+        except PluginError as error:
+            raise PluginFault(str(error)) from None
+
+
+def _variables(way: str, variables: Any) -> dict[str, str]:
+    where = f"variants[{way!r}]"
+    return {
+        _text(f"a name in {where}", name): _text(f"{where}[{name!r}]", value)
+        for name, value in _mapping(where, variables).items()
+    }
+
+
+def _table(name: str, table: Any) -> Capabilities:
+    _kind("capabilities", table, Capabilities)
+    if table.backend != name:
+        raise PluginFault(f"its capabilities are those of {table.backend!r}, not of {name!r}")
+    devices = {}
+    for kind, device in _mapping("capabilities.devices", table.devices).items():
+        if not isinstance(kind, str) or not_a_name(kind):
+            raise PluginFault(f"capabilities.devices has {kind!r}, which is no kind of device such as 'cpu'")
+        where = f"capabilities.devices[{kind!r}]"
+        _kind(where, device, Device)
+        devices[kind] = Device(
+            _cells(f"{where}.ops", device.ops, OPS),
+            _cells(f"{where}.features", device.features, FEATURES),
+        )
+    if not devices:
+        raise PluginFault(f"capabilities.devices is empty; there must be a Device for one kind, such as {DEVICES[0]!r}")
+    return Capabilities(name, devices)
+
+
+def _cells(where: str, cells: Any, known: Iterable[str]) -> dict[str, Cell]:
+    found = {}
+    for name, cell in _mapping(where, cells).items():
+        if name not in known:
+            raise PluginFault(f"{where} has {name!r}; {nearest(str(name), known)}")
+        found[name] = _cell(f"{where}[{name!r}]", cell)
+    return found
+
+
+def _cell(where: str, cell: Any) -> Cell:
+    _kind(where, cell, Cell)
+    if not isinstance(cell.support, Support):
+        raise PluginFault(f"{where}.support is {cell.support!r}, but must be a Support")
+    if cell.support is Support.CONDITIONAL:
+        _callable(f"{where}.holds", cell.holds)
+        if not cell.reason:
+            raise PluginFault(f"{where}.reason is empty; a condition says what it depends on")
+    reduce_ops = _mapping(f"{where}.reduce_ops", cell.reduce_ops)
+    for name in reduce_ops:
+        if name not in REDUCTIONS:
+            raise PluginFault(f"{where}.reduce_ops has {name!r}; {nearest(str(name), REDUCTIONS)}")
+    return Cell(
+        cell.support,
+        one_line(_text(f"{where}.reason", cell.reason)),
+        _dtypes(f"{where}.dtypes", cell.dtypes),
+        {r: _dtypes(f"{where}.reduce_ops[{r!r}]", dtypes) for r, dtypes in reduce_ops.items()},
+        cell.holds,
+    )
+
+
+def _dtypes(where: str, names: Any) -> frozenset[str]:
+    if not isinstance(names, Set):
+        is_what = with_article(type(names).__name__)
+        raise PluginFault(f"{where} is {is_what}, but must be a frozenset of names of dtypes")
+    for name in names:
+        if name not in EVERY_DTYPE:
+            raise PluginFault(f"{where} has {name!r}; {nearest(str(name), sorted(EVERY_DTYPE))}")
+    return frozenset(names)
+
+
+def _mapping(where: str, value: Any) -> Mapping[Any, Any]:
+    _kind(where, value, Mapping, "a mapping")
+    return dict(value)
+
+
+def _sequence(where: str, value: Any) -> tuple[Any, ...]:
+    _kind(where, value, tuple)
+    return tuple(value)
+
+
+def _text(where: str, value: Any) -> str:
+    _kind(where, value, str)
+    return str.__str__(value)
+
+
+def _callable(where: str, value: Callable[..., Any]) -> None:
+    if not callable(value):
+        raise PluginFault(f"{where} is {value!r}, but must be callable")
+
+
+def _kind(where: str, value: Any, kind: type, called: str = "") -> None:
+    if not isinstance(value, kind):
+        is_what = "None" if value is None else with_article(type(value).__name__)
+        raise PluginFault(f"{where} is {is_what}, but must be {called or with_article(kind.__name__)}")

@@ -1,0 +1,166 @@
+"""The words of the capability tables, and how a question may spell them: operations, features, devices, dtypes, ops.
+
+A question that has no answer because a word is misspelt is a `ValueError` that names the nearest word, never a "no".
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from rankwise.basics import reduce_op as reduce_ops
+from rankwise.basics.arrays import DTYPES, dtype_name
+from rankwise.basics.reduce_op import ReduceOp
+from rankwise.collective.call import OPERATIONS
+
+__all__ = [
+    "COLLECTIVES",
+    "DEVICES",
+    "EVERY_DTYPE",
+    "FEATURES",
+    "OPS",
+    "POINT_TO_POINT",
+    "REDUCING",
+    "REDUCTIONS",
+    "device_kind",
+    "dtype_word",
+    "nearest",
+    "operation",
+    "reduce_op_name",
+]
+
+POINT_TO_POINT = ("send", "recv")
+#: These are of the table now, which a program may have added to.
+COLLECTIVES = OPERATIONS.keys()
+OPS: Mapping[str, Any] = ChainMap(OPERATIONS, dict.fromkeys(POINT_TO_POINT))
+REDUCING = frozenset(op for op, row in OPERATIONS.items() if row.reduces)
+
+FEATURES: Mapping[str, str] = MappingProxyType(
+    {
+        "async": "`async_op=True` makes progress while the caller computes",
+        "tags": "messages between two ranks are told apart by tag",
+        "any_source": "`recv(src=None)` takes from whoever sends first",
+        "short_messages": "a message may be shorter than the buffer it is received into; a longer one is an error",
+        "message_dtypes": "a message received into another dtype is an error that names both; uint8 takes any",
+        "uneven": "parts may differ in size",
+        "sparse": "`all_reduce` sums sparse arrays of scipy",
+        "timeout": "each call may have its own time-out, and ends at it",
+        "abort": "a blocked call is ended from another thread",
+        "mismatch": "ranks that disagree about a collective all get the same error",
+        "split": "subgroups are made from the parent's connections",
+        "shrink": "survivors of a dead rank can form a smaller group",
+    }
+)
+
+#: Kinds of devices that have a name in torch or DLPack, whether or not a backend here serves them.
+DEVICES = (
+    *("cpu", "cuda", "hip", "hpu", "ipu", "maia", "meta", "metal", "mps", "mtia", "npu", "oneapi"),
+    *("opencl", "rocm", "tpu", "vulkan", "webgpu", "xla", "xpu"),
+)
+
+EVERY_DTYPE = frozenset(DTYPES)
+
+
+class _Reductions(Mapping[str, frozenset[str]]):
+    """The dtypes of each reduce op, as `rankwise.basics.reduce_op` has them now."""
+
+    def __getitem__(self, name: str) -> frozenset[str]:
+        return reduce_ops.OPS[name].dtypes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(reduce_ops.OPS)
+
+    def __len__(self) -> int:
+        return len(reduce_ops.OPS)
+
+
+#: Where each reduce op is defined.
+REDUCTIONS: Mapping[str, frozenset[str]] = _Reductions()
+
+_DLPACK = {1: "cpu", 2: "cuda", 3: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda", 14: "oneapi"}
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence that names the nearest of the known words, or lists them all if none is near."""
+    import difflib  # which nobody needs who makes no mistake
+
+    words = list(dict.fromkeys(known))
+    alike = {each.lower(): each for each in words}
+    near = difflib.get_close_matches(word.lower(), alike, n=1)
+    return f"did you mean {alike[near[0]]!r}?" if near else f"there are {', '.join(words)}"
+
+
+def operation(op: Any) -> str:
+    """Return an operation or feature if there is one of that name."""
+    if isinstance(op, str) and (op in OPS or op in FEATURES):
+        return op
+    raise ValueError(f"no such operation or feature: {op!r}; {nearest(str(op), (*OPS, *FEATURES))}")
+
+
+def reduce_op_name(reduce_op: Any) -> str | None:
+    """Return the name of a reduce op given as `ReduceOp` or as a name."""
+    if reduce_op is None:
+        return None
+    name = reduce_op.name if isinstance(reduce_op, ReduceOp) else str(reduce_op).upper()
+    if name not in REDUCTIONS:
+        raise ValueError(f"no such reduce op: {reduce_op!r}; {nearest(name, REDUCTIONS)}")
+    return name
+
+
+def dtype_word(dtype: Any) -> str | None:
+    """Return the tables' name of a dtype given as that name, as anything NumPy takes for one, or as torch's own."""
+    if dtype is None:
+        return None
+    if type(dtype).__module__.partition(".")[0] == "torch":
+        dtype = str(dtype).removeprefix("torch.")
+    try:
+        return _dtype_word(dtype)
+    except TypeError:  # it cannot be hashed, or is no dtype
+        if isinstance(dtype, list):  # as NumPy takes the fields of a structure
+            return dtype_name(np.dtype(dtype))
+        if isinstance(dtype, str):
+            raise ValueError(f"no such dtype: {dtype!r}; {nearest(dtype, DTYPES)}") from None
+        known = ", ".join(DTYPES)
+        raise TypeError(f"{dtype!r} is no dtype; pass what NumPy takes for one, or one of {known}") from None
+
+
+@lru_cache(maxsize=256)
+def _dtype_word(dtype: Any) -> str:
+    return dtype if isinstance(dtype, str) and dtype in EVERY_DTYPE else dtype_name(np.dtype(dtype))
+
+
+def device_kind(device: Any, declared: Iterable[str] = ()) -> str:
+    """Return the kind of a device given as "cuda", as "cuda:0", as a library's device, or as an array that lies there.
+
+    Args:
+        device: The device.
+        declared: Kinds that there are beside those that everybody knows.
+
+    Raises:
+        ValueError: There is no such kind.
+    """
+    if not isinstance(device, str):
+        return _kind_of_object(device)
+    kind, colon, index = device.partition(":")
+    if (kind in DEVICES or kind in declared) and (index.isdecimal() if colon else True):
+        return kind
+    raise ValueError(f"no such device: {device!r}; {nearest(kind, dict.fromkeys((*declared, *DEVICES)))}")
+
+
+def _kind_of_object(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return "cpu"
+    if hasattr(value, "__cuda_array_interface__") or type(value).__module__.partition(".")[0] == "cupy":
+        return "cuda"  # an array, or CuPy's own device
+    if isinstance(kind := getattr(value, "type", None), str):
+        return device_kind(kind, (kind,))  # a device of torch
+    if callable(ask := getattr(value, "__dlpack_device__", None)):
+        return _DLPACK.get(int(ask()[0]), "unknown")
+    if hasattr(value, "__array_interface__"):
+        return "cpu"
+    raise TypeError(f"{value!r} is neither a device nor an array; pass a name such as 'cpu' or 'cuda:0'")

@@ -1,0 +1,51 @@
+"""How a process has ended, as Linux tells it of a process that is not one's own child."""
+
+from __future__ import annotations
+
+import signal
+import struct
+from contextlib import suppress
+
+__all__ = ["ending", "process_stat"]
+
+#: From Linux 6.15 on a descriptor tells the exit status even after the parent has taken it.
+_PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
+_WITH_EXIT = 1 << 3
+
+
+def ending(descriptor: int, pid: int) -> str:
+    """Say how a process ended, of which a descriptor says that it has."""
+    status = _reaped_status(descriptor)
+    if status is None:
+        fields = process_stat(pid)  # until its parent has asked, the status is there
+        status = int(fields[-1]) if fields[:1] == ["Z"] else _reaped_status(descriptor)
+    if status is None:
+        return "its process has ended"
+    number = status & 0x7F
+    if not number:
+        return f"its process has ended with exit code {status >> 8 & 0xFF}"
+    with suppress(ValueError):
+        return f"its process was killed by {signal.Signals(number).name}"
+    return f"its process was killed by signal {number}"
+
+
+def _reaped_status(descriptor: int) -> int | None:
+    import fcntl  # where there are such descriptors
+
+    info = bytearray(64)
+    struct.pack_into("=Q", info, 0, _WITH_EXIT)
+    try:
+        fcntl.ioctl(descriptor, _PIDFD_GET_INFO, info)
+    except OSError:
+        return None
+    known, code = struct.unpack_from("=Q", info)[0], struct.unpack_from("=i", info, 60)[0]
+    return code if known & _WITH_EXIT else None
+
+
+def process_stat(pid: int) -> list[str]:
+    """Return what the system tells of a process, from its state on."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -1,0 +1,144 @@
+"""`Call`: one collective on one rank, made once, where its arguments have been checked; and the table of all there are.
+
+A new collective is a line of `OPERATIONS`: what of a call must fit together, and the rounds that every backend derives
+it by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from rankwise.basics.arrays import Array
+from rankwise.basics.deadline import Deadline
+from rankwise.basics.dtypes import dtype_text
+from rankwise.basics.reduce_op import ReduceOp
+from rankwise.collective import derived
+from rankwise.collective.executor import PointToPoint
+from rankwise.collective.fingerprint import Fingerprint
+
+__all__ = ["OPERATIONS", "Algorithm", "Call", "Operation"]
+
+#: What moves the data of a call, once the calls have been compared; it is told how many elements each rank contributes.
+Algorithm: TypeAlias = Callable[[Deadline, Sequence[int]], None]
+#: What of a call goes into its fingerprint, beside what it is called, its reduce op, root and dtype.
+Told: TypeAlias = dict[str, Any]
+#: What carries a call out over a communicator's messages.
+Derive: TypeAlias = "Callable[[PointToPoint, Call, Deadline, Sequence[int]], None]"
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One rank's call of one collective. Backends read it, and keep it no longer than the call takes.
+
+    Attributes:
+        op: The collective's name, a key of `OPERATIONS`.
+        array: What this rank contributes or gets; for an `all_to_all` what it keeps, for a barrier None.
+        reduce_op: How to reduce.
+        root: The root's group rank.
+        ins: One array for each group rank, of any sizes, that goes there.
+        outs: Likewise what comes from there.
+        remark: What else must be the same on all ranks, as an addition to the dtype.
+    """
+
+    op: str
+    array: Array = None
+    reduce_op: ReduceOp | None = None
+    root: int = -1
+    ins: Sequence[Array] | None = None
+    outs: Sequence[Array] | None = None
+    remark: str = ""
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What the ranks compare."""
+        if self.array is None:
+            return Fingerprint(self.op)
+        reduce_op = "" if self.reduce_op is None else self.reduce_op.name
+        told = OPERATIONS[self.op].told(self)
+        count = math.prod(told["shape"]) if "shape" in told else self.array.size
+        return Fingerprint(self.op, reduce_op, self.root, dtype_text(self.array.dtype) + self.remark, count, **told)
+
+    def derived(self, comm: PointToPoint) -> Algorithm:
+        """Return how the core does it, over messages alone."""
+        derive = OPERATIONS[self.op].derive
+        return lambda deadline, counts: derive(comm, self, deadline, counts)
+
+
+class Operation(NamedTuple):
+    """One collective.
+
+    Attributes:
+        told: What must fit together, of one rank's call.
+        derive: Runs it over the communicator's messages.
+        reduces: It takes a reduce op.
+        rooted: It takes a root.
+    """
+
+    told: Callable[[Call], Told]
+    derive: Derive
+    reduces: bool = False
+    rooted: bool = False
+
+
+def same_shape(call: Call) -> Told:
+    """All ranks have arrays of one shape."""
+    return {"shape": tuple(call.array.shape)}
+
+
+def same_parts(call: Call) -> Told:
+    """All ranks have the same parts."""
+    return {"parts": tuple([part.size for part in call.ins or call.outs or ()])}
+
+
+def to_root(call: Call) -> Told:
+    """The root has a part for each rank, of the size of what that rank sends."""
+    return {"sent": ((call.root, call.array.size),), "received": _numbered(call.outs)}
+
+
+def from_root(call: Call) -> Told:
+    """The root has a part for each rank, of the size of what that rank gets."""
+    return {"sent": _numbered(call.ins), "received": ((call.root, call.array.size),)}
+
+
+def each_pair(call: Call) -> Told:
+    """Each two ranks agree for themselves."""
+    return {"sent": _numbered(call.ins), "received": _numbered(call.outs)}
+
+
+def nothing(call: Call) -> Told:
+    """There is nothing to compare but the call itself."""
+    return {}
+
+
+def _numbered(arrays: Sequence[Array] | None) -> tuple[tuple[int, int], ...]:
+    return tuple([(peer, array.size) for peer, array in enumerate(arrays or ())])
+
+
+def _derive(run: Callable[..., None], *fields: str) -> Derive:
+    """Return what runs a function of `derived` on these fields of a call, among them perhaps the ranks' counts."""
+
+    def derive(comm: PointToPoint, call: Call, deadline: Deadline, counts: Sequence[int]) -> None:
+        run(comm, *[counts if field == "counts" else getattr(call, field) for field in fields], deadline)
+
+    return derive
+
+
+def _compared(comm: PointToPoint, call: Call, deadline: Deadline, counts: Sequence[int]) -> None:
+    """Do nothing: the comparison of the calls was all."""
+
+
+#: All collectives by name, in the order of the tables.
+OPERATIONS: dict[str, Operation] = {
+    "broadcast": Operation(same_shape, _derive(derived.broadcast, "array", "root"), rooted=True),
+    "all_reduce": Operation(same_shape, _derive(derived.all_reduce, "array", "reduce_op"), reduces=True),
+    "reduce": Operation(same_shape, _derive(derived.reduce, "array", "reduce_op", "root"), reduces=True, rooted=True),
+    "all_gather": Operation(same_parts, _derive(derived.all_gather, "outs", "array")),
+    "gather": Operation(to_root, _derive(derived.gather, "outs", "array", "root", "counts"), rooted=True),
+    "scatter": Operation(from_root, _derive(derived.scatter, "array", "ins", "root", "counts"), rooted=True),
+    "reduce_scatter": Operation(same_parts, _derive(derived.reduce_scatter, "array", "ins", "reduce_op"), reduces=True),
+    "all_to_all": Operation(each_pair, _derive(derived.all_to_all, "outs", "ins")),
+    "barrier": Operation(nothing, _compared),
+}

@@ -1,0 +1,40 @@
+"""What an engine is made for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rankwise.errors import DistError
+from rankwise_gloo_tcp.protocol.card import Card
+
+__all__ = ["EngineConfig"]
+
+
+class EngineConfig(NamedTuple):
+    """What an engine is made for.
+
+    Attributes:
+        rank: This rank.
+        cards: Where each rank listens.
+        key: The key of the handshake.
+        guarded: Whether the headers of TCP connections are guarded.
+        names: The global rank of each rank.
+        timeout_s: How long a wait without a time-out of its own may take.
+        on_failure: Called once, without the lock, when the group has failed.
+        allow_near: Whether Unix sockets may be used.
+    """
+
+    rank: int
+    cards: list[Card]
+    key: bytes
+    guarded: bool
+    names: tuple[int, ...]
+    timeout_s: float
+    on_failure: Callable[[DistError], object]
+    allow_near: bool
+
+    @property
+    def guards_payloads(self) -> bool:
+        """Whether the payloads of TCP connections are guarded too."""
+        return bool(self.cards) and self.cards[self.rank].integrity == "full"

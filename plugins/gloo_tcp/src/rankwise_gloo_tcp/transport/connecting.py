@@ -1,0 +1,243 @@
+"""Connections that are being made, outgoing and incoming.
+
+The engine's loop drives both, in small steps of fixed-size records, so nobody can keep it waiting.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from time import monotonic
+from typing import Any, Protocol
+
+from rankwise.errors import ProtocolError
+from rankwise_gloo_tcp.machine.poller import READ, WRITE
+from rankwise_gloo_tcp.protocol import handshake
+from rankwise_gloo_tcp.protocol.card import Card
+from rankwise_gloo_tcp.protocol.guards import Guards
+
+__all__ = ["MAX_INCOMING", "Incoming", "Outgoing"]
+
+#: How long an incoming connection may take for the handshake, in how many rounds of the loop at the least, as this
+#: process may have stood still itself; and how many there may be.
+_PATIENCE_S, _ROUNDS = 5.0, 5
+MAX_INCOMING = 128
+
+_CREDENTIALS = struct.Struct("iII")
+
+
+class HandshakeOwner(Protocol):
+    """What outgoing and incoming connections ask of the acceptor."""
+
+    rank: int
+    size: int
+    key: bytes
+    guarded: bool
+    guards_payloads: bool
+
+    def watch_fd(self, sock: socket.socket, mask: int, handler: Any) -> None:
+        """Call `handler` when a socket is ready."""
+
+    def unwatch(self, sock: socket.socket) -> None:
+        """Stop calling."""
+
+    def outgoing_failed(self, outgoing: Outgoing, why: str, code: int = 0) -> None:
+        """Try again, or report it; `code` is the system's number of the error, if it has one."""
+
+    def outgoing_crossed(self, outgoing: Outgoing) -> None:
+        """Give up an attempt whose peer has connected too, and whose connection is the one to use."""
+
+    def admit(self, source: int) -> bool:
+        """Tell whether a peer that has proved itself may connect."""
+
+    def incoming_ended(self, incoming: Incoming, keep: bool = False) -> None:
+        """Forget an incoming connection; with `keep` its socket has become a connection."""
+
+    def join(self, source: int, sock: socket.socket, guards: Guards | None) -> None:
+        """Hand over a connection whose other end has proved itself."""
+
+
+class _Joining:
+    """A socket from which records of known size are being read."""
+
+    def __init__(self, owner: HandshakeOwner, sock: socket.socket) -> None:
+        self.owner, self.sock = owner, sock
+        self._got = bytearray()
+        self.since = monotonic()
+        self._rounds = 0
+
+    def _has_had(self, limit_s: float, now: float) -> bool:
+        """Tell, once a round of the loop, whether so much time has passed while this process ran."""
+        self._rounds += 1
+        return self._rounds > _ROUNDS and now - self.since > limit_s
+
+    def _record(self, nbytes: int) -> bytes | None:
+        """Return the next record once it is whole.
+
+        Raises:
+            ProtocolError: The other has closed the connection.
+        """
+        try:
+            piece = self.sock.recv(nbytes - len(self._got))
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError as error:
+            raise ProtocolError(f"the connection broke during the handshake: {error.strerror}") from error
+        if not piece:
+            raise ProtocolError("the connection was closed during the handshake")
+        self._got += piece
+        if len(self._got) < nbytes:
+            return None
+        record = bytes(self._got)
+        self._got.clear()
+        return record
+
+    def _tell(self, record: bytes) -> None:
+        # A few bytes into an empty buffer: they fit, or the connection is gone.
+        try:
+            if self.sock.send(record) != len(record):
+                raise ProtocolError("the connection does not take a record of the handshake")
+        except OSError as error:
+            raise ProtocolError(f"the connection broke during the handshake: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self.owner.unwatch(self.sock)
+        self.sock.close()
+
+
+class Outgoing(_Joining):
+    """A connection that this rank makes to `peer`."""
+
+    def __init__(self, owner: HandshakeOwner, peer: int, card: Card, near: bool) -> None:
+        family = socket.AF_UNIX if near else socket.AF_INET6 if ":" in card.address else socket.AF_INET
+        super().__init__(owner, socket.socket(family, socket.SOCK_STREAM))
+        self.sock.setblocking(False)
+        self.peer, self.near = peer, near
+        self._to = "\0" + card.unix if near else (card.address, card.port)
+        self._hello: handshake.Hello | None = None
+        self._answer: bytes | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to connect; a Unix socket whose queue is full is tried again.
+
+        Raises:
+            OSError: Nobody listens there.
+        """
+        self.again = False
+        try:
+            self.sock.connect(self._to)
+        except BlockingIOError:
+            self.again = self.near
+        if not self.again:
+            self.owner.watch_fd(self.sock, READ | WRITE, self._ready)
+
+    @property
+    def is_through(self) -> bool:
+        """Whether the other end has taken the connection, and may have read a hello."""
+        return self._hello is not None
+
+    def is_unanswered(self, now: float, limit_s: float) -> bool:
+        """Tell, once a round of the loop, whether the other host has not answered for so long."""
+        return not self.near and self._hello is None and self._has_had(limit_s, now)
+
+    def local_address(self) -> str | None:
+        """Return the address of this host from which the connection is made, if there is one so far."""
+        try:
+            address = str(self.sock.getsockname()[0])
+        except OSError:
+            return None
+        return address if address not in ("", "0.0.0.0", "::") else None
+
+    def _ready(self, events: int) -> None:
+        try:
+            self._step()
+        except ProtocolError as error:
+            self.owner.outgoing_failed(self, str(error))
+
+    def _step(self) -> None:
+        if self._hello is None:
+            code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                self.owner.outgoing_failed(self, os.strerror(code), code)
+                return
+            self.owner.watch_fd(self.sock, READ, self._ready)
+            self._hello = handshake.Hello.new(self.owner.rank, self.peer, self.owner.size)
+            self._tell(self._hello.pack())
+            return
+        if self._answer is None:
+            record = self._record(handshake.ANSWER_NBYTES)
+            if record is None:
+                return
+            handshake.check_answer(self.owner.key, self._hello, record)
+            self._answer = record
+            self._tell(handshake.proof(self.owner.key, self._hello, record))
+        verdict = self._record(1)
+        if verdict is None:
+            return
+        if verdict != handshake.WELCOME:
+            self.owner.outgoing_crossed(self)
+            return
+        self.owner.unwatch(self.sock)
+        guards = None
+        if self.owner.guarded and not self.near:
+            keys = handshake.session_keys(self.owner.key, self._hello, self._answer)
+            guards = Guards(*keys, self.owner.guards_payloads)
+        self.owner.join(self.peer, self.sock, guards)
+
+
+class Incoming(_Joining):
+    """A connection that somebody makes to this rank."""
+
+    def __init__(self, owner: HandshakeOwner, sock: socket.socket, near: bool) -> None:
+        super().__init__(owner, sock)
+        self.near = near
+        sock.setblocking(False)
+        self._hello: handshake.Hello | None = None
+        self._answer = b""
+        owner.watch_fd(sock, READ, self._ready)
+
+    def has_timed_out(self, now: float) -> bool:
+        """Tell, once a round of the loop, whether the handshake has had its time."""
+        return self._has_had(_PATIENCE_S, now)
+
+    def check_uid(self) -> bool:
+        """Tell whether the other end of a Unix socket belongs to this same user."""
+        if not self.near or not hasattr(socket, "SO_PEERCRED"):
+            return True
+        raw = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return bool(_CREDENTIALS.unpack(raw)[1] == os.geteuid())
+
+    def _ready(self, events: int) -> None:
+        try:
+            self._step()
+        except ProtocolError:
+            # A stranger is no failure of the group; a peer of ours will say what it saw.
+            self.owner.incoming_ended(self)
+
+    def _step(self) -> None:
+        key = self.owner.key
+        if self._hello is None:
+            record = self._record(handshake.HELLO_NBYTES)
+            if record is None:
+                return
+            self._hello = handshake.read_hello(record, self.owner.rank, self.owner.size)
+            self._answer = handshake.answer(key, self._hello)
+            self._tell(self._answer)
+        record = self._record(handshake.PROOF_NBYTES)
+        if record is None:
+            return
+        handshake.check_proof(key, self._hello, self._answer, record)
+        if not self.owner.admit(self._hello.source):
+            self._tell(handshake.CROSSED)
+            self.owner.incoming_ended(self)
+            return
+        self._tell(handshake.WELCOME)
+        self.owner.incoming_ended(self, keep=True)
+        guards = None
+        if self.owner.guarded and not self.near:
+            theirs, mine = handshake.session_keys(key, self._hello, self._answer)
+            guards = Guards(mine, theirs, self.owner.guards_payloads)
+        self.owner.join(self._hello.source, self.sock, guards)

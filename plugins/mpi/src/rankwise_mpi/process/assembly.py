@@ -1,0 +1,166 @@
+"""How the members of a group that is being made come together, before they make calls of MPI that know no deadline.
+
+Each member tells the first one that it is here, and goes on when that one says so. The first alone decides: it lets all
+go on when all are here, and none once its own time is up or one has withdrawn. A member whose time is up, or that is
+interrupted, withdraws, and waits a moment for the answer: if it was let go on meanwhile the others count on it, and it
+goes on with them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import msgpack
+import numpy as np
+from mpi4py import MPI
+
+from rankwise.backends import Deadline
+from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
+from rankwise_mpi.library import ulfm
+from rankwise_mpi.process.waiting import wait_until
+
+__all__ = ["Assembly"]
+
+_TAG = 11
+_HERE, _GO, _LATE, _BROKEN = range(4)
+#: How long a member that withdraws waits for the answer. One that has not come, or does not look, gives none.
+_PATIENCE_S = 0.2
+
+Keep = Callable[[MPI.Request, Any], object]
+#: Kind, the sender's number of the attempt, and why.
+_Note = tuple[int, int, str]
+
+
+class Assembly:
+    """The comings together of one process.
+
+    Args:
+        comm: Where the notes travel.
+        keep: Keeps what MPI still reads.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, keep: Keep) -> None:
+        self._comm, self._keep = comm, keep
+        self._lock = threading.RLock()
+        self._numbers = count(1)
+        #: What has come and was not looked at: by group and sender, of which only the last note counts.
+        self._come: dict[tuple[str, int], _Note] = {}
+
+    @contextmanager
+    def of(self, name: str, ranks: Sequence[int], deadline: Deadline, look: Callable[[], None]) -> Iterator[None]:
+        """Enter the block once all members have come; each of them does, whatever interrupts it, or none.
+
+        Args:
+            name: The group's, which the members have in common.
+            ranks: The members, as ranks of the communicator.
+            deadline: When to give up.
+            look: Called while waiting; raises what shall end that.
+
+        Raises:
+            DistTimeoutError: Not all have come; those that have not are named.
+            GroupAbortedError: Another member was stopped.
+        """
+        stop = None
+        if ranks[0] == self._comm.rank:
+            self._lead(name, ranks, deadline, look)
+        else:
+            stop = self._follow(name, ranks[0], deadline, look)
+        yield
+        if stop is not None:
+            raise stop
+
+    def _lead(self, name: str, ranks: Sequence[int], deadline: Deadline, look: Callable[[], None]) -> None:
+        others = ranks[1:]
+
+        def notes() -> list[_Note | None]:
+            self._take_in()
+            return [self._come.get((name, rank)) for rank in others]
+
+        def decided() -> bool:
+            found = notes()
+            return all(found) or any(note is not None and note[0] != _HERE for note in found)
+
+        answer, why = _BROKEN, ""
+        try:
+            wait_until(decided, deadline.remaining(), look)
+            found = notes()
+            left = next((note for note in found if note is not None and note[0] != _HERE), None)
+            if left is not None:
+                answer, _, why = left
+            elif None in found:
+                absent = [rank for rank, note in zip(others, found, strict=True) if note is None]
+                answer, why = _LATE, _missing(name, absent, deadline.timeout_s)
+            else:
+                answer = _GO
+        except BaseException as error:
+            why = _broken_off(name, error, ranks[0])
+            raise
+        finally:
+            for rank in others:
+                note = self._come.pop((name, rank), None)
+                if note is not None:
+                    self._tell(rank, name, answer, note[1], why)
+        if answer != _GO:
+            raise _stopped(answer, why)
+
+    def _follow(self, name: str, leader: int, deadline: Deadline, look: Callable[[], None]) -> BaseException | None:
+        """Return what has stopped this rank although it must go on, if anything has."""
+        number, stop = next(self._numbers), None
+
+        def answered() -> bool:
+            self._take_in()
+            note = self._come.get((name, leader))
+            return note is not None and note[1] == number
+
+        self._tell(leader, name, _HERE, number)
+        try:
+            if not wait_until(answered, deadline.remaining(), look):
+                raise DistTimeoutError(_missing(name, [leader], deadline.timeout_s))
+        except BaseException as error:
+            stop = error
+            is_late = isinstance(error, DistTimeoutError)
+            why = str(error) if is_late else _broken_off(name, error, self._comm.rank)
+            self._tell(leader, name, _LATE if is_late else _BROKEN, number, why)
+            if not wait_until(answered, _PATIENCE_S, _see_nothing):
+                raise
+        kind, _, why = self._come.pop((name, leader))
+        if kind == _GO:
+            return None if isinstance(stop, DistError) else stop
+        raise stop or _stopped(kind, why)
+
+    def _tell(self, rank: int, name: str, kind: int, number: int, why: str = "") -> None:
+        data = np.frombuffer(msgpack.packb((name, kind, number, why)), np.uint8)
+        self._keep(self._comm.Isend((data, data.nbytes, MPI.BYTE), rank, _TAG), data)
+
+    def _take_in(self) -> None:
+        status = MPI.Status()
+        with self._lock:
+            try:
+                while (met := self._comm.Improbe(MPI.ANY_SOURCE, _TAG, status)) is not None:
+                    data = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+                    met.Recv((data, data.nbytes, MPI.BYTE))
+                    name, *note = msgpack.unpackb(data.tobytes())
+                    self._come[name, status.Get_source()] = tuple(note)
+            except MPI.Exception:
+                ulfm.acknowledge(self._comm)  # somebody has died; the others' notes come all the same
+
+
+def _missing(name: str, ranks: Sequence[int], timeout_s: float) -> str:
+    listed = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:32]))}"
+    return f"making group {name!r}: timed out: {listed} did not come within {round(timeout_s, 1):g} s"
+
+
+def _broken_off(name: str, error: BaseException, rank: int) -> str:
+    return f"making group {name!r} on rank {rank} was interrupted by {type(error).__name__}"
+
+
+def _stopped(kind: int, why: str) -> DistError:
+    return DistTimeoutError(why) if kind == _LATE else GroupAbortedError(why)
+
+
+def _see_nothing() -> None:
+    """Return: the answer counts, whatever else there is."""

@@ -1,0 +1,99 @@
+"""`rankwise new-backend`: a distribution with a backend that passes the kit, to begin from."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rankwise.backends.naming import not_a_name
+from rankwise.cli.commands import CommandError
+
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
+
+DESCRIPTION = """\
+Write a distribution with a complete backend: one socket for each pair of ranks, all collectives derived. It passes the
+conformance kit as it is; replace the sockets by what your library does, and declare what it does natively."""
+
+EXAMPLES = """\
+example:
+  rankwise new-backend acme && pip install -e rankwise-acme && rankwise conformance acme --fast"""
+
+_TEMPLATE = Path(__file__).with_name("template") / "backend.txt"
+
+_PROJECT = """\
+[build-system]
+requires = ["hatchling>=1.21"]
+build-backend = "hatchling.build"
+
+[project]
+name = "rankwise-NAME"
+version = "0.1.0"
+description = "The backend NAME of rankwise."
+readme = "README.md"
+requires-python = ">=3.10"
+dependencies = ["rankwise~=0.1.0"]
+
+[project.optional-dependencies]
+test = ["rankwise-testing~=0.1.0"]
+
+[project.entry-points."rankwise.backends"]
+NAME = "rankwise_NAME"
+
+[tool.hatch.build.targets.wheel]
+packages = ["src/rankwise_NAME"]
+"""
+
+_TEST = '''\
+"""The kit proves what the table declares."""
+
+from rankwise_testing import conformance
+
+
+def test_it_is_what_it_declares():
+    assert conformance("NAME", extra_args=["-q"]) == 0
+'''
+
+_README = """\
+# rankwise-NAME
+
+The backend `NAME` of [rankwise](https://pypi.org/project/rankwise/).
+
+```bash
+pip install -e '.[test]'
+rankwise conformance NAME --fast      # while you write it
+rankwise conformance NAME             # before you publish it
+```
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("backend", metavar="NAME", help="the backend's name, as in init_process_group(NAME)")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="where to write it; rankwise-NAME")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return the exit code."""
+    name: str = options.backend
+    if reason := not_a_name(name):
+        raise CommandError(f"{name!r} is no name of a backend: {reason}", 2)
+    folder: Path = options.folder or Path(f"rankwise-{name.replace('_', '-')}")
+    if folder.exists():
+        raise CommandError(f"{folder} is there already", 2)
+    source = _TEMPLATE.read_text(encoding="utf-8").replace("MeshCommunicator", f"{_class_name(name)}Communicator")
+    files = {
+        "pyproject.toml": _PROJECT.replace("NAME", name),
+        "README.md": _README.replace("NAME", name),
+        f"src/rankwise_{name}/__init__.py": source.replace('"mesh"', f'"{name}"'),
+        "tests/test_conformance.py": _TEST.replace("NAME", name),
+    }
+    for path, text in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    print(f"{folder} has a backend {name!r}; next:\n  pip install -e {folder}\n  rankwise conformance {name} --fast")
+    return 0
+
+
+def _class_name(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))

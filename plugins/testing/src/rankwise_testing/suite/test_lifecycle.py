@@ -1,0 +1,91 @@
+"""From no group to a world and back, many times, leaving nothing behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+
+import pytest
+
+import rankwise as dist
+from rankwise.groups.process_group import ProcessGroup
+from rankwise_testing.suite.expect import error_of, numbers, still_usable, until
+from rankwise_testing.suite.place import Meeting
+from rankwise_testing.suite.plugin import Kit, needs
+
+pytestmark = needs("all_reduce")
+
+_LIVES = 12
+
+
+def test_a_world_may_be_made_and_destroyed_many_times(kit: Kit) -> None:
+    kit.run_outside(3, many_lives)
+
+
+def many_lives(meeting: Meeting, rank: int) -> None:
+    for _ in range(_LIVES):
+        assert not dist.is_initialized()
+        meeting.join(rank)
+        assert (dist.get_rank(), dist.get_world_size()) == (rank, meeting.size)
+        still_usable()
+        dist.destroy_process_group()
+
+
+def test_what_is_there_is_not_made_again_and_what_is_gone_not_destroyed(kit: Kit) -> None:
+    kit.run_outside(2, twice)
+
+
+def twice(meeting: Meeting, rank: int) -> None:
+    error_of(ValueError, dist.all_reduce, numbers(1))
+    meeting.join(rank)
+    error_of(ValueError, meeting.join, rank)
+    still_usable()
+    dist.destroy_process_group()
+    error_of(ValueError, dist.destroy_process_group)
+    error_of(ValueError, dist.all_reduce, numbers(1))
+
+
+def test_destroying_the_world_destroys_its_groups_and_finishes_what_was_issued(kit: Kit) -> None:
+    if reason := kit.lacks("async"):
+        pytest.skip(reason)
+    kit.run_outside(2, all_at_once)
+
+
+def all_at_once(meeting: Meeting, rank: int) -> None:
+    meeting.join(rank)
+    group = dist.new_group()
+    assert isinstance(group, ProcessGroup)
+    arrays = [numbers(i) for i in range(10)]
+    works = [dist.all_reduce(array, group=group, async_op=True) for array in arrays]
+    dist.destroy_process_group()
+    assert all(work.is_success() for work in works), "what was issued was not finished"
+    error_of(ValueError, dist.all_reduce, numbers(1), group=group)
+
+
+def test_nothing_is_left_behind(kit: Kit) -> None:
+    if kit.in_threads:
+        pytest.skip("the ranks share one process, whose threads and descriptors come and go with them")
+    for before, after in kit.run_outside(2, grown):
+        assert after <= before, f"threads and descriptors grew from {before} to {after} in {_LIVES} lives"
+
+
+def grown(meeting: Meeting, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def live() -> None:
+        meeting.join(rank)
+        group = dist.new_group()
+        still_usable(group)
+        dist.destroy_process_group()
+
+    for _ in range(3):  # caches and lazily started threads of the process
+        live()
+    before = _counts()
+    for _ in range(_LIVES):
+        live()
+    with suppress(AssertionError):  # what another thread is just letting go of is not left behind
+        until(lambda: _counts() <= before, "the end", 2.0)
+    return before, _counts()
+
+
+def _counts() -> tuple[int, int]:
+    return threading.active_count(), len(os.listdir("/proc/self/fd"))

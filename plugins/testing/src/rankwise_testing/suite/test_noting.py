@@ -1,0 +1,116 @@
+"""What fails is noted as having failed: it counts as an error, and its entry in the flight recorder has an end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rankwise as dist
+from rankwise.basics import unasked
+from rankwise.basics.recording import Entry
+from rankwise.errors import CollectiveMismatchError, DistError
+from rankwise.groups.process_group import ProcessGroup
+from rankwise.groups.world import current
+from rankwise_testing.suite.expect import begun, error_of, numbers, settled
+from rankwise_testing.suite.plugin import Kit, needs
+
+#: The second and the third may take a shortcut.
+_BEFORE = 3
+_TIMEOUT_S = 0.3
+
+
+@needs("all_reduce", "broadcast", "mismatch")
+@pytest.mark.parametrize("async_op", [False, pytest.param(True, marks=pytest.mark.needs("async"))])
+def test_a_collective_that_not_all_ranks_make_counts_as_an_error(kit: Kit, async_op: bool) -> None:
+    kit.run(2, disagree, async_op)
+    kit.run(3, disagree, async_op)
+
+
+def disagree(async_op: bool) -> None:
+    group = dist.new_group(list(range(dist.get_world_size())))
+    assert isinstance(group, ProcessGroup)
+    first, other = numbers(1), numbers(2)
+    for _ in range(_BEFORE):
+        settled(dist.all_reduce, first, group=group)
+        settled(dist.broadcast, other, 0, group=group)
+    calls: list[Callable[..., Any]] = [
+        lambda **terms: dist.broadcast(other, 0, group, **terms),
+        lambda **terms: dist.all_reduce(first, group=group, **terms),
+    ]
+    op, call = ("all_reduce", calls[1]) if dist.get_rank() else ("broadcast", calls[0])
+    error = error_of(CollectiveMismatchError, begun(call(async_op=True)).synchronize if async_op else call)
+    _has_failed(group, op, error)
+    settled(dist.all_reduce, first, group=group)
+    assert dist.stats(group).operations["all_reduce"].errors == (op == "all_reduce")
+
+
+@needs("all_reduce", "timeout")
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_collective_whose_time_is_up_counts_as_an_error(kit: Kit, plain: bool) -> None:
+    kit.run_alone(2, too_late, plain)
+
+
+def too_late(plain: bool) -> None:
+    group = dist.new_group([0, 1])
+    if dist.get_rank():
+        return
+    assert isinstance(group, ProcessGroup)
+    if plain:
+        group.set_timeout(_TIMEOUT_S)
+    terms: dict[str, Any] = {} if plain else {"timeout": _TIMEOUT_S}
+    error = error_of(DistError, settled, dist.all_reduce, numbers(1), group=group, **terms)
+    _has_failed(group, "all_reduce", error)
+    assert dist.stats(group).operations["all_reduce"].errors == 1
+
+
+@needs("send", "recv", "timeout")
+@pytest.mark.parametrize("op", ["recv", "irecv"])
+def test_a_receive_whose_time_is_up_counts_as_an_error(kit: Kit, op: str) -> None:
+    if kit.device != "cpu":
+        pytest.skip("what a GPU waits for cannot be withdrawn")
+    kit.run_alone(2, unsent, op)
+
+
+def unsent(op: str) -> None:
+    group = dist.new_group([0, 1])
+    if dist.get_rank():
+        return
+    assert isinstance(group, ProcessGroup)
+    group.set_timeout(_TIMEOUT_S)
+    array = numbers(0)
+    call: Callable[..., Any] = dist.recv if op == "recv" else lambda *args: begun(dist.irecv(*args)).wait()
+    _has_failed(group, op, error_of(DistError, call, array, 1, group))
+
+
+@needs("send", "recv")
+def test_a_receive_that_was_withdrawn_is_not_noted_as_pending(kit: Kit) -> None:
+    if kit.device != "cpu":
+        pytest.skip("what a GPU waits for cannot be withdrawn")
+    kit.run(2, withdrawn)
+
+
+def withdrawn() -> None:
+    group = dist.group.WORLD
+    assert group is not None
+    work = begun(dist.irecv(numbers(0), 1 - dist.get_rank(), tag=0))
+    if work.cancel():
+        assert _last(group).ended_ns
+    else:  # it goes on then, so it must get something
+        dist.send(numbers(1), 1 - dist.get_rank())
+        work.wait()
+
+
+def _has_failed(group: ProcessGroup, op: str, error: BaseException) -> None:
+    """Raise unless the group's last operation is noted to have ended with an error of this kind."""
+    entry = _last(group)
+    assert entry.op == op, entry
+    assert entry.ended_ns, f"after {error!r} it is noted as going on: {entry}"
+    assert entry.error, f"after {error!r} it is noted as having ended well: {entry}"
+    assert dist.stats(group).operations[op].errors >= 1
+
+
+def _last(group: ProcessGroup) -> Entry:
+    unasked.look()
+    return [entry for entry in current().recorder.entries() if entry.trail.name == group.name][-1]

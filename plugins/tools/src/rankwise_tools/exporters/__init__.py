@@ -1,0 +1,1 @@
+"""What a process has counted, for systems that monitor it: Prometheus and OpenTelemetry."""

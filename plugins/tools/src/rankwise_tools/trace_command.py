@@ -1,0 +1,126 @@
+"""`rankwise trace`: the records of all ranks as one timeline, and who left the common path first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import shlex
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rankwise.cli.commands import CommandError
+
+if TYPE_CHECKING:
+    from rankwise_tools.recordings.records import Record
+
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
+
+DESCRIPTION = """\
+Put together what the ranks of a job have recorded: their last operations, with the calls that made them. Each rank
+writes a file to the folder RANKWISE_TRACE_DIR when a group fails, on SIGUSR1, and when it ends. The analysis says which
+rank left the common path first; timelines show it: for https://ui.perfetto.dev, as a page that any
+browser opens, or for torch's own analyser (torchfrtrace)."""
+
+EXAMPLES = """\
+examples:
+  RANKWISE_TRACE_DIR=/tmp/records rankwise run -n 4 train.py
+  rankwise trace /tmp/records --analyse
+  rankwise trace /tmp/records -o trace.json
+  rankwise trace /tmp/records -o trace.html
+  rankwise trace /tmp/records --format torch-fr -o /tmp/dumps && torchfrtrace /tmp/dumps"""
+
+_WIDTH = 100
+#: What the end of a name says about the format, where nothing else does.
+_ENDINGS = {".html": "html", ".htm": "html"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("folder", metavar="DIR", help="where the ranks have written rank0.json and so on")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the timeline there; for torch-fr to this folder")
+    kinds = f"of the timeline: {', '.join(_WRITERS)}; default perfetto, or html for FILE.html"
+    parser.add_argument("--format", choices=_WRITERS, metavar="KIND", help=kinds)
+    parser.add_argument("--analyse", action="store_true", help="say who left the common path; the default without -o")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return the exit code."""
+    from rankwise_tools.recordings.records import load_all
+
+    if options.format and not options.output:
+        raise CommandError(f"--format {options.format} needs -o, to say where to", 2)
+    worlds = load_all(options.folder)
+    if options.output:
+        ending = os.path.splitext(options.output)[1].lower()
+        print(_WRITERS[options.format or _ENDINGS.get(ending, "perfetto")](worlds, options.output))
+    if options.analyse or not options.output:
+        paragraphs = [p for records in worlds for p in [*_heading(records), *_said(records)]]
+        print("\n\n".join(textwrap.fill(p, _WIDTH, break_long_words=False, break_on_hyphens=False) for p in paragraphs))
+    return 0
+
+
+def _said(records: Mapping[int, Record]) -> list[str]:
+    """Return the paragraphs about one world: who left the common path, and for whom the others have waited."""
+    from rankwise_tools.recordings.analysis import analyse
+    from rankwise_tools.timelines.page import waited_for
+
+    late = [f"On the way, {sentence}." for sentence in waited_for(records)]
+    return [*analyse(records).split("\n\n"), *late]
+
+
+def _heading(records: Mapping[int, Record]) -> list[str]:
+    name = next(iter(records.values())).outside
+    return [f"In the group {name!r}, which was made outside of the world:"] if name else []
+
+
+_Worlds = Sequence[Mapping[int, "Record"]]
+
+
+def _perfetto(worlds: _Worlds, path: str) -> str:
+    from rankwise_tools.timelines.perfetto import timeline
+
+    events = timeline(*worlds)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(events, file, separators=(",", ":"))
+    count = sum(event["ph"] == "X" for event in events["traceEvents"])
+    clocks = {host: told for host, told in events["otherData"]["clocks"].items() if told != "+-0 us"}
+    doubt = f" Clocks against the first host: {', '.join(f'{h} {t}' for h, t in clocks.items())}." if clocks else ""
+    told = f"{count} operations of {sum(map(len, worlds))} rank(s) are in {os.path.abspath(path)}"
+    return f"{told}; https://ui.perfetto.dev opens it.{doubt}"
+
+
+def _html(worlds: _Worlds, path: str) -> str:
+    from rankwise_tools.timelines.page import page
+
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(page(*worlds))
+    count = sum(len(record.operations) for records in worlds for record in records.values())
+    where = os.path.abspath(path)
+    return f"{count} operations of {sum(map(len, worlds))} rank(s) are in {where}; any browser opens it."
+
+
+def _torch_fr(worlds: _Worlds, path: str) -> str:
+    from urllib.parse import quote
+
+    from rankwise_tools.timelines.torch_fr import dumps
+
+    folders = []
+    for records in worlds:
+        name = next(iter(records.values())).outside
+        folders.append(os.path.abspath(os.path.join(path, f"group {quote(name, safe='')}") if name else path))
+        os.makedirs(folders[-1], exist_ok=True)
+        for rank, dump in dumps(records).items():
+            with open(os.path.join(folders[-1], f"rank_{rank}"), "wb") as file:
+                pickle.dump(dump, file)
+    commands = "; ".join(f"`torchfrtrace {shlex.quote(folder)}` reads them" for folder in folders)
+    return f"The collectives of {sum(map(len, worlds))} rank(s) are in {os.path.abspath(path)}; {commands}."
+
+
+_WRITERS: dict[str, Callable[[_Worlds, str], str]] = {
+    "perfetto": _perfetto,
+    "torch-fr": _torch_fr,
+    "html": _html,
+}

@@ -1,0 +1,201 @@
+"""The bugs that are planted, one backend each, and which tests of the kit must catch them.
+
+`python tests/conformance/bugs.py KIND` tries those of one kind in one process, and prints what became of each as a line
+of JSON; `--write` tries all, and writes the table of `docs/planted-bugs.md`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+LIARS = HERE / "liars"
+
+#: For each kind, a module of `liars` (those of `alone` have one each): what runs (`-k`), and which tests may fail.
+BUGS: dict[str, dict[str, tuple[str, str]]] = {
+    "values": {
+        "min_loses_zero": ("zeros_keep and float32", r".*\[float32-MIN-all_reduce\]"),
+        "narrow_sum": ("narrow_floats", r".*\[float16\]"),
+        "order_of_ranks": ("same_bits", r".*same_bits.*"),
+        "saturates": ("integers_wrap or test_shapes", r"test_integers_wrap_around"),
+        "exclusive_or": ("test_cell and all_reduce-SUM", r".*\[all_reduce-SUM-bool\]"),
+        "one_factor": ("factor or test_shapes", r"test_each_rank_has_its_own_factor"),
+        "conjugates": ("test_cell and all_reduce-PRODUCT", r".*\[all_reduce-PRODUCT-complex64\]"),
+        "forgets_nat": ("nan_wins and MIN", r".*\[datetime64-MIN-all_reduce\]"),
+        "rounded_max": ("ends_of_their_range and MAX", r".*\[MAX-all_reduce\]"),
+        "or_for_xor": ("test_cell and all_reduce-BXOR", r".*\[all_reduce-BXOR-uint16\]"),
+        "changes_the_root": ("test_cell and broadcast", r".*\[broadcast-float32\]"),
+        "changes_the_others": ("any_count and reduce and 3", r".*\[reduce-3\]"),
+        "changes_the_parts": ("test_cell and reduce_scatter-SUM", r".*\[reduce_scatter-SUM-\w+\]"),
+        "misses_its_own": ("any_count and gather", r".*\[gather-[1234]\]"),
+        "global_root": ("members_may_stand", r".*\[broadcast\]"),
+        "nothing_from_who_has_nothing": ("nothing_for_each or test_shapes", r".*nothing_for_each_other\[(?!at all).*"),
+        "bad_at_six": ("even_but", r".*\[6\]"),
+        "bad_at_eight": ("even_but", r".*\[8\]"),
+        "bad_at_ten": ("even_but", r".*\[10\]"),
+        "third_root": ("any_count and scatter", r".*\[scatter-4\]"),
+        "drops_dimensions": ("keep_their_shape", r".*\[\(\)\]"),
+        "short_of_one": ("test_uneven", r"test_each_rank_has_its_own_length\[[234]\]"),
+        "swaps_fields": ("every_layout and gather and 2", r".*\[gather-2\]"),
+        "odd_counts": ("any_count and broadcast", r".*\[broadcast-[234]\]"),
+    },
+    "messages": {
+        "tag_of_24_bits": ("tags_tell or every_bit or batch", r"test_every_bit_of_a_tag_counts"),
+        "one_byte_in_16_mib": ("very_long", r".*\[(16777217|38797315)\]"),
+        "last_of_64_kib": ("any_size or very_long", r"test_any_size.*"),
+        "misnames_the_sender": ("any_source or sender_is_told or batch", r"test_any_source.*|test_the_sender.*"),
+        "overtakes": ("one_stream_stay or very_long", r"test_messages_of_one_stream.*"),
+        "wants_the_size": ("shorter or batch", r"test_a_shorter.*"),
+        "cuts_off": ("longer or batch", r"test_a_longer.*"),
+        "not_to_itself": ("to_itself or batch", r"test_a_rank_may_send_to_itself"),
+        "nothing_is_no_message": ("of_nothing or batch", r"test_a_message_of_nothing.*"),
+        "waits_in_isend": ("much_at_once or batch", r"test_two_ranks_send.*|test_both_may_send.*"),
+        "free_too_early": ("buffer_is_free or batch", r"test_a_message_reports.*"),
+        "takes_what_was_withdrawn": ("withdrawn or batch", r"test_a_receive_that_is_withdrawn.*"),
+        "keeps_messages": ("small_call or test_shapes", r"test_a_small_call.*"),
+    },
+    "works": {
+        "reports_early": ("reports_its_end and is_completed", r".*\[is_completed-\w+\]"),
+        "calls_back_early": ("reports_its_end and callback", r".*\[callback-\w+\]"),
+        "holds_a_lock": ("callback", r"test_a_callback_may_(send|wait_for_messages).*"),
+        "no_truth": ("ended_well or every_collective", r"test_a_work_that_has_ended_well"),
+        "only_its_own_time": ("ends_at_its_timeout and barrier or time_out_of_a_group or very_long", r"test_.*time.*"),
+        "groups_own_time": ("ends_at_its_timeout and broadcast or generous", r"test_a_collective_without.*"),
+        "any_root": ("two_ranks_that_disagree", r".*\[root\]"),
+        "any_reduce_op": ("two_ranks_that_disagree", r".*\[reduce op\]"),
+        "dead_after_a_mismatch": ("odd_rank or generous", r"test_the_odd_rank.*"),
+        "blames_the_next": ("odd_rank or two_ranks_that_disagree", r"test_the_odd_rank.*"),
+        "result_of_another": ("order_they_were or coalesced_calls", r"test_operations_run_in_the_order.*"),
+    },
+    "ends": {
+        "aborts_once": ("test_abort", r"test_a_group_may_be_aborted_more.*"),
+        "aborts_slowly": ("a_blocked_receive or a_blocked_collective or generous", r"test_a_blocked.*"),
+        "aborts_everything": ("test_abort", r"test_aborting_one_group.*"),
+        "loses_small_ones": ("small_messages or very_long", r"test_small_messages.*"),
+        "says_no_good_bye": ("left_alone or that_leaves or small_messages", r"test_a_receive_that_waits.*"),
+        "one_life": ("many_times or small_messages", r"test_a_world_may_be_made.*"),
+        "closes_the_rest": ("destroyed or split or keep_their_shape", r"test_.*"),
+        "phantom_device": ("test_declaration or of_nothing", r"test_a_device.*"),
+        "slow_to_say": ("test_declaration", r"test_it_says_soon.*"),
+        "condition_that_lies": ("test_cell and gather-float32 or very_long", r".*\[gather-float32\]"),
+        "hides_a_feature": ("undeclared_feature", r".*\[any_source\]"),
+    },
+    "alone": {
+        "ignores_nan": ("nan_wins and all_reduce and float", r"test_nan_wins.*\[float\d+-MAX-all_reduce\]"),
+        "signed_min": (
+            "ends_of_their_range and all_reduce or products or nan_wins and MIN-all_reduce",
+            r"test_integers_at_the_ends.*\[MIN-all_reduce\]",
+        ),
+        "float_product": (
+            "products or ends_of_their_range and (PRODUCT-all or SUM-all)",
+            r"test_products.*\[int64-all_reduce\]|test_integers_at_the_ends.*\[PRODUCT-all_reduce\]",
+        ),
+        "bad_end": ("very_end or large_arrays or test_layouts", r"test_long_arrays.*\[broadcast\]"),
+        "interleaves": ("test_threads", r"test_threads_that_send.*|test_messages_of_several_threads.*"),
+        "forgets": ("test_dropped and (messages or batch or broadcast)", r"test_so_may_those_of_.*"),
+        "leaks": ("test_memory or many_times", r"test_a_(group_leaves_no_memory|small_call_leaves_nothing)_behind.*"),
+        "silent_abort": ("a_blocked_receive or pending_works", r"test_a_blocked_receive.*"),
+        "byte_order": ("test_dtypes and broadcast", r"test_every_layout.*\[broadcast-[579]\]"),
+        "loses_at_destroy": ("test_endings", r"test_(what_was_sent_before|so_it_is_when|small_messages).*"),
+        "waits_for_nobody": ("test_endings", r"test_what_was_sent_before_destroy_arrives.*"),
+        "says_native": ("test_cells and (native or broadcast and int8)", r"test_what_the_table_calls_native.*"),
+        "blind": ("test_message_dtypes", r"test_another_dtype.*|test_so_it_is_from_anyone"),
+        "one_world": ("test_outside", r"test_several_such_groups.*"),
+        "ends_well": ("test_noting", r"test_a_collective_(that_not_all_ranks_make|whose_time_is_up).*"),
+        "small_window": ("any_size or later_tag and (4-1040000 or 2000-1)", r"test_a_later_tag.*"),
+    },
+    "processes": {
+        "no_notice_of_death": ("test_death and told or very_long", r"test_the_survivors.*"),
+        "keeps_descriptors": ("nothing_is_left or very_long", r"test_nothing_is_left.*"),
+        "keeps_threads": ("nothing_is_left or very_long", r"test_nothing_is_left.*"),
+    },
+}
+
+
+class Outcomes:
+    """Notes which tests have passed and failed."""
+
+    def __init__(self) -> None:
+        self.passed: set[str] = set()
+        self.failed: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = report.nodeid.rpartition("::")[2]
+        if report.failed:
+            self.failed.add(name)
+        elif report.passed and report.when == "call":
+            self.passed.add(name)
+
+
+def try_bug(kind: str, name: str) -> dict[str, object]:
+    """Run the tests about one bug, and return which have passed and failed."""
+    import rankwise_testing
+
+    settings = Path(rankwise_testing.__file__).parent / "suite" / "pytest.ini"
+    outcomes = Outcomes()
+    place = name if kind == "alone" else f"{kind}:{name}"
+    backend = ["--backend", name, "--plugin-module", place, "--patience", "20"]
+    quiet = ["-q", "--tb=line", "-p", "no:cacheprovider"]
+    suite = ["-c", str(settings), "-p", "rankwise_testing.suite.plugin", "--pyargs", "rankwise_testing.suite"]
+    pytest.main([*suite, *quiet, *backend, "-k", BUGS[kind][name][0]], [outcomes])
+    return {"bug": name, "passed": sorted(outcomes.passed), "failed": sorted(outcomes.failed)}
+
+
+def try_all(kind: str) -> list[dict[str, object]]:
+    """Try the bugs of a kind, in a process of their own."""
+    paths = [str(LIARS), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths).rstrip(os.pathsep)}
+    command = [sys.executable, str(HERE / "bugs.py"), kind]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=580, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"bug"')]
+    assert len(lines) == len(BUGS[kind]), done.stdout[-3000:] + done.stderr[-3000:]
+    return [json.loads(line) for line in lines]
+
+
+def caught_by(kind: str, outcome: dict) -> list[str]:
+    """Return the tests that have caught a bug."""
+    return [test for test in outcome["failed"] if re.fullmatch(BUGS[kind][outcome["bug"]][1], test)]
+
+
+def description(kind: str, name: str) -> str:
+    """Return what is wrong, as the bug's own docstring says it."""
+    sys.path.insert(0, str(LIARS)) if str(LIARS) not in sys.path else None
+    found = importlib.import_module(name) if kind == "alone" else getattr(importlib.import_module(kind), name)
+    return " ".join((found.__doc__ or "").split())
+
+
+def write_table(page: Path) -> None:
+    """Try all bugs, and write what has caught each into a page."""
+    rows = ["| bug | what is wrong | caught by |", "|---|---|---|"]
+    caught = 0
+    for kind in BUGS:
+        for outcome in try_all(kind):
+            name = str(outcome["bug"])
+            tests = sorted({test.partition("[")[0] for test in caught_by(kind, outcome)})
+            caught += bool(tests)
+            rows.append(f"| `{name}` | {description(kind, name)} | {', '.join(f'`{t}`' for t in tests) or 'nothing'} |")
+    count = sum(map(len, BUGS.values()))
+    head, _, _ = page.read_text(encoding="utf-8").partition(MARK)
+    page.write_text(f"{head}{MARK}\n\n{caught} of {count} are caught.\n\n" + "\n".join(rows) + "\n", encoding="utf-8")
+
+
+#: What stands before the table in the page; what follows is generated.
+MARK = "<!-- generated by: python tests/conformance/bugs.py --write -->"
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--write":
+        write_table(HERE.parents[1] / "docs" / "planted-bugs.md")
+        sys.exit()
+    for wanted in BUGS[sys.argv[1]]:
+        if len(sys.argv) < 3 or wanted in sys.argv[2:]:
+            print(json.dumps(try_bug(sys.argv[1], wanted)), flush=True)
+    os._exit(0)  # whatever the bugs have left running

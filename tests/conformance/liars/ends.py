@@ -1,0 +1,136 @@
+"""Bugs in how groups end: aborts, good-byes, a second life; and in what is declared."""
+
+import time
+from typing import ClassVar
+
+from honest import planted, spec
+
+from rankwise import BackendSpec, DistBackendError
+from rankwise.backends import Availability, Capabilities, Device, conditional, native
+from rankwise.testing.local import CAPABILITIES, IN_THREADS, LocalCommunicator
+
+
+@planted
+class aborts_once(LocalCommunicator):
+    """A second abort is an error."""
+
+    aborted = False
+
+    def abort(self, error):
+        if self.aborted:
+            raise DistBackendError("it is aborted already")
+        self.aborted = True
+        super().abort(error)
+
+
+@planted
+class aborts_slowly(LocalCommunicator):
+    """An abort takes six seconds."""
+
+    def abort(self, error):
+        time.sleep(6)
+        super().abort(error)
+
+
+@planted
+class aborts_everything(LocalCommunicator):
+    """An abort of one group ends all groups of the process."""
+
+    alive: ClassVar = []
+
+    def __init__(self, context):
+        super().__init__(context)
+        self.alive.append(self)
+
+    def abort(self, error):
+        for communicator in self.alive:
+            LocalCommunicator.abort(communicator, error)
+
+
+@planted
+class loses_small_ones(LocalCommunicator):
+    """Small messages that nobody has received yet are lost as their sender destroys the group."""
+
+    def close(self):
+        super().close()
+        for box in self._boxes:
+            for (source, _), message in list(box._messages_from):
+                if source == self.rank and len(message.payload) < 100:
+                    box._take(message)
+
+
+@planted
+class says_no_good_bye(LocalCommunicator):
+    """A rank that leaves does not tell: receives from it wait until their time is up."""
+
+    def close(self):
+        for box in self._boxes:
+            box.keep(self.rank)
+
+
+@planted
+class one_life(LocalCommunicator):
+    """In a process that has destroyed a group of three ranks no other can be made of three."""
+
+    ended: ClassVar = set()
+
+    def __init__(self, context):
+        if (context.size, context.rank) in self.ended and context.size == 3 and context.parent is None:
+            raise DistBackendError("the library can be initialised once only")
+        super().__init__(context)
+
+    def close(self):
+        super().close()
+        self.ended.add((self.size, self.rank))
+
+
+@planted
+class closes_the_rest(LocalCommunicator):
+    """The end of a subgroup ends what is pending in its parent too."""
+
+    def close(self):
+        super().close()
+        if self.context.parent is not None:
+            self.context.parent.abort(DistBackendError("a subgroup has been closed"))
+
+
+def phantom_device():
+    """The table offers arrays on a GPU, whether there is one or not."""
+    ops = native("send", "recv", "broadcast")
+    table = Capabilities("phantom_device", {**CAPABILITIES.devices, "cuda": Device(ops, {})})
+    return BackendSpec("phantom_device", 1, table, LocalCommunicator, launch=IN_THREADS)
+
+
+def slow_to_say():
+    """Whether the backend can run here takes a second to tell, each time."""
+
+    def available():
+        time.sleep(1)
+        return Availability(True)
+
+    table = Capabilities("slow_to_say", CAPABILITIES.devices)
+    return BackendSpec("slow_to_say", 1, table, LocalCommunicator, availability=available, launch=IN_THREADS)
+
+
+class _Unwilling(LocalCommunicator):
+    def run(self, call, timeout_s, async_op=False):
+        if call.op == "gather":
+            raise DistBackendError("the driver is missing")
+        return super().run(call, timeout_s, async_op)
+
+
+def condition_that_lies():
+    """The condition of gather says that it holds, and gather fails."""
+    device = CAPABILITIES.devices["cpu"]
+    ops = {**device.ops, **conditional("gather", reason="needs a driver", holds=lambda: True)}
+    table = Capabilities("condition_that_lies", {"cpu": Device(ops, device.features)})
+    return BackendSpec("condition_that_lies", 1, table, _Unwilling, launch=IN_THREADS)
+
+
+def hides_a_feature():
+    """Receives from anyone work, and are not declared."""
+    declaration = spec("hides_a_feature", LocalCommunicator)
+    device = CAPABILITIES.devices["cpu"]
+    features = {name: cell for name, cell in device.features.items() if name != "any_source"}
+    table = Capabilities("hides_a_feature", {"cpu": Device(device.ops, features)})
+    return BackendSpec("hides_a_feature", 1, table, declaration.create, launch=IN_THREADS)

@@ -1,0 +1,20 @@
+"""A message is read from the address where it lay, whatever has become of its array."""
+
+import ctypes
+
+import numpy as np
+from honest import spec
+
+from rankwise.testing.local import LocalCommunicator
+
+
+class Communicator(LocalCommunicator):
+    def isend(self, array, dst, tag):
+        if not array.nbytes:
+            return super().isend(array, dst, tag)
+        there = (ctypes.c_ubyte * array.nbytes).from_address(array.ctypes.data)
+        return super().isend(np.frombuffer(there, array.dtype), dst, tag)
+
+
+def rankwise_backend():
+    return spec("forgets", Communicator)

@@ -1,0 +1,191 @@
+"""Bugs in messages: tags, order, sizes, who sent them, what becomes of them, what they leave behind."""
+
+import threading
+from typing import ClassVar
+
+import numpy as np
+from honest import planted
+
+from rankwise import DistBackendError
+from rankwise.backends import COMPLETED, FutureWork
+from rankwise.testing.local import LocalCommunicator
+
+OURS = 2**30  # tags from there on are the core's
+
+
+class Handing(LocalCommunicator):
+    """A communicator that may hand on another array than it is given to send."""
+
+    def handed(self, array, dst, tag):
+        return array
+
+    def isend(self, array, dst, tag):
+        return super().isend(self.handed(array, dst, tag), dst, tag)
+
+
+@planted
+class tag_of_24_bits(LocalCommunicator):
+    """Of a tag only 24 bits travel."""
+
+    def isend(self, array, dst, tag):
+        return super().isend(array, dst, tag if tag >= OURS else tag & 0xFFFFFF)
+
+    def irecv(self, array, src, tag):
+        return super().irecv(array, src, tag if tag >= OURS else tag & 0xFFFFFF)
+
+
+@planted
+class one_byte_in_16_mib(Handing):
+    """A byte in the middle of messages over 16 MiB is wrong."""
+
+    def handed(self, array, dst, tag):
+        if array.nbytes <= 16 << 20 or array.dtype != np.uint8:
+            return array
+        wrong = array.copy()
+        wrong.reshape(-1)[wrong.size // 2] ^= 1
+        return wrong
+
+
+@planted
+class last_of_64_kib(Handing):
+    """The last byte of a message of exactly 64 KiB is lost."""
+
+    def handed(self, array, dst, tag):
+        if array.nbytes != 65_536 or array.dtype != np.uint8 or tag >= OURS:
+            return array
+        wrong = array.copy()
+        wrong[-1] ^= 1
+        return wrong
+
+
+@planted
+class misnames_the_sender(LocalCommunicator):
+    """A receive from anyone says that it was rank 0 who has sent."""
+
+    def irecv(self, array, src, tag):
+        work = super().irecv(array, src, tag)
+        if src is None:
+            work.source_rank = lambda: 0
+        return work
+
+
+@planted
+class overtakes(LocalCommunicator):
+    """The fifth of the messages to a rank is held back until the next one has gone."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        self.count, self.held = 0, None
+
+    def isend(self, array, dst, tag):
+        if tag >= OURS or array.nbytes > 64 or dst == self.rank:
+            return super().isend(array, dst, tag)
+        self.count += 1
+        if self.count % 5 == 0 and self.count < 30:
+            self.held = array.copy(), dst, tag
+            return COMPLETED
+        work = super().isend(array, dst, tag)
+        if self.held is not None:
+            held, self.held = self.held, None
+            super().isend(*held)
+        return work
+
+
+@planted
+class wants_the_size(LocalCommunicator):
+    """A message that is shorter than its buffer is an error."""
+
+    def irecv(self, array, src, tag):
+        work = super().irecv(array, src, tag)
+        box, wait = self._boxes[self.rank], work.wait
+        raw = array.reshape(-1).view(np.uint8)
+        before = raw.copy()
+        del box
+
+        def checked(timeout=None):
+            done = wait(timeout)
+            if tag < OURS and raw.size == 12 and (raw[8:] == before[8:]).all():
+                raise DistBackendError("the message is too short")
+            return done
+
+        work.wait = checked
+        return work
+
+
+@planted
+class cuts_off(LocalCommunicator):
+    """A message that is too long is cut off without a word."""
+
+    def isend(self, array, dst, tag):
+        work = FutureWork()
+        raw = array.reshape(-1).view(np.uint8)
+        if tag >= OURS or raw.size != 12:
+            return super().isend(array, dst, tag)
+        end = lambda error: work.succeed() if error is None else work.fail(error)  # noqa: E731
+        self._boxes[dst].deliver(self.rank, tag, memoryview(raw)[:8], end, array.dtype)
+        return work
+
+
+@planted
+class not_to_itself(LocalCommunicator):
+    """A rank cannot send to itself."""
+
+    def isend(self, array, dst, tag):
+        if dst == self.rank and tag < OURS:
+            raise DistBackendError("there is no connection to myself")
+        return super().isend(array, dst, tag)
+
+
+@planted
+class nothing_is_no_message(LocalCommunicator):
+    """A message without bytes cannot be sent."""
+
+    def isend(self, array, dst, tag):
+        if not array.nbytes and tag < OURS:
+            raise DistBackendError("there is nothing to send")
+        return super().isend(array, dst, tag)
+
+
+@planted
+class waits_in_isend(LocalCommunicator):
+    """An isend of more than 1 MiB waits for its receiver, for up to two seconds."""
+
+    def isend(self, array, dst, tag):
+        work = super().isend(array, dst, tag)
+        if array.nbytes > 1 << 20 and tag < OURS and not work.is_completed():
+            ended = threading.Event()
+            work.add_done_callback(lambda done: ended.set())
+            if not ended.wait(2):
+                raise DistBackendError("the receiver does not come")
+        return work
+
+
+@planted
+class free_too_early(LocalCommunicator):
+    """The work of a long isend has ended before the array was read."""
+
+    def isend(self, array, dst, tag):
+        work = super().isend(array, dst, tag)
+        return COMPLETED if tag < OURS and array.nbytes > 50_000 else work
+
+
+@planted
+class takes_what_was_withdrawn(LocalCommunicator):
+    """A receive that is withdrawn says so, and takes the next message all the same."""
+
+    def irecv(self, array, src, tag):
+        work = super().irecv(array, src, tag)
+        if tag < OURS:
+            work.cancel = lambda: True
+        return work
+
+
+@planted
+class keeps_messages(LocalCommunicator):
+    """Each message leaves 400 bytes behind."""
+
+    kept: ClassVar = []
+
+    def isend(self, array, dst, tag):
+        self.kept.append(bytearray(400))
+        return super().isend(array, dst, tag)

@@ -1,0 +1,123 @@
+"""Beginnings that cannot be: the error comes at the deadline, and names the rank that is missing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rankwise as dist
+
+LIMIT_S, PATIENCE_S = 2.0, 60.0
+#: What is still in time on a machine that does other things too.
+LEEWAY_S = 5.0
+
+
+def begin(rank: int, port: int, timeout: float = PATIENCE_S) -> None:
+    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2, timeout=timeout)
+
+
+def timed(told: Any, act: Callable[[], object]) -> None:
+    """Tell how long an act took, and what it raised."""
+    began = time.monotonic()
+    try:
+        act()
+    except dist.DistTimeoutError as error:
+        told.send((time.monotonic() - began, str(error)))
+    else:
+        told.send((0.0, "no error"))
+
+
+def alone(rank: int, port: int, told: Any) -> None:
+    timed(told, lambda: begin(rank, port, LIMIT_S))
+    os._exit(0)
+
+
+def one_makes_a_group(rank: int, port: int, told: Any, which: int) -> None:
+    begin(rank, port)
+    if rank == which:
+        timed(told, lambda: dist.new_group(timeout=LIMIT_S))
+        os._exit(0)
+    signal.pause()
+
+
+def one_stands_still(rank: int, port: int, told: Any, which: int) -> None:
+    begin(rank, port)
+    dist.barrier()
+    if rank != which:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    timed(told, lambda: dist.new_group(timeout=LIMIT_S))
+    os._exit(0)
+
+
+@pytest.mark.parametrize(
+    ("act", "which", "expected"),
+    [
+        (alone, 0, "rank 1 of 2"),
+        (one_makes_a_group, 0, "rank 1 of 2"),
+        (one_makes_a_group, 1, "rank 0 of 2"),
+        (one_stands_still, 0, "rank 1 of 2"),
+        (one_stands_still, 1, "rank 0, which serves the store of the job"),
+    ],
+)
+def test_the_error_comes_at_the_deadline_and_names_the_missing(
+    act: Callable[..., None], which: int, expected: str
+) -> None:
+    context = get_context("fork")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    reader, writer = context.Pipe(duplex=False)
+    ranks = [which] if act is alone else [0, 1]
+    more = () if act is alone else (which,)
+    started = [context.Process(target=act, args=(rank, port, writer, *more), daemon=True) for rank in ranks]
+    for process in started:
+        process.start()
+    try:
+        assert reader.poll(PATIENCE_S)
+        took_s, text = reader.recv()
+    finally:
+        for process in started:
+            process.kill()
+            process.join()
+    assert expected in text
+    assert LIMIT_S <= took_s < LIMIT_S + LEEWAY_S
+
+
+CRASHES = """
+import sys, numpy as np, rankwise as dist
+dist.init_process_group("gloo", timeout=30)
+dist.barrier()
+if dist.get_rank() == 1:
+    {end}
+try:
+    dist.all_reduce(np.ones(3))
+except dist.PeerDiedError as error:
+    print(error, flush=True)
+"""
+
+
+@pytest.mark.parametrize("intra", ["", "tcp"])
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("1 / 0", "its process ended without destroying the group"),
+        ("sys.exit(0)", "its process ended without destroying the group"),
+        ("dist.destroy_process_group(); sys.exit(0)", "it has destroyed the group"),
+    ],
+)
+def test_a_rank_that_crashed_has_not_destroyed_the_group(end: str, words: str, intra: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CRASHES.format(end=end))
+    command = [sys.executable, "-m", "rankwise", "run", "-n", "2", str(program)]
+    env = {**os.environ, **({"RANKWISE_GLOO_TRANSPORT": intra} if intra else {})}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=env)
+    assert words in done.stdout, done

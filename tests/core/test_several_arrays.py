@@ -1,0 +1,82 @@
+"""The calls that take lists of arrays, usually one on each device: compositions of the ordinary ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise.testing import local_world
+
+
+@pytest.mark.parametrize("async_op", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_lists_of_arrays(size: int, async_op: bool) -> None:
+    with local_world(size) as world:
+        world.run(lists, async_op)
+
+
+def lists(async_op: bool) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    total = sum(10 * r for r in range(size)) * 2 + size  # of 10 r and 10 r + 1 on each rank
+
+    def two() -> list[Any]:
+        return [np.full(3, 10.0 * rank), np.full(3, 10.0 * rank + 1)]
+
+    def done(work: dist.Work | None) -> None:
+        assert (work is not None) == async_op
+        if work is not None:
+            work.wait()
+
+    for op, want in ((dist.ReduceOp.SUM, total), (dist.ReduceOp.AVG, total / (2 * size))):
+        done(dist.all_reduce_multigpu(arrays := two(), op, async_op=async_op))
+        assert [array[0] for array in arrays] == [want] * 2
+    done(dist.reduce_multigpu(arrays := two(), dst=size - 1, dst_tensor=1, async_op=async_op))
+    assert arrays[1][0] == (total if rank == size - 1 else 10 * rank + 1)
+    assert arrays[0][0] == 10 * rank
+    done(dist.broadcast_multigpu(arrays := two(), src=0, src_tensor=1, async_op=async_op))
+    assert [array[0] for array in arrays] == [1, 1]
+    outputs = [[np.empty(3) for _ in range(2 * size)] for _ in range(2)]
+    done(dist.all_gather_multigpu(outputs, two(), async_op=async_op))
+    for row in outputs:
+        assert [out[0] for out in row] == [10 * r + i for r in range(size) for i in range(2)]
+    inputs = [[np.full(3, f * rank + entry) for entry in range(2 * size)] for f in (1, 10)]
+    scattered = [np.empty(3, inputs[0][0].dtype) for _ in range(2)]
+    done(dist.reduce_scatter_multigpu(scattered, inputs, async_op=async_op))
+    wanted = [sum(11 * r + 2 * entry for r in range(size)) for entry in (2 * rank, 2 * rank + 1)]
+    assert [out[0] for out in scattered] == wanted
+
+
+def test_ranks_may_have_different_numbers_of_arrays() -> None:
+    with local_world(3) as world:
+        world.run(uneven)
+
+
+def uneven() -> None:
+    rank = dist.get_rank()
+    arrays = [np.full(2, float(rank)) for _ in range(rank + 1)]
+    dist.all_reduce_multigpu(arrays, dist.ReduceOp.AVG)
+    assert all(array[0] == (0 + 2 * 1 + 3 * 2) / 6 for array in arrays)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: dist.all_reduce_multigpu([]), "tensor_list is empty"),
+        (lambda: dist.all_reduce_multigpu([np.ones(2), np.ones(3)]), "3 elements"),
+        (lambda: dist.broadcast_multigpu([np.ones(2)], 0, src_tensor=1), "src_tensor=1"),
+        (lambda: dist.reduce_multigpu([np.ones(2)], 0, dst_tensor=-1), "dst_tensor=-1"),
+        (lambda: dist.all_gather_multigpu([[np.ones(2)]], [np.ones(3)]), "must have 1 arrays of 3 elements"),
+        (lambda: dist.reduce_scatter_multigpu([np.ones(2)], []), "there must be 1 input lists"),
+    ],
+)
+def test_mistakes_are_named(call: Any, said: str) -> None:
+    with local_world(1) as world:
+        world.run(refused, call, said)
+
+
+def refused(call: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        call()

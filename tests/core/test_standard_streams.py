@@ -1,0 +1,188 @@
+"""Standard streams that are closed, or that nobody reads: nothing of ours takes their places."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import chain, combinations
+from pathlib import Path
+
+import pytest
+
+from rankwise.launch.sink import Sink
+
+PATIENCE_S = 60.0
+CLOSED = list(chain.from_iterable(combinations(("<&-", ">&-", "2>&-"), count) for count in range(4)))
+
+PROGRAM = """
+import os, sys
+import numpy as np
+import rankwise as dist
+from rankwise import metrics
+places = []
+def look():
+    for number in range(3):
+        places.append(os.readlink(f"/proc/self/fd/{number}"))
+if "rank" in sys.argv:
+    dist.init_process_group("gloo")
+else:
+    store = dist.TCPStore("127.0.0.1", is_master=True)
+    look()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    metrics.serve_prometheus(0)
+array = np.ones(2)
+dist.all_reduce(array)
+look()
+dist.destroy_process_group()
+with open(sys.argv[1], "a") as told:
+    told.write("".join(f"{place}\\n" for place in places))
+"""
+
+
+def run(closed: tuple[str, ...], *command: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run a command without some of its standard streams."""
+    shell = f'exec "$@" {" ".join(closed)}'
+    words = ["sh", "-c", shell, "sh", *command]
+    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, cwd=folder)
+
+
+@pytest.mark.parametrize("closed", CLOSED, ids="".join)
+@pytest.mark.parametrize("launched", [False, True])
+def test_no_descriptor_of_ours_takes_the_place_of_a_standard_stream(
+    closed: tuple[str, ...], launched: bool, tmp_path: Path
+) -> None:
+    program, told = tmp_path / "job.py", tmp_path / "told"
+    program.write_text(PROGRAM)
+    command = [sys.executable, str(program), str(told)]
+    if launched:
+        command = [sys.executable, "-m", "rankwise", "run", "-n", "2", str(program), str(told), "rank"]
+    done = run(closed, *command, folder=tmp_path)
+    assert done.returncode == 0, done
+    places = told.read_text().splitlines()
+    assert len(places) == 6
+    expected = ("/dev/null", "pipe:") if launched else ("/dev/null", *("pipe:" for _ in closed[:2]), "pipe:")
+    assert all(place.startswith(expected) for place in places), places
+
+
+@pytest.mark.parametrize("words", [["--version"], ["backends"], ["secret", "new", "key"], ["run", "nothing.py"]])
+def test_the_command_ends_as_it_does_with_its_streams(words: list[str], tmp_path: Path) -> None:
+    codes = set()
+    for number, closed in enumerate([(), ("<&-", ">&-", "2>&-")]):
+        command = [word.replace("key", f"key{number}") for word in words]
+        codes.add(run(closed, sys.executable, "-m", "rankwise", *command, folder=tmp_path).returncode)
+    assert len(codes) == 1
+    assert codes <= {0, 127}
+
+
+def test_the_job_secret_is_no_rank_s_standard_input(tmp_path: Path) -> None:
+    command = ["-m", "rankwise", "run", "-n", "1", "--no-python", "readlink", "/proc/self/fd/0"]
+    done = run(("<&-",), sys.executable, *command, folder=tmp_path)
+    assert done.stdout.split() == [b"[0]:", b"/dev/null"]
+
+
+# ---------------------------------------------------------------------- a reader that does not read
+
+
+def test_a_sink_never_waits_for_its_reader_and_loses_nothing() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream:
+        sink = Sink(stream)
+        expected = b""
+        while not sink.full:
+            data = b"%d " % len(expected) * 1000
+            sink.write(data)
+            expected += data
+        sink.finish(0.05)  # which gives up
+        assert sink.waiting
+        found = b""
+        while len(found) < len(expected):
+            found += os.read(reader, 1 << 16)
+            sink.drain()
+        assert found == expected
+        assert not sink.waiting
+        assert not sink.full
+    os.close(reader)
+
+
+def test_a_sink_says_that_its_reader_is_gone() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream:
+        sink = Sink(stream)
+        os.close(reader)
+        with pytest.raises(BrokenPipeError):
+            sink.write(b"text")
+
+
+def stalled(program: Path, *words: str) -> subprocess.Popen[bytes]:
+    """Start two ranks that print without end, and wait until nobody could print any more."""
+    program.write_text(
+        "import os, sys\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    open(sys.argv[1], 'w').write(str(os.getppid()))\n"
+        "    sys.stdin = open(sys.argv[2])\n"
+        "    sys.exit(int(sys.stdin.read()))\n"
+        "open(sys.argv[1] + '0', 'w').write(str(os.getpid()))\n"
+        "while True:\n"
+        "    print('x' * 1000)\n"
+    )
+    command = [sys.executable, "-m", "rankwise", "run", "-n", "2", str(program), *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, None])
+def test_a_launcher_whose_output_nobody_reads_obeys_signals_and_hears_of_deaths(
+    end: signal.Signals | None, tmp_path: Path
+) -> None:
+    told, held = tmp_path / "told", tmp_path / "held"
+    os.mkfifo(held)
+    job = stalled(tmp_path / "chatty.py", str(told), str(held))
+    try:
+        assert job.stdout is not None
+        job.stdout.read(1000)
+        wait_until(
+            lambda: (tmp_path / "told0").exists() and asleep_in_write(int((tmp_path / "told0").read_text() or 0))
+        )
+        if end is not None:
+            for _ in range(2):
+                job.send_signal(end)
+                time.sleep(0.05)
+            assert job.wait(PATIENCE_S) == 128 + end
+        else:
+            chatty = int((tmp_path / "told0").read_text())
+            held.write_text("3")  # rank 1 ends, and rank 0 is stopped although nobody reads
+            wait_until(lambda: not os.path.exists(f"/proc/{chatty}/mem") or state(chatty) == "Z")
+            assert job.poll() is None  # what it has to tell is for the reader
+            assert b"x" * 1000 in job.stdout.read()
+            assert job.wait(PATIENCE_S) == 3
+    finally:
+        job.kill()
+        job.wait()
+        if job.stdout is not None:
+            job.stdout.close()
+
+
+def state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
+def asleep_in_write(pid: int) -> bool:
+    """Tell whether a process has waited in the kernel at several looks in a row."""
+    looks = []
+    for _ in range(5):
+        looks.append(state(pid) if pid else "")
+        time.sleep(0.02)
+    return looks == ["S"] * 5
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

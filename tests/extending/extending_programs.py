@@ -1,0 +1,99 @@
+"""What ranks run with a reduce op and a collective that the product has not, added as docs/where-to-change.md tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import rankwise as dist
+from rankwise.basics.deadline import Deadline
+from rankwise.basics.reduce_op import OPS, Op, ReduceOp
+from rankwise.calls import check
+from rankwise.calls.calling import finish, terms
+from rankwise.collective.algorithms.steps import Recv, Rounds, Send
+from rankwise.collective.call import OPERATIONS, Call, Operation, same_shape
+from rankwise.collective.executor import Executor, PointToPoint
+from rankwise.groups.world import resolve
+
+
+def exclusive_or(backend: str) -> list[Any]:
+    """Reduce with a new op in all three collectives that reduce, twice, as the first prepares the second."""
+    OPS["LXOR"] = Op(np.logical_xor, frozenset({"bool", "int32", "float64"}))
+    op = ReduceOp("LXOR")
+    dist.init_process_group(backend, timeout=60)
+    rank, told = dist.get_rank(), []
+    for _ in range(2):
+        for dtype in ("bool", "int32", "float64"):
+            array = np.array([0, 0, 1, 1] if rank == 0 else [0, 5, 0, 5], dtype)
+            summed = array.copy()
+            dist.all_reduce(summed)
+            everywhere, at_root, own = array.copy(), array.copy(), np.empty(2, dtype)
+            dist.all_reduce(everywhere, op)
+            dist.reduce(at_root, 1, op)
+            dist.reduce_scatter_single(own, array, op)
+            told += [everywhere.tolist(), at_root.tolist() if rank == 1 else None, own.tolist()]
+    refused = ""
+    try:
+        dist.all_reduce(np.ones(1, np.int64), op)
+    except dist.UnsupportedOperationError as error:
+        refused = str(error)
+    told.append(refused)
+    dist.destroy_process_group()
+    return told
+
+
+def chain(rank: int, size: int) -> Rounds:
+    """The rounds of a scan: each rank combines what comes from the one before, and hands it on."""
+    if rank > 0:
+        yield (Recv(rank - 1, range(1), combine=True, left=True),)
+    if rank < size - 1:
+        yield (Send(rank + 1, range(1)),)
+
+
+def derive_scan(comm: PointToPoint, call: Call, deadline: Deadline, counts: Sequence[int]) -> None:
+    assert call.reduce_op is not None
+    total = call.reduce_op.accumulator(call.array)
+    Executor(comm, [total], [total], deadline, call.reduce_op).run(chain(comm.rank, comm.size))
+    call.reduce_op.finish(total, call.array, comm.size)
+
+
+def scan(tensor: Any, op: ReduceOp = ReduceOp.SUM, async_op: bool = False, timeout: float | None = None) -> Any:
+    """The public function."""
+    pg = resolve(None, "scan")
+    assert pg is not None
+    array = check.output_array(pg, "scan", "tensor", tensor)
+    lane = pg.lane(array, "scan", check.reduce_op(pg, "scan", op, array))
+    work = lane.run(Call("scan", array, op), *terms(pg, array, "scan", async_op, timeout))
+    return finish(pg, work, tensor, async_op)
+
+
+def add_scan() -> None:
+    """One line of the table."""
+    OPERATIONS["scan"] = Operation(same_shape, derive_scan, reduces=True)
+
+
+def scanned(backend: str = "") -> list[Any]:
+    """Scan in all ways that a call may be made; then let the ranks disagree."""
+    if backend:
+        add_scan()
+        dist.init_process_group(backend, timeout=60)
+    rank, told = dist.get_rank(), []
+    for terms_ in ({}, {"timeout": 30.0}, {"async_op": True}):
+        array = np.arange(3.0) + 10**rank
+        work = scan(array, **terms_)
+        if work is not None:
+            work.wait()
+        told.append(array.tolist())
+    array = np.array([rank + 1], np.int32)
+    scan(array, ReduceOp.PRODUCT)
+    told.append(array.tolist())
+    if backend != "mpi":  # which has the feature `mismatch` with RANKWISE_DEBUG=detail alone
+        try:
+            scan(np.ones(1 + rank))
+        except dist.CollectiveMismatchError as error:
+            told.append("did not make the same call" in str(error))
+    if backend:
+        dist.destroy_process_group()
+    return told

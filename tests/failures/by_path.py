@@ -1,0 +1,118 @@
+"""Compare how calls fail on each path: `python tests/failures/by_path.py`.
+
+Every failure of every public call, made for the first time and warm, short and long, over TCP and through memory,
+compiled and not: the same type and the same words on all paths, and for what concerns all ranks on all ranks that are
+left. It prints what differs, and how much was compared; exit code 1 if anything does.
+
+    --only time-out,all_reduce    only what has one of these words
+    --paths shm,shm-python        only these paths, of which the first is compared with the others
+    --sample 40                   so many at random
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from failing_calls import DEATH, SHARED, Cell, all_of, cells, key
+
+from rankwise_testing import RankPool
+
+__all__ = ["PATHS", "compare", "ends_on"]
+
+PATHS = {
+    "shm-python": {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": "off"},
+    "shm": {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": "on"},
+    "copied": {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_GLOO_PEER_MEMORY": "off", "RANKWISE_NATIVE": "on"},
+    "tcp-python": {"RANKWISE_GLOO_TRANSPORT": "tcp", "RANKWISE_NATIVE": "off"},
+    "tcp": {"RANKWISE_GLOO_TRANSPORT": "tcp", "RANKWISE_NATIVE": "on"},
+}
+#: What ranks may say of a failure, by cell.
+Ends = dict[Cell, list[str]]
+
+
+def ends_on(path: str, listed: Sequence[Cell]) -> Ends:
+    """Return how calls end on a path, on each rank."""
+    env, ends = PATHS[path], {}
+    alive = [cell for cell in listed if cell[0] != DEATH]
+    if alive:
+        with RankPool(3, env=env) as pool:
+            ends = dict(
+                zip(alive, zip(*pool.run(all_of, alive, timeout=60 + 4 * len(alive)), strict=True), strict=True)
+            )
+    for cell in listed:
+        if cell[0] == DEATH:
+            ends[cell] = _survivors(cell, env)
+    return {cell: list(said) for cell, said in ends.items()}
+
+
+def _survivors(cell: Cell, env: Mapping[str, str]) -> list[str]:
+    """Return how a call ends on those that outlive another; a pool would have ended their groups itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            port = str(holder.getsockname()[1])
+        common = {**os.environ, **env, "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        program = f"from failing_calls import die; die({cell!r}, {folder!r})"
+        command, where = [sys.executable, "-c", program], Path(__file__).parent
+        ranks = [subprocess.Popen(command, env={**common, "RANK": str(r)}, cwd=where) for r in range(3)]
+        for rank in ranks:
+            try:
+                rank.wait(60)
+            finally:
+                rank.kill()
+        return [pickle.loads(file.read_bytes()) for file in sorted(Path(folder).glob("?"))]
+
+
+def compare(paths: Sequence[str], listed: Sequence[Cell]) -> list[str]:
+    """Return what differs."""
+    found = {path: ends_on(path, listed) for path in paths}
+    texts = []
+    for cell in listed:
+        for path in paths:
+            said = [text for text in found[path][cell] if text]
+            if cell[0] in SHARED and "recv" not in cell[1] and len(set(said)) != 1:
+                texts.append(f"{key(cell)} on {path}: the ranks differ:" + "".join(f"\n    {text}" for text in said))
+            if not said or "nothing" in said or any(not _is_public(text) for text in said):
+                texts.append(f"{key(cell)} on {path}: " + "".join(f"\n    {text}" for text in said or ["not a word"]))
+            first = found[paths[0]][cell]
+            if found[path][cell] != first:
+                pairs = zip(first, found[path][cell], strict=False)
+                lines = [f"\n    {paths[0]}: {a}\n    {path}: {b}" for a, b in pairs if a != b]
+                texts.append(f"{key(cell)}: the paths differ:" + "".join(lines))
+    return texts
+
+
+def _is_public(text: str) -> bool:
+    return text.startswith(("rankwise.errors.", "builtins.TypeError", "builtins.ValueError"))
+
+
+def main() -> int:
+    """Compare what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--paths", default=",".join(PATHS))
+    parser.add_argument("--sample", type=int, default=0)
+    options = parser.parse_args()
+    listed, paths = cells(options.only), options.paths.split(",")
+    if options.sample:
+        listed = random.sample(listed, min(options.sample, len(listed)))
+    texts = compare(paths, listed)
+    for text in texts:
+        print(text)
+    print(f"{len(listed)} failures on {len(paths)} paths:", f"{len(texts)} differences" if texts else "no difference")
+    return bool(texts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,236 @@
+"""Calls that fail, on purpose and in each way that a call can; run by all ranks of a world of three."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rankwise as dist
+
+__all__ = ["CALLS", "DEATH", "FAILURES", "SIZES", "all_of", "cells", "die", "key"]
+
+#: Short, as in compiled calls; and so long that it goes in pieces or from memory to memory.
+SIZES = (4, 300_000)
+#: The rank that is to blame.
+ODD = 2
+TIMEOUT_S = 0.6
+
+
+class Stop(Exception):
+    """What a handler raises."""
+
+
+def numbers(count: int) -> Any:
+    return np.ones(count, np.int64)
+
+
+def parts(count: int) -> list[Any]:
+    return [numbers(count) for _ in range(3)]
+
+
+Call = Callable[[Any, int], Any]
+
+CALLS: dict[str, Call] = {
+    "all_reduce": lambda group, n: dist.all_reduce(numbers(n), group=group),
+    "broadcast": lambda group, n: dist.broadcast(numbers(n), 0, group),
+    "reduce": lambda group, n: dist.reduce(numbers(n), 0, group=group),
+    "all_gather": lambda group, n: dist.all_gather(parts(n), numbers(n), group),
+    "all_gather_single": lambda group, n: dist.all_gather_single(numbers(3 * n), numbers(n), group),
+    "gather": lambda group, n: dist.gather(numbers(n), parts(n) if dist.get_rank() == 0 else None, 0, group),
+    "scatter": lambda group, n: dist.scatter(numbers(n), parts(n) if dist.get_rank() == 0 else None, 0, group),
+    "reduce_scatter": lambda group, n: dist.reduce_scatter(numbers(n), parts(n), group=group),
+    "reduce_scatter_single": lambda group, n: dist.reduce_scatter_single(numbers(n), numbers(3 * n), group=group),
+    "all_to_all": lambda group, n: dist.all_to_all(parts(n), parts(n), group),
+    "all_to_all_single": lambda group, n: dist.all_to_all_single(numbers(3 * n), numbers(3 * n), group=group),
+    "barrier": lambda group, n: dist.barrier(group),
+    "async all_reduce": lambda group, n: dist.all_reduce(numbers(n), group=group, async_op=True).wait(),
+    "recv": lambda group, n: _ring(group, n, dist.recv),
+    "irecv": lambda group, n: _ring(group, n, lambda *args: dist.irecv(*args).wait()),
+}
+#: What all ranks take part in, so that one alone can be of another opinion.
+COLLECTIVES = [name for name in CALLS if "recv" not in name]
+
+
+def _ring(group: Any, count: int, receive: Callable[..., Any]) -> None:
+    """Receive from the odd rank, which sends to all others."""
+    rank = dist.get_rank()
+    if rank == ODD:
+        for other in range(ODD):
+            dist.send(numbers(count), other, group)
+    else:
+        receive(numbers(count), ODD, group)
+
+
+def said(call: Callable[[], Any]) -> str:
+    """Return how a call ends, in words that are the same each time."""
+    try:
+        call()
+    except Exception as error:
+        return plain(f"{type(error).__module__}.{type(error).__name__}: {error}")
+    return "nothing"
+
+
+def plain(text: str) -> str:
+    """Leave out of a text what depends on the moment, and on which of some ranks was the first to notice."""
+    text = re.sub(r"group-\d+", "group-N", text)
+    text = re.sub(r"(, waiting for rank \d).*", r"\1", text)  # the rest says what its last heartbeat has told
+    text = re.sub(r"process \d+", "process N", text)
+    text = re.sub(r"\.py:\d+", ".py:N", text)
+    return re.sub(r"(on group '[\w-]+', rank) [01]\b", r"\1 0 or 1", text)
+
+
+# ---------------------------------------------------------------------- the failures
+
+
+def time_out(call: Call, group: Any, count: int) -> str:
+    return "" if dist.get_rank() == ODD else said(lambda: call(group, count))
+
+
+def abort(call: Call, group: Any, count: int) -> str:
+    if dist.get_rank() != ODD:
+        return said(lambda: call(group, count))
+    time.sleep(0.05)  # the others wait by now, or will: both end alike
+    group.abort("for a test")
+    return said(lambda: call(group, count))
+
+
+def mismatch(call: Call, group: Any, count: int) -> str:
+    other = CALLS["all_reduce" if call is CALLS["barrier"] else "barrier"]
+    return said(lambda: (other if dist.get_rank() == ODD else call)(group, count))
+
+
+def interrupt(call: Call, group: Any, count: int) -> str:
+    """The odd rank comes first, and is interrupted while it waits for the others, who come to it afterwards.
+
+    It may have done its part by then: so the others call once more.
+    """
+    if dist.get_rank() != ODD:
+        time.sleep(0.1)
+        return said(lambda: (call(group, count), dist.barrier(group)))
+
+    def handler(*_: Any) -> None:
+        raise Stop
+
+    old = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.03)
+    first = said(lambda: call(group, count))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, old)
+    return said(lambda: call(group, count)) if first.endswith("Stop: ") else first
+
+
+def refused(call: Call, group: Any, count: int) -> str:
+    """Each array is one that no call takes."""
+    global numbers
+    whole, texts = numbers, []
+    for wrong in (lambda n: [1] * n, lambda n: np.empty(n, object)):
+        numbers = wrong  # type: ignore[assignment]
+        try:
+            texts.append(said(lambda: call(group, count)))
+        finally:
+            numbers = whole
+    return " / ".join(texts)
+
+
+def destroyed(call: Call, group: Any, count: int) -> str:
+    dist.destroy_process_group(group)
+    return said(lambda: call(group, count))
+
+
+def fork(call: Call, group: Any, count: int) -> str:
+    """In the child of a fork nothing is to be had of the group."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, said(lambda: call(group, count)).encode()[:60000])
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        text = pipe.read().decode()
+    os.waitpid(pid, 0)
+    return text
+
+
+FAILURES: dict[str, Callable[[Call, Any, int], str]] = {
+    "time-out": time_out,
+    "abort": abort,
+    "mismatch": mismatch,
+    "interrupt": interrupt,
+    "refused argument": refused,
+    "destroyed group": destroyed,
+    "fork": fork,
+}
+DEATH = "death"
+#: Failures that concern all members alike.
+SHARED = ("time-out", "abort", "mismatch", "death")
+
+Cell = tuple[str, str, str, int]
+
+
+def cells(wanted: str = "") -> list[Cell]:
+    """Return what there is to try: failure, call, whether the call was made before, and the length."""
+    found = [
+        (failure, call, phase, count)
+        for failure in (*FAILURES, DEATH)
+        for call in CALLS
+        for phase in ("first", "warm")
+        for count in SIZES
+        if not (failure == "mismatch" and call not in COLLECTIVES)
+        and not (failure == "interrupt" and (call not in COLLECTIVES or call.startswith("async")))
+        and not (failure == "refused argument" and call == "barrier")
+        and not (call == "barrier" and count != SIZES[0])
+        and not (failure in ("fork", "refused argument", "destroyed group", DEATH) and count != SIZES[0])
+    ]
+    words = [word for word in wanted.split(",") if word]
+    return [cell for cell in found if not words or any(word in key(cell) for word in words)]
+
+
+def key(cell: Cell) -> str:
+    return " ".join(map(str, cell))
+
+
+def _prepared(cell: Cell, timeout_s: float) -> tuple[Call, Any, int]:
+    _, name, phase, count = cell
+    group = dist.new_group(timeout=20)
+    if phase == "warm":
+        for _ in range(3):
+            CALLS[name](group, count)
+        dist.barrier()
+    group.set_timeout(timeout_s)
+    return CALLS[name], group, count
+
+
+def all_of(listed: list[Cell]) -> list[str]:
+    """Make calls fail, one after the other, and return how each has ended on this rank."""
+    dist.init_process_group("gloo", timeout=60)
+    found = []
+    for cell in listed:
+        call, group, count = _prepared(cell, TIMEOUT_S if cell[0] == "time-out" else 8.0)
+        found.append(FAILURES[cell[0]](call, group, count))
+        dist.barrier()
+        if cell[0] != "destroyed group":
+            dist.destroy_process_group(group)
+    dist.destroy_process_group()
+    return found
+
+
+def die(cell: Cell, folder: str) -> None:
+    """Have the odd rank's process end while the others are in a call, and write down how that ends on them."""
+    dist.init_process_group("gloo", timeout=60)
+    call, group, count = _prepared(cell, 8.0)
+    rank = dist.get_rank()
+    if rank == ODD:
+        os._exit(3)
+    text = said(lambda: call(group, count))
+    temporary = Path(folder, f"{rank}.new")
+    temporary.write_bytes(pickle.dumps(text))
+    temporary.rename(Path(folder, str(rank)))
+    time.sleep(0.5)

@@ -1,0 +1,87 @@
+"""Interrupt calls everywhere: `python tests/interrupts/everywhere.py --points 10000`.
+
+Each way is a backend with variables of the environment. Ranks are processes; a world that a point has left in an
+unknown state is started anew with the next seed. It prints a line for each way, and what was wrong; exit code 1 if
+anything was.
+
+    --ways shm,python,tcp,auto    which ways; `mpi` is started by mpiexec
+    --cases send,all_reduce       only calls whose names contain one of these words
+    --points 10000                in all, shared among the ways
+    --seconds 500                 stop after so long
+    --seed 1                      the points of a seed are the same each time, but for those of a timer
+
+Other backends use `run_points(backend, ...)` of interrupt_points.py within any world of two or more ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from interrupt_cases import names
+from interrupt_points import Tally, run_points
+
+from rankwise_testing import RankPool
+
+__all__ = ["WAYS", "try_way"]
+
+_MPIEXEC = ("mpiexec", "-n", "{size}")
+#: Backend, how its ranks are started, and with which variables.
+WAYS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
+    "shm": ("gloo", (), {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": "on"}),
+    "python": ("gloo", (), {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": "off"}),
+    "copied": ("gloo", (), {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_GLOO_PEER_MEMORY": "off"}),
+    "tcp": ("gloo", (), {"RANKWISE_GLOO_TRANSPORT": "tcp"}),
+    "tcp-python": ("gloo", (), {"RANKWISE_GLOO_TRANSPORT": "tcp", "RANKWISE_NATIVE": "off"}),
+    "auto": ("gloo", (), {}),
+    "mpi": ("mpi", _MPIEXEC, {}),
+}
+
+
+def try_way(way: str, points: int, seed: int, cases: list[str], seconds: float, most_wrong: int = 5) -> list[Tally]:
+    """Interrupt so many points of one way, in one world after the other as long as some are wrong."""
+    backend, launch, env = WAYS[way]
+    tallies: list[Tally] = []
+    until, done = time.monotonic() + seconds, 0
+    while done < points and sum(tally.wrong is not None for tally in tallies) < most_wrong:
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        with RankPool(2, launch=launch, env={"PYTHONFAULTHANDLER": "1", **env}) as pool:
+            tally = pool.run(run_points, backend, points - done, seed + done, cases, left, timeout=left + 120)[0]
+        tallies.append(tally)
+        done += tally.went_on + tally.given_up + tally.not_raised + (tally.wrong is not None)
+        if tally.wrong is not None:
+            print(f"  {way}: {tally.wrong}", flush=True)
+    return tallies
+
+
+def main() -> int:
+    """Try all ways that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ways", default="shm,python,copied,tcp,auto")
+    parser.add_argument("--cases", default="")
+    parser.add_argument("--points", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=1e6)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    ways, cases = options.ways.split(","), names(options.cases)
+    failed, done = 0, 0
+    for way in ways:
+        tallies = try_way(way, -(-options.points // len(ways)), options.seed, cases, options.seconds / len(ways))
+        went_on, given_up, not_raised = (sum(t[i] for t in tallies) for i in range(3))
+        wrong = sum(t.wrong is not None for t in tallies)
+        done, failed = done + went_on + given_up + not_raised + wrong, failed + wrong
+        print(
+            f"{way}: {went_on} went on, {given_up} given up by all, {not_raised} not raised, {wrong} wrong", flush=True
+        )
+    print(f"{done} points, {failed} wrong")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Some of the points at which calls can be interrupted; `everywhere.py` goes through as many as it is told."""
+
+from __future__ import annotations
+
+import random
+import time
+from importlib.util import find_spec
+
+import everywhere
+import interrupt_cases
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise.groups.world import current
+from rankwise_testing import RankPool, run_ranks
+
+WAYS = ("shm", "python", "tcp") if find_spec("rankwise_native") else ("python", "tcp-python")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_interrupted_call_has_done_nothing_or_ends_its_group(way: str) -> None:
+    seed = random.randrange(1 << 30)
+    tallies = everywhere.try_way(way, 120, seed, interrupt_cases.names(), seconds=10, most_wrong=1)
+    assert all(tally.wrong is None for tally in tallies), tallies
+    assert any(tally.given_up for tally in tallies)
+    assert any(tally.went_on for tally in tallies)
+
+
+def given_up_early() -> str:
+    """Rank 0 gives a group up before rank 1 has made it."""
+    dist.init_process_group("gloo", timeout=20)
+    if dist.get_rank() == 1:
+        whole = dist.ProcessGroup.__init__
+
+        def late(self: dist.ProcessGroup, *args: object) -> None:
+            whole(self, *args)  # type: ignore[arg-type]
+            # The other rank's verdict is heard on a thread of rankwise's own.
+            watcher, until = current().watcher, time.monotonic() + 10
+            while not watcher._early and time.monotonic() < until:
+                time.sleep(0.01)
+
+        dist.ProcessGroup.__init__ = late  # type: ignore[method-assign, assignment]
+    group = dist.new_group(timeout=15)
+    try:
+        if dist.get_rank() == 0:
+            dist.abort_process_group(group)
+        dist.all_reduce(np.ones(3), group=group)
+    except dist.GroupAbortedError as error:
+        said = str(error)
+    dist.destroy_process_group(group)
+    dist.barrier()
+    dist.destroy_process_group()
+    return said
+
+
+def test_a_group_that_is_given_up_before_a_rank_has_made_it_ends_there_too() -> None:
+    first, second = run_ranks(given_up_early, 2, env={"RANKWISE_GLOO_TRANSPORT": "tcp"})
+    assert first == second
+
+
+def aborted_by_a_pickle() -> list[str]:
+    """A pickle that cannot be read is no interrupt."""
+    dist.init_process_group("gloo", timeout=20)
+    said = []
+    for _ in range(2):
+        found: list[object] = [None, None]
+        try:
+            dist.all_gather_object(found, Unreadable(), pickle=True)
+        except dist.CodecError as error:
+            said.append(str(error))
+    dist.all_reduce(np.ones(3))
+    dist.destroy_process_group()
+    return said
+
+
+class Unreadable:
+    """What cannot be made anew from its pickle."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return _fail, ("no",)
+
+
+def _fail(text: str) -> None:
+    raise LookupError(text)
+
+
+def test_what_a_pickle_raises_ends_no_group() -> None:
+    with RankPool(2) as pool:
+        assert all(len(said) == 2 and "LookupError" in said[0] for said in pool.run(aborted_by_a_pickle))

@@ -1,0 +1,187 @@
+"""A connection that fails is an error of its own: death is only what heartbeats, processes and good-byes say."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+import rankwise_gloo_tcp
+from rankwise.errors import DistNetworkError, PeerDiedError
+
+sys.path.insert(0, str(Path(__file__).parent))
+from machines import Hosts, forbidden, results, started
+
+from rankwise_gloo_tcp.engine.config import EngineConfig
+from rankwise_gloo_tcp.engine.engine import Engine
+from rankwise_gloo_tcp.protocol.card import Card
+
+REASON = forbidden() or ("" if shutil.which("iptables") else "there is no iptables here")
+between_hosts = pytest.mark.skipif(bool(REASON), reason=REASON or "namespaces are permitted")
+
+
+# ---------------------------------------------------------------------- one engine, and what stands at its peer's port
+
+
+@contextlib.contextmanager
+def refuses() -> Iterator[int]:
+    """Nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    yield port
+
+
+@contextlib.contextmanager
+def is_silent() -> Iterator[int]:
+    """The queue of those who have come is full, so that the system drops who comes next, as a firewall would."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, contextlib.ExitStack() as callers:
+        for _ in range(3):
+            caller = callers.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
+@contextlib.contextmanager
+def hangs_up() -> Iterator[int]:
+    """Something takes each connection, and closes it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def card(port: int) -> Card:
+    known = {"uid": 0, "pid": 0, "address": "127.0.0.1", "port": port, "integrity": "header", "cores": ("1", 1.0)}
+    return Card(**{name: known.get(name, "") for name in Card._fields})
+
+
+@pytest.mark.parametrize("there", [refuses, is_silent, hangs_up])
+def test_a_connection_that_does_not_come_about_says_where_it_failed(there) -> None:  # type: ignore[no-untyped-def]
+    with there() as port:
+        failures: list[BaseException] = []
+        engine = Engine(EngineConfig(0, [card(1), card(port)], b"k" * 32, True, (10, 11), 2.0, failures.append, False))
+        try:
+            engine.send_bytes(memoryview(b"hello"), 1, 7)
+            deadline = monotonic() + 20
+            while not failures and monotonic() < deadline:
+                engine.look()
+            [error] = failures
+            assert type(error) is DistNetworkError
+            assert error.rank == 11
+            for word in ("from rank 10", "address 127.0.0.1", "interface lo", "to rank 11", f"port {port}", "since"):
+                assert word in str(error), error
+            for word in ("firewall", "RANKWISE_SOCKET_IFNAME", "doctor --peer 127.0.0.1"):
+                assert word in str(error), error
+            assert "gone" not in str(error)
+        finally:
+            engine.abort(DistNetworkError("the test is over"))
+            engine.close()
+
+
+# ---------------------------------------------------------------------- hosts with walls between them
+
+REFUSE = ["-p", "tcp", "-j", "REJECT", "--reject-with", "tcp-reset"]
+DROP = ["-j", "DROP"]
+NEW = ["-p", "tcp", "-m", "state", "--state", "NEW", "-j", "DROP"]
+
+
+def wall(hosts: Hosts, here: int, source: int, *how: str) -> None:
+    """Have a host refuse or drop what comes from another."""
+    rule = ["iptables", "-A", "INPUT", "-s", hosts.addresses[source], *how]
+    subprocess.run(hosts.command(here, *rule), check=True, timeout=20)
+
+
+def told(hosts: Hosts, folder: Path, walls: list[tuple[int, int]], how: list[str], warm: bool) -> list[tuple]:  # type: ignore[type-arg]
+    """Return what each of three ranks says of a call after walls have been put up; all live until all have said it."""
+    call = f"walled_off(8, {warm})"
+    with started(hosts, folder, [0, 1, 2], call, RANKWISE_HEARTBEAT_S="0.5") as processes:
+        for word in ("ready\n", "said\n"):
+            for process in processes:
+                assert process.stdout is not None
+                assert process.stdout.readline() == word
+            if word == "ready\n":
+                for here, source in walls:
+                    wall(hosts, here, source, *how)
+            for process in processes:
+                assert process.stdin is not None
+                process.stdin.write("go\n")
+                process.stdin.flush()
+        return results(processes)  # type: ignore[return-value]
+
+
+@between_hosts
+@pytest.mark.parametrize(
+    ("walls", "how", "warm"),
+    [([(2, 1)], REFUSE, False), ([(1, 2), (2, 1)], DROP, False), ([(2, 1)], REFUSE, True)],
+    ids=["refused", "silent", "broken"],
+)
+def test_a_wall_between_living_ranks_is_no_death(
+    tmp_path: Path, walls: list[tuple[int, int]], how: list[str], warm: bool
+) -> None:
+    with Hosts(3) as hosts:
+        found = told(hosts, tmp_path, walls, how, warm)
+    kinds, texts = {kind for kind, _, _ in found}, {text for _, text, _ in found}
+    assert kinds == {"DistNetworkError"}, found
+    assert len(texts) == 1, found
+    [text] = texts
+    if not warm:
+        for word in ("10.77.0.2", "10.77.0.3", "port", "eth0", "since", "firewall", "RANKWISE_SOCKET_IFNAME"):
+            assert word in text
+    assert max(took for _, _, took in found) < 7, found
+
+
+@between_hosts
+def test_a_wall_that_lets_one_direction_through_is_none(tmp_path: Path) -> None:
+    with Hosts(3) as hosts:
+        try:
+            wall(hosts, 2, 1, *NEW)
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"this kernel tells no new connections from old ones: {error}")
+        wall(hosts, 2, 0, *NEW)
+        found = told(hosts, tmp_path, [], [], False)
+    assert [kind for kind, _, _ in found] == ["right"] * 3, found
+
+
+# ---------------------------------------------------------------------- who may say that a rank has died
+
+EVIDENCE = {
+    "_ended": "the descriptor of its process",
+    "peer_left": "its good-bye over a connection",
+    "_why_gone": "its good-bye at the board",
+    "death": "makes the error for those above",
+}
+
+
+def test_only_a_process_or_a_good_bye_makes_the_error_of_a_death() -> None:
+    root, found = Path(rankwise_gloo_tcp.__file__).parent, set()
+    for file in root.rglob("*.py"):
+        for function in ast.walk(ast.parse(file.read_text())):
+            if isinstance(function, ast.FunctionDef):
+                calls = {
+                    node.func.id
+                    for node in ast.walk(function)
+                    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+                }
+                if calls & {"death", PeerDiedError.__name__}:
+                    found.add(function.name)
+    assert found == set(EVIDENCE)

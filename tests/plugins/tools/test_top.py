@@ -1,0 +1,608 @@
+"""`rankwise top`: what samples say together, who is late, and how that is shown."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise.cli import main
+from rankwise.cli.commands import CommandError
+from rankwise.groups.world import current
+from rankwise.metrics.sample import sample as shown_by
+from rankwise.testing import local_world
+from rankwise_tools import top_command
+from rankwise_tools.recordings.arrivals import Arrival, lateness, latest, meetings, waits
+from rankwise_tools.recordings.clocks import Call, Clock, align
+from rankwise_tools.top import jobs
+from rankwise_tools.top.live import Keys
+from rankwise_tools.top.samples import checked
+from rankwise_tools.top.text import SORTS, Wish, plain, rank_rows
+from rankwise_tools.top.view import History, View
+
+MS = 1_000_000
+SECOND = 1000 * MS
+
+# ---------------------------------------------------------------------- clocks
+
+
+def round_trips(offset_ns: int, one_way_ns: int, count: int = 5) -> dict[int, list[Call]]:
+    """Return barriers of two ranks, of which the second one's clock is behind; each waits for the other's signal."""
+    ours, theirs = [], []
+    for number in range(count):
+        came = [number * SECOND, number * SECOND + 3 * MS]
+        left = max(came) + one_way_ns
+        ours.append(Call(number, came[0], left))
+        theirs.append(Call(number, came[1] - offset_ns, left - offset_ns))
+    return {0: ours, 1: theirs}
+
+
+@pytest.mark.parametrize("offset_ns", [0, 7 * MS, -3600 * SECOND])
+def test_clocks_of_two_machines_are_known_as_well_as_a_round_trip_is_short(offset_ns: int) -> None:
+    found = align({0: "one", 1: "two"}, round_trips(offset_ns, MS), {0: 0, 1: 0})
+    assert found[0] == Clock(0, 0)
+    assert found[1].error_ns is not None
+    assert abs(found[1].offset_ns - offset_ns) <= found[1].error_ns <= 4 * MS
+
+
+def test_a_rank_that_is_always_late_does_not_move_its_clock() -> None:
+    """By causality alone the clock could be wrong by as much as the rank is late."""
+    found = align({0: "one", 1: "two"}, round_trips(5 * MS, 100_000), {0: 0, 1: 0})[1]
+    assert found == Clock(5 * MS, 100_000)
+
+
+def test_what_cannot_be_is_ruled_out_however_unevenly_ranks_leave() -> None:
+    calls = {0: [Call(0, 0, 9 * MS), Call(1, 100 * MS, 101 * MS)], 1: [Call(0, 0, 3 * MS), Call(1, 100 * MS, 101 * MS)]}
+    found = align({0: "one", 1: "two"}, calls, {0: 0, 1: 0})[1]
+    assert found.error_ns is not None
+    assert -MS <= found.offset_ns <= MS
+    assert abs(found.offset_ns) <= found.error_ns <= 2 * MS
+
+
+def test_clocks_that_run_apart_leave_an_estimate_and_a_doubt() -> None:
+    calls = {0: [Call(n, n * SECOND, n * SECOND + MS) for n in range(3)]}
+    calls[1] = [Call(n, n * SECOND + n * 5 * MS, n * SECOND + n * 5 * MS + MS) for n in range(3)]
+    found = align({0: "one", 1: "two"}, calls, {0: 0, 1: 0})[1]
+    assert found.error_ns is not None
+    assert -10 * MS <= found.offset_ns <= 0
+
+
+def test_one_machine_has_one_clock_and_strangers_that_of_the_day() -> None:
+    assert align({3: "one", 5: "one"}, {}, {3: 9, 5: 4}) == {3: Clock(0), 5: Clock(0)}
+    assert align({0: "one", 1: "two"}, {}, {0: 9, 1: 4}) == {0: Clock(0), 1: Clock(-5, None)}
+
+
+# ---------------------------------------------------------------------- who is late
+
+
+def arrivals(late_ns: Mapping[int, int], calls: int = 20, size: int = 4, first: int = 0) -> dict[int, list[Arrival]]:
+    return {
+        rank: [
+            # Everyone else comes at another time each time, within a few microseconds.
+            Arrival("all_reduce", n, n * 10 * MS + late_ns.get(rank, (rank * 7 + n * 3) % 5 * 1000))
+            for n in range(first, first + calls)
+        ]
+        for rank in range(size)
+    }
+
+
+def test_the_rank_that_is_late_is_named_and_by_how_much() -> None:
+    found = lateness(meetings(arrivals({2: MS}), range(4)))
+    worst = latest(found)
+    assert worst is not None
+    assert (worst.rank, worst.calls, worst.held_up) == (2, 20, 20)
+    assert 0.99 * MS <= worst.late_ns <= MS
+    assert all(found[rank].late_ns < 0 for rank in (0, 1, 3))
+
+
+def test_nobody_is_named_for_what_scheduling_does_or_clocks_do_not_tell() -> None:
+    assert latest(lateness(meetings(arrivals({}), range(4)))) is None
+    assert latest(lateness(meetings(arrivals({2: MS}), range(4))), error_ns=2 * MS) is None
+    assert latest(lateness(meetings(arrivals({2: MS}, calls=3), range(4)))) is None, "three calls say nothing"
+    assert latest({}) is None
+
+
+def test_who_is_late_once_in_a_step_of_many_collectives_is_named() -> None:
+    """Ten collectives a step; before the first, rank 5 takes a millisecond longer, and all are at times held up."""
+    chance, told = Random(7), {rank: [] for rank in range(8)}  # type: dict[int, list[Arrival]]
+    for number in range(500):
+        for rank in range(8):
+            late_ns = MS * (number % 10 == 0 and rank == 5) + 300_000 * (chance.random() < 0.004)
+            told[rank].append(Arrival("all_reduce", number, number * 10 * MS + late_ns + chance.randrange(20_000)))
+    worst = latest(lateness(meetings(told, range(8))))
+    assert worst is not None
+    assert worst.rank == 5
+    assert 45 <= worst.held_up <= 60
+    assert 0.8 * MS < worst.late_ns < 1.1 * MS
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+@pytest.mark.parametrize("seed", range(5))
+def test_nobody_is_named_where_all_are_held_up_by_chance(size: int, seed: int) -> None:
+    chance = Random(seed)
+    told = {
+        rank: [Arrival("all_reduce", n, n * 10 * MS + chance.randrange(4 * MS)) for n in range(400)]
+        for rank in range(size)
+    }
+    assert latest(lateness(meetings(told, range(size)))) is None
+
+
+def test_only_calls_that_wait_for_all_and_to_which_all_came_count() -> None:
+    told = arrivals({2: MS})
+    told[1] = told[1][5:]
+    told[0].append(Arrival("broadcast", 20, 0))
+    met = meetings(told, range(4))
+    assert [meeting.number for meeting in met] == list(range(5, 20))
+    assert waits(met)[2] == 0
+    assert waits(met)[0] >= 15 * 0.99 * MS
+    assert meetings({0: told[0]}, (0,))[0].complete_ns == told[0][0].began_ns
+    assert lateness(meetings({0: told[0]}, (0,))) == {}, "a rank alone waits for nobody"
+
+
+# ---------------------------------------------------------------------- views
+
+
+def told(rank: int, look: int, late_ns: Mapping[int, int], size: int = 4, **more: Any) -> dict[str, Any]:
+    """Return what a rank shows at a look, a second after the other; it makes a hundred calls a second."""
+    done = 100 * look
+    group = {
+        "description": "default",
+        "ranks": list(range(size)),
+        "backend": "gloo",
+        "failure": "",
+        "way": "board",
+        "moved_nbytes": {"pipe": 1000 * look},
+        "queued": {"collectives": 2},
+        "shared_nbytes": 1 << 20,
+        "operations": {
+            "all_reduce": [done, 4000 * done, 0.5 * look, 0.4 * look if rank != 2 else 0.1 * look, 0],
+            "send": [look, 8, 0.0, None, 0],
+        },
+        "uncounted": 0,
+        "pending": [step("all_reduce", done, 0.25)],
+        "last": step("all_reduce", done - 1, 0.3),
+        "begun": [done, -1],
+        "arrivals": [[a.op, a.number, a.began_ns, a.began_ns + MS] for a in arrivals(late_ns, done, size)[rank]],
+    }
+    return {
+        "rankwise_sample": 1,
+        "rank": rank,
+        "ranks": list(range(size)),
+        "outside": "",
+        "job": "TCPStore('127.0.0.1', 29500)/world",
+        "host": "node0",
+        "pid": 1000 + rank,
+        "program": "train.py --lr 0.1",
+        "clock": "first",
+        "now_ns": look * SECOND,
+        "day_ns": look * SECOND,
+        "memory_nbytes": (100 + rank) << 20,
+        "groups": {"default": {**group, **more}},
+    }
+
+
+def step(op: str, number: int, age_s: float) -> dict[str, Any]:
+    return {"op": op, "number": number, "peer": None, "message": False, "at": "train.py:41", "age_s": age_s}
+
+
+def two_looks(late_ns: Mapping[int, int] | None = None, **more: Any) -> View:
+    history = History()
+    for look in (1, 2):
+        view = history.look(
+            {rank: told(rank, look, {2: MS} if late_ns is None else late_ns, **more) for rank in range(4)}
+        )
+    return view
+
+
+def test_a_view_has_rates_waits_and_who_is_late() -> None:
+    view = two_looks()
+    row = view.ranks[1]
+    assert (row.doing, row.since_s, row.is_in_call) == ("all_reduce #200 train.py:41", 0.25, True)
+    assert (row.calls_per_s, row.bytes_per_s, row.queued) == (101.0, 400_000.0, 2)
+    assert row.waiting == pytest.approx(0.4)
+    assert view.ranks[2].waiting == pytest.approx(0.1)
+    (straggler,) = view.stragglers
+    assert (straggler.rank, straggler.host, straggler.group) == (2, "node0", "default")
+    assert straggler.late_s == pytest.approx(1e-3, rel=0.02)
+    reduced = next(row for row in view.groups if row.op == "all_reduce")
+    assert (reduced.size, reduced.way, reduced.waited_for, reduced.calls_per_s) == (4, "board", 2, 100.0)
+    assert reduced.bytes_per_s == 1_600_000.0
+    sent = next(row for row in view.groups if row.op == "send")
+    assert (sent.way, sent.waiting) == ("pipe", None)
+    assert view.ways == {"pipe": 4000.0, "board": 1_600_000.0}
+
+
+def on_two_hosts(look: int, late_ns: Mapping[int, int], behind_ns: int) -> dict[int, dict[str, Any]]:
+    """Return samples of four ranks, of which the last two are on a host whose clock is behind."""
+    samples = {rank: told(rank, look, late_ns) for rank in range(4)}
+    for rank, sample in samples.items():
+        for each in sample["groups"]["default"]["arrivals"]:
+            latest_ns = each[1] * 10 * MS + max([*late_ns.values(), 5000])
+            each[3] = latest_ns + 50_000 + 1000 * rank  # all leave some time after the last has come
+            if rank > 1:
+                each[2], each[3] = each[2] - behind_ns, each[3] - behind_ns
+        if rank > 1:
+            sample.update(host="node1", clock="second", now_ns=sample["now_ns"] - behind_ns)
+    return samples
+
+
+@pytest.mark.parametrize("behind_ns", [0, 5 * SECOND, -3600 * SECOND])
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_straggler_is_named_across_hosts_whatever_their_clocks_say(behind_ns: int, late: int) -> None:
+    history = History()
+    for look in (1, 2):
+        view = history.look(on_two_hosts(look, {late: 5 * MS}, behind_ns))
+    (straggler,) = view.stragglers
+    assert straggler.rank == late
+    error_s = view.ranks[3].clock_error_s
+    assert error_s is not None
+    assert abs(straggler.late_s - 5e-3) <= error_s + 1e-5
+    assert view.ranks[1].clock_error_s == 0.0
+    assert "clocks against the first host: node1 +-" in plain(view, Wish())
+
+
+def test_a_rank_that_does_not_come_at_all_is_named_too() -> None:
+    history = History()
+    samples = {rank: told(rank, 1, {}) for rank in range(4)}
+    for rank in (0, 1, 3):
+        samples[rank]["groups"]["default"]["pending"] = [step("all_reduce", 100, 7.0)]
+    samples[2]["groups"]["default"].update(pending=[], begun=[99, -1])
+    (straggler,) = history.look(samples).stragglers
+    assert (straggler.rank, straggler.late_s) == (2, 7.0)
+    assert straggler.sentence() == (
+        "rank 2 on node0 is waited for: it has not come to all_reduce #100 train.py:41 of group 'default' for 7.0 s"
+    )
+
+
+def test_ranks_that_are_not_seen_and_groups_that_have_failed_are_mentioned() -> None:
+    history = History()
+    samples = {rank: told(rank, 1, {}, failure="PeerDiedError: rank 3 is gone") for rank in range(3)}
+    text = plain(history.look(samples), Wish())
+    assert "not seen from here: ranks 3; `rankwise top tcp://HOST:PORT` asks all" in text
+    assert "group 'default' has failed: PeerDiedError: rank 3 is gone" in text
+
+
+def test_the_plain_table() -> None:
+    text = plain(two_looks(), Wish("late"))
+    lines = text.splitlines()
+    assert lines[0] == "train.py --lr 0.1: 4 ranks on 1 host, TCPStore('127.0.0.1', 29500)/world"
+    assert lines[2].split()[:4] == ["rank", "host", "pid", "doing"]
+    assert lines[4].split()[0] == "2", "the latest comes first"
+    assert "rank 2 on node0 is waited for: it holds up 200 of 200 collectives of group 'default', by 1.00 ms" in text
+    assert "moving: board 1.6 MB/s, pipe 4 kB/s" in text
+    assert "nobody is waited for more than others" in plain(two_looks({}), Wish())
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_every_order_sorts(sort: str) -> None:
+    rows = rank_rows(two_looks(), Wish(sort))
+    assert sorted(row[0] for row in rows) == ["0", "1", "2", "3"]
+    first = {"late": "2", "memory": "3", "rank": "0"}
+    assert rows[0][0] == first.get(sort, rows[0][0])
+
+
+def test_wishes_leave_out_what_is_not_wanted() -> None:
+    view = two_looks()
+    assert [row[0] for row in rank_rows(view, Wish(ranks=(1, 3)))] == ["1", "3"]
+    assert rank_rows(view, Wish(group="another")) == []
+
+
+def test_keys_sort_filter_hold_and_end() -> None:
+    view, keys = two_looks(), Keys(Wish())
+    assert len(Keys.ORDERS) == len(SORTS), "each order has a key of its own"
+    assert not set(Keys.ORDERS) & set("gtq "), "and none has another meaning"
+    for key, wish in [
+        ("l", Wish("late")),
+        ("g", Wish("late", "default")),
+        ("g", Wish("late", "")),
+        ("t", Wish("late", "", (2,))),
+        ("t", Wish("late")),
+        ("?", Wish("late")),
+    ]:
+        keys.press(key, view)
+        assert keys.wish == wish
+    keys.press(" ", view)
+    assert keys.held
+    assert not keys.stopped
+    keys.press("q", view)
+    assert keys.stopped
+
+
+def test_the_live_table_is_drawn() -> None:
+    pytest.importorskip("rich")
+    from rich.console import Console
+
+    from rankwise_tools.top.live import drawn
+
+    console = Console(width=160, record=True, file=open(os.devnull, "w"))  # noqa: SIM115 - rich writes there
+    with console.file:
+        console.print(drawn(two_looks(), Keys(Wish())))
+        text = console.export_text()
+    assert "rank 2 on node0 is waited for" in text
+    assert "[l]ate" in text
+    assert "all_reduce #200 train.py:41" in text
+
+
+@pytest.mark.parametrize("width", range(60, 130))
+def test_tables_leave_out_columns_for_which_there_is_no_room(width: int) -> None:
+    lines = plain(two_looks(), Wish(), width).splitlines()
+    assert max(map(len, lines)) <= width, lines
+    assert {"rank", "doing", "waiting", "late"} <= set(lines[lines.index("") + 1].split())
+    assert "rank 2 on node0 is waited for" in " ".join(lines)
+    pytest.importorskip("rich")
+    from rich.console import Console
+
+    from rankwise_tools.top.live import drawn
+
+    console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: SIM115 - rich writes there
+    with console.file:
+        console.print(drawn(two_looks(), Keys(Wish()), width))
+    shown = console.export_text()
+    assert "…" not in shown, "rich had to cut something off"
+    assert {"rank", "doing", "waiting"} <= set(shown.split())
+
+
+def test_what_a_terminal_would_take_for_a_command_is_not_shown() -> None:
+    sample = {**told(0, 1, {}), "host": "\x1b[2J", "program": "a\nb"}
+    cleaned = checked(json.dumps(sample).encode())
+    assert (cleaned["host"], cleaned["program"]) == (" [2J", "a b")
+    with pytest.raises(ValueError, match="no sample"):
+        checked(b'{"rankwise_sample": 0}')
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the way to each value within a value."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    for key, each in items:
+        yield from places(each, (*path, key))
+
+
+HOSTILE = [b"[]", b"{}", b"[[]]", b'{"a": {}}', b"null", b"true", b"-1", b"1.5", b"1e999", b"NaN", b"-Infinity", b'"x"']
+HOSTILE += [b"9" * 30, b"[" * 2000, b"[" * 2000 + b"]" * 2000, b"", b"\xff", b'"\\u001b[2J"']
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_wrongly_typed_answer_harms_whoever_looks(hostile: bytes) -> None:
+    good = {rank: checked(json.dumps(told(rank, 1, {}, size=2)).encode()) for rank in range(2)}
+    for place in places(told(1, 2, {}, size=2)):
+        sample: Any = {"": told(1, 2, {}, size=2)}
+        at: Any = sample
+        for key in ("", *place)[:-1]:
+            at = at[key]
+        at[("", *place)[-1]] = "?hostile?"
+        told_bytes = json.dumps(sample[""]).encode().replace(b'"?hostile?"', hostile)
+        try:
+            found = checked(told_bytes)
+        except ValueError:
+            continue
+        history = History()
+        history.look(good)
+        text = plain(history.look({0: good[0], 1: found}), Wish())
+        json.dumps(history.look({1: found, 0: good[0]}).as_json(), allow_nan=False)
+        assert text.replace("\n", "").isprintable()
+
+
+def test_a_sample_is_what_a_rank_shows() -> None:
+    def shows() -> dict[str, Any]:
+        dist.all_reduce(np.ones(2))
+        return shown_by(current())
+
+    with local_world(1) as ranks:
+        (shown,) = ranks.run(shows)
+    assert checked(json.dumps(shown).encode()) == json.loads(json.dumps(shown))
+    for name in shown:
+        with pytest.raises(ValueError, match="no sample"):
+            checked(json.dumps({key: value for key, value in shown.items() if key != name}).encode())
+
+
+# ---------------------------------------------------------------------- the command
+
+PROGRAM = """
+import sys, time
+import numpy as np
+import rankwise as dist
+dist.init_process_group("gloo")
+array, stop, event = np.ones(1000, np.float32), np.zeros(1), __import__("threading").Event()
+while not stop[0]:
+    event.wait(0.002 + 0.02 * (dist.get_rank() == 2))
+    dist.all_reduce(array)
+    stop[0] = dist.get_rank() == 0 and __import__("os").path.exists(sys.argv[1])
+    dist.broadcast(stop, 0)
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Run a job of four ranks, of which one is late, until the tests are over."""
+    pytest.importorskip("rankwise_gloo_tcp")
+    folder = tmp_path_factory.mktemp("job")
+    (folder / "program.py").write_text(PROGRAM)
+    assert main(["secret", "new", str(folder / "secret")]) == 0
+    # One rank is stopped for a while, which on a busy machine takes its time.
+    settings = {"RANKWISE_SECRET_FILE": str(folder / "secret"), "RANKWISE_HEARTBEAT_LIMIT_S": "60"}
+    env = {**os.environ, **settings, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "rankwise", "run", "-n", "4", "program.py", str(folder / "stop")]
+    with subprocess.Popen(command, cwd=folder, env=env) as process:
+        try:
+            until = time.monotonic() + 60
+            # A window opens a moment after the group is there.
+            while not any(
+                len(each.processes()) == 4 and all(process.pid in top_command._ancestors(p) for p in each.processes())
+                for each in found()
+            ):
+                assert time.monotonic() < until
+                assert process.poll() is None
+                time.sleep(0.05)
+            yield process.pid, folder
+        finally:
+            (folder / "stop").touch()
+            assert process.wait(60) == 0
+
+
+def found() -> list[jobs.LocalJob]:
+    known = jobs.local_jobs()
+    for each in known:
+        each.close()
+    return known
+
+
+needs_windows = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names of sockets are files elsewhere")
+
+
+@needs_windows
+def test_a_straggler_of_a_running_job_is_named(job: tuple[int, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    pid, _ = job
+    began = time.monotonic()
+    assert main(["top", str(pid), "--json", "--once", "--interval", "1"]) == 0
+    assert time.monotonic() - began < 5
+    view = json.loads(capsys.readouterr().out)
+    assert view["world_size"] == 4
+    assert [row["rank"] for row in view["ranks"]] == [0, 1, 2, 3]
+    assert all(row["calls_per_s"] > 0 and row["is_in_call"] in (True, False) for row in view["ranks"])
+    assert [each["rank"] for each in view["stragglers"]] == [2]
+    assert 10e-3 < view["stragglers"][0]["late_s"] < 200e-3
+
+
+@needs_windows
+def test_the_table_is_live_in_a_terminal_and_ends_by_a_key(job: tuple[int, Path]) -> None:
+    pytest.importorskip("rich")
+    leader, follower = pty.openpty()
+    fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 180, 0, 0))
+    env = {**{name: value for name, value in os.environ.items() if name != "NO_COLOR"}, "TERM": "xterm-256color"}
+    command = [sys.executable, "-m", "rankwise", "top", str(job[0]), "--interval", "0.2"]
+    with subprocess.Popen(command, env=env, stdin=follower, stdout=follower, stderr=follower) as process:
+        os.close(follower)
+        try:
+            shown = read_until(leader, b"sorted by rank")
+            os.write(leader, b"l")
+            shown += read_until(leader, b"sorted by late")
+            os.write(leader, b"q")
+            with suppress(OSError):  # how the system tells that the last writer is gone
+                read_until(leader, b"nothing like it")
+            assert process.wait(30) == 0, shown
+        finally:
+            process.kill()
+            os.close(leader)
+    assert b"rank 2 on" in shown
+
+
+def read_until(descriptor: int, words: bytes) -> bytes:
+    found, until = b"", time.monotonic() + 60
+    while words not in found:
+        assert select.select([descriptor], [], [], max(0.0, until - time.monotonic()))[0], found
+        found += os.read(descriptor, 1 << 16)
+    return found
+
+
+@needs_windows
+def test_plain_lines_where_there_is_no_terminal(job: tuple[int, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    pid, _ = job
+    assert main(["top", str(pid), "--once", "--interval", "0.2", "--sort", "late", "--ranks", "1,2"]) == 0
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert "rank 2 on" in told
+    assert "all_reduce" in told
+
+
+@needs_windows
+def test_a_rank_that_is_stopped_is_silent_until_it_goes_on(job: tuple[int, Path]) -> None:
+    asked = top_command.find(str(job[0]))
+    assert isinstance(asked, jobs.LocalJob)
+    stopped = asked.samples()[3]["pid"]
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        until = time.monotonic() + 30
+        while Path(f"/proc/{stopped}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            assert time.monotonic() < until
+        found = asked.samples()
+        assert (sorted(found), asked.silent) == ([0, 1, 2], {3})
+        text = plain(History().look(found, asked.silent), Wish())
+        assert "no answer from ranks 3: stopped, or something holds the interpreter" in text
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    until = time.monotonic() + 30
+    while len(asked.samples()) < 4:
+        assert time.monotonic() < until
+    assert asked.silent == set()
+    asked.close()
+
+
+def test_through_the_store_with_the_secret(
+    job: tuple[int, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid, folder = job
+    (mine,) = [each for each in found() if any(pid in top_command._ancestors(p) for p in each.processes())]
+    port = mine.place.partition(", ")[2].partition(")")[0]
+    monkeypatch.setenv("RANKWISE_SECRET_FILE", str(folder / "secret"))
+    assert main(["top", f"tcp://127.0.0.1:{port}", "--json", "--once", "--interval", "1"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    assert [row["rank"] for row in view["ranks"]] == [0, 1, 2, 3]
+    assert view["missing"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["x"], "neither a process number nor an address"),
+        (["udp://here:1"], "must read like tcp://HOST:PORT"),
+        (["--interval", "0"], "--interval must be more than 0"),
+        (["--ranks", "a"], "--ranks a: expected numbers"),
+        (["1"], "no job has a process 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(top_command, "local_jobs", list)
+    assert main(["top", *arguments]) in (1, 2)
+    assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_several_jobs_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = [jobs.LocalJob({}, {0: {**told(0, 1, {}), "pid": pid}}) for pid in (11, 22)]
+    monkeypatch.setattr(top_command, "local_jobs", lambda: two)
+    with pytest.raises(CommandError, match=r"there are 2 jobs; give a process of one:\n  11  0 of 4 ranks, train.py"):
+        top_command.find(None)
+    assert top_command.find("22") is two[1]
+
+
+def test_groups_outside_of_the_world_are_left_out_unless_they_are_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = jobs.LocalJob({}, {0: {**told(0, 1, {}), "pid": 11}})
+    within = jobs.LocalJob({}, {0: {**told(0, 1, {}), "pid": 11, "outside": "pipeline", "job": "another"}})
+    alone = jobs.LocalJob({}, {0: {**told(0, 1, {}), "pid": 22, "outside": "served", "job": "a third"}})
+    monkeypatch.setattr(top_command, "local_jobs", lambda: [within, world])
+    assert top_command.find(None) is world
+    assert top_command.find("11", "pipeline") is within
+    monkeypatch.setattr(top_command, "local_jobs", lambda: [within, world, alone])
+    assert top_command.find("22") is alone
+    assert alone.describe() == "0 of 4 ranks, train.py --lr 0.1, group 'served'"
+
+
+def test_a_job_that_has_ended_is_no_error_while_it_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = jobs.LocalJob({}, {0: told(0, 1, {})})
+    monkeypatch.setattr(top_command, "find", lambda wanted, group: ended)
+    options = argparse.Namespace(job=None, once=False, json=True, interval=1.0, sort="rank", group="", ranks="")
+    assert top_command.run(options) == 0
+    options.once = True
+    with pytest.raises(CommandError, match="ended before"):
+        top_command.run(options)
