@@ -46,6 +46,14 @@ def run(*command, cwd=None, **kwargs):
     return done.stdout
 
 
+@pytest.fixture(autouse=True, scope="session")
+def as_users_have_it():
+    """Take away what the project's own scripts ask of their builds, and users' installations do not."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("RANKWISE_NATIVE_BUILD", raising=False)
+        yield
+
+
 def build_wheel(project, to):
     """Build a wheel with the build tools of this environment."""
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(to), str(project))

@@ -19,6 +19,8 @@ _SIGNALS = signals("SIGINT", "SIGTERM", "SIGHUP")
 class Interrupts:
     """While entered, notes the signals instead of letting them end the process; a no-op outside the main thread.
 
+    Once one has come, the process is on its way to the exit code that tells so: until then none does anything any more.
+
     Attributes:
         received: The signals that have come, in order.
     """
@@ -43,7 +45,7 @@ class Interrupts:
         if self._before:
             signal.set_wakeup_fd(self._wakeup_before)
             for number, handler in self._before.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_IGN if self.received else handler)
         os.close(self._reader)
         os.close(self._writer)
 
