@@ -19,6 +19,7 @@ from rankwise.basics.recording import FlightRecorder
 from rankwise.basics.systems import after_fork
 from rankwise.errors import ForkedProcessError
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
+from rankwise.network.secret import Secret
 from rankwise.store import Store, innermost
 
 __all__ = ["World", "current", "resolve", "use"]
@@ -38,6 +39,8 @@ class World:
     owned_store: Store | None = None
     #: Whether the program has given the store, which then outlives the groups.
     lent_store: bool = False
+    #: The job secret of its groups, if it is another than the process's.
+    secret: Secret | None = None
     #: How many groups were ever made in this life; all ranks count alike.
     groups_made: int = 0
     #: For each set of ranks, how many groups were made by its members alone.

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, QueueEmptyError
+from rankwise.network.secret import Secret
 from rankwise.store import operations
 from rankwise.store.limits import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value
 from rankwise.store.operations import Missing, Primitives
@@ -60,6 +61,9 @@ class Store(ABC):
     A new kind of store implements `peek`, `swap` and `scan`. All else is derived from these by looking again and again;
     a kind that can do better overrides `_run` (one operation, at once) and `_await` (one that waits).
     """
+
+    #: The job secret of a store that guards itself by one.
+    secret: Secret | None = None
 
     _timeout_s = DEFAULT_TIMEOUT_S
     _closed = False
