@@ -10,16 +10,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, QueueEmptyError
-from rankwise.network.secret import Secret
 from rankwise.store import operations
 from rankwise.store.limits import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value
 from rankwise.store.operations import Missing, Primitives
 from rankwise.store.queues import TOKEN_NBYTES
+
+if TYPE_CHECKING:
+    from rankwise.network.secret import Secret
 
 __all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Store", "in_words", "late"]
 
