@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankwise.basics import unasked
 from rankwise.basics.recorder import make_recorder
@@ -19,7 +19,9 @@ from rankwise.basics.recording import FlightRecorder
 from rankwise.basics.systems import after_fork
 from rankwise.errors import ForkedProcessError
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
-from rankwise.store import Store, innermost
+
+if TYPE_CHECKING:
+    from rankwise.store import Store
 
 __all__ = ["World", "current", "resolve", "use"]
 
@@ -76,6 +78,8 @@ class World:
 
     def serves_store(self) -> bool:
         """Tell whether this process serves the store that the others meet in, so that they would miss it."""
+        from rankwise.store import innermost  # which has long been loaded where there is one
+
         return getattr(innermost(self.owned_store or self.store), "is_master", False)
 
     @property
