@@ -18,6 +18,18 @@ collect_ignore_glob = [] if find_spec("ray") else ["test_*.py"]
 
 sys.path.insert(0, str(HERE))
 
+# Ray reads some of these when it is imported, which the tests do at once.
+# On a loaded machine its processes come up slowly, and Ray gives up.
+os.environ.update(
+    RAY_agent_register_timeout_ms="300000",
+    RAY_worker_register_timeout_seconds="300",
+    RAY_AUTH_MODE="disabled",
+    RAY_TRAIN_V2_ENABLED="1",
+    RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
+    RAY_DEDUP_LOGS="0",
+    RAY_USAGE_STATS_ENABLED="0",
+)
+
 #: How many actors the pool has, and how many CPUs the cluster is said to have.
 SIZE, CPUS = 4, 32
 
@@ -38,16 +50,6 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def cluster():
     """A cluster of one node."""
-    # On a loaded machine its processes come up slowly, and Ray gives up.
-    os.environ.update(
-        RAY_agent_register_timeout_ms="300000",
-        RAY_worker_register_timeout_seconds="300",
-        RAY_AUTH_MODE="disabled",
-        RAY_TRAIN_V2_ENABLED="1",
-        RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
-        RAY_DEDUP_LOGS="0",
-        RAY_USAGE_STATS_ENABLED="0",
-    )
     import ray
 
     folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # short, as the sockets' paths must be

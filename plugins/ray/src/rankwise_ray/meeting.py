@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,8 +25,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 #: How long rank 0 keeps the store for others that have not left yet.
 _STAY_S = 30.0
 
-#: Which meetings this process has come to: it may be back before rank 0 has taken the key of the last away.
-_joined: set[str] = set()
+#: Which meetings this process has come to last: it may be back before rank 0 has taken the key of one away.
+_joined: deque[str] = deque(maxlen=1000)
 
 
 class Met(NamedTuple):
@@ -134,7 +135,7 @@ class Meeting:
         with self._lock:
             self._store = store
             self._check_open()
-        _joined.add(mark)
+        _joined.append(mark)
         return mark
 
     def _check_open(self) -> None:

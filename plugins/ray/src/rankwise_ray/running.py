@@ -89,13 +89,12 @@ def start(
         raise ValueError(f"a job has at least one rank, not {ranks}")
     needs = dict(resources or {"CPU": 1})
     place = placement_group([needs] * ranks, strategy=strategy)
-    if not place.wait(placement_timeout):
-        remove_placement_group(place)
-        raise dist.DistTimeoutError(
-            f"there was no room for {ranks} ranks with {needs} each, placed as {strategy}, within "
-            f"{placement_timeout:g} s; of {ray.cluster_resources()} there are free {ray.available_resources()}"
-        )
     try:
+        if not place.wait(placement_timeout):
+            raise dist.DistTimeoutError(
+                f"there was no room for {ranks} ranks with {needs} each, placed as {strategy}, within "
+                f"{placement_timeout:g} s; of {ray.cluster_resources()} there are free {ray.available_resources()}"
+            )
         actors = [_actor(place, rank, needs, runtime_env) for rank in range(ranks)]
         secret = dist.secret.new()
         where = actors[0].serve.remote(bytes(secret))
