@@ -67,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
     taken = fitting(op, nbytes, size, table)
     chosen = choose(op, nbytes, size) if taken.name in ("derived", "direct") else _LIKE.get(taken.name, taken.name)
     of = "" if op == "barrier" else f" of {format_nbytes(nbytes)}"
+    print(f"{_answers_for(options.hosts, size)}\n")
     print(f"{op}{of} on {size} rank(s), {options.hosts} host(s): {taken.name}\n")
     print("The table that all ranks go by; the first line that fits counts:")
     print("\n".join(f"  {'->' if choice is taken else '  '} {_line(choice)}" for choice in table[op]))
@@ -76,6 +77,17 @@ def run(options: argparse.Namespace) -> int:
     else:
         _simulate(network, op, size, nbytes, chosen)
     return 0
+
+
+def _answers_for(hosts: int, size: int) -> str:
+    """Say what the answer is about, and what runs otherwise."""
+    if hosts == 1:
+        return (
+            "For collectives that a backend derives from send and receive. gloo on one host does not: its ranks meet\n"
+            "in shared memory, compiled or not; RANKWISE_DEBUG=info tells what a job has chosen."
+        )
+    inside = "one rank on each host" if hosts == size else "the ranks of each host in shared memory first"
+    return f"For gloo between hosts, {inside}; compiled parts change how fast it is, not which algorithm runs."
 
 
 class _Network(NamedTuple):
