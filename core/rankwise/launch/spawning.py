@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
@@ -148,6 +148,7 @@ def spawn(
     join: bool = True,
     daemon: bool = False,
     start_method: str = "spawn",
+    preload: Sequence[str] = (),
 ) -> SpawnContext | None:
     """Call `fn(i, *args)` in `nprocs` new processes, `i` from 0.
 
@@ -162,9 +163,10 @@ def spawn(
         join: Wait for all; otherwise a context to wait with is returned.
         daemon: End the processes when this one ends; they may then have no child processes.
         start_method: "spawn", "forkserver" or "fork" (not once there is a process group in this process).
+        preload: Modules that the fork server imports once, before it forks the first process.
 
     Raises:
-        ValueError: The function was typed into a notebook or a shell.
+        ValueError: The function was typed into a notebook or a shell, or there is no fork server to preload.
         ProcessRaisedException: A process raised; the message holds its traceback, and the others have been stopped.
         ProcessExitedException: A process ended with another exit code than 0, or by a signal.
 
@@ -186,6 +188,8 @@ def spawn(
         _check_function(fn, start_method)
         keep_standard()
         context: Any = multiprocessing.get_context(start_method)
+        if preload:
+            _preload(context, start_method, preload)
         shared, job_secret = _job(nprocs)
         members: list[_Member] = []
         try:
@@ -217,6 +221,17 @@ def _check_function(fn: Callable[..., Any], start_method: str) -> None:
             f"`%%writefile ranks.py` does), and then `from ranks import {name}`; or pass start_method='fork', before "
             "there are threads or groups"
         )
+
+
+def _preload(context: Any, start_method: str, modules: Sequence[str]) -> None:
+    """Have the fork server import modules, if it is still to be started.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if start_method != "forkserver" or isinstance(modules, str):
+        raise ValueError(f"spawn: preload is a list of modules for start_method='forkserver', not {modules!r}")
+    context.set_forkserver_preload(["__main__", *modules])
 
 
 def _start(
