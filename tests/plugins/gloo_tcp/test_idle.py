@@ -50,11 +50,11 @@ if not message:
 if rank == 1:
     measuring.join()
     print("wake-ups", found[0], flush=True)
-if sys.argv[2] == "dies":
+if sys.argv[2] == "dies":  # well, or the launcher would end the other
     if rank == 0:
         time.sleep(1.5)
         print("at", time.monotonic(), flush=True)
-        os._exit(3)
+        os._exit(0)
     try:
         dist.all_reduce(array)
     except dist.PeerDiedError:
