@@ -274,10 +274,86 @@ def test_one_device_and_one_operation_can_be_asked_for(shell: Shell) -> None:
     assert markdown.startswith("| operation | ")
     assert "good cuda" in markdown.splitlines()[0]
     assert "cpu" not in markdown.splitlines()[0]
-    for wrong in (["--device", "tpu"], ["--op", "all_redcue"]):
-        result = shell.run("backends", *wrong)
-        assert result.returncode == 2
-        assert wrong[1] in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--device", "tpu"], "no installed backend knows a device 'tpu'"),
+        (["--device", "cpuu"], "did you mean 'cpu'?"),
+        (["--op", "all_redcue"], "did you mean 'all_reduce'?"),
+        (["--feature", "tag"], "did you mean 'tags'?"),
+        (["--dtype", "flaot32"], "did you mean 'float32'?"),
+        (["--diff", "good", "god"], "the table has no backend 'god'; did you mean 'good'?"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_cannot_be_asked_for_is_told_with_the_nearest_word(shell: Shell, wrong: list[str], said: str) -> None:
+    shell.install("good-dist", "good", "good_plugin", GOOD)
+    result = shell.run("backends", *wrong)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+#: Differs from the one of `LESS` in `gather`, which that lacks, and in the dtypes of `send`.
+MORE = """
+from rankwise.backends import BackendSpec, Capabilities, Device, derived, hookimpl, native
+OPS = {**native("send"), **derived("gather", "broadcast")}
+
+@hookimpl
+def rankwise_backend():
+    return BackendSpec("more", 1, Capabilities("more", {"cpu": Device(OPS, native("tags"))}), lambda context: None)
+"""
+LESS = """
+from rankwise.backends import BackendSpec, Capabilities, Device, derived, hookimpl, native
+OPS = {**native("send", dtypes=frozenset({"int8"})), **derived("broadcast")}
+
+@hookimpl
+def rankwise_backend():
+    return BackendSpec("less", 1, Capabilities("less", {"cpu": Device(OPS, native("tags"))}), lambda context: None)
+"""
+
+
+@pytest.fixture
+def two(shell: Shell) -> Shell:
+    shell.install("more-dist", "more", "more_plugin", MORE)
+    shell.install("less-dist", "less", "less_plugin", LESS)
+    return shell
+
+
+def test_a_dtype_leaves_what_takes_it_and_the_backends_that_do(two: Shell) -> None:
+    found = json.loads(two.run("backends", "--json", "--dtype", "S5", "--device", "cpu").stdout)["capabilities"]
+    assert set(found["more"]["cpu"]["ops"]) == {"send", "broadcast", "gather"} | (
+        set(found["gloo"]["cpu"]["ops"]) if "gloo" in found else set()
+    )
+    assert found["more"]["cpu"]["features"] == {}
+    only = json.loads(two.run("backends", "--json", "--dtype", "S5", "--op", "send").stdout)["capabilities"]
+    assert "more" in only
+    assert "less" not in only
+    nobody = two.run("backends", "--dtype", "S5", "--op", "all_reduce")
+    assert nobody.returncode == 0
+    assert nobody.stdout.endswith("\nNo backend does that here.\n")
+
+
+def test_operations_and_features_can_be_asked_for_together(two: Shell) -> None:
+    shown = two.run("backends", "--op", "gather", "--feature", "tags").stdout
+    assert re.search(r"^gather\n(  .*\n)*  less cpu: no\n(  .*\n)*  more cpu: derived\n", shown, re.MULTILINE)
+    assert re.search(r"^tags: .*\n(  .*\n)*  more cpu: native\n", shown, re.MULTILINE)
+    assert not re.search(r"^broadcast", shown, re.MULTILINE)
+
+
+def test_the_difference_of_two_backends_can_be_asked_for(two: Shell) -> None:
+    found = json.loads(two.run("backends", "--json", "--diff", "more", "less").stdout)["capabilities"]
+    assert set(found) == {"more", "less"}
+    assert set(found["more"]["cpu"]["ops"]) == {"send", "gather"}
+    assert found["more"]["cpu"]["features"] == {}
+    assert found["less"]["cpu"]["ops"]["gather"]["usable"] is False
+    markdown = two.run("backends", "--markdown", "--diff", "more", "less").stdout.splitlines()
+    assert markdown[0] == "| operation | more cpu | less cpu |"
+    assert [line.split()[1] for line in markdown[2:] if line.startswith("| ")] == ["send", "gather"]
+    assert two.run("backends", "--diff", "more", "more").stdout.endswith("\nThey do not differ.\n")
+    of_one = two.run("backends", "--json", "--diff", "more", "less", "--op", "broadcast").stdout
+    assert json.loads(of_one)["capabilities"]["more"]["cpu"]["ops"] == {}
 
 
 # ---------------------------------------------------------------------- doctor

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from rankwise.collective.algorithms.table import fitting as fitting_algorithm
     from rankwise.collective.executor import PointToPoint
     from rankwise.collective.issue_order import IssueOrder
+    from rankwise.network.ports import at_free_port
     from rankwise.network.secret import digest as keyed_digest
     from rankwise.network.secret import same as same_digest
     from rankwise.network.secret import verify as verify_digest
@@ -81,6 +82,7 @@ _LATER = {
     "Store": "store:Store",
     "WorkFuture": "basics.future:WorkFuture",
     "aborted_by": "basics.interrupts:aborted_by",
+    "at_free_port": "network.ports:at_free_port",
     "blake2b": "basics.blake2:blake2b",
     "compiled_parts": "basics.native",
     "debug_log": "basics.debug:tell",
@@ -139,6 +141,7 @@ __all__ = [
     "Work",
     "WorkFuture",
     "aborted_by",
+    "at_free_port",
     "only_waited",
     "patiently",
     # what it may offer for the plainest calls
