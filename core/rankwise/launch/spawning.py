@@ -20,6 +20,7 @@ from rankwise.errors import DistError
 from rankwise.launch import child
 from rankwise.launch.exit_codes import refuse_without_processes
 from rankwise.network import secret
+from rankwise.network.ports import at_free_port
 
 __all__ = ["ProcessException", "ProcessExitedException", "ProcessRaisedException", "SpawnContext", "spawn"]
 
@@ -266,9 +267,7 @@ def _job(nprocs: int) -> tuple[dict[str, str], bytes | None]:
     if any(os.environ.get(name) for name in _JOB_VARIABLES):
         # The program arranges for itself. A descriptor is not inherited by a new process, so the secret is passed on.
         return {}, mine
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = at_free_port(_probe)
     size = str(nprocs)
     return {
         "WORLD_SIZE": size,
@@ -276,6 +275,13 @@ def _job(nprocs: int) -> tuple[dict[str, str], bytes | None]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }, mine or secret.new()
+
+
+def _probe(port: int) -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, bool(port))
+        probe.bind(("127.0.0.1", port))
+        return int(probe.getsockname()[1])
 
 
 def _place(shared: Mapping[str, str], index: int) -> dict[str, str]:

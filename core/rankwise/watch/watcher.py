@@ -139,6 +139,10 @@ class Watcher(Background):
         finally:
             self.do(lambda: self._meetings.remove(meeting))
 
+    def reported(self, peer: int, cause: str) -> None:
+        """Hear from whoever runs a rank that it has died, and tell the others."""
+        self.do(partial(self._reported, peer, cause))
+
     def made(self, name: str) -> None:
         """Hear that this rank has made a group, which another may have given up already."""
         self.do(lambda: self._heard(self._early.pop(name)) if name in self._early else None)
@@ -254,6 +258,14 @@ class Watcher(Background):
             self._log.settle(verdict, "", (peer,))
         except DistTimeoutError:
             self.hear(self._processes.descriptors[peer], partial(self._ended, peer))  # the store is slow: once more
+
+    def _reported(self, peer: int, cause: str) -> None:
+        verdict = Verdict("", PeerDiedError(peer, self._processes.hosts.get(peer, "?"), cause), is_certain=True)
+        if peer != self._host:
+            with suppress(DistError):
+                self._log.settle(verdict, "", (peer,))
+                return
+        self._heard(verdict)  # the store may have gone with it, and the others hear of it as this rank has
 
     def _attend(self, meeting: Meeting) -> None:
         self._meetings.append(meeting)
