@@ -844,6 +844,7 @@ def spawn(
     join: Literal[True] = ...,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> None: ...
 @overload
 def spawn(
@@ -853,6 +854,7 @@ def spawn(
     join: Literal[False] = ...,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> SpawnContext: ...
 @overload
 def spawn(
@@ -862,4 +864,5 @@ def spawn(
     join: bool = True,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> SpawnContext | None: ...
