@@ -66,7 +66,7 @@ class EntryBarrier:
         #: The last call of which this rank has made sure what becomes of it: it goes on to MPI, or it does not.
         self.decided = 0
         others = tuple(other for other in range(len(self._came)) if other != rank)
-        #: What `arrive` looks at, for code that cannot afford to call it: the numbers, the words of even and of odd calls,
+        #: What `arrive` looks at, for code that cannot afford to call it: the numbers, the words of even and odd calls,
         #: the word that asks for attention, this rank's place and those of the others among the numbers, and the looks.
         self.view = self._came, self._calls, self._attention, rank, others, range(first_looks)
 

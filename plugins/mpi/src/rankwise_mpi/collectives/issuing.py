@@ -2,10 +2,10 @@
 
 A synchronous collective runs on the caller's own thread. On one host the ranks first wait for each other at the
 group's entry barrier, whose wait has the deadline, and compare their calls; then they make the blocking call, from
-which no rank is missing any more and which all can make. Between hosts most collectives are the nonblocking call of MPI and a wait
-that looks at the clock; where the blocking one is much faster, the ranks meet in a nonblocking reduction before it. An
-asynchronous collective is the nonblocking call, and so are the synchronous ones of other ranks that meet it. MPI keeps
-the order in which a rank issues collectives, so that there is no queue of our own.
+which no rank is missing any more and which all can make. Between hosts most collectives are the nonblocking call of
+MPI and a wait that looks at the clock; where the blocking one is much faster, the ranks meet in a nonblocking reduction
+before it. An asynchronous collective is the nonblocking call, and so are the synchronous ones of other ranks that meet
+it. MPI keeps the order in which a rank issues collectives, so that there is no queue of our own.
 """
 
 from __future__ import annotations
