@@ -5,7 +5,7 @@ It says what the backend can do, whether it can run here, and how to make a `Com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rankwise.backends.context import Context
     from rankwise.store import Store
 
-__all__ = ["API_VERSION", "OLDEST_API_VERSION", "Availability", "BackendSpec", "Runtime"]
+__all__ = ["API_VERSION", "OLDEST_API_VERSION", "Availability", "BackendSpec", "Check", "Runtime"]
 
 API_VERSION = 1
 """The version of the contract of backends. A plugin states, as a literal, the one that it was written for."""
@@ -37,6 +37,20 @@ class Runtime(NamedTuple):
     rank: int
     size: int
     store: Store | None = None
+
+
+class Check(NamedTuple):
+    """One thing that a backend has looked at for `rankwise doctor`.
+
+    Attributes:
+        good: Whether it is as it should be; None for what is only worth knowing.
+        text: What it is, and how.
+        remedy: What would help.
+    """
+
+    good: bool | None
+    text: str
+    remedy: str = ""
 
 
 def _always() -> Availability:
@@ -61,6 +75,7 @@ class BackendSpec:
         launch: The command line that starts `{size}` processes under that runtime, for the conformance kit.
         variants: Ways in which it can do its work, such as its transports, by name, each with the variables of the
             environment that choose it; `{rank}` in a value stands for the rank. The conformance kit proves each.
+        checks: Looks at what the backend needs, for `rankwise doctor` alone; it may take a few seconds.
         core: The MAJOR.MINOR of rankwise that the plugin belongs to, for one that uses more than is public.
     """
 
@@ -73,3 +88,4 @@ class BackendSpec:
     launch: tuple[str, ...] = field(default=())
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     core: str = ""
+    checks: Callable[[], Iterable[Check]] = field(default=tuple)
