@@ -89,9 +89,9 @@ from rankwise.groups.queries import (
     get_world_size,
 )
 
-#: The folders of this package, which `dir` shows beside the public names.
+#: The rooms of this package, which `dir` shows beside the public names.
 _ROOMS = """
-    backends basics calls cli codec collective errors groups launch meeting metrics network store testing watch
+    backends basics calls cli codec collective errors groups launch meeting metrics network secret store testing watch
 """.split()  # noqa: SIM905 - a long list of names reads better as text
 
 __all__ = [

@@ -838,6 +838,7 @@ def spawn(
     join: Literal[True] = ...,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> None: ...
 @overload
 def spawn(
@@ -847,6 +848,7 @@ def spawn(
     join: Literal[False] = ...,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> SpawnContext: ...
 @overload
 def spawn(
@@ -856,4 +858,5 @@ def spawn(
     join: bool = True,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> SpawnContext | None: ...

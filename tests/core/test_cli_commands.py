@@ -11,7 +11,6 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,6 @@ import rankwise
 from rankwise.backends.registry import registry
 from rankwise.cli import main
 from rankwise.cli.table import COMMANDS
-from rankwise.collective.algorithms.table import CHOICES, MIXED, NETWORK, choose, fitting
 
 TIMEOUT_S = 60
 SOURCE = Path(rankwise.__file__).parents[1]
@@ -454,38 +452,6 @@ def test_a_secret_that_others_can_read_is_reported(with_gloo: Shell) -> None:
     result = with_gloo.run("doctor", "--quick", RANKWISE_SECRET_FILE="s")
     assert result.returncode == 1
     assert "the job secret cannot be used" in result.stdout
-
-
-# ---------------------------------------------------------------------- explain
-
-
-@pytest.mark.parametrize("op", CHOICES)
-def test_explain_names_the_algorithm_that_the_table_takes(capsys: pytest.CaptureFixture[str], op: str) -> None:
-    code, out, _ = run_here(capsys, "explain", op, "--bytes", "64KiB", "--ranks", "6")
-    chosen = choose(op, 65536, 6)
-    assert code == 0
-    assert out.splitlines()[0].endswith(f"on 6 rank(s), 1 host(s): {chosen}")
-    assert len(re.findall(rf"-> {chosen} ", out)) == 2  # in the table, and among the simulated
-
-
-@pytest.mark.parametrize("op", CHOICES)
-@pytest.mark.parametrize(("hosts", "table"), [("2", MIXED), ("6", NETWORK)])
-def test_explain_knows_the_tables_for_several_hosts(
-    capsys: pytest.CaptureFixture[str], op: str, hosts: str, table: Any
-) -> None:
-    code, out, _ = run_here(capsys, "explain", op, "--bytes", "64KiB", "--ranks", "6", "--hosts", hosts)
-    chosen = fitting(op, 65536, 6, table).name
-    assert code == 0
-    assert out.splitlines()[0].endswith(f"on 6 rank(s), {hosts} host(s): {chosen}")
-    assert f"-> {chosen} " in out
-    assert f"\n  {chosen}: " in out
-
-
-@pytest.mark.parametrize("wrong", [["all_redcue"], ["barrier", "--ranks", "0"], ["barrier", "--bytes", "many"]])
-def test_explain_refuses_what_makes_no_sense(capsys: pytest.CaptureFixture[str], wrong: list[str]) -> None:
-    code, out, err = run_here(capsys, "explain", *wrong)
-    assert (code, out) == (2, "")
-    assert err.startswith("rankwise explain: ")
 
 
 # ---------------------------------------------------------------------- conformance
