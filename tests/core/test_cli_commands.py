@@ -104,6 +104,15 @@ def run_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[objec
     return code, *capsys.readouterr()
 
 
+def test_the_command_alone_shows_the_help(capsys):
+    assert main([]) == 0
+    alone = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert alone == capsys.readouterr().out
+    assert "rankwise demo -n 4" in alone
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
     code, out, err = run_here(capsys, command, "--help")

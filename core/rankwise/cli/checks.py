@@ -15,6 +15,7 @@ from rankwise.basics.systems import cores
 from rankwise.cli import libraries, memory
 from rankwise.cli.interviews import PATIENCE_S, Interview, interviews, notes
 from rankwise.cli.proofs import proofs
+from rankwise.cli.text import meanwhile
 from rankwise.errors import DistError
 
 __all__ = ["Finding", "Level", "all_checks"]
@@ -51,6 +52,7 @@ def all_checks(quick: bool, patience_s: float = PATIENCE_S) -> Iterator[Finding]
     """Run all checks, one after the other; `quick` leaves out those that start processes that communicate."""
     yield from _versions()
     yield from _native()
+    meanwhile("  ..  asking each backend in a process of its own")
     asked = interviews(patience_s, thorough=True)
     yield from _backends(asked)
     for check in (_libraries, _network, _job, _memory):
