@@ -85,7 +85,7 @@ class Engine:
         """Notice the end of peers' processes.
 
         Args:
-            descriptors: A descriptor of the process of each peer, which the engine closes.
+            descriptors: A descriptor of the process of each peer, which the engine releases.
             has_left: Tells whether a peer has gone in good order.
         """
         with self.lock:
@@ -101,6 +101,8 @@ class Engine:
         """
         with self.lock:
             self.peers.use_pipes(pipes, sleep)
+            if self.peers.all_in_memory:
+                self.peers.acceptor.stop_listening()
             self.moving.given_up = given_up
 
     # ------------------------------------------------------------------ sending
@@ -249,6 +251,17 @@ class Engine:
         return (
             self.progress_lock.owner == 0 and self.progress_lock.callers == 0 and self.progress_lock.last_drive < since
         )
+
+    def has_news(self) -> bool:
+        """Tell whether there may be something to do that no descriptor of the loop tells of. Needs no lock."""
+        try:
+            return self.moving.is_wanted()
+        except ValueError:  # another thread gives the memory back just now
+            return False
+
+    def descriptor(self) -> int:
+        """Return what can be read while a descriptor of the loop is ready; -1 where there is no such."""
+        return self.loop.descriptor()
 
     def abort(self, error: DistError) -> None:
         """End everything that is pending with `error`, and tell the peers.

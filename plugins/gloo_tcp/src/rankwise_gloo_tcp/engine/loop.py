@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,9 +31,7 @@ class Loop:
         self._poller = make_poller()
         self._handlers: dict[int, Handler] = {}
         self._masks: dict[int, int] = {}
-        self._wake_read, self.bell = os.pipe()
-        for descriptor in (self._wake_read, self.bell):
-            os.set_blocking(descriptor, False)
+        self._wake_read, self.bell = _pipe()
         self.add(self._wake_read, READ, self._woken)
 
     def add(self, fd: int, mask: int, handler: Handler) -> None:
@@ -59,6 +58,10 @@ class Loop:
         else:
             self.add(fd, mask, handler)
 
+    def descriptor(self) -> int:
+        """Return what can be read while one of the descriptors is ready; -1 where there is no such."""
+        return int(self._poller.fileno()) if hasattr(select, "epoll") else -1
+
     def poll(self, timeout_s: float) -> list[tuple[int, int]]:
         """Wait until a descriptor is ready, and return those that are."""
         return self._poller.poll(timeout_s if timeout_s > 0 else 0)  # type: ignore[no-any-return]
@@ -83,11 +86,24 @@ class Loop:
     def close(self) -> None:
         """Give the descriptors back, and forget the handlers, which hold the engine."""
         self._poller.close()
-        os.close(self._wake_read)
-        os.close(self.bell)
+        for descriptor in {self._wake_read, self.bell}:
+            os.close(descriptor)
         self._handlers.clear()
         self._masks.clear()
 
     def _woken(self, event: int) -> None:
         with suppress(BlockingIOError):
             os.read(self._wake_read, 512)
+
+
+def _pipe() -> tuple[int, int]:
+    """Return both ends of a pipe; where the system has pipes by name, one descriptor is both."""
+    ends = os.pipe()
+    with suppress(OSError):
+        both = os.open(f"/proc/self/fd/{ends[0]}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        for end in ends:
+            os.close(end)
+        return both, both
+    for end in ends:
+        os.set_blocking(end, False)
+    return ends

@@ -178,6 +178,10 @@ class Peers:
             self._write_pipes()
         return True
 
+    def has_work(self) -> bool:
+        """Tell whether something has come through shared memory, or waits for room or for time. Needs no lock."""
+        return self.acceptor.busy or any(not pipe.closed and (pipe.has_news() or not pipe.idle) for pipe in self.pipes)
+
     def read_pipes(self) -> None:
         """Take in what has come through shared memory."""
         for pipe in self.pipes:
