@@ -200,6 +200,8 @@ def _asked(tensor: torch.Tensor) -> int:
             f"a {kind} ({keys}) stands for another tensor and has no elements of its own; "
             "pass the one that it wraps, such as its to_local(), full_tensor() or wait()"
         )
+    if tensor.is_meta:
+        raise WrappedError("a tensor on meta has no elements; torch knows for some calls what comes of it")
     if tensor.device.type != "cpu":
         raise RuntimeError(
             f"a tensor on {tensor.device} was given to a group whose backend serves the CPU, where it has no memory to "
