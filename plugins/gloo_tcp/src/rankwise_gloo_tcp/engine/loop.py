@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -58,13 +57,13 @@ class Loop:
         else:
             self.add(fd, mask, handler)
 
-    def descriptor(self) -> int:
-        """Return what can be read while one of the descriptors is ready; -1 where there is no such."""
-        return int(self._poller.fileno()) if hasattr(select, "epoll") else -1
-
     def poll(self, timeout_s: float) -> list[tuple[int, int]]:
         """Wait until a descriptor is ready, and return those that are."""
         return self._poller.poll(timeout_s if timeout_s > 0 else 0)  # type: ignore[no-any-return]
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read once another is ready; -1 where there is none."""
+        return self._poller.fileno()  # type: ignore[no-any-return]
 
     def dispatch(self, events: list[tuple[int, int]]) -> None:
         """Call the handlers of descriptors that were ready."""

@@ -53,11 +53,6 @@ class Moving:
         """Tell whether there is news whenever `may_have_news` says so, as a look at memory can tell."""
         return self._peers.all_in_memory
 
-    def is_wanted(self) -> bool:
-        """Tell whether there is something to do that no descriptor tells of. Needs no lock."""
-        peers = self._peers
-        return bool(self._fetching or peers.dying or peers.has_work() or self.given_up() is not None)
-
     def before_sleep(self, timeout_s: float) -> float:
         """Do what needs no lock, and return for how long the loop may sleep at the most."""
         if self._fetching:

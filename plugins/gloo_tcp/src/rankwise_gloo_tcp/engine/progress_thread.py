@@ -1,26 +1,19 @@
-"""Threads that move messages although no caller waits: one for each engine that needs it, one for all idle engines.
-
-A rank that computes, or waits on another group, still takes in from time to time what its peers send. So a peer that
-leaves can hand over its messages, and what this rank has sent makes progress.
-"""
+"""The thread of an engine that moves messages while requests are pending for which no caller waits."""
 
 from __future__ import annotations
 
 import contextvars
-import os
 import threading
 from threading import get_ident
 from time import monotonic
-from typing import Any, Protocol
 
 from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.moving import Moving
 from rankwise_gloo_tcp.engine.peers import Peers
 from rankwise_gloo_tcp.engine.progress import TICK_S, ProgressLock
-from rankwise_gloo_tcp.machine.poller import READ, make_poller
 from rankwise_gloo_tcp.protocol.inbox import Inbox
 
-__all__ = ["BackgroundWork", "IdlePoller", "ProgressThread", "idle_poller"]
+__all__ = ["BackgroundWork", "ProgressThread"]
 
 
 class BackgroundWork:
@@ -141,108 +134,3 @@ class ProgressThread:
         if self._progress_lock.callers > 0 or self._closed or self._moving.has_news():
             return False
         return self._background.is_pending()
-
-
-#: How often the idle poller asks engines for news, which takes less than a microsecond each.
-_IDLE_TICK_S = 0.1
-
-
-class IdleEngine(Protocol):
-    """An engine as the idle poller sees it."""
-
-    def is_idle(self, since: float) -> bool:
-        """Tell whether no thread has moved its messages since a time."""
-
-    def has_news(self) -> bool:
-        """Tell whether there is something to do that no descriptor tells of."""
-
-    def descriptor(self) -> int:
-        """Return what can be read while a descriptor of the engine is ready; -1 where there is no such."""
-
-    def look(self) -> bool:
-        """Take in what has come, if no other thread does."""
-
-    def broken(self, error: BaseException) -> None:
-        """End the group after an error that belongs to no operation."""
-
-    def forked(self) -> None:
-        """Close the sockets, in the child of a fork."""
-
-
-class IdlePoller:
-    """The thread of the process that takes in what has come for engines that no thread drives."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        #: With the context and the descriptor of each.
-        self._engines: dict[IdleEngine, tuple[contextvars.Context, int]] = {}
-        #: Which engines' descriptors are ready, by one call for all of them; made with the first.
-        self._poller: Any = None
-        self._thread: threading.Thread | None = None
-        self._nobody = threading.Event()
-
-    def add(self, engine: IdleEngine) -> None:
-        """Look after an engine, in a copy of the caller's context, so that callbacks find the caller's world."""
-        with self._lock:
-            descriptor = engine.descriptor()
-            self._engines[engine] = contextvars.copy_context(), descriptor
-            if descriptor >= 0:
-                self._poller = self._poller or make_poller()
-                self._poller.register(descriptor, READ)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="rankwise gloo idle", daemon=True)
-                self._thread.start()
-
-    def remove(self, engine: IdleEngine) -> None:
-        """Look after an engine no more."""
-        with self._lock:
-            _, descriptor = self._engines.pop(engine, (None, -1))
-            if descriptor >= 0:
-                self._poller.unregister(descriptor)
-            if not self._engines:
-                self._nobody.set()
-
-    def _serve(self) -> None:
-        while True:
-            self._nobody.wait(_IDLE_TICK_S)
-            with self._lock:
-                if not self._engines:
-                    if self._poller:
-                        self._poller.close()
-                    self._thread = self._poller = None
-                    self._nobody.clear()
-                    return
-                self._nobody.clear()
-                engines = list(self._engines.items())
-                ready = {-1, *(fd for fd, _ in self._poller.poll(0))} if self._poller else {-1}
-            since = monotonic() - _IDLE_TICK_S
-            for engine, (context, descriptor) in engines:
-                if engine.is_idle(since) and (descriptor in ready or engine.has_news()):
-                    context.run(_look, engine)
-            del engines, engine, context  # else the last ones stay until the next look
-
-    def after_fork(self) -> None:
-        """In a child, which has neither the thread nor a use for the engines: close its copies of their sockets.
-
-        Else a peer would not see the end of this process's parent as long as the child lives.
-        """
-        engines = list(self._engines)
-        if self._poller:
-            self._poller.close()
-        self.__init__()  # type: ignore[misc]
-        for engine in engines:
-            engine.forked()
-
-
-def _look(engine: IdleEngine) -> None:
-    """Have an engine take in what has come; its own trouble is not that of others."""
-    try:
-        engine.look()
-    except Exception as error:
-        engine.broken(error)
-
-
-#: The one of this process.
-idle_poller = IdlePoller()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=idle_poller.after_fork)
