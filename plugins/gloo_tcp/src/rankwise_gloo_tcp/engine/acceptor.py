@@ -105,7 +105,12 @@ class Acceptor:
             self.incoming_ended(incoming)
         for peer in self._peers:
             self._drop_outgoing(peer)
-        for listener in self.listeners:
+        self.stop_listening()
+
+    def stop_listening(self) -> None:
+        """Give the listening sockets back: nobody is to come any more."""
+        while self.listeners:
+            listener = self.listeners.pop()
             self._loop.watch(listener, 0, None)
             listener.close()
 
