@@ -57,6 +57,9 @@ from rankwise.errors import (
     GroupAbortedError,
     PeerDiedError,
     PluginError,
+    ProcessException,
+    ProcessExitedException,
+    ProcessRaisedException,
     ProtocolError,
     QueueEmptyError,
     RendezvousError,
@@ -202,6 +205,9 @@ __all__ = [
     "GroupAbortedError",
     "PeerDiedError",
     "PluginError",
+    "ProcessException",
+    "ProcessExitedException",
+    "ProcessRaisedException",
     "ProtocolError",
     "QueueEmptyError",
     "RendezvousError",
@@ -839,6 +845,7 @@ def spawn(
     join: Literal[True] = ...,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> None: ...
 @overload
 def spawn(
@@ -848,6 +855,7 @@ def spawn(
     join: Literal[False] = ...,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> SpawnContext: ...
 @overload
 def spawn(
@@ -857,4 +865,5 @@ def spawn(
     join: bool = True,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> SpawnContext | None: ...
