@@ -26,6 +26,7 @@ from rankwise_gloo_tcp.engine.progress_thread import BackgroundWork, ProgressThr
 from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.engine.shutdown import Shutdown
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, notice
+from rankwise_gloo_tcp.state import EngineState
 from rankwise_gloo_tcp.transport.channel import Channel
 from rankwise_gloo_tcp.transport.rings import Sleep
 
@@ -35,16 +36,13 @@ __all__ = ["Engine"]
 _LINGER_S = 5.0
 
 
-class Engine:
+class Engine(EngineState):
     """All that one rank of one group does over connections.
 
     Attributes:
         on_abort: Called with the first failure, with the lock held, to tell those whom no connection reaches.
         leaving: Whether this rank leaves, so that nothing new is begun.
     """
-
-    #: Compiled messages look at what is in a slot without a look-up.
-    __slots__ = ("__dict__", "__weakref__", "leaving")
 
     def __init__(self, config: EngineConfig) -> None:
         self.rank, self.size, self.names = config.rank, len(config.names), config.names
