@@ -54,7 +54,7 @@ typedef struct {
     uint64_t window_nbytes, message_nbytes;
     Patience patience;
     unsigned marks[MARKED_TYPES]; /* of the dtypes, by NumPy's numbers; 0 for those not yet asked for */
-    Way ways[MOST_PEERS];
+    Way *ways; /* one for each rank */
 } Messages;
 
 /* One message. */
@@ -681,6 +681,7 @@ static void messages_free(Messages *messages)
 {
     PyObject_GC_UnTrack(messages);
     messages_clear(messages);
+    PyMem_Free(messages->ways);
     Py_TYPE(messages)->tp_free((PyObject *)messages);
 }
 
@@ -710,6 +711,10 @@ static bool messages_take_ways(Messages *messages, PyObject *list)
 {
     if (PyList_GET_SIZE(list) > MOST_PEERS) {
         PyErr_SetString(PyExc_ValueError, "there are more ranks than have pipes");
+        return false;
+    }
+    if ((messages->ways = PyMem_Calloc((size_t)PyList_GET_SIZE(list) + 1, sizeof *messages->ways)) == NULL) {
+        PyErr_NoMemory();
         return false;
     }
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
