@@ -62,6 +62,12 @@ DEADLY = {
     "is killed": "os.kill(os.getpid(), 9)",
     "stands still": "import time; time.sleep(600)",
 }
+#: What the listing says of each of them, in the order of `DEADLY`.
+TOLD = (
+    "it has ended the process that asked it",
+    "it has ended the process that asked it, by SIGKILL",
+    "it has not answered within 20 s",
+)
 #: What stands for a declaration, and the word of the message that names the field.
 NONSENSE = {
     "None": "rankwise_backend() has returned nothing",
@@ -159,7 +165,8 @@ def test_a_listing_tells_each_and_goes_on(site: Path) -> None:
             assert word in told, (name, told)
         elif kind.startswith("deadly"):
             assert not said["available"], (name, said)
-            assert f"hostile-{number} 1.0" in told
+            fault = TOLD[(number - len(FAULTS) * len(PLACES)) // len(PLACES)]
+            assert told == f"backend {name!r} of hostile-{number} 1.0 cannot be used: {fault}"
         elif kind.startswith("noisy"):
             assert "garbage" in said["printed"]
         elif not kind.endswith("condition"):

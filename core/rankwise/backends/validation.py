@@ -43,6 +43,8 @@ def checked(name: str, spec: Any) -> BackendSpec:
     _callable("availability", spec.availability)
     if spec.runtime is not None:
         _callable("runtime", spec.runtime)
+    if spec.explain is not None:
+        _callable("explain", spec.explain)
     return BackendSpec(
         name,
         spec.api_version,
@@ -52,6 +54,7 @@ def checked(name: str, spec: Any) -> BackendSpec:
         spec.runtime,
         tuple(_text(f"launch[{i}]", word) for i, word in enumerate(_sequence("launch", spec.launch))),
         {_text("a name in variants", w): _variables(w, v) for w, v in _mapping("variants", spec.variants).items()},
+        spec.explain,
         _text("core", spec.core),
     )
 

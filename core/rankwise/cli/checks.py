@@ -49,7 +49,7 @@ def all_checks(quick: bool, patience_s: float = PATIENCE_S) -> Iterator[Finding]
     yield from _native()
     asked = interviews(patience_s)
     yield from _backends(asked)
-    for check in (_libraries, _network, _memory):
+    for check in (_libraries, _network, _job, _memory):
         yield from check()
     if not quick:
         yield from _proofs(asked)
@@ -134,6 +134,24 @@ def _network() -> Iterator[Finding]:
     else:
         text = "a job secret is set" if known else "no job secret is set, so that only loopback would be served"
         yield Finding("network", Level.GOOD if known else Level.NOTE, text, "" if known else secret.ADVICE)
+
+
+def _job() -> Iterator[Finding]:
+    """Tell what a launcher or a queueing system has told this process, as a program would take it."""
+    from rankwise.meeting import launcher_env, slurm
+
+    told = launcher_env.told_of_a_job()
+    if not told:
+        return
+    if os.environ.get("SLURM_JOB_ID"):
+        yield Finding("job", Level.GOOD, slurm.described(os.environ))
+    try:
+        place = launcher_env.from_environment()
+    except ValueError as error:
+        yield Finding("job", Level.NOTE, f"a program started as this one is would find no others: {error}")
+    else:
+        where = f"meets the others at {place.master_addr}:{place.master_port}" if place.world_size > 1 else "is alone"
+        yield Finding("job", Level.GOOD, f"this is rank {place.rank} of {place.world_size}, and {where}")
 
 
 def _memory() -> Iterator[Finding]:

@@ -143,7 +143,7 @@ def begin(world: World, plan: Callable[[], Plan], deadline: Deadline) -> Process
         first = plan()
         tell(
             f"rank {first.global_rank} of {len(first.ranks)} (pid {os.getpid()}) meets the others at "
-            f"{_where(first.store)}, {_guard()}; backends: {first.config.listed()}"
+            f"{_where(first.store)}, {_guard(world)}; backends: {first.config.listed()}"
         )
         world.store = first.store
         world.watcher = observers.begin(world, first.global_rank, first.ranks)
@@ -160,8 +160,8 @@ def _where(store: Store | None) -> str:
     return "no store" if store is None else repr(innermost(store))
 
 
-def _guard() -> str:
-    return "without a job secret" if secret.load() is None else "with a job secret"
+def _guard(world: World) -> str:
+    return "without a job secret" if (world.secret or secret.load()) is None else "with a job secret"
 
 
 def destroy_process_group(group: ProcessGroup | int | None = None) -> None:

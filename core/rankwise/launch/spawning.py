@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from rankwise.errors import DistError
 from rankwise.launch import child
 from rankwise.launch.exit_codes import refuse_without_processes
 from rankwise.network import secret
+from rankwise.network.ports import at_free_port
 
 __all__ = ["ProcessException", "ProcessExitedException", "ProcessRaisedException", "SpawnContext", "spawn"]
 
@@ -148,6 +149,7 @@ def spawn(
     join: bool = True,
     daemon: bool = False,
     start_method: str = "spawn",
+    preload: Sequence[str] = (),
 ) -> SpawnContext | None:
     """Call `fn(i, *args)` in `nprocs` new processes, `i` from 0.
 
@@ -162,9 +164,10 @@ def spawn(
         join: Wait for all; otherwise a context to wait with is returned.
         daemon: End the processes when this one ends; they may then have no child processes.
         start_method: "spawn", "forkserver" or "fork" (not once there is a process group in this process).
+        preload: Modules that the fork server imports once, before it forks the first process.
 
     Raises:
-        ValueError: The function was typed into a notebook or a shell.
+        ValueError: The function was typed into a notebook or a shell, or there is no fork server to preload.
         ProcessRaisedException: A process raised; the message holds its traceback, and the others have been stopped.
         ProcessExitedException: A process ended with another exit code than 0, or by a signal.
 
@@ -186,6 +189,8 @@ def spawn(
         _check_function(fn, start_method)
         keep_standard()
         context: Any = multiprocessing.get_context(start_method)
+        if preload:
+            _preload(context, start_method, preload)
         shared, job_secret = _job(nprocs)
         members: list[_Member] = []
         try:
@@ -217,6 +222,17 @@ def _check_function(fn: Callable[..., Any], start_method: str) -> None:
             f"`%%writefile ranks.py` does), and then `from ranks import {name}`; or pass start_method='fork', before "
             "there are threads or groups"
         )
+
+
+def _preload(context: Any, start_method: str, modules: Sequence[str]) -> None:
+    """Have the fork server import modules, if it is still to be started.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if start_method != "forkserver" or isinstance(modules, str):
+        raise ValueError(f"spawn: preload is a list of modules for start_method='forkserver', not {modules!r}")
+    context.set_forkserver_preload(["__main__", *modules])
 
 
 def _start(
@@ -251,9 +267,7 @@ def _job(nprocs: int) -> tuple[dict[str, str], bytes | None]:
     if any(os.environ.get(name) for name in _JOB_VARIABLES):
         # The program arranges for itself. A descriptor is not inherited by a new process, so the secret is passed on.
         return {}, mine
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = at_free_port(_probe)
     size = str(nprocs)
     return {
         "WORLD_SIZE": size,
@@ -261,6 +275,13 @@ def _job(nprocs: int) -> tuple[dict[str, str], bytes | None]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }, mine or secret.new()
+
+
+def _probe(port: int) -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, bool(port))
+        probe.bind(("127.0.0.1", port))
+        return int(probe.getsockname()[1])
 
 
 def _place(shared: Mapping[str, str], index: int) -> dict[str, str]:

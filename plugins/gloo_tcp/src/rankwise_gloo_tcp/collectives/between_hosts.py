@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankwise.backends import (
-    NETWORK,
     Algorithm,
     Array,
     Call,
@@ -27,6 +26,7 @@ from rankwise_gloo_tcp.collectives.copying import assign, pieces
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, Opening
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot, Plan
 from rankwise_gloo_tcp.collectives.small import SmallAllReduce, SmallBroadcast, SmallCall, is_small
+from rankwise_gloo_tcp.collectives.tables import NETWORK
 from rankwise_gloo_tcp.collectives.ways import Ways
 from rankwise_gloo_tcp.engine.engine import Engine
 

@@ -63,6 +63,10 @@ class Loop:
         """Wait until a descriptor is ready, and return those that are."""
         return self._poller.poll(timeout_s if timeout_s > 0 else 0)  # type: ignore[no-any-return]
 
+    def fileno(self) -> int:
+        """Return a descriptor that can be read once another is ready; -1 where there is none."""
+        return self._poller.fileno()  # type: ignore[no-any-return]
+
     def dispatch(self, events: list[tuple[int, int]]) -> None:
         """Call the handlers of descriptors that were ready."""
         for fd, event in events:

@@ -39,7 +39,7 @@ def create(context: Context) -> GlooCommunicator:
     if context.size == 1 or context.store is None:
         return _alone(context)
     deadline = Deadline(context.timeout_s)
-    key = secret.load()
+    key = secret.given_or_loaded(context.secret, "gloo")
     transport = transports.chosen()
     listeners: list[tuple[socket.socket, bool]] = []
     board_listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

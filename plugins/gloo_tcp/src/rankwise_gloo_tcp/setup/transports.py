@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rankwise.backends import Context, Deadline
+from rankwise.backends import Context, Deadline, at_free_port
 from rankwise.backends import network_interface as interface
 from rankwise_gloo_tcp.machine import cores
 from rankwise_gloo_tcp.protocol.card import Card
@@ -82,7 +82,8 @@ def _listen_tcp(context: Context, has_secret: bool, deadline: Deadline) -> _List
     address = _local_address(context.store, has_secret, deadline)
     if not has_secret and not interface.is_loopback(address):
         return None
-    sock = _bound(socket.AF_INET6 if ":" in address else socket.AF_INET, (address, 0))
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = at_free_port(lambda port: _bound(family, (address, port)))
     return _Listening(sock, False, {"address": address, "port": sock.getsockname()[1]})
 
 
@@ -96,6 +97,8 @@ _LISTEN: dict[str, Callable[[Context, bool, Deadline], _Listening | None]] = {
 def _bound(family: int, where: Any) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
+        if family != socket.AF_UNIX and where[1]:  # a port that was asked for may be that of connections just ended
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(where)
         sock.listen(BACKLOG)
     except BaseException:
