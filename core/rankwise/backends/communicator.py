@@ -99,6 +99,7 @@ class Communicator(ABC):
         self.on_wait: Callable[..., object] = _unnoted
         #: Told why the group fails, and with it the collective that this thread has begun last, if that goes on.
         self.on_broken: Callable[[BaseException], object] = _unnoted_error
+        self._keeps_kinds = type(self).new_kind is not Communicator.new_kind
         self._failure: DistError | None = None
         self._order = IssueOrder(f"rankwise {context.name}")
         self._sequence = itertools.count()
@@ -199,7 +200,7 @@ class Communicator(ABC):
 
         It is kept for later calls of the kind, if the backend has something to keep: see `new_kind`.
         """
-        kind = call.kind
+        kind = call.kind if self._keeps_kinds else None
         found = self.kinds.get(kind)
         if found is None:
             found = None if kind is None else self.new_kind(call)
@@ -282,7 +283,7 @@ class Communicator(ABC):
 
         By default that is what has been kept of earlier calls.
         """
-        return fast_calls(self, group)
+        return fast_calls(self, group) if self._keeps_kinds else Shortcuts()
 
     def batch(self) -> AbstractContextManager[None]:
         """Return a context in which several operations are begun together, for libraries that gain by it."""

@@ -18,12 +18,17 @@ typedef struct {
     npy_intp numbers[MOST_NUMBERS];
 } Key;
 
+/* How one kind of call is done. */
 typedef struct {
-    Key key;
     Way way;
     size_t fetch_count;
     uint64_t about[RECORD_WORDS];
-    PyObject *kind; /* of Python; NULL where there is no plan */
+    PyObject *kind; /* of Python; NULL where there is none */
+} Doing;
+
+typedef struct {
+    Key key;
+    Doing doing;
 } Plan;
 
 typedef struct {
@@ -194,7 +199,7 @@ static unsigned calls_hash_of(const Key *key)
 static Plan *calls_plan_place(const Calls *calls, const Key *key)
 {
     Plan *plan = &calls->table[calls_hash_of(key) % (unsigned)calls->places];
-    while (plan->kind != NULL) {
+    while (plan->doing.kind != NULL) {
         if (plan->key.name == key->name && plan->key.option == key->option && plan->key.type == key->type &&
             plan->key.count == key->count &&
             memcmp(plan->key.numbers, key->numbers, (size_t)key->count * sizeof *key->numbers) == 0)
@@ -207,7 +212,7 @@ static Plan *calls_plan_place(const Calls *calls, const Key *key)
 static Plan *calls_plan_known(const Calls *calls, const Key *key)
 {
     Plan *plan = calls->places == 0 ? NULL : calls_plan_place(calls, key);
-    return plan == NULL || plan->kind == NULL ? NULL : plan;
+    return plan == NULL || plan->doing.kind == NULL ? NULL : plan;
 }
 
 static void calls_forget_plans(Calls *calls)
@@ -217,7 +222,7 @@ static void calls_forget_plans(Calls *calls)
     calls->table = NULL;
     calls->plans = calls->places = 0;
     for (int i = 0; i < places; i++)
-        Py_XDECREF(table[i].kind);
+        Py_XDECREF(table[i].doing.kind);
     PyMem_Free(table);
 }
 
@@ -235,7 +240,7 @@ static bool calls_make_room(Calls *calls)
     calls->table = table;
     calls->places = more;
     for (int i = 0; i < places; i++)
-        if (old[i].kind != NULL)
+        if (old[i].doing.kind != NULL)
             *calls_plan_place(calls, &old[i].key) = old[i];
     PyMem_Free(old);
     return true;
@@ -257,19 +262,19 @@ static bool calls_has_room(const Calls *calls, const Given *given, Way way, int 
 }
 
 /* Take what a kind of call says of itself: `way`, `about` and `fetch_count`. */
-static bool calls_read_plan(const Calls *calls, const Given *given, PyObject *kind, Plan *plan)
+static bool calls_read_plan(const Calls *calls, const Given *given, PyObject *kind, Doing *doing)
 {
     PyObject *way = PyObject_GetAttrString(kind, "way"), *about = PyObject_GetAttrString(kind, "about");
     PyObject *fetch_count = PyObject_GetAttrString(kind, "fetch_count");
     if (way != NULL && about != NULL && fetch_count != NULL) {
         long number = PyLong_AsLong(way);
         bool known = number > NEVER && number < WAYS && calls_has_room(calls, given, (Way)number, given->route.slots);
-        plan->way = known ? (Way)number : NEVER;
-        plan->fetch_count = PyLong_AsSize_t(fetch_count);
+        doing->way = known ? (Way)number : NEVER;
+        doing->fetch_count = PyLong_AsSize_t(fetch_count);
         if (!PyTuple_CheckExact(about) || PyTuple_GET_SIZE(about) != RECORD_WORDS - 1)
             PyErr_SetString(PyExc_TypeError, "a kind of call has another record");
         for (int i = 1; i < RECORD_WORDS && !PyErr_Occurred(); i++)
-            plan->about[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(about, i - 1));
+            doing->about[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(about, i - 1));
     }
     Py_XDECREF(way);
     Py_XDECREF(about);
@@ -288,13 +293,14 @@ static Plan *calls_learn(Calls *calls, const Given *given)
     bool reduces = given->key.name == ALL_REDUCE || given->key.name == REDUCE_SCATTER;
     PyObject *option = reduces ? Py_NewRef(PyTuple_GET_ITEM(calls->ops, given->op)) : PyLong_FromLong(given->key.option);
     PyObject *kind = PyObject_CallFunction(calls->learn, "OONN", names[given->key.name], array, option, numbers);
-    Plan learnt = {.key = given->key};
+    Doing learnt = {.kind = kind};
     if (kind != NULL && kind != Py_None && calls_read_plan(calls, given, kind, &learnt)) {
         if (calls_make_room(calls)) {
             plan = calls_plan_place(calls, &given->key);
-            *plan = learnt;
-            plan->kind = Py_NewRef(kind);
-            calls->plans++;
+            calls->plans += plan->doing.kind == NULL;
+            Py_XDECREF(plan->doing.kind);
+            *plan = (Plan){.key = given->key, .doing = learnt};
+            Py_INCREF(kind);
         } else {
             PyErr_NoMemory();
         }
@@ -305,14 +311,14 @@ static Plan *calls_learn(Calls *calls, const Given *given)
 
 /* ------------------------------------------------------------------ carrying out */
 
-static Ending calls_go(Call *call, const Plan *plan, Given *given)
+static Ending calls_go(Call *call, const Doing *doing, Given *given)
 {
-    given->route.fetch_count = plan->way == MOVE ? plan->fetch_count : SIZE_MAX;
+    given->route.fetch_count = doing->way == MOVE ? doing->fetch_count : SIZE_MAX;
     given->route.told = given->key.name == ALL_TO_ALL; /* the others may send more than this rank knows */
-    given->route.longest = plan->about[LONGEST];
+    given->route.longest = doing->about[LONGEST];
     void *array = given->array == NULL ? NULL : PyArray_DATA(given->array);
     size_t count = given->array == NULL ? 0 : (size_t)PyArray_SIZE(given->array);
-    switch (plan->way) {
+    switch (doing->way) {
     case MEET: return collectives_meet(call);
     case ONE_SHOT: return collectives_one_shot(call, array, count, given->op, given->kind);
     case TWO_SHOT: return collectives_two_shot(call, array, count, given->op, given->kind);
@@ -341,49 +347,51 @@ static bool calls_number(Calls *calls, uint64_t *sequence)
     return !PyErr_Occurred();
 }
 
-/* Do what a plan says, as the call of a number, until a deadline; it may also be a time-out, or None for the group's. */
-static bool calls_carry_out(Calls *calls, Plan *plan, Given *given, uint64_t sequence, PyObject *deadline, PyObject *hook,
-                      int64_t began_ns)
+/* Do what was given, as the call of a number, until a deadline; it may also be a time-out, or None for the group's. */
+static bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint64_t sequence, PyObject *deadline, PyObject *hook,
+                            int64_t began_ns)
 {
     uint64_t about[RECORD_WORDS];
-    memcpy(about, plan->about, sizeof about);
+    memcpy(about, doing->about, sizeof about);
     about[SEQUENCE] = sequence;
     if (!board_enter(calls->board))
         return false;
     Call call = {.board = calls->board, .about = about, .await = calls->wait, .holds = true, .looked_ns = began_ns,
                  .deadline = deadline == Py_None ? NULL : Py_NewRef(deadline)};
-    /* Kept alive: while the interpreter is let go, others may forget the plan. */
-    PyObject *kind = Py_NewRef(plan->kind);
-    Ending ending = calls_go(&call, plan, given);
+    Ending ending = calls_go(&call, doing, given);
     board_leave(calls->board);
     if (ending != DONE)
-        calls_explain(hook, kind, sequence, ending);
-    Py_DECREF(kind);
+        calls_explain(hook, doing->kind, sequence, ending);
     Py_XDECREF(call.deadline);
     return ending == DONE;
 }
 
 /* Make a public call, whose turn it is. */
-static bool calls_make(Calls *calls, Plan *plan, Given *given, PyObject *timeout)
+static bool calls_make(Calls *calls, const Doing *doing, Given *given, PyObject *timeout)
 {
     PyArrayObject *array = given->array;
     PyObject *dtype = array == NULL ? NULL : (PyObject *)PyArray_DESCR(array);
     uint64_t sequence;
     int64_t began_ns = trail_begin(calls->trail, names[given->key.name], dtype, array == NULL ? 0 : PyArray_NBYTES(array), 1);
     int64_t waited_ns = calls->board->patience.waited_ns;
-    if (!calls_number(calls, &sequence) || !calls_carry_out(calls, plan, given, sequence, timeout, calls->broken, began_ns))
+    if (!calls_number(calls, &sequence) || !calls_carry_out(calls, doing, given, sequence, timeout, calls->broken, began_ns))
         return false;
     trail_end(calls->trail, calls->board->patience.waited_ns - waited_ns);
     return true;
 }
 
-/* The plan of what was given, if there is one that can be carried out here. */
-static Plan *calls_plan_of(Calls *calls, const Given *given)
+/* Find how to do what was given, if it can be done here. It is a copy, and its kind is owned by the caller, as others may
+   forget all plans whenever Python's code runs. */
+static bool calls_find(Calls *calls, const Given *given, Doing *doing)
 {
     Plan *plan = calls_plan_known(calls, &given->key);
     if (plan == NULL)
         plan = calls_learn(calls, given);
-    return plan == NULL || plan->way == NEVER ? NULL : plan;
+    if (plan == NULL || plan->doing.way == NEVER)
+        return false;
+    *doing = plan->doing;
+    Py_INCREF(doing->kind);
+    return true;
 }
 
 /* What a public call takes of its arguments; false if it is left to Python. What it holds is dropped in any case. */
@@ -401,9 +409,11 @@ static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_
     given.holds = 0;
     bool done = false;
     if (given_count == count + 1 && calls->trail != NULL && calls_is_timeout(args[count]) && take(calls, args, &given) && calls_enter(calls)) {
-        Plan *plan = calls_plan_of(calls, &given);
-        if (plan != NULL)
-            done = calls_make(calls, plan, &given, args[count]);
+        Doing doing;
+        if (calls_find(calls, &given, &doing)) {
+            done = calls_make(calls, &doing, &given, args[count]);
+            Py_DECREF(doing.kind);
+        }
         PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL;
         if (!calls_leave(calls) && error == NULL)
             error = arguments_raised();
@@ -610,8 +620,11 @@ static PyObject *calls_run(Calls *calls, PyObject *args)
     for (size_t i = 0; i < sizeof takes / sizeof *takes; i++)
         if (strcmp(takes[i].name, name) == 0 && PyTuple_GET_SIZE(given_args) == takes[i].count &&
             takes[i].take(calls, ((PyTupleObject *)given_args)->ob_item, &given)) {
-            Plan *plan = calls_plan_of(calls, &given);
-            done = plan != NULL && calls_carry_out(calls, plan, &given, sequence, deadline, calls->failed, native_monotonic_ns());
+            Doing doing;
+            if (calls_find(calls, &given, &doing)) {
+                done = calls_carry_out(calls, &doing, &given, sequence, deadline, calls->failed, native_monotonic_ns());
+                Py_DECREF(doing.kind);
+            }
             break;
         }
     calls_drop(&given);
@@ -669,7 +682,7 @@ static int calls_traverse(Calls *calls, visitproc visit, void *arg)
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_VISIT(*hooks_place(calls, held[i]));
     for (int i = 0; i < calls->places; i++)
-        Py_VISIT(calls->table[i].kind);
+        Py_VISIT(calls->table[i].doing.kind);
     return 0;
 }
 
