@@ -104,6 +104,15 @@ def run_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[objec
     return code, *capsys.readouterr()
 
 
+def test_the_command_alone_shows_the_help(capsys):
+    assert main([]) == 0
+    alone = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert alone == capsys.readouterr().out
+    assert "rankwise demo -n 4" in alone
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
     code, out, err = run_here(capsys, command, "--help")
@@ -367,6 +376,44 @@ def test_the_doctor_finds_a_working_machine_healthy(with_gloo: Shell) -> None:
     assert "this machine's address is" in result.stdout or "only this machine can be reached" in result.stdout
     assert "process_vm_readv" in result.stdout
     assert result.stdout.endswith("\nhealthy\n")
+
+
+LOOKING = """
+import os
+from rankwise.backends import BackendSpec, Capabilities, Check, Device, hookimpl, native
+
+def checks():
+    CHECKS
+
+@hookimpl
+def rankwise_backend():
+    table = Capabilities("NAME", {"cpu": Device(native("send", "recv"))})
+    return BackendSpec("NAME", 1, table, lambda context: None, checks=checks)
+"""
+
+
+def test_the_doctor_tells_what_backends_look_at_and_survives_it(shell: Shell) -> None:
+    lines = {
+        "looks": "yield Check(True, 'a cable'); yield Check(None, 'a long one'); yield Check(False, 'cut', 'mend it')",
+        "raises": "raise SystemExit(3)",
+        "nonsense": "return ['fine']",
+        "nothing": "return None",
+        "ends": "os._exit(3)",
+    }
+    for name, line in lines.items():
+        shell.install(f"{name}-dist", name, f"{name}_plugin", LOOKING.replace("NAME", name).replace("CHECKS", line))
+    result = shell.run("doctor", "--quick", "--json")
+    findings = [f for f in json.loads(result.stdout)["findings"] if f["section"] == "backends"]
+    told = {(f["level"], f["text"], f["remedy"]) for f in findings}
+    assert {("good", "looks: a cable", ""), ("note", "looks: a long one", ""), ("bad", "looks: cut", "mend it")} <= told
+    bad = {text.partition(":")[0]: text for level, text, _ in told if level == "bad"}
+    assert "its checks failed: it would end the process (SystemExit: 3)" in bad["raises"]
+    assert bad["nonsense"] == "nonsense: checks()[0] is a str, but must be a Check"
+    assert "its checks failed: TypeError" in bad["nothing"]
+    assert "ends-dist 1.2.3 cannot be used: it has ended the process that asked it" in bad["ends"]
+    # Whoever only lists them has none of them look at anything.
+    listed = {b["name"]: b for b in json.loads(shell.run("backends", "--json").stdout)["backends"]}
+    assert all(listed[name]["available"] for name in lines)
 
 
 @pytest.mark.parametrize(

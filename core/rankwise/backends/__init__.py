@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rankwise.backends.apart import ApartWork
 from rankwise.backends.capability import (
     COLLECTIVES,
     POINT_TO_POINT,
@@ -28,7 +29,7 @@ from rankwise.backends.capability import (
 )
 from rankwise.backends.communicator import Communicator, Gauges, Watch
 from rankwise.backends.context import Context
-from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Explanation, Runtime
+from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Check, Explanation, Runtime
 from rankwise.backends.misfits import too_long, wrong_dtype
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import Array, as_bytes, dtype_name, is_sparse
@@ -110,6 +111,7 @@ __all__ = [
     "API_VERSION",
     "Availability",
     "BackendSpec",
+    "Check",
     "Gauges",
     "Runtime",
     "hookimpl",
@@ -131,6 +133,7 @@ __all__ = [
     "no",
     # one live group
     "COMPLETED",
+    "ApartWork",
     "Communicator",
     "CompletedWork",
     "Context",

@@ -5,7 +5,7 @@ It says what the backend can do, whether it can run here, and how to make a `Com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rankwise.backends.context import Context
     from rankwise.store import Store
 
-__all__ = ["API_VERSION", "OLDEST_API_VERSION", "Availability", "BackendSpec", "Explanation", "Runtime"]
+__all__ = ["API_VERSION", "OLDEST_API_VERSION", "Availability", "BackendSpec", "Check", "Explanation", "Runtime"]
 
 API_VERSION = 1
 """The version of the contract of backends. A plugin states, as a literal, the one that it was written for."""
@@ -38,6 +38,20 @@ class Runtime(NamedTuple):
     rank: int
     size: int
     store: Store | None = None
+
+
+class Check(NamedTuple):
+    """One thing that a backend has looked at for `rankwise doctor`.
+
+    Attributes:
+        good: Whether it is as it should be; None for what is only worth knowing.
+        text: What it is, and how.
+        remedy: What would help.
+    """
+
+    good: bool | None
+    text: str
+    remedy: str = ""
 
 
 class Explanation(NamedTuple):
@@ -78,6 +92,7 @@ class BackendSpec:
         launch: The command line that starts `{size}` processes under that runtime, for the conformance kit.
         variants: Ways in which it can do its work, such as its transports, by name, each with the variables of the
             environment that choose it; `{rank}` in a value stands for the rank. The conformance kit proves each.
+        checks: Looks at what the backend needs, for `rankwise doctor` alone; it may take a few seconds.
         explain: Tells which algorithm an operation on so many bytes takes among so many ranks on each host, without
             making a group.
         core: The MAJOR.MINOR of rankwise that the plugin belongs to, for one that uses more than is public.
@@ -93,3 +108,4 @@ class BackendSpec:
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     explain: Callable[[str, int, Sequence[int]], Explanation] | None = None
     core: str = ""
+    checks: Callable[[], Iterable[Check]] = field(default=tuple)

@@ -16,53 +16,17 @@ from typing import Any, NamedTuple
 
 from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shortened
-from rankwise.errors import DistError
+from rankwise.errors import ProcessException, ProcessExitedException, ProcessRaisedException
 from rankwise.launch import child
 from rankwise.launch.exit_codes import refuse_without_processes
 from rankwise.network import secret
 from rankwise.network.ports import at_free_port
 
-__all__ = ["ProcessException", "ProcessExitedException", "ProcessRaisedException", "SpawnContext", "spawn"]
+__all__ = ["SpawnContext", "spawn"]
 
 #: A process that is told to end gets so long before it is killed.
 _STOP_GRACE_S = 1.0
 _JOB_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-
-class ProcessException(DistError):
-    """A spawned process did not end well.
-
-    Attributes:
-        error_index: Which one, from 0.
-        error_pid: Its process id.
-    """
-
-    def __init__(self, message: str, error_index: int, error_pid: int) -> None:
-        super().__init__(message, error_index, error_pid)
-        self.error_index, self.error_pid = error_index, error_pid
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
-class ProcessRaisedException(ProcessException):
-    """A spawned process ended by an exception; the message holds its traceback."""
-
-
-class ProcessExitedException(ProcessException):
-    """A spawned process ended with an exit code or by a signal.
-
-    Attributes:
-        exit_code: As `multiprocessing` has it: negative for a signal.
-        signal_name: The signal's name, if one ended it.
-    """
-
-    def __init__(
-        self, message: str, error_index: int, error_pid: int, exit_code: int, signal_name: str | None = None
-    ) -> None:
-        super().__init__(message, error_index, error_pid)
-        self.args = (message, error_index, error_pid, exit_code, signal_name)
-        self.exit_code, self.signal_name = exit_code, signal_name
 
 
 class _Member(NamedTuple):
@@ -83,6 +47,9 @@ class SpawnContext:
         self._members = members
         self._running = {member.process.sentinel: member for member in members}
         self.processes = [member.process for member in members]
+
+    def __repr__(self) -> str:
+        return f"<SpawnContext: {len(self._running)} of {len(self._members)} processes have not been joined>"
 
     @property
     def pids(self) -> list[int]:

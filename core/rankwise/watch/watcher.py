@@ -137,7 +137,7 @@ class Watcher(Background):
         try:
             yield meeting.look
         finally:
-            self.do(lambda: self._meetings.remove(meeting))
+            self.do(lambda: self._meetings.remove(meeting), at_once=False)
 
     def reported(self, peer: int, cause: str) -> None:
         """Hear from whoever runs a rank that it has died, and tell the others."""
@@ -145,7 +145,8 @@ class Watcher(Background):
 
     def made(self, name: str) -> None:
         """Hear that this rank has made a group, which another may have given up already."""
-        self.do(lambda: self._heard(self._early.pop(name)) if name in self._early else None)
+        if name in self._early:  # what comes from now on finds the group
+            self.do(lambda: self._heard(self._early.pop(name)))
 
     def stop(self) -> None:
         """End; the host of the store stays until the others can have read the last verdict."""

@@ -88,7 +88,7 @@ class Engine(EngineState):
         """Notice the end of peers' processes.
 
         Args:
-            descriptors: A descriptor of the process of each peer, which the engine closes.
+            descriptors: A descriptor of the process of each peer, which the engine releases.
             has_left: Tells whether a peer has gone in good order.
         """
         with self.lock:
@@ -104,6 +104,8 @@ class Engine(EngineState):
         """
         with self.lock:
             self.peers.use_pipes(pipes, sleep)
+            if self.peers.all_in_memory:
+                self.peers.acceptor.stop_listening()
             self.moving.given_up = given_up
 
     # ------------------------------------------------------------------ sending

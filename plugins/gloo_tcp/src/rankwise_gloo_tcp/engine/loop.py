@@ -30,9 +30,7 @@ class Loop:
         self._poller = make_poller()
         self._handlers: dict[int, Handler] = {}
         self._masks: dict[int, int] = {}
-        self._wake_read, self.bell = os.pipe()
-        for descriptor in (self._wake_read, self.bell):
-            os.set_blocking(descriptor, False)
+        self._wake_read, self.bell = _pipe()
         self.add(self._wake_read, READ, self._woken)
 
     def add(self, fd: int, mask: int, handler: Handler) -> None:
@@ -87,11 +85,24 @@ class Loop:
     def close(self) -> None:
         """Give the descriptors back, and forget the handlers, which hold the engine."""
         self._poller.close()
-        os.close(self._wake_read)
-        os.close(self.bell)
+        for descriptor in {self._wake_read, self.bell}:
+            os.close(descriptor)
         self._handlers.clear()
         self._masks.clear()
 
     def _woken(self, event: int) -> None:
         with suppress(BlockingIOError):
             os.read(self._wake_read, 512)
+
+
+def _pipe() -> tuple[int, int]:
+    """Return both ends of a pipe; where the system has pipes by name, one descriptor is both."""
+    ends = os.pipe()
+    with suppress(OSError):
+        both = os.open(f"/proc/self/fd/{ends[0]}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        for end in ends:
+            os.close(end)
+        return both, both
+    for end in ends:
+        os.set_blocking(end, False)
+    return ends

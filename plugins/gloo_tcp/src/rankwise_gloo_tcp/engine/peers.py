@@ -141,6 +141,8 @@ class Peers:
         frames, peer.frames = peer.frames, []
         for frame in frames:
             connection.send(*frame)
+        if connection.way == "tls":
+            connection.receive()  # what has come with the end of the handshake
 
     def unreachable(self, peer: Peer, error: DistError) -> None:
         """Fail what needs a peer to which no connection has come about."""
