@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from rankwise.basics.error_form import pack as pack_error
     from rankwise.basics.error_form import unpack as unpack_error
     from rankwise.basics.future import WorkFuture
+    from rankwise.basics.held import heed
     from rankwise.basics.interrupts import aborted_by, only_waited
     from rankwise.basics.process_end import ending as process_ending
     from rankwise.collective.algorithms.table import MIXED, NETWORK
@@ -84,6 +85,7 @@ _LATER = {
     "debug_log": "basics.debug:tell",
     "derived_collectives": "collective.derived",
     "fitting_algorithm": "collective.algorithms.table:fitting",
+    "heed": "basics.held:heed",
     "hookimpl": "backends.hookspecs:hookimpl",  # only plugins need pluggy, and only once they are asked for
     "job_secret": "network.secret",
     "keyed_digest": "network.secret:digest",
@@ -136,6 +138,7 @@ __all__ = [
     "Work",
     "WorkFuture",
     "aborted_by",
+    "heed",
     "only_waited",
     "patiently",
     # what it may offer for the plainest calls
