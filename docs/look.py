@@ -2,7 +2,8 @@
 
 Each page is shown on a narrow and on a wide screen, in light and in dark. Nothing may stick out, no picture may be
 missing, no program beside another may be cut off, no name in a table be broken, nothing may be fetched from elsewhere,
-and the search must find something.
+and the search must find something: if the site has the page docs/developers/stranger.md, the answer to each of its
+questions, among the first five pages.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ PLAIN = [
     *("--no-first-run", "--disable-quic", "--disable-sync", "--disable-background-networking"),
     "--disable-component-update",
 ]
-WIDTHS = (380, 1400)
+WIDTHS = (375, 1280)
+#: What a stranger searches for, and so many pages from the top among which the answer must be.
+STRANGER = Path(__file__).parent / "developers/stranger.md"
+MOST = 5
 TIMEOUT_S = 900
 
 #: Shows one page after the other in a frame, and writes down what is wrong with each.
@@ -51,6 +55,19 @@ function look(page, width, scheme, inside) {
   for (const one of view.performance.getEntriesByType("resource"))
     if (!one.name.startsWith("file:")) tell(`fetched from elsewhere: ${one.name}`);
 }
+// Type words into the search, and return the pages that it finds.
+async function search(inside, words) {
+  const field = inside.querySelector("[data-md-component=search-query]");
+  const type = (text) => { field.value = text; field.dispatchEvent(new inside.defaultView.KeyboardEvent("keyup")); };
+  const links = () => [...inside.querySelectorAll(".md-search-result__item > a")];
+  const found = () => links().map((link) => link.href.replace(/[?#].*/, ""));
+  const until = async (done) => { for (let tries = 0; tries < 100 && !done(); ++tries) await pause(20); };
+  type("");
+  await until(() => !found().length);
+  type(words);
+  await until(() => found().length);
+  return found();
+}
 (async () => {
   for (const page of pages) for (const width of widths) {
     const frame = await show(page, width);
@@ -64,6 +81,10 @@ function look(page, width, scheme, inside) {
     hits = frame.contentDocument.querySelectorAll(".md-search-result__item").length;
   }
   if (!hits) wrong.push("the search finds nothing");
+  else for (const [task, words, answer] of TASKS) {
+    const first = (await search(frame.contentDocument, words)).slice(0, MOST);
+    if (!first.includes(new URL(answer, INDEX).href)) wrong.push(`"${words}" does not find ${answer}: ${task}`);
+  }
   document.getElementById("found").textContent = JSON.stringify({ pages: pages.length, hits, wrong });
 })();
 </script></body>"""
@@ -76,10 +97,21 @@ def main() -> int:
         print("the site was not looked at: there is no browser here (Chromium)")
         return 0
     pages = sorted(path.as_uri() for path in site.glob("**/*.html") if path.name != "404.html")
-    program = LOOKER.replace("PAGES", json.dumps(pages)).replace("WIDTHS", json.dumps(WIDTHS))
-    found = look_with(browser, program.replace("INDEX", json.dumps((site / "index.html").as_uri())))
+    tasks = searches() if (site / "developers/stranger.html").exists() else []
+    values = {"PAGES": pages, "WIDTHS": WIDTHS, "INDEX": (site / "index.html").as_uri(), "TASKS": tasks, "MOST": MOST}
+    program = LOOKER
+    for name, value in values.items():
+        program = re.sub(rf"\b{name}\b", lambda _, value=value: json.dumps(value), program)  # type: ignore[misc]
+    found = look_with(browser, program)
     print("\n".join(found["wrong"]) or f"{found['pages']} pages look well, and the search finds something")
     return bool(found["wrong"])
+
+
+def searches() -> list[tuple[str, str, str]]:
+    """Return what a stranger looks for: the task, the words, and the page of the site."""
+    row = r"^\| ([^|]+) \| ([^|]+) \| \[[^]]+\]\(\.\./([^)#]+)\.md[^)]*\) \|$"
+    rows = re.findall(row, STRANGER.read_text(), re.MULTILINE)
+    return [(task, words, f"{page}.html") for task, words, page in rows]
 
 
 def look_with(browser: str, program: str) -> dict[str, list[str]]:

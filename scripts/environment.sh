@@ -16,9 +16,27 @@ environment() {
         return
     fi
     [ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
+    echo "installing into $dir: $(named "$@") (${takes:-a minute or two}, once)" >&2
+    local quiet=--quiet
+    [ -t 2 ] && quiet= # pip shows its progress to who is there to see it
     # One call for everything: a plugin installed alone would look for the core in the package index.
-    "$dir/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+    "$dir/bin/python" -m pip install $quiet --disable-pip-version-check "$@" >&2
+    echo "installed in $SECONDS s" >&2
     echo "$wanted" >>"$stamp"
+}
+
+# named PIP-ARGUMENT...: what the arguments install, in words.
+named() {
+    local words=() word
+    for word in "$@"; do
+        case "$word" in
+        -*) continue ;;
+        requirements/*) word="what $word lists" ;;
+        .*) word=${word/#.\/plugins\//rankwise-} word=${word/#./rankwise} word=${word//_/-} ;;
+        esac
+        words+=("$word")
+    done
+    printf '%s' "${words[0]}" "${words[@]/#/, }" | sed "s/^\(.*\), \1/\1/"
 }
 
 # packages MPI: the distributions under test as arguments for pip, the core and all plugins, with this MPI library.

@@ -42,16 +42,25 @@ def stub() -> str:
     package = ast.parse((CORE / "rankwise" / "__init__.py").read_text())
     names = next(ast.literal_eval(node.value) for node in package.body if target(node) == "__all__")
     imports, overloads = [*NEEDED], []
-    for node in ast.walk(package):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("rankwise."):
-            found = {alias.name: overloaded(node.module, alias.name) for alias in node.names}
-            overloads += [text for text in found.values() if text]
-            plain = [name for name, text in found.items() if not text and name in names]
-            if plain:
-                imports.append(f"from {node.module} import {', '.join(plain)}")
+    for module, given in imported(package):
+        found = {name: overloaded(module, name) for name in given}
+        overloads += [text for text in found.values() if text]
+        plain = [name for name, text in found.items() if not text and name in names]
+        if plain:
+            imports.append(f"from {module} import {', '.join(plain)}")
     lines = [line for text in sorted(merged(imports)) for line in wrapped(text)]
     listed = "".join(f'    "{name}",\n' for name in names)
     return f"{HEAD}{chr(10).join(lines)}\n\n__all__ = [\n{listed}]\n\n" + "\n".join(dict.fromkeys(overloads))
+
+
+def imported(package: ast.Module) -> Iterator[tuple[str, list[str]]]:
+    """Yield the modules that public names come from, with the names: those loaded with the package, then the others."""
+    for node in package.body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("rankwise."):
+            yield node.module, [alias.name for alias in node.names]
+        elif isinstance(node, ast.Assign) and target(node) == "_LATER":
+            for module, listed in ast.literal_eval(node.value).items():
+                yield f"rankwise.{module}", listed.split()
 
 
 def target(node: ast.stmt) -> str:

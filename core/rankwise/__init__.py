@@ -15,9 +15,6 @@ The names are those of `torch.distributed`; where rankwise decides differently, 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from rankwise import metrics, watch
 from rankwise.backends.backend import (
     Backend,
@@ -31,7 +28,6 @@ from rankwise.backends.backend import (
     is_nccl_available,
     register_backend,
 )
-from rankwise.backends.capability_table import capabilities, supports
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
@@ -39,10 +35,10 @@ from rankwise.basics import reduce_op
 from rankwise.basics.arrays import register_array_type
 from rankwise.basics.callers import skip_callers
 from rankwise.basics.debug import DebugLevel, get_debug_level, set_debug_level, set_debug_level_from_env
+from rankwise.basics.later import later
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.version import __version__
 from rankwise.basics.work import Work
-from rankwise.calls.coalesced import all_gather_coalesced, all_reduce_coalesced, coalescing
 from rankwise.calls.collectives import (
     all_gather,
     all_gather_into_tensor,
@@ -59,24 +55,7 @@ from rankwise.calls.collectives import (
     reduce_scatter_tensor,
     scatter,
 )
-from rankwise.calls.monitored import monitored_barrier
-from rankwise.calls.multigpu import (
-    all_gather_multigpu,
-    all_reduce_multigpu,
-    broadcast_multigpu,
-    reduce_multigpu,
-    reduce_scatter_multigpu,
-)
-from rankwise.calls.objects import (
-    all_gather_object,
-    broadcast_object_list,
-    gather_object,
-    recv_object_list,
-    scatter_object_list,
-    send_object_list,
-)
 from rankwise.calls.p2p import P2POp, batch_isend_irecv, irecv, isend, recv, send
-from rankwise.codec import register_dataclass
 from rankwise.errors import (
     BackendNotFoundError,
     BackendUnavailableError,
@@ -91,6 +70,9 @@ from rankwise.errors import (
     GroupAbortedError,
     PeerDiedError,
     PluginError,
+    ProcessException,
+    ProcessExitedException,
+    ProcessRaisedException,
     ProtocolError,
     QueueEmptyError,
     RendezvousError,
@@ -98,7 +80,6 @@ from rankwise.errors import (
 )
 from rankwise.groups import group, observers
 from rankwise.groups.group import GroupMember, ProcessGroup
-from rankwise.groups.lifecycle import destroy_process_group, init_process_group, is_initialized
 from rankwise.groups.queries import (
     get_backend,
     get_backend_config,
@@ -110,26 +91,10 @@ from rankwise.groups.queries import (
     get_rank,
     get_world_size,
 )
-from rankwise.groups.subgroups import (
-    SHRINK_ABORT,
-    SHRINK_DEFAULT,
-    abort_process_group,
-    new_group,
-    new_subgroups,
-    new_subgroups_by_enumeration,
-    shrink_group,
-    split_group,
-)
-from rankwise.meeting.rendezvous import register_rendezvous_handler, rendezvous
-from rankwise.store import FileStore, HashStore, PrefixStore, Store, StoreLike, TCPStore, as_store
 
-if TYPE_CHECKING:
-    from rankwise.launch import spawn
-    from rankwise.metrics.stats import stats
-
-#: The folders of this package, which `dir` shows beside the public names.
+#: The rooms of this package, which `dir` shows beside the public names.
 _ROOMS = """
-    backends basics calls cli codec collective errors groups launch meeting metrics network store testing watch
+    backends basics calls cli codec collective errors groups launch meeting metrics network secret store testing watch
 """.split()  # noqa: SIM905 - a long list of names reads better as text
 
 __all__ = [
@@ -249,6 +214,9 @@ __all__ = [
     "GroupAbortedError",
     "PeerDiedError",
     "PluginError",
+    "ProcessException",
+    "ProcessExitedException",
+    "ProcessRaisedException",
     "ProtocolError",
     "QueueEmptyError",
     "RendezvousError",
@@ -256,23 +224,32 @@ __all__ = [
     "__version__",
 ]
 
+#: What not every program uses: modules of rankwise, and the names that are looked up there.
+_LATER = {
+    "backends.capability_table": "capabilities supports",
+    "calls.coalesced": "all_gather_coalesced all_reduce_coalesced coalescing",
+    "calls.monitored": "monitored_barrier",
+    "calls.multigpu": "all_gather_multigpu all_reduce_multigpu broadcast_multigpu reduce_multigpu "
+    "reduce_scatter_multigpu",
+    "calls.objects": "all_gather_object broadcast_object_list gather_object recv_object_list scatter_object_list "
+    "send_object_list",
+    "codec": "register_dataclass",
+    "groups.lifecycle": "destroy_process_group init_process_group is_initialized",
+    "groups.subgroups": "SHRINK_ABORT SHRINK_DEFAULT abort_process_group new_group new_subgroups "
+    "new_subgroups_by_enumeration shrink_group split_group",
+    "launch": "spawn",
+    "meeting.rendezvous": "register_rendezvous_handler rendezvous",
+    "metrics.stats": "stats",
+    "store": "FileStore HashStore PrefixStore Store StoreLike TCPStore as_store",
+}
+__getattr__ = later(
+    __name__,
+    {name: f"{module}:{name}" for module, names in _LATER.items() for name in names.split()}
+    | {room: room for room in _ROOMS},
+)
+
 # What observes the groups; they know nothing of it.
 observers.observe(watch, then=metrics.start)
-
-
-def __getattr__(name: str) -> Any:
-    """Load what few programs use when it is first asked for."""
-    if name == "spawn":
-        from rankwise.launch import spawn
-
-        return spawn
-    if name == "stats":
-        from rankwise.metrics.stats import stats
-
-        return stats
-    if name in _ROOMS:
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

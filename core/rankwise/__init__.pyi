@@ -56,6 +56,9 @@ from rankwise.errors import (
     GroupAbortedError,
     PeerDiedError,
     PluginError,
+    ProcessException,
+    ProcessExitedException,
+    ProcessRaisedException,
     ProtocolError,
     QueueEmptyError,
     RendezvousError,
@@ -201,6 +204,9 @@ __all__ = [
     "GroupAbortedError",
     "PeerDiedError",
     "PluginError",
+    "ProcessException",
+    "ProcessExitedException",
+    "ProcessRaisedException",
     "ProtocolError",
     "QueueEmptyError",
     "RendezvousError",
@@ -209,50 +215,6 @@ __all__ = [
 ]
 
 @overload
-def all_gather_coalesced(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def all_gather_coalesced(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def all_gather_coalesced(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
-def all_reduce_coalesced(
-    tensors: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def all_reduce_coalesced(
-    tensors: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def all_reduce_coalesced(
-    tensors: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
 def all_gather(
     tensor_list: Sequence[AnyArray],
     tensor: AnyArray,
@@ -672,128 +634,6 @@ def scatter(
     group_src: int | None = None,
     *,
     timeout: Timeout | None = None,
-) -> Work | None: ...
-
-@overload
-def all_gather_multigpu(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def all_gather_multigpu(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def all_gather_multigpu(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
-def all_reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def all_reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def all_reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
-def broadcast_multigpu(
-    tensor_list: Sequence[AnyArray],
-    src: int,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-    src_tensor: int = 0,
-) -> None: ...
-@overload
-def broadcast_multigpu(
-    tensor_list: Sequence[AnyArray],
-    src: int,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-    src_tensor: int = 0,
-) -> Work: ...
-@overload
-def broadcast_multigpu(
-    tensor_list: Sequence[AnyArray],
-    src: int,
-    group: GroupLike = None,
-    async_op: bool = False,
-    src_tensor: int = 0,
-) -> Work | None: ...
-
-@overload
-def reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    dst: int,
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-    dst_tensor: int = 0,
-) -> None: ...
-@overload
-def reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    dst: int,
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-    dst_tensor: int = 0,
-) -> Work: ...
-@overload
-def reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    dst: int,
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
-    dst_tensor: int = 0,
-) -> Work | None: ...
-
-@overload
-def reduce_scatter_multigpu(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_lists: Sequence[Sequence[AnyArray]],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def reduce_scatter_multigpu(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_lists: Sequence[Sequence[AnyArray]],
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def reduce_scatter_multigpu(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_lists: Sequence[Sequence[AnyArray]],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
 ) -> Work | None: ...
 
 @overload
@@ -828,6 +668,172 @@ def isend(
     group: GroupLike = None,
     tag: int = 0,
     group_dst: int | None = None,
+) -> Work | None: ...
+
+@overload
+def all_gather_coalesced(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def all_gather_coalesced(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def all_gather_coalesced(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
+def all_reduce_coalesced(
+    tensors: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def all_reduce_coalesced(
+    tensors: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def all_reduce_coalesced(
+    tensors: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
+def all_gather_multigpu(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def all_gather_multigpu(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def all_gather_multigpu(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
+def all_reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def all_reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def all_reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
+def broadcast_multigpu(
+    tensor_list: Sequence[AnyArray],
+    src: int,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+    src_tensor: int = 0,
+) -> None: ...
+@overload
+def broadcast_multigpu(
+    tensor_list: Sequence[AnyArray],
+    src: int,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+    src_tensor: int = 0,
+) -> Work: ...
+@overload
+def broadcast_multigpu(
+    tensor_list: Sequence[AnyArray],
+    src: int,
+    group: GroupLike = None,
+    async_op: bool = False,
+    src_tensor: int = 0,
+) -> Work | None: ...
+
+@overload
+def reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    dst: int,
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+    dst_tensor: int = 0,
+) -> None: ...
+@overload
+def reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    dst: int,
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+    dst_tensor: int = 0,
+) -> Work: ...
+@overload
+def reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    dst: int,
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+    dst_tensor: int = 0,
+) -> Work | None: ...
+
+@overload
+def reduce_scatter_multigpu(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_lists: Sequence[Sequence[AnyArray]],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def reduce_scatter_multigpu(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_lists: Sequence[Sequence[AnyArray]],
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def reduce_scatter_multigpu(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_lists: Sequence[Sequence[AnyArray]],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
 ) -> Work | None: ...
 
 @overload
@@ -838,6 +844,7 @@ def spawn(
     join: Literal[True] = ...,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> None: ...
 @overload
 def spawn(
@@ -847,6 +854,7 @@ def spawn(
     join: Literal[False] = ...,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> SpawnContext: ...
 @overload
 def spawn(
@@ -856,4 +864,5 @@ def spawn(
     join: bool = True,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> SpawnContext | None: ...

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,6 @@ import rankwise
 from rankwise.backends.registry import registry
 from rankwise.cli import main
 from rankwise.cli.table import COMMANDS
-from rankwise.collective.algorithms.table import CHOICES, MIXED, NETWORK, choose, fitting
 
 TIMEOUT_S = 60
 SOURCE = Path(rankwise.__file__).parents[1]
@@ -104,6 +102,15 @@ def run_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[objec
     except SystemExit as end:
         code = end.code
     return code, *capsys.readouterr()
+
+
+def test_the_command_alone_shows_the_help(capsys):
+    assert main([]) == 0
+    alone = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert alone == capsys.readouterr().out
+    assert "rankwise demo -n 4" in alone
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -276,10 +283,86 @@ def test_one_device_and_one_operation_can_be_asked_for(shell: Shell) -> None:
     assert markdown.startswith("| operation | ")
     assert "good cuda" in markdown.splitlines()[0]
     assert "cpu" not in markdown.splitlines()[0]
-    for wrong in (["--device", "tpu"], ["--op", "all_redcue"]):
-        result = shell.run("backends", *wrong)
-        assert result.returncode == 2
-        assert wrong[1] in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--device", "tpu"], "no installed backend knows a device 'tpu'"),
+        (["--device", "cpuu"], "did you mean 'cpu'?"),
+        (["--op", "all_redcue"], "did you mean 'all_reduce'?"),
+        (["--feature", "tag"], "did you mean 'tags'?"),
+        (["--dtype", "flaot32"], "did you mean 'float32'?"),
+        (["--diff", "good", "god"], "the table has no backend 'god'; did you mean 'good'?"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_cannot_be_asked_for_is_told_with_the_nearest_word(shell: Shell, wrong: list[str], said: str) -> None:
+    shell.install("good-dist", "good", "good_plugin", GOOD)
+    result = shell.run("backends", *wrong)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+#: Differs from the one of `LESS` in `gather`, which that lacks, and in the dtypes of `send`.
+MORE = """
+from rankwise.backends import BackendSpec, Capabilities, Device, derived, hookimpl, native
+OPS = {**native("send"), **derived("gather", "broadcast")}
+
+@hookimpl
+def rankwise_backend():
+    return BackendSpec("more", 1, Capabilities("more", {"cpu": Device(OPS, native("tags"))}), lambda context: None)
+"""
+LESS = """
+from rankwise.backends import BackendSpec, Capabilities, Device, derived, hookimpl, native
+OPS = {**native("send", dtypes=frozenset({"int8"})), **derived("broadcast")}
+
+@hookimpl
+def rankwise_backend():
+    return BackendSpec("less", 1, Capabilities("less", {"cpu": Device(OPS, native("tags"))}), lambda context: None)
+"""
+
+
+@pytest.fixture
+def two(shell: Shell) -> Shell:
+    shell.install("more-dist", "more", "more_plugin", MORE)
+    shell.install("less-dist", "less", "less_plugin", LESS)
+    return shell
+
+
+def test_a_dtype_leaves_what_takes_it_and_the_backends_that_do(two: Shell) -> None:
+    found = json.loads(two.run("backends", "--json", "--dtype", "S5", "--device", "cpu").stdout)["capabilities"]
+    assert set(found["more"]["cpu"]["ops"]) == {"send", "broadcast", "gather"} | (
+        set(found["gloo"]["cpu"]["ops"]) if "gloo" in found else set()
+    )
+    assert found["more"]["cpu"]["features"] == {}
+    only = json.loads(two.run("backends", "--json", "--dtype", "S5", "--op", "send").stdout)["capabilities"]
+    assert "more" in only
+    assert "less" not in only
+    nobody = two.run("backends", "--dtype", "S5", "--op", "all_reduce")
+    assert nobody.returncode == 0
+    assert nobody.stdout.endswith("\nNo backend does that here.\n")
+
+
+def test_operations_and_features_can_be_asked_for_together(two: Shell) -> None:
+    shown = two.run("backends", "--op", "gather", "--feature", "tags").stdout
+    assert re.search(r"^gather\n(  .*\n)*  less cpu: no\n(  .*\n)*  more cpu: derived\n", shown, re.MULTILINE)
+    assert re.search(r"^tags: .*\n(  .*\n)*  more cpu: native\n", shown, re.MULTILINE)
+    assert not re.search(r"^broadcast", shown, re.MULTILINE)
+
+
+def test_the_difference_of_two_backends_can_be_asked_for(two: Shell) -> None:
+    found = json.loads(two.run("backends", "--json", "--diff", "more", "less").stdout)["capabilities"]
+    assert set(found) == {"more", "less"}
+    assert set(found["more"]["cpu"]["ops"]) == {"send", "gather"}
+    assert found["more"]["cpu"]["features"] == {}
+    assert found["less"]["cpu"]["ops"]["gather"]["usable"] is False
+    markdown = two.run("backends", "--markdown", "--diff", "more", "less").stdout.splitlines()
+    assert markdown[0] == "| operation | more cpu | less cpu |"
+    assert [line.split()[1] for line in markdown[2:] if line.startswith("| ")] == ["send", "gather"]
+    assert two.run("backends", "--diff", "more", "more").stdout.endswith("\nThey do not differ.\n")
+    of_one = two.run("backends", "--json", "--diff", "more", "less", "--op", "broadcast").stdout
+    assert json.loads(of_one)["capabilities"]["more"]["cpu"]["ops"] == {}
 
 
 # ---------------------------------------------------------------------- doctor
@@ -293,6 +376,44 @@ def test_the_doctor_finds_a_working_machine_healthy(with_gloo: Shell) -> None:
     assert "this machine's address is" in result.stdout or "only this machine can be reached" in result.stdout
     assert "process_vm_readv" in result.stdout
     assert result.stdout.endswith("\nhealthy\n")
+
+
+LOOKING = """
+import os
+from rankwise.backends import BackendSpec, Capabilities, Check, Device, hookimpl, native
+
+def checks():
+    CHECKS
+
+@hookimpl
+def rankwise_backend():
+    table = Capabilities("NAME", {"cpu": Device(native("send", "recv"))})
+    return BackendSpec("NAME", 1, table, lambda context: None, checks=checks)
+"""
+
+
+def test_the_doctor_tells_what_backends_look_at_and_survives_it(shell: Shell) -> None:
+    lines = {
+        "looks": "yield Check(True, 'a cable'); yield Check(None, 'a long one'); yield Check(False, 'cut', 'mend it')",
+        "raises": "raise SystemExit(3)",
+        "nonsense": "return ['fine']",
+        "nothing": "return None",
+        "ends": "os._exit(3)",
+    }
+    for name, line in lines.items():
+        shell.install(f"{name}-dist", name, f"{name}_plugin", LOOKING.replace("NAME", name).replace("CHECKS", line))
+    result = shell.run("doctor", "--quick", "--json")
+    findings = [f for f in json.loads(result.stdout)["findings"] if f["section"] == "backends"]
+    told = {(f["level"], f["text"], f["remedy"]) for f in findings}
+    assert {("good", "looks: a cable", ""), ("note", "looks: a long one", ""), ("bad", "looks: cut", "mend it")} <= told
+    bad = {text.partition(":")[0]: text for level, text, _ in told if level == "bad"}
+    assert "its checks failed: it would end the process (SystemExit: 3)" in bad["raises"]
+    assert bad["nonsense"] == "nonsense: checks()[0] is a str, but must be a Check"
+    assert "its checks failed: TypeError" in bad["nothing"]
+    assert "ends-dist 1.2.3 cannot be used: it has ended the process that asked it" in bad["ends"]
+    # Whoever only lists them has none of them look at anything.
+    listed = {b["name"]: b for b in json.loads(shell.run("backends", "--json").stdout)["backends"]}
+    assert all(listed[name]["available"] for name in lines)
 
 
 @pytest.mark.parametrize(
@@ -340,38 +461,6 @@ def test_a_secret_that_others_can_read_is_reported(with_gloo: Shell) -> None:
     result = with_gloo.run("doctor", "--quick", RANKWISE_SECRET_FILE="s")
     assert result.returncode == 1
     assert "the job secret cannot be used" in result.stdout
-
-
-# ---------------------------------------------------------------------- explain
-
-
-@pytest.mark.parametrize("op", CHOICES)
-def test_explain_names_the_algorithm_that_the_table_takes(capsys: pytest.CaptureFixture[str], op: str) -> None:
-    code, out, _ = run_here(capsys, "explain", op, "--bytes", "64KiB", "--ranks", "6")
-    chosen = choose(op, 65536, 6)
-    assert code == 0
-    assert out.splitlines()[0].endswith(f"on 6 rank(s), 1 host(s): {chosen}")
-    assert len(re.findall(rf"-> {chosen} ", out)) == 2  # in the table, and among the simulated
-
-
-@pytest.mark.parametrize("op", CHOICES)
-@pytest.mark.parametrize(("hosts", "table"), [("2", MIXED), ("6", NETWORK)])
-def test_explain_knows_the_tables_for_several_hosts(
-    capsys: pytest.CaptureFixture[str], op: str, hosts: str, table: Any
-) -> None:
-    code, out, _ = run_here(capsys, "explain", op, "--bytes", "64KiB", "--ranks", "6", "--hosts", hosts)
-    chosen = fitting(op, 65536, 6, table).name
-    assert code == 0
-    assert out.splitlines()[0].endswith(f"on 6 rank(s), {hosts} host(s): {chosen}")
-    assert f"-> {chosen} " in out
-    assert f"\n  {chosen}: " in out
-
-
-@pytest.mark.parametrize("wrong", [["all_redcue"], ["barrier", "--ranks", "0"], ["barrier", "--bytes", "many"]])
-def test_explain_refuses_what_makes_no_sense(capsys: pytest.CaptureFixture[str], wrong: list[str]) -> None:
-    code, out, err = run_here(capsys, "explain", *wrong)
-    assert (code, out) == (2, "")
-    assert err.startswith("rankwise explain: ")
 
 
 # ---------------------------------------------------------------------- conformance

@@ -62,6 +62,12 @@ DEADLY = {
     "is killed": "os.kill(os.getpid(), 9)",
     "stands still": "import time; time.sleep(600)",
 }
+#: What the listing says of each of them, in the order of `DEADLY`.
+TOLD = (
+    "it has ended the process that asked it",
+    "it has ended the process that asked it, by SIGKILL",
+    "it has not answered within 20 s",
+)
 #: What stands for a declaration, and the word of the message that names the field.
 NONSENSE = {
     "None": "rankwise_backend() has returned nothing",
@@ -73,6 +79,7 @@ NONSENSE = {
     "BackendSpec('NAME', 1, None, create)": "capabilities is None",
     "BackendSpec('NAME', 1, TABLE, None)": "create is None",
     "BackendSpec('NAME', 1, TABLE, create, 3)": "availability is 3",
+    "BackendSpec('NAME', 1, TABLE, create, checks=3)": "checks is 3",
     "BackendSpec('NAME', 1, TABLE, create, runtime=3)": "runtime is 3",
     "BackendSpec('NAME', 1, TABLE, create, launch='mpiexec')": "launch is a str",
     "BackendSpec('NAME', 1, TABLE, create, launch=(1,))": "launch[0] is an int",
@@ -159,7 +166,8 @@ def test_a_listing_tells_each_and_goes_on(site: Path) -> None:
             assert word in told, (name, told)
         elif kind.startswith("deadly"):
             assert not said["available"], (name, said)
-            assert f"hostile-{number} 1.0" in told
+            fault = TOLD[(number - len(FAULTS) * len(PLACES)) // len(PLACES)]
+            assert told == f"backend {name!r} of hostile-{number} 1.0 cannot be used: {fault}"
         elif kind.startswith("noisy"):
             assert "garbage" in said["printed"]
         elif not kind.endswith("condition"):

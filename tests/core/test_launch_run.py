@@ -405,7 +405,7 @@ def test_bad_input_gets_a_sentence_and_an_exit_code(
 ) -> None:
     launcher.script("")
     monkeypatch.chdir(launcher.folder)
-    for name in ("PET_NODE_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX"):
+    for name in ("PET_NODE_RANK", "SLURM_NODEID", "LWS_WORKER_INDEX", "JOB_COMPLETION_INDEX"):
         monkeypatch.delenv(name, raising=False)
     assert exit_code(["run", *arguments]) == code
     shown = capsys.readouterr().err

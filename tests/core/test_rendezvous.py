@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankwise.errors import DistError, DistNetworkError, DistStoreError, DistTimeoutError
-from rankwise.meeting.launcher_env import expand_nodes, from_environment, local_rank
+from rankwise.meeting.launcher_env import from_environment, local_rank
 from rankwise.meeting.rendezvous import register_rendezvous_handler, rendezvous
+from rankwise.meeting.slurm import expand_nodes
 from rankwise.store import FileStore, HashStore, Store, TCPStore
 
 #: The module; its name in the package is that of the function.

@@ -6,6 +6,7 @@ A comment before a block says how it runs:
     <!-- mpiexec: 2 -->       a program for `mpiexec -n 2`
     <!-- file: hello.py -->   a file that the commands of the page use
     <!-- exit: 1 -->          commands that end with this exit code
+    <!-- cell: how -->        a cell of a notebook, which scripts/notebook runs in a Jupyter server
     <!-- not run: reason -->  it is not run, and why
 
 Without one a Python program runs alone, as a world of one, and commands run where the page's files are. A `text` block
@@ -28,11 +29,11 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("plugins/*/README.md"), *ROOT.glob("docs/**/*.md")})
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 BLOCK = re.compile(
-    r"(?:^[ ]*<!-- (?P<how>ranks|mpiexec|file|exit|not run): (?P<what>.+?) -->\n)?"
+    r"(?:^[ ]*<!-- (?P<how>ranks|mpiexec|file|exit|cell|not run): (?P<what>.+?) -->\n)?"
     r"^(?P<indent>[ ]*)```(?P<language>\w*)(?P<options>[^\n]*)\n(?P<body>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-EXAMPLE = ROOT / "tests/third_party/pyproject.toml"
+PROJECTS = [ROOT / "tests/third_party/pyproject.toml", ROOT / "examples/wire/pyproject.toml"]
 TIMEOUT_S = 60
 
 
@@ -166,10 +167,14 @@ def test_a_page_typed_in_line_by_line(page, tmp_path):
 def test_blocks_are_of_a_kind_that_is_tested(block):
     if block.how == "not run":
         assert len(block.what.split()) >= 3, f"{block.place}: give the reason why it is not run"
+    elif block.how == "cell":
+        assert block.page.name == "notebooks.md", f"{block.place}: scripts/notebook does not read this page"
     elif block.how == "file":
         assert f'title="{block.what}"' in block.options, f"{block.place}: show the reader the file's name"
     elif block.language == "toml":
-        assert set(block.body.splitlines()) <= set(EXAMPLE.read_text().splitlines()), f"{block.place}: nothing tests it"
+        lines = set(block.body.splitlines())
+        tested = any(lines <= set(project.read_text().splitlines()) for project in PROJECTS)
+        assert tested, f"{block.place}: nothing tests it"
     else:
         assert block.language in ("python", "bash", "text"), f"{block.place}: nothing tests {block.language!r}"
 

@@ -14,17 +14,17 @@ PAGE = """<!DOCTYPE html><html><head><style>{style}</style></head><body>
 LONG = "one_name_that_is_long_and_without_a_blank" * 2
 #: What is wrong, and what is said of it: its style, its body, and where it is seen.
 WRONG = {
-    "it is wider than the screen": ("div { width: 600px }", "<div>wide</div>", (380,)),
-    "no picture: .*none.png": ("", '<img src="none.png">', (380, 1400)),
+    "it is wider than the screen": ("div { width: 600px }", "<div>wide</div>", (375,)),
+    "no picture: .*none.png": ("", '<img src="none.png">', (375, 1280)),
     "cut off: x+": (
         ".beside { width: 200px } code { display: block; overflow: auto; white-space: pre }",
         f'<div class="beside"><code>{"x" * 80}</code></div>',
-        (380, 1400),
+        (375, 1280),
     ),
     f"broken: {LONG}": (
         "table { width: 200px; table-layout: fixed } code { word-break: break-all }",
         f"<table><tr><td><code>{LONG}</code></td></tr></table>",
-        (380, 1400),
+        (375, 1280),
     ),
 }
 

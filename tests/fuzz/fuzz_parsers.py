@@ -19,8 +19,9 @@ except ImportError:
 
 with atheris.instrument_imports(include=["rankwise", "rankwise_gloo_tcp"]):
     from rankwise.errors import DistStoreError, ProtocolError, RendezvousError
-    from rankwise.meeting.launcher_env import expand_nodes, from_environment
+    from rankwise.meeting.launcher_env import from_environment
     from rankwise.meeting.rendezvous import rendezvous
+    from rankwise.meeting.slurm import expand_nodes
     from rankwise.store.file.records import HEADER_NBYTES, Header, Seal
     from rankwise.store.tcp.wire import decode_reply, decode_request
     from rankwise_gloo_tcp.protocol import frames, handshake

@@ -9,8 +9,9 @@ What only some backends need is loaded when its name is first asked for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rankwise.backends.apart import ApartWork
 from rankwise.backends.capability import (
     COLLECTIVES,
     POINT_TO_POINT,
@@ -28,14 +29,14 @@ from rankwise.backends.capability import (
 )
 from rankwise.backends.communicator import Communicator, Gauges, Watch
 from rankwise.backends.context import Context
-from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Runtime
-from rankwise.backends.mailbox import Mailbox
+from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Check, Explanation, Runtime
 from rankwise.backends.misfits import too_long, wrong_dtype
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import Array, as_bytes, dtype_name, is_sparse
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.dtypes import RAW, dtype_mark, dtype_text, known_dtype
+from rankwise.basics.later import later
 from rankwise.basics.loading import loading
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import OPS as REDUCE_OP_TABLE
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     import rankwise.network.interface as network_interface
     import rankwise.network.secret as job_secret
     from rankwise.backends.hookspecs import hookimpl
+    from rankwise.backends.mailbox import Mailbox
     from rankwise.basics.blake2 import blake2b
     from rankwise.basics.debug import tell as debug_log
     from rankwise.basics.error_form import pack as pack_error
@@ -60,10 +62,12 @@ if TYPE_CHECKING:
     from rankwise.basics.held import heed
     from rankwise.basics.interrupts import aborted_by, only_waited
     from rankwise.basics.process_end import ending as process_ending
-    from rankwise.collective.algorithms.table import MIXED, NETWORK
+    from rankwise.collective.algorithms.table import Choice as AlgorithmChoice
+    from rankwise.collective.algorithms.table import choose as derived_algorithm
     from rankwise.collective.algorithms.table import fitting as fitting_algorithm
     from rankwise.collective.executor import PointToPoint
     from rankwise.collective.issue_order import IssueOrder
+    from rankwise.network.ports import at_free_port
     from rankwise.network.secret import digest as keyed_digest
     from rankwise.network.secret import same as same_digest
     from rankwise.network.secret import verify as verify_digest
@@ -72,17 +76,19 @@ if TYPE_CHECKING:
 
 #: What is not needed by every process that names a backend, and where it is.
 _LATER = {
-    "MIXED": "collective.algorithms.table:MIXED",
-    "NETWORK": "collective.algorithms.table:NETWORK",
+    "AlgorithmChoice": "collective.algorithms.table:Choice",
     "IssueOrder": "collective.issue_order:IssueOrder",
+    "Mailbox": "backends.mailbox:Mailbox",
     "PointToPoint": "collective.executor:PointToPoint",
     "PrefixStore": "store:PrefixStore",
     "Store": "store:Store",
     "WorkFuture": "basics.future:WorkFuture",
     "aborted_by": "basics.interrupts:aborted_by",
+    "at_free_port": "network.ports:at_free_port",
     "blake2b": "basics.blake2:blake2b",
     "compiled_parts": "basics.native",
     "debug_log": "basics.debug:tell",
+    "derived_algorithm": "collective.algorithms.table:choose",
     "derived_collectives": "collective.derived",
     "fitting_algorithm": "collective.algorithms.table:fitting",
     "heed": "basics.held:heed",
@@ -106,6 +112,7 @@ __all__ = [
     "API_VERSION",
     "Availability",
     "BackendSpec",
+    "Check",
     "Gauges",
     "Runtime",
     "hookimpl",
@@ -127,6 +134,7 @@ __all__ = [
     "no",
     # one live group
     "COMPLETED",
+    "ApartWork",
     "Communicator",
     "CompletedWork",
     "Context",
@@ -138,6 +146,7 @@ __all__ = [
     "Work",
     "WorkFuture",
     "aborted_by",
+    "at_free_port",
     "heed",
     "only_waited",
     "patiently",
@@ -174,9 +183,10 @@ __all__ = [
     "mismatch",
     "same_call",
     # collectives of its own, made of the core's
-    "MIXED",
-    "NETWORK",
+    "AlgorithmChoice",
+    "Explanation",
     "PointToPoint",
+    "derived_algorithm",
     "derived_collectives",
     "fitting_algorithm",
     # where it is and whom it trusts
@@ -197,12 +207,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    module, _, attribute = _LATER[name].partition(":")
-    found: Any = import_module(f"rankwise.{module}")
-    globals()[name] = found = getattr(found, attribute) if attribute else found
-    return found
+__getattr__ = later(__name__, _LATER)

@@ -41,6 +41,20 @@ class CapabilityTable:
     def __getitem__(self, backend: str) -> Capabilities:
         return self._tables[backend]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The operations and features that are shown."""
+        return self._names
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether another table shows the same: names, backends and cells, as they are on this machine."""
+        if not isinstance(other, CapabilityTable):
+            return NotImplemented
+        return self._names == other._names and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self._names, tuple(self._tables)))
+
     def supports(self, op: str, device: Any, dtype: Any = None, reduce_op: Any = None) -> bool:
         """Tell whether any of the backends would accept a call; see `Capabilities.supports`."""
         return any(self.ask(op, device, dtype, reduce_op).values())
@@ -76,9 +90,7 @@ class CapabilityTable:
         """
         tables = list(self)
         if backend is not None:
-            if backend.lower() not in self._tables:
-                raise ValueError(f"the table has no backend {backend!r}; {nearest(backend, self._tables)}")
-            tables = [self._tables[backend.lower()]]
+            tables = [self._of(backend)]
         if device is not None:
             kind = device_kind(device, self._kinds())
             tables = [Capabilities(t.backend, {kind: t.devices[kind]}, t.here) for t in tables if kind in t.devices]
@@ -93,8 +105,12 @@ class CapabilityTable:
         return CapabilityTable(tables, names)
 
     def difference(self, one: str, other: str) -> CapabilityTable:
-        """Return where two backends of the table differ, on each device that either of them serves."""
-        pair = [self._tables[name] for name in (one, other)]
+        """Return where two backends of the table differ, on each device that either of them serves.
+
+        Raises:
+            ValueError: The table has no such backend.
+        """
+        pair = [self._of(name) for name in (one, other)]
         devices = list(dict.fromkeys(device for table in pair for device in table.devices))
         both = [Capabilities(t.backend, {d: t.devices.get(d, Device({})) for d in devices}, t.here) for t in pair]
         rows: list[dict[tuple[Any, ...], Any]] = [
@@ -183,6 +199,11 @@ class CapabilityTable:
             ]
             lines.append(f"<tr><th>{escape(name)}</th>{''.join(shown)}</tr>")
         return "\n".join([*lines, "</table>", *(f"<p>{escape(note)}</p>" for note in self._notes())])
+
+    def _of(self, backend: str) -> Capabilities:
+        if backend.lower() not in self._tables:
+            raise ValueError(f"the table has no backend {backend!r}; {nearest(backend, self._tables)}")
+        return self._tables[backend.lower()]
 
     def _kinds(self) -> list[str]:
         return [device for table in self for device in table.devices]

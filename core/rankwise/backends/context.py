@@ -34,6 +34,7 @@ class Context:
         store: A key-value store whose keys only the group's members share; None where a backend's own runtime
             takes its place. It is promised while `create` runs; afterwards the rank that hosts it may leave.
         options: `pg_options` as given by the program.
+        secret: The job secret, if there is one.
         parent: The world's communicator on the same backend, for a group that is made from it.
         look: Raises if a member has died meanwhile; for `create` to call now and then while it waits for others.
     """
@@ -47,6 +48,7 @@ class Context:
     device_index: int | None = None
     store: Store | None = None
     options: Any = None
+    secret: bytes | None = None
     parent: Communicator | None = None
     look: Callable[[], None] = _look
 

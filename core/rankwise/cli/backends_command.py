@@ -9,7 +9,7 @@ import sys
 import textwrap
 from typing import Any
 
-from rankwise.backends.capability import FEATURES, OPS, Capabilities, Cell, Support
+from rankwise.backends.capability import FEATURES, Cell, Support
 from rankwise.backends.capability_table import CapabilityTable
 from rankwise.backends.registry import KNOWN
 from rankwise.basics import native
@@ -26,6 +26,8 @@ EXAMPLES = """\
 examples:
   rankwise backends
   rankwise backends --op all_to_all --device cpu
+  rankwise backends --dtype bfloat16                 # who does what with it here
+  rankwise backends --diff gloo mpi --markdown
   rankwise backends --json"""
 
 
@@ -35,37 +37,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--json", action="store_true", help="everything, as JSON")
     how.add_argument("--markdown", action="store_true", help="the capability table, as Markdown")
     parser.add_argument("--device", metavar="KIND", help="only this kind of device: cpu, cuda")
-    parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help=PATIENCE)
+    parser.add_argument("--dtype", metavar="NAME", help="only what takes this dtype on this machine")
     parser.add_argument("--op", metavar="NAME", help="one operation or feature in full, dtypes and reduce ops included")
+    parser.add_argument("--feature", metavar="NAME", help="one feature in full; with --op, both")
+    parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="only where these two backends differ")
+    parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help=PATIENCE)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
-    if options.op is not None and options.op not in (*OPS, *FEATURES):
-        known = ", ".join((*OPS, *FEATURES))
-        raise CommandError(f"there is no operation or feature {options.op!r}; there are {known}", 2)
     found = interviews(options.patience)
-    table = _table([interview.table for interview in found if interview.table is not None], options.device)
+    try:
+        table = _asked(CapabilityTable([each.table for each in found if each.table is not None]), options)
+    except (ValueError, TypeError) as error:
+        raise CommandError(str(error), 2) from None
     if options.json:
         backends = [_backend(interview) for interview in found]
-        everything = {"backends": backends, "native": _native(), "capabilities": _chosen(table, options.op)}
-        print(json.dumps(everything, indent=2))
+        print(json.dumps({"backends": backends, "native": _native(), "capabilities": table.to_dict()}, indent=2))
     elif options.markdown:
         print(table.to_markdown(), end="")
     else:
-        _print(found, table, options.op)
+        _print(found, table, in_full=bool(options.op or options.feature))
     return 0
 
 
-def _table(tables: list[Capabilities], device: str | None) -> CapabilityTable:
-    if device is None:
-        return CapabilityTable(tables)
-    if not any(device in table.devices for table in tables):
-        kinds = sorted({kind for table in tables for kind in table.devices})
-        raise CommandError(f"no installed backend knows a device {device!r}; there are {', '.join(kinds) or 'none'}", 2)
-    return CapabilityTable(
-        [Capabilities(t.backend, {device: t.devices[device]}, t.here) for t in tables if device in t.devices]
-    )
+def _asked(table: CapabilityTable, options: argparse.Namespace) -> CapabilityTable:
+    """Return the part of the table that the options ask for."""
+    kinds = sorted({kind for each in table for kind in each.devices})
+    part = table.filter(device=options.device)
+    if options.device is not None and not len(part):
+        known = ", ".join(kinds) or "none"
+        raise ValueError(f"no installed backend knows a device {options.device!r}; there are {known}")
+    part = part.difference(*options.diff) if options.diff else part
+    return part.filter(op=options.op, feature=options.feature, dtype=options.dtype)
 
 
 def _native() -> dict[str, Any]:
@@ -94,17 +98,7 @@ def _backend(interview: Interview) -> dict[str, Any]:
     return found
 
 
-def _chosen(table: CapabilityTable, op: str | None) -> dict[str, Any]:
-    plain = table.to_dict()
-    if op is not None:
-        for devices in plain.values():
-            for cells in devices.values():
-                for kind in ("ops", "features"):
-                    cells[kind] = {name: cell for name, cell in cells[kind].items() if name == op}
-    return plain
-
-
-def _print(found: list[Interview], table: CapabilityTable, op: str | None) -> None:
+def _print(found: list[Interview], table: CapabilityTable, in_full: bool) -> None:
     backends = [_backend(interview) for interview in found]
     rows = [["backend", "devices", "from", "on this machine"]]
     rows += [[b["name"], ", ".join(b.get("devices", [])) or "-", b.get("provider", "-"), _state(b)] for b in backends]
@@ -117,10 +111,10 @@ def _print(found: list[Interview], table: CapabilityTable, op: str | None) -> No
         for note in notes(interview):
             print(_folded(f"{interview.name} ({interview.provider}): {note}"))
     print(f"compiled parts: {_native()['state']}\n")
-    if op is not None:
-        print("\n".join(_in_full(table, op)))
-    elif list(table):
-        print(table)
+    if table.names and len(table):
+        print("\n".join(line for name in table.names for line in _in_full(table, name)) if in_full else table)
+    elif any(interview.table for interview in found):
+        print("No backend does that here." if not len(table) else "They do not differ.")
     else:
         print(f"No backend is installed. Begin with: pip install {KNOWN['gloo']}")
 

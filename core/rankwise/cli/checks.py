@@ -15,6 +15,7 @@ from rankwise.basics.systems import cores
 from rankwise.cli import libraries, memory
 from rankwise.cli.interviews import PATIENCE_S, Interview, interviews, notes
 from rankwise.cli.proofs import proofs
+from rankwise.cli.text import meanwhile
 from rankwise.errors import DistError
 
 __all__ = ["Finding", "Level", "all_checks"]
@@ -43,13 +44,18 @@ class Finding:
         return {"section": self.section, "level": self.level.value, "text": self.text, "remedy": self.remedy}
 
 
+#: How good what a backend has looked at is.
+_LEVELS = {True: Level.GOOD, None: Level.NOTE, False: Level.BAD}
+
+
 def all_checks(quick: bool, patience_s: float = PATIENCE_S) -> Iterator[Finding]:
     """Run all checks, one after the other; `quick` leaves out those that start processes that communicate."""
     yield from _versions()
     yield from _native()
-    asked = interviews(patience_s)
+    meanwhile("  ..  asking each backend in a process of its own")
+    asked = interviews(patience_s, thorough=True)
     yield from _backends(asked)
-    for check in (_libraries, _network, _memory):
+    for check in (_libraries, _network, _job, _memory):
         yield from check()
     if not quick:
         yield from _proofs(asked)
@@ -89,6 +95,8 @@ def _backends(asked: list[Interview]) -> Iterator[Finding]:
         yield _backend(interview)
         for note in notes(interview):
             yield Finding("backends", Level.WARN, f"{interview.name}: {interview.provider}: {note}")
+        for good, text, remedy in interview.checks:
+            yield Finding("backends", _LEVELS[good], f"{interview.name}: {text}", remedy)
     if not any(interview.provider for interview in asked):
         yield Finding("backends", Level.BAD, "no backend is installed", f"pip install {KNOWN['gloo']}")
 
@@ -134,6 +142,24 @@ def _network() -> Iterator[Finding]:
     else:
         text = "a job secret is set" if known else "no job secret is set, so that only loopback would be served"
         yield Finding("network", Level.GOOD if known else Level.NOTE, text, "" if known else secret.ADVICE)
+
+
+def _job() -> Iterator[Finding]:
+    """Tell what a launcher or a queueing system has told this process, as a program would take it."""
+    from rankwise.meeting import launcher_env, slurm
+
+    told = launcher_env.told_of_a_job()
+    if not told:
+        return
+    if os.environ.get("SLURM_JOB_ID"):
+        yield Finding("job", Level.GOOD, slurm.described(os.environ))
+    try:
+        place = launcher_env.from_environment()
+    except ValueError as error:
+        yield Finding("job", Level.NOTE, f"a program started as this one is would find no others: {error}")
+    else:
+        where = f"meets the others at {place.master_addr}:{place.master_port}" if place.world_size > 1 else "is alone"
+        yield Finding("job", Level.GOOD, f"this is rank {place.rank} of {place.world_size}, and {where}")
 
 
 def _memory() -> Iterator[Finding]:

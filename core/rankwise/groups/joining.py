@@ -18,7 +18,7 @@ from rankwise.groups.handshake import is_over
 from rankwise.groups.world import World
 from rankwise.meeting.launcher_env import told_of_a_job
 from rankwise.meeting.rendezvous import rendezvous
-from rankwise.store import HashStore, PrefixStore, Store, StoreLike, as_store
+from rankwise.store import HashStore, PrefixStore, Store, StoreLike, as_store, innermost
 
 __all__ = ["Place", "join", "lend"]
 
@@ -85,6 +85,7 @@ def lend(world: World, home: World, store: Store | StoreLike, rank: int, prefix:
     if lent is not store:
         world.owned_store = lent  # the adapter is ours
     world.lent_store = True
+    world.secret = world.secret or getattr(innermost(lent), "secret", None)
     place = PrefixStore(prefix, lent) if prefix else lent
     return PrefixStore(_life(home, place, rank), place)
 

@@ -14,6 +14,7 @@ from rankwise.groups.making import Plan, make_group
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.ranks import members
 from rankwise.groups.world import World, current
+from rankwise.network.secret import given_or_loaded
 from rankwise.store import PrefixStore, Store, StoreLike
 
 __all__ = ["Request", "create"]
@@ -33,6 +34,7 @@ class Request(NamedTuple):
     options: Any
     device_id: Any
     parent: ProcessGroup | None
+    secret: bytes | None
 
 
 def create(asked: Request) -> ProcessGroup:
@@ -46,6 +48,8 @@ def create(asked: Request) -> ProcessGroup:
     index = device_index(asked.device_id)
     home = current()
     world = World(home=home)
+    if asked.secret is not None:
+        world.secret = given_or_loaded(asked.secret, "ProcessGroup.create")
 
     def plan() -> Plan:
         store = None if asked.store is None else lend(world, home, asked.store, ranks[asked.rank], asked.name)
@@ -100,6 +104,8 @@ def _checked(asked: Request) -> tuple[int, ...]:
         raise ValueError(f"{what}: there is no rank {asked.rank} in a group of {asked.size}")
     if asked.parent is not None and asked.store is not None:
         raise ValueError(f"{what}: its members meet in the store of its parent, not in another")
+    if asked.parent is not None and asked.secret is not None:
+        raise ValueError(f"{what}: its secret is that of its parent")
     if asked.store is None and asked.parent is None and asked.size > 1:
         raise ValueError(f"{what}: its {asked.size} members need a store to meet in")
     if asked.ranks is None:

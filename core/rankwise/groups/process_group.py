@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -14,12 +14,13 @@ from rankwise.backends.registry import registry
 from rankwise.backends.shortcuts import Shortcuts
 from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
+from rankwise.basics.ending import Ending
 from rankwise.basics.held import is_a_handlers
 from rankwise.basics.interrupts import aborted_by
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
-from rankwise.errors import DistBackendError, DistError, GroupAbortedError
+from rankwise.errors import DistBackendError, DistError, GroupAbortedError, PeerDiedError
 
 if TYPE_CHECKING:
     from rankwise.basics.work import Work
@@ -67,6 +68,7 @@ class ProcessGroup:
         self.rank_of = {rank: index for index, rank in enumerate(ranks)}
         #: How many ranks have met to make it, members or not.
         self.came = came or len(ranks)
+        self._end = Ending()
         #: For each thread with an open `coalescing` block on this group, the works of that block.
         self.collected: dict[int, list[Work]] = {}
         #: How many monitored barriers this rank has begun.
@@ -80,7 +82,7 @@ class ProcessGroup:
         #: Whether a backend of it tells for how long others were waited for.
         self.tells_waits = any(communicator.tells_waits for communicator in self.communicators())
         for communicator in self.communicators():
-            communicator.on_failure = trail.fail
+            communicator.on_failure = self._failed
             communicator.note_to(trail)
         if communicators:
             self.shortcuts = communicators[self._usual_device()].shortcuts(self)
@@ -99,6 +101,7 @@ class ProcessGroup:
         options: Any = None,
         device_id: Any = None,
         parent: ProcessGroup | None = None,
+        secret: bytes | None = None,
     ) -> ProcessGroup:
         """Make a group outside of the world, and return once all its members have come.
 
@@ -121,6 +124,8 @@ class ProcessGroup:
             device_id: The device that this rank uses, as an index or "cuda:1".
             parent: A group of which all members are members too, by the names in `ranks`. They meet in its store,
                 and need no other client of that and no other thread to watch them; the group ends with its parent.
+            secret: The job secret, if it is neither that of the store nor the one of the environment; a process may
+                have groups of several jobs.
 
         Returns:
             The group.
@@ -145,7 +150,7 @@ class ProcessGroup:
         made: list[ProcessGroup] = []
         try:
             where = store, rank, size, name, backend, timeout, ranks, description, options, device_id, parent
-            made.append(outside.create(outside.Request(*where)))
+            made.append(outside.create(outside.Request(*where, secret)))
             return made[0]
         except BaseException as error:
             lifecycle.not_made("ProcessGroup.create", made, error)
@@ -153,6 +158,12 @@ class ProcessGroup:
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_desc!r}: rank {self._rank} of {self.size()}, {self.config}>"
+
+    def _repr_html_(self) -> str:
+        from rankwise.basics.rich_display import facts
+
+        rows = (("rank", self._rank), ("size", self.size()), ("backend", self.config), ("ranks", list(self.ranks)))
+        return facts(f"group {self.group_desc!r}", rows)
 
     def rank(self) -> int:
         """Return this process's rank in the group."""
@@ -190,10 +201,47 @@ class ProcessGroup:
         """Give the group up: pending and later operations raise `GroupAbortedError` on this rank.
 
         The members are told by what they were waiting for; see `abort_process_group`.
+
+        Args:
+            reason: How or why, for the message; it follows "group 'default' was aborted on rank 1".
         """
         error = GroupAbortedError(f"group {self.group_desc!r} was aborted on rank {self.global_rank} {reason}")
         for communicator in self.communicators():
             communicator.give_up_and_tell(error)
+
+    def report_death(self, rank: int, cause: str) -> None:
+        """Hear that a member has died, from whoever runs it and knows that sooner or better than its peers.
+
+        Calls that need that member raise a `PeerDiedError` on this rank at once, later ones too, and on the others as
+        soon as the store has told them. This call waits for nothing; what does not need the member goes on.
+
+        Args:
+            rank: The member, as `src` and `dst` name it.
+            cause: How it came, for the message, such as "its pod was evicted".
+
+        Raises:
+            ValueError: It is no member, or this rank.
+        """
+        with shortened:
+            if rank not in self.rank_of or rank == self.global_rank:
+                raise ValueError(f"report_death: rank {rank} is no other member of group {self.group_desc!r}")
+            if self.world.watcher is not None:
+                self.world.watcher.reported(rank, cause)
+            else:
+                for communicator in self.communicators():
+                    communicator.give_up(PeerDiedError(rank, "?", cause))
+
+    def on_failure(self, told: Callable[[DistError], object]) -> None:
+        """Have something called once with the error that has made the group of no use; at once if it has failed.
+
+        That is a death, an abort, or a call that has failed half-way, as soon as this rank knows it. It is called by
+        whatever thread finds out, and must not wait.
+        """
+        self._end.then(lambda: told(self._end.value))
+
+    def _failed(self, error: DistError) -> None:
+        self.trail.fail(error)
+        self._end.tell(error)
 
     def interrupted(self, error: BaseException, what: str) -> None:
         """Give the group up after an interrupt in one of its calls, which may stand half-way."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from rankwise.basics.tracebacks import shortened
 from rankwise.groups.process_group import NON_GROUP_MEMBER, GroupLike, ProcessGroup
 from rankwise.groups.world import current, resolve
-from rankwise.meeting.launcher_env import local_rank
 
 __all__ = [
     "get_backend",
@@ -190,6 +189,8 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
         >>> dist.get_node_local_rank(fallback_rank=0)
         0
     """
+    from rankwise.meeting.launcher_env import local_rank  # which few programs need
+
     with shortened:
         told = local_rank()
         if told is not None:

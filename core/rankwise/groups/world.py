@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankwise.basics import unasked
 from rankwise.basics.recorder import make_recorder
@@ -19,7 +19,10 @@ from rankwise.basics.recording import FlightRecorder
 from rankwise.basics.systems import after_fork
 from rankwise.errors import ForkedProcessError
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
-from rankwise.store import Store, innermost
+
+if TYPE_CHECKING:
+    from rankwise.network.secret import Secret
+    from rankwise.store import Store
 
 __all__ = ["World", "current", "resolve", "use"]
 
@@ -38,6 +41,8 @@ class World:
     owned_store: Store | None = None
     #: Whether the program has given the store, which then outlives the groups.
     lent_store: bool = False
+    #: The job secret of its groups, if it is another than the process's.
+    secret: Secret | None = None
     #: How many groups were ever made in this life; all ranks count alike.
     groups_made: int = 0
     #: For each set of ranks, how many groups were made by its members alone.
@@ -76,6 +81,8 @@ class World:
 
     def serves_store(self) -> bool:
         """Tell whether this process serves the store that the others meet in, so that they would miss it."""
+        from rankwise.store import innermost  # which has long been loaded where there is one
+
         return getattr(innermost(self.owned_store or self.store), "is_master", False)
 
     @property

@@ -9,10 +9,11 @@ from pathlib import Path
 from rankwise.launch.config import LaunchConfig, Streams, count_processes, parse_streams
 from rankwise.launch.exit_codes import DESCRIPTIONS, ExitCode, LaunchError
 from rankwise.launch.torchrun import add_torchrun_options, apply_rendezvous, count_nodes
+from rankwise.meeting.launcher_env import node_0
 
 __all__ = ["EPILOG", "add_options", "to_config"]
 
-_NODE_RANKS = ("PET_NODE_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX")
+_NODE_RANKS = ("PET_NODE_RANK", "SLURM_NODEID", "LWS_WORKER_INDEX", "JOB_COMPLETION_INDEX")
 
 EPILOG = """\
 examples:
@@ -41,15 +42,19 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
         "--nproc-per-node",
         "-n",
         type=_processes,
-        default=1,
+        default=os.environ.get("PET_NPROC_PER_NODE", "1"),
         metavar="N",
-        help="ranks on this node: a number, cpu (cores), gpu, or auto (GPUs if any, else cores); default 1",
+        help="ranks on this node: a number, cpu (cores), gpu, or auto (GPUs if any, else cores); default "
+        "what PET_NPROC_PER_NODE says, or 1",
     )
-    _both(group, "--nnodes", type=count_nodes, default=1, metavar="N", help="number of nodes; default 1")
+    nodes = "number of nodes; default what PET_NNODES says, or 1"
+    _both(group, "--nnodes", type=count_nodes, default=os.environ.get("PET_NNODES", "1"), metavar="N", help=nodes)
     which = f"which node this is; default 0, or on several nodes what one of {', '.join(_NODE_RANKS)} says"
     _both(group, "--node-rank", type=int, metavar="R", help=which)
-    _both(group, "--master-addr", metavar="ADDR", help="the address of node 0; default 127.0.0.1 on a single node")
-    port = "where the ranks meet; default a free port on a single node. On several, the launchers use the next one"
+    address = "the address of node 0; default 127.0.0.1 on a single node, on several what PET_MASTER_ADDR, Slurm or a "
+    _both(group, "--master-addr", metavar="ADDR", help=address + "LeaderWorkerSet says")
+    port = "where the ranks meet; default a free port on a single node, on several what PET_MASTER_PORT says, or one "
+    port += "derived from the job's name where the cluster tells it. On several, the launchers use the next one too"
     _both(group, "--master-port", type=int, metavar="PORT", help=port)
     group.add_argument("--standalone", action="store_true", help="a single node and a free port, whatever else is said")
     wait = "how many seconds to wait for the launchers of the other nodes; default 300"
@@ -84,6 +89,8 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 
 def _add_what(group: argparse._ArgumentGroup, older: bool) -> None:
     group.add_argument("-m", "--module", action="store_true", help="SCRIPT is a Python module")
+    preload = "import these modules, as in numpy,rankwise, once in a process that the ranks are forked from"
+    group.add_argument("--preload", type=_modules, default=(), metavar="MODULES", help=preload)
     _both(group, "--no-python", action="store_true", help="SCRIPT is a program of any kind, executed as it is")
     if older:
         plain = "do not give the script --local_rank=N as its first argument; it reads LOCAL_RANK instead"
@@ -102,6 +109,8 @@ def to_config(options: argparse.Namespace) -> LaunchConfig:
     if options.standalone:
         options.nnodes, options.node_rank, options.master_addr, options.master_port = 1, 0, None, None
     logs_everything = options.log_dir is not None and options.tee == Streams() and options.redirects == Streams()
+    if options.nnodes > 1:
+        _fill_in_master(options)
     if options.nnodes > 1 and options.master_addr is None:
         raise LaunchError(ExitCode.USAGE, "several nodes need --master-addr, the address of node 0")
     if options.module and options.no_python:
@@ -122,15 +131,31 @@ def to_config(options: argparse.Namespace) -> LaunchConfig:
         role=options.role,
         module=options.module,
         no_python=options.no_python,
+        preload=options.preload,
         local_rank_argument=not getattr(options, "use_env", True),
         grace_s=options.grace,
         join_timeout_s=options.join_timeout,
     )
 
 
+def _fill_in_master(options: argparse.Namespace) -> None:
+    """Take from the cluster's variables what the command line leaves open: where node 0 is."""
+    try:
+        address, port = node_0()
+    except ValueError as error:
+        address, port = "", 0
+        if options.master_addr is None:
+            raise LaunchError(ExitCode.USAGE, str(error).removeprefix("env://: ")) from None
+    options.master_addr = options.master_addr or address or None
+    options.master_port = options.master_port or port or None
+
+
 def _node_rank(options: argparse.Namespace) -> int:
     if options.node_rank is not None or options.nnodes <= 1:
         return options.node_rank or 0
+    if os.environ.get("SLURM_STEP_NUM_TASKS") == str(options.nnodes) and os.environ.get("SLURM_PROCID", "").isdigit():
+        # A launcher on each node, in the order of srun's tasks, which need not be that of the list of nodes.
+        return int(os.environ["SLURM_PROCID"])
     for name in _NODE_RANKS:
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
@@ -162,6 +187,13 @@ def _ranks(text: str) -> frozenset[int]:
     if not all(number.isdigit() for number in numbers):
         raise argparse.ArgumentTypeError(f"{text!r} must be local ranks, such as 0,1")
     return frozenset(map(int, numbers))
+
+
+def _modules(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(part.isidentifier() for name in names for part in name.split(".")):
+        raise argparse.ArgumentTypeError(f"{text!r} must be modules, such as numpy,rankwise")
+    return names
 
 
 def _seconds(text: str) -> float:

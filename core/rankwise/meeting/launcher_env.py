@@ -1,7 +1,7 @@
 """What the environment says about this process's place in the job, whoever started it.
 
 The variables of torchrun and `rankwise run` come first: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Those of Open MPI,
-MPICH and its kin (PMI), of Slurm and of PMIx fill in what these leave open, so one script runs under every launcher.
+MPICH and its kin (PMI), of Slurm, PMIx and Kubernetes fill in what these leave open: one script runs under all of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["Place", "expand_nodes", "from_environment", "job_name", "local_rank", "told_of_a_job"]
+from rankwise.meeting import slurm
+
+__all__ = ["Place", "from_environment", "job_name", "local_rank", "node_0", "told_of_a_job"]
 
 _SLURM_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 #: Who tells the rank by which variable, and the number of ranks by which ones. The first that tells a rank counts.
@@ -22,13 +24,17 @@ _LAUNCHERS = (
     ("MPICH's or Intel's mpiexec", "PMI_RANK", ("PMI_SIZE",)),
     ("srun", "SLURM_PROCID", _SLURM_SIZES),
     ("a PMIx launcher", "PMIX_RANK", ("OMPI_COMM_WORLD_SIZE", *_SLURM_SIZES)),
+    ("a LeaderWorkerSet", "LWS_WORKER_INDEX", ("LWS_GROUP_SIZE",)),
+    ("an indexed Job", "JOB_COMPLETION_INDEX", ("WORLD_SIZE",)),
 )
 _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 #: Pairs that are equal when all ranks run on this host.
 _ALL_HERE = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"))
-_NODE_LISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
 #: Variables that name the job, the same on all its ranks and different for another job.
-_JOBS = (("PMIX_NAMESPACE",), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("OMPI_MCA_ess_base_jobid",))
+_JOBS = (
+    *(("PMIX_NAMESPACE",), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("OMPI_MCA_ess_base_jobid",)),
+    ("LWS_LEADER_ADDRESS",),
+)
 
 #: Variables that launchers and queueing systems set, whether or not they tell a rank; and what such names begin with.
 _OF_A_JOB = {
@@ -38,13 +44,11 @@ _OF_A_JOB = {
 _BEGINS_OF_A_JOB = (
     *("TORCHELASTIC_", "PET_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_", "MPI_LOCAL", "HYDRA_", "PALS_"),
     *("SLURM_JOB", "SLURM_STEP", "SLURM_PROCID", "SLURM_NTASKS", "FLUX_JOB", "FLUX_TASK", "ALPS_APP", "JSM_"),
-    "MV2_COMM_",
+    *("MV2_COMM_", "LWS_"),
 )
 
 #: The port where none is given: the job's name picks one of these, below those that systems give out by themselves.
 _FIRST_PORT, _PORTS = 15000, 14000
-
-_MAX_NODES = 1 << 16
 
 
 class Place(NamedTuple):
@@ -82,6 +86,19 @@ def local_rank(env: Mapping[str, str] | None = None) -> int | None:
     return None if name is None else _number(env, name)
 
 
+def node_0(env: Mapping[str, str] | None = None) -> tuple[str, int]:
+    """Return where the launchers of several nodes may meet, and a port; "" and 0 for what nothing tells.
+
+    Raises:
+        ValueError: What is told makes no sense.
+    """
+    env = os.environ if env is None else env
+    address = env.get("PET_MASTER_ADDR") or slurm.first_node(env) or env.get("LWS_LEADER_ADDRESS", "")
+    if env.get("PET_MASTER_PORT"):
+        return address, _number(env, "PET_MASTER_PORT")
+    return address, _derived_port(job_name(env)) if address and job_name(env) else 0
+
+
 def told_of_a_job(env: Mapping[str, str] | None = None) -> str:
     """Return the name of a variable that speaks of a job of several processes, "" if there is none.
 
@@ -91,41 +108,6 @@ def told_of_a_job(env: Mapping[str, str] | None = None) -> str:
     env = os.environ if env is None else env
     told = (name for name in sorted(env) if name in _OF_A_JOB or name.startswith(_BEGINS_OF_A_JOB))
     return next((name for name in told if env[name]), "")
-
-
-def expand_nodes(text: str) -> list[str]:
-    """Return the names in a Slurm node list such as "node[01-04,7],gpu1".
-
-    Raises:
-        ValueError: It is not one.
-    """
-    names: list[str] = []
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text):
-        if not re.fullmatch(r"(?:[^\[\]]|\[[^\[\]]*\])+", part):
-            raise ValueError(f"{text[:200]!r} is not a node list: its brackets do not match")
-        prefixes = [""]
-        for plain, ranges in re.findall(r"([^\[\]]+)|\[([^\[\]]*)\]", part):
-            choices = [plain] if plain else _expand(ranges, text)
-            if len(prefixes) * len(choices) + len(names) > _MAX_NODES:
-                raise ValueError(f"{text[:200]!r} lists too many nodes")
-            prefixes = [prefix + choice for prefix in prefixes for choice in choices]
-        names += prefixes
-    if not names:
-        raise ValueError(f"{text[:200]!r} is not a node list: it is empty")
-    return names
-
-
-def _expand(ranges: str, text: str) -> list[str]:
-    numbers: list[str] = []
-    for piece in ranges.split(","):
-        match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", piece)
-        if match is None:
-            raise ValueError(f"{text[:200]!r} is not a node list: {piece[:40]!r} is no range of numbers")
-        first, last = match[1], match[2] or match[1]
-        if not 0 <= int(last) - int(first) < _MAX_NODES:
-            raise ValueError(f"{text[:200]!r} is not a node list: {piece[:40]!r} is no range of numbers")
-        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-    return numbers
 
 
 # ---------------------------------------------------------------------- rank and size
@@ -145,7 +127,9 @@ def _rank(env: Mapping[str, str]) -> int:
 
 
 def _size(env: Mapping[str, str]) -> int:
-    told: tuple[str, ...] = next((sizes for _, rank, sizes in _LAUNCHERS if env.get(rank)), ("WORLD_SIZE",))
+    rank, told = next(((rank, sizes) for _, rank, sizes in _LAUNCHERS if env.get(rank)), ("", ("WORLD_SIZE",)))
+    if rank == "SLURM_PROCID" and not env.get("WORLD_SIZE") and slurm.is_batch_script(env):
+        return slurm.tasks_of_batch_script(env)
     name = _first(env, told)
     size = None if name is None else _number(env, name)
     if env.get("WORLD_SIZE"):
@@ -184,13 +168,11 @@ def _master(env: Mapping[str, str], size: int) -> tuple[str, int, str]:
 
 
 def _address(env: Mapping[str, str], size: int) -> str:
-    nodes = _first(env, _NODE_LISTS)
-    if nodes is not None:
-        listed = expand_nodes(env[nodes])
-        # All on this very host: no need to find out under which name it knows itself.
-        return "127.0.0.1" if len(listed) == 1 else listed[0]
     if size == 1 or any(env.get(here) and env.get(here) == env.get(all_) for here, all_ in _ALL_HERE):
         return "127.0.0.1"
+    node = slurm.first_node(env) or env.get("LWS_LEADER_ADDRESS")
+    if node:
+        return node
     raise ValueError(
         "env://: MASTER_ADDR is not set: the host of rank 0. `rankwise run` and torchrun set it; otherwise set "
         "MASTER_ADDR and MASTER_PORT for every rank (`mpirun -x MASTER_ADDR=... -x MASTER_PORT=...`)"
@@ -198,15 +180,19 @@ def _address(env: Mapping[str, str], size: int) -> str:
 
 
 def _port(env: Mapping[str, str], size: int) -> int:
-    job = job_name(env)
-    if job:
-        return _FIRST_PORT + zlib.crc32(os.fsencode(job)) % _PORTS
     if size == 1:
         return 0
+    job = job_name(env)
+    if job:
+        return _derived_port(job)
     raise ValueError(
         "env://: MASTER_PORT is not set: a free port on the host of rank 0. `rankwise run` and torchrun set it; "
         "otherwise set the same MASTER_PORT for every rank"
     )
+
+
+def _derived_port(job: str) -> int:
+    return _FIRST_PORT + zlib.crc32(os.fsencode(job)) % _PORTS
 
 
 def job_name(env: Mapping[str, str] | None = None) -> str:

@@ -23,6 +23,7 @@ __all__ = [
     "Secret",
     "derive",
     "digest",
+    "from_hex",
     "given_or_loaded",
     "hand_down",
     "load",
@@ -58,6 +59,15 @@ class Secret(bytes):
 def new() -> Secret:
     """Make a secret."""
     return Secret(os.urandom(SECRET_NBYTES))
+
+
+def from_hex(text: str) -> Secret:
+    """Return the secret of which `hex()` gave this text.
+
+    Raises:
+        ValueError: It is none.
+    """
+    return _parse(text.encode("ascii", "replace"), "the secret given")
 
 
 def new_file(path: str | os.PathLike[str]) -> None:

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from rankwise.basics.later import later
 from rankwise.store.base import Store
-from rankwise.store.file.store import FileStore
-from rankwise.store.foreign import StoreLike, as_store
-from rankwise.store.memory import HashStore
 from rankwise.store.prefix import PrefixStore, innermost
-from rankwise.store.tcp.store import TCPStore
+
+if TYPE_CHECKING:
+    from rankwise.store.file.store import FileStore
+    from rankwise.store.foreign import StoreLike, as_store
+    from rankwise.store.memory import HashStore
+    from rankwise.store.tcp.store import TCPStore
 
 __all__ = ["FileStore", "HashStore", "PrefixStore", "Store", "StoreLike", "TCPStore", "as_store", "innermost"]
+
+#: A process has one store or two, and seldom two kinds of them.
+_LATER = {
+    "FileStore": "store.file.store:FileStore",
+    "HashStore": "store.memory:HashStore",
+    "StoreLike": "store.foreign:StoreLike",
+    "TCPStore": "store.tcp.store:TCPStore",
+    "as_store": "store.foreign:as_store",
+}
+__getattr__ = later(__name__, _LATER)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.tracebacks import shorten, shortened
@@ -19,6 +19,9 @@ from rankwise.store import operations
 from rankwise.store.limits import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value
 from rankwise.store.operations import Missing, Primitives
 from rankwise.store.queues import TOKEN_NBYTES
+
+if TYPE_CHECKING:
+    from rankwise.network.secret import Secret
 
 __all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Store", "in_words", "late"]
 
@@ -60,6 +63,9 @@ class Store(ABC):
     A new kind of store implements `peek`, `swap` and `scan`. All else is derived from these by looking again and again;
     a kind that can do better overrides `_run` (one operation, at once) and `_await` (one that waits).
     """
+
+    #: The job secret of a store that guards itself by one.
+    secret: Secret | None = None
 
     _timeout_s = DEFAULT_TIMEOUT_S
     _closed = False
@@ -605,6 +611,13 @@ class Store(ABC):
         """Carry out an operation at once, or fail within `limit_s`."""
         self._check_open(operation)
         return operation(self, *args, **kwargs)
+
+    def _set_and_peek(self, key: str, value: bytes, keys: Sequence[str]) -> list[bytes | None]:
+        """Store a value and return what others hold now, in one request."""
+        found: list[bytes | None] = self._run(operations.set_and_peek, self._timeout_s, key, value, list(keys))
+        while len(found) < len(keys):
+            found.append(self.peek(keys[len(found)]))
+        return found
 
     def _await(
         self, operation: Operation[_P, _R | Missing], timeout_s: float, /, *args: _P.args, **kwargs: _P.kwargs

@@ -43,7 +43,7 @@ class FileStore(Store):
         world_size: How many processes may use it at a time, so that a second job with the same file is refused; -1 for
             any number.
         timeout: How long to wait for its lock, and, from then on, for keys: a `timedelta` or seconds.
-        secret: The job secret, if it is not the one of the environment.
+        secret: The job secret, if it is not the one of the environment; groups that meet in the store have it too.
         job: A name that this job has and another does not, where there is no secret to tell them apart.
 
     Raises:
@@ -69,7 +69,8 @@ class FileStore(Store):
             keep_standard()
             self.set_timeout(timeout)
             self._path = whole_path(file_name)
-            self._seal = Seal(self._path, given_or_loaded(secret, "FileStore"), job)
+            self.secret = given_or_loaded(secret, "FileStore")
+            self._seal = Seal(self._path, self.secret, job)
             self._enter(max(0, to_amount(world_size)))
 
     @property

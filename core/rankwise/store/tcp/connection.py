@@ -263,6 +263,7 @@ def connect(
     known: bytes | None,
     deadline: Deadline,
     begun: list[Attempt],
+    patient: bool = True,
 ) -> tuple[Connection, bytes]:
     """Connect to a server, which may still have to be started; return the connection and the server's identity.
 
@@ -274,6 +275,7 @@ def connect(
         known: The identity of the server that has answered before; then, nothing else will do, and at once.
         deadline: When to give up.
         begun: Attempts to go on with; what has not come to an end by the deadline is left there.
+        patient: Whether to wait where nobody listens yet.
 
     Raises:
         DistTimeoutError: There was no server by the deadline; the message says how far it came.
@@ -302,7 +304,7 @@ def connect(
             broken = broken + 1 if hitch.reason in _BROKEN.values() else 0
             if deadline.expired():
                 raise DistTimeoutError(f"{text} (for {in_words(deadline.timeout_s)})") from hitch
-            gone = known is not None and hitch.reason == _REFUSED
+            gone = hitch.reason == _REFUSED and (known is not None or (not patient and turn >= len(endpoints)))
             if hitch.final or gone or broken == _BROKEN_HANDSHAKES * len(endpoints):
                 raise DistNetworkError(text) from hitch
         except BaseException:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from rankwise.basics.system_errors import cause
 from rankwise.errors import DistNetworkError
+from rankwise.network.ports import at_free_port
 from rankwise.store.tcp.zeromq import keep_alive, url
 
 __all__ = ["Listener"]
@@ -28,7 +30,7 @@ class Listener:
     def __init__(self, host: str, addresses: Sequence[str], port: int) -> None:
         for address in addresses:
             try:
-                self._socket = _listen(address, port)
+                self._socket = _listen(address, port) if port else at_free_port(partial(_listen, address))
             except OSError as error:
                 if error.errno == errno.EADDRNOTAVAIL and address != addresses[-1]:
                     continue

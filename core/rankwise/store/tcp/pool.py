@@ -40,16 +40,23 @@ class Pool:
         port: Its port.
         keys: What both ends prove themselves by; None for loopback.
         listener: For the process that has the server: where it listens.
+        patient: Whether to wait for a server where nobody listens yet.
     """
 
     def __init__(
-        self, store: str, addresses: Sequence[str], port: int, keys: Keys | None, listener: Listener | None = None
+        self,
+        store: str,
+        addresses: Sequence[str],
+        port: int,
+        keys: Keys | None,
+        listener: Listener | None = None,
+        patient: bool = True,
     ) -> None:
         # Loaded now, as there may be no free descriptor for that later.
         import msgpack  # noqa: F401
         import zmq
 
-        self._store, self._keys, self._pid = store, keys, os.getpid()
+        self._store, self._keys, self._pid, self._patient = store, keys, os.getpid(), patient
         self._endpoints = [url(address, port) for address in addresses]
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
@@ -164,7 +171,8 @@ class Pool:
             return
         try:
             connection, self._identity = connect(
-                self._context, self._store, self._endpoints, self._keys, self._identity, deadline, begun
+                *(self._context, self._store, self._endpoints, self._keys, self._identity, deadline, begun),
+                patient=self._patient,
             )
             lent.append(connection)
         finally:

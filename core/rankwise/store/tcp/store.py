@@ -47,7 +47,8 @@ class TCPStore(Store):
         is_master: Whether this process serves the store.
         timeout: How long to wait for the server, and, from then on, for keys: a `timedelta` or seconds.
         wait_for_workers: Have the master wait until `world_size` users have come.
-        secret: The job secret, if it is not the one of the environment.
+        secret: The job secret, if it is not the one of the environment; groups that meet in the store have it too.
+        wait_for_server: Wait for a server that is yet to be started; else nobody there is an error at once.
 
     Raises:
         ValueError: The arguments make no sense.
@@ -74,6 +75,7 @@ class TCPStore(Store):
         wait_for_workers: bool = True,
         *,
         secret: bytes | None = None,
+        wait_for_server: bool = True,
     ) -> None:
         with shortened, held:
             keep_standard()
@@ -82,8 +84,8 @@ class TCPStore(Store):
             self._host, self._port = _check_address(host_name, port, is_master)
             self._is_master = is_master
             self._pid = os.getpid()
-            self._secret = given_or_loaded(secret, "TCPStore")
-            self._pool = self._open(deadline)
+            self.secret = given_or_loaded(secret, "TCPStore")
+            self._pool = self._open(deadline, wait_for_server)
             self._finalizer = weakref.finalize(self, self._pool.close)
             try:
                 self._meet(world_size, wait_for_workers, deadline)
@@ -118,7 +120,7 @@ class TCPStore(Store):
     def clone(self) -> TCPStore:
         """Return another user of the same server; it does not count as a worker."""
         self._check_open(operations.check)
-        return TCPStore(self._host, self._port, timeout=self._timeout_s, secret=self._secret)
+        return TCPStore(self._host, self._port, timeout=self._timeout_s, secret=self.secret)
 
     def close(self) -> None:
         """Leave the store; if this object serves it, end it, once all that were answered have heard so."""
@@ -130,16 +132,16 @@ class TCPStore(Store):
 
     # ------------------------------------------------------------------ the beginning
 
-    def _open(self, deadline: Deadline) -> Pool:
+    def _open(self, deadline: Deadline, patient: bool) -> Pool:
         # Sockets and all that guards them are loaded when they are needed: many programs only import the name.
         with loading():
             from rankwise.store.tcp.guard import Keys, addresses_of
             from rankwise.store.tcp.pool import Pool
 
-        keys = None if self._secret is None else Keys.of(self._secret)
+        keys = None if self.secret is None else Keys.of(self.secret)
         addresses = addresses_of(self._host, keys is not None, deadline.remaining())
         if not self._is_master:
-            return Pool(repr(self), addresses, self._port, keys)
+            return Pool(repr(self), addresses, self._port, keys, patient=patient)
         from rankwise.store.tcp.listening import Listener
 
         listener = Listener(self._host, addresses, self._port)

@@ -8,13 +8,14 @@ import socket
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rankwise.backends import Context, Deadline
+from rankwise.backends import Context, Deadline, at_free_port
 from rankwise.backends import network_interface as interface
 from rankwise_gloo_tcp.machine import cores
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import cards
+from rankwise_gloo_tcp.setup.privacy import ENCRYPTED
 
-__all__ = ["BACKLOG", "INTEGRITY", "TRANSPORTS", "VARIABLE", "chosen", "listen"]
+__all__ = ["BACKLOG", "INTEGRITY", "TRANSPORTS", "VARIABLE", "chosen", "integrity", "listen"]
 
 VARIABLE, INTEGRITY = "RANKWISE_GLOO_TRANSPORT", "RANKWISE_GLOO_INTEGRITY"
 BACKLOG = 1024
@@ -54,7 +55,7 @@ def listen(
     Args:
         context: What the group is made for.
         transport: One of `TRANSPORTS`.
-        has_secret: Whether the job has a secret: else no other host is served.
+        has_secret: Whether there is a job secret, or files that prove this rank: else no other host is served.
         listeners: Where each socket is noted, with whether it serves this host alone.
         deadline: When the look-up of a name must have ended.
     """
@@ -67,7 +68,7 @@ def listen(
     here, space = cards.machine()
     uid = os.geteuid() if hasattr(os, "geteuid") else -1
     return Card(
-        *(platform.node(), here, space, uid, os.getpid(), "", "", 0, transport, _integrity(), "", "", cores.mine())
+        *(platform.node(), here, space, uid, os.getpid(), "", "", 0, transport, integrity(), "", "", "", cores.mine())
     )._replace(**fields)
 
 
@@ -82,7 +83,8 @@ def _listen_tcp(context: Context, has_secret: bool, deadline: Deadline) -> _List
     address = _local_address(context.store, has_secret, deadline)
     if not has_secret and not interface.is_loopback(address):
         return None
-    sock = _bound(socket.AF_INET6 if ":" in address else socket.AF_INET, (address, 0))
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = at_free_port(lambda port: _bound(family, (address, port)))
     return _Listening(sock, False, {"address": address, "port": sock.getsockname()[1]})
 
 
@@ -96,6 +98,8 @@ _LISTEN: dict[str, Callable[[Context, bool, Deadline], _Listening | None]] = {
 def _bound(family: int, where: Any) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
+        if family != socket.AF_UNIX and where[1]:  # a port that was asked for may be that of connections just ended
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(where)
         sock.listen(BACKLOG)
     except BaseException:
@@ -113,10 +117,15 @@ def _local_address(store: Any, has_secret: bool, deadline: Deadline) -> str:
     return (interface.outward_address() if has_secret else None) or "127.0.0.1"
 
 
-def _integrity() -> str:
+def integrity() -> str:
+    """Return what of the frames between hosts this rank was told to protect.
+
+    Raises:
+        ValueError: There is no such.
+    """
     value = os.environ.get(INTEGRITY, "header")
-    if value not in ("header", "full"):
-        raise ValueError(f"{INTEGRITY}={value}: expected header or full")
+    if value not in ("header", "full", ENCRYPTED):
+        raise ValueError(f"{INTEGRITY}={value}: expected header, full or {ENCRYPTED}")
     return value
 
 

@@ -21,7 +21,7 @@ from rankwise_testing.suite.arrays import why_not
 from rankwise_testing.suite.coverage import Coverage
 from rankwise_testing.suite.measuring import REDUCING, CellName, Measurements
 from rankwise_testing.suite.place import register_from
-from rankwise_testing.suite.promises import FAST_S, Progress, estimate_s, order, write_badge
+from rankwise_testing.suite.promises import FAST_PATIENCE_S, FAST_S, Progress, estimate_s, order, write_badge
 from rankwise_testing.suite.report import write_report
 from rankwise_testing.suite.worlds import RUN_S, Ranks, ThreadRanks, make_ranks
 
@@ -110,6 +110,7 @@ def pytest_configure(config: pytest.Config) -> None:
     variant = config.getoption("--variant")
     env = {**_variables(spec, variant), **env}
     launch, patience_s = shlex.split(config.getoption("--launch")), config.getoption("--patience")
+    patience_s = min(patience_s, FAST_PATIENCE_S) if config.getoption("--fast") else patience_s
     config.stash[_KIT] = Kit(spec, make_ranks(spec, device, launch, env, module, patience_s), variant)
 
 
@@ -117,6 +118,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Let those tests come first that are likely to fail; a fast run tries of the cells one dtype each."""
     kit, fast, max_size = config.stash[_KIT], config.getoption("--fast"), config.getoption("--max-size")
     kit.progress = Progress(FAST_S if fast else None)
+    kit.ranks.end = kit.progress.end
     out = [item for item in items if max_size is not None and _parameters(item).get("size", 0) > max_size]
     if fast:
         out += [item for item in items if _module(item) == "test_cells" and not _is_plain(item, kit.plain)]
@@ -170,6 +172,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Note of each feature whether its tests pass."""
     report = yield
     kit = item.config.stash[_KIT]
+    if report.failed and kit.ranks.cut_short:
+        kit.progress.left_out += 1
+        report.outcome, report.longrepr = "skipped", (str(item.path), 0, _NO_TIME)
     if report.when == "call" or report.outcome != "passed":
         kit.progress.note(_module(item), report.outcome)
     if report.when == "call" or report.failed:
@@ -186,7 +191,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         write_report(path, kit.measurements, kit.measured, kit.features, kit.coverage())
     badge = session.config.getoption("--badge")
     if badge is not None:
-        write_badge(badge, kit.spec.name, kit.device, kit.progress, asdict(kit.coverage()))
+        provider, covered = registry.provider(kit.spec.name), asdict(kit.coverage())
+        write_badge(badge, kit.spec.name, provider, kit.device, kit.progress, covered)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -229,7 +235,7 @@ def _ends_by_its_timeouts(kit: Kit) -> None:
 def _has_time(kit: Kit) -> None:
     if kit.progress.is_late():
         kit.progress.left_out += 1
-        pytest.skip("there is no time for it in a fast run")
+        pytest.skip(_NO_TIME)
 
 
 @pytest.fixture(autouse=True)
@@ -240,6 +246,7 @@ def _has_what_it_needs(request: pytest.FixtureRequest, kit: Kit) -> None:
 
 
 _KIT = pytest.StashKey[Kit]()
+_NO_TIME = "there is no time for it in a fast run"
 #: After so many tests that stood still the others are not tried.
 _ENOUGH = 5
 

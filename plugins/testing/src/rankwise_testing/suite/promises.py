@@ -7,12 +7,12 @@ import platform
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
+from rankwise.basics.deadline import Deadline
 from rankwise.basics.version import __version__
 
-__all__ = ["FAST_S", "PROMISES", "Progress", "estimate_s", "order", "write_badge"]
+__all__ = ["FAST_PATIENCE_S", "FAST_S", "PROMISES", "Progress", "estimate_s", "order", "write_badge"]
 
 #: Each promise, and the modules of the suite that try it; those that are likely to be broken come first.
 PROMISES: dict[str, tuple[str, ...]] = {
@@ -29,6 +29,8 @@ PROMISES: dict[str, tuple[str, ...]] = {
 }
 #: How long a fast run may take in all.
 FAST_S = 120.0
+#: How long a test may take in a fast run.
+FAST_PATIENCE_S = 20.0
 #: What its end needs.
 _END_S = 10.0
 #: Seconds that a test takes on a machine of two cores, by module, where that is far from the usual.
@@ -81,11 +83,15 @@ class Progress:
     budget_s: float | None
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     left_out: int = 0
-    begin: float = field(default_factory=monotonic)
+    end: Deadline | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.budget_s is not None:
+            self.end = Deadline(self.budget_s - _END_S)
 
     def is_late(self) -> bool:
         """Tell whether there is no time for another test."""
-        return self.budget_s is not None and monotonic() - self.begin > self.budget_s - _END_S
+        return self.end is not None and self.end.expired()
 
     def note(self, module: str, outcome: str) -> None:
         """Count a test."""
@@ -108,7 +114,9 @@ class Progress:
         return lines
 
 
-def write_badge(path: Path, backend: str, device: str, progress: Progress, coverage: dict[str, Any]) -> None:
+def write_badge(
+    path: Path, backend: str, provider: str, device: str, progress: Progress, coverage: dict[str, Any]
+) -> None:
     """Write the result in the form that shields.io takes for a badge, with the details that it ignores."""
     failed = sum(counts["failed"] for counts in progress.counts.values())
     passed = sum(counts["passed"] for counts in progress.counts.values())
@@ -121,6 +129,7 @@ def write_badge(path: Path, backend: str, device: str, progress: Progress, cover
         "message": message if whole or failed else f"{message}, not complete",
         "color": color,
         "backend": backend,
+        "provider": provider,
         "device": device,
         "rankwise": __version__,
         "python": platform.python_version(),

@@ -51,6 +51,8 @@ REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 RUN_S = 60.0
 #: What it may take once something has stood still.
 _SHORT_RUN_S = TIMEOUT_S + 5.0
+#: What it gets in any case.
+_LEAST_RUN_S = 2.0
 
 
 class Ranks(ABC):
@@ -59,6 +61,9 @@ class Ranks(ABC):
     def __init__(self, backend: str, terms: Terms, module: str | None, patience_s: float) -> None:
         self.backend, self.terms, self.device, self.module = backend, terms, terms.device, module
         self._patience_s = patience_s
+        #: When all of it must have ended, and whether the last run was given up because of that alone.
+        self.end: Deadline | None = None
+        self.cut_short = False
         #: How many runs had to be given up, as their ranks did not return whatever their time-outs were.
         self.stood_still = 0
         #: The sizes of the worlds in which something has run to its end.
@@ -67,17 +72,28 @@ class Ranks(ABC):
     @property
     def run_s(self) -> float:
         """How long a run may take; less once one has stood still, as the backend does not keep to its time-outs."""
-        return min(self._patience_s, _SHORT_RUN_S) if self.stood_still else self._patience_s
+        may_s = min(self._patience_s, _SHORT_RUN_S) if self.stood_still else self._patience_s
+        return may_s if self.end is None else max(_LEAST_RUN_S, min(may_s, self.end.remaining()))
+
+    @contextmanager
+    def patient(self, times: float) -> Iterator[None]:
+        """Allow runs more time, for many calls of which each has a time-out of its own."""
+        self._patience_s *= times
+        try:
+            yield
+        finally:
+            self._patience_s /= times
 
     @contextmanager
     def noted(self, size: int) -> Iterator[None]:
         """Note the size of a world in which something runs to its end, or else whether that took all of its time."""
-        deadline = Deadline(self.run_s)
+        deadline, self.cut_short = Deadline(self.run_s), False
         try:
             yield
             self.sizes.add(size)
         except BaseException:
-            self.stood_still += deadline.expired()
+            self.cut_short = deadline.expired() and self.end is not None and self.end.expired()
+            self.stood_still += deadline.expired() and not self.cut_short
             raise
 
     @abstractmethod

@@ -1,0 +1,60 @@
+"""Print what rankwise weighs: what `import rankwise` loads and takes beyond NumPy, and the lines of each distribution.
+
+    python benchmarks/weight.py [--times 20]
+
+The import is timed in processes of their own, the quickest and the median of which are told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+IMPORT = """
+import sys, time
+import numpy
+before = set(sys.modules)
+began = time.perf_counter()
+import rankwise
+took = time.perf_counter() - began
+files = [module.__file__ or "" for name, module in list(sys.modules.items())
+         if name not in before and name.partition(".")[0] == "rankwise"]
+print(took, len(files), sum(len(open(file).readlines()) for file in files))
+"""
+
+
+def imported() -> tuple[float, int, int]:
+    """Return the seconds that `import rankwise` takes in a new process, and the modules and lines that it loads."""
+    done = subprocess.run([sys.executable, "-c", IMPORT], check=True, capture_output=True, text=True, timeout=60)
+    took, modules, lines = done.stdout.split()
+    return float(took), int(modules), int(lines)
+
+
+def distributions() -> dict[str, int]:
+    """Return the lines of Python of each distribution."""
+    folders = {"rankwise": ROOT / "core", **{path.parent.name: path for path in sorted(ROOT.glob("plugins/*/src"))}}
+    return {name: sum(_lines(path) for path in folder.rglob("*.py")) for name, folder in folders.items()}
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=20, help="how often the import is timed; default 20")
+    each = [imported() for _ in range(parser.parse_args().times)]
+    seconds = sorted(took for took, _, _ in each)
+    print(f"import rankwise: {each[0][1]} modules, {each[0][2]:,} lines")
+    print(f"beyond NumPy: {seconds[0] * 1e3:.0f} ms at best, {statistics.median(seconds) * 1e3:.0f} ms in the middle")
+    for name, lines in distributions().items():
+        print(f"  {name:10} {lines:7,} lines")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""rankwise on a real Slurm of three nodes: `scripts/test-slurm` runs this, and nothing else does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cluster import PYTHON, Cluster, missing, wait_for
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+
+#: What a first all_reduce may take beyond srun itself and the imports.
+TIMEOUT_S = 1.0
+PROGRAMS = Path(__file__).parent / "programs"
+SUM, WAITS = str(PROGRAMS / "sum.py"), str(PROGRAMS / "waits.py")
+RANKWISE = str(Path(PYTHON).with_name("rankwise"))
+#: What the ranks of MPI need as root, and where cores are few.
+MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_btl_tcp_if_include": "10.77.0.0/24",
+}
+#: As the documentation has it: a file in a folder that all nodes see.
+WITH_SECRET = f"""
+export RANKWISE_SECRET_FILE=$PWD/job.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}.secret
+{RANKWISE} secret new "$RANKWISE_SECRET_FILE"
+trap 'rm -f "$RANKWISE_SECRET_FILE"' EXIT
+"""
+
+
+@pytest.fixture(scope="module", params=["networks", "loopback"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Nodes with addresses of their own; and all on one host, where only shared ports tell them apart."""
+    with Cluster(tmp_path_factory.mktemp(request.param), 3, networked=request.param == "networks") as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(cluster: Cluster) -> Iterator[None]:
+    """See that a test leaves no job behind, even if it fails."""
+    yield
+    cluster.cancel_all()
+    assert not subprocess.run(["pgrep", "-f", str(PROGRAMS)], capture_output=True, text=True, check=False).stdout
+    assert not list(cluster.work.glob("*.secret"))
+
+
+@pytest.fixture
+def secret(cluster: Cluster) -> Iterator[dict[str, str]]:
+    """Return what names a job secret, for steps without a batch script."""
+    path = cluster.work / "test.secret"
+    subprocess.run([RANKWISE, "secret", "new", str(path)], check=True)
+    yield {"RANKWISE_SECRET_FILE": str(path)}
+    path.unlink()
+
+
+def ranks(text: str) -> dict[int, str]:
+    """Return the node of each rank that has finished its sum."""
+    return {int(rank): node for rank, node in re.findall(r"rank (\d+) of \d+ on (\S+) attempt", text)}
+
+
+# ---------------------------------------------------------------------- where ranks come from
+
+
+@pytest.mark.parametrize("mpi", ["none", "pmix", "pmi2"])
+def test_srun_starts_gloo(cluster: Cluster, secret: dict[str, str], mpi: str) -> None:
+    done = cluster.run("srun", "-N2", "-n4", f"--mpi={mpi}", PYTHON, SUM, **secret)
+    assert done.returncode == 0, done.stdout
+    assert sorted(ranks(done.stdout)) == [0, 1, 2, 3], done.stdout
+    assert len(set(ranks(done.stdout).values())) == 2
+
+
+@pytest.mark.parametrize("place", [["-N1", "-n2"], ["-N2", "-n4"]])
+def test_srun_starts_mpi(cluster: Cluster, place: list[str]) -> None:
+    done = cluster.run("srun", *place, "--mpi=pmix", PYTHON, SUM, "mpi", **MPI)
+    assert done.returncode == 0, done.stdout
+    assert sorted(ranks(done.stdout)) == list(range(int(place[1][2:]))), done.stdout
+
+
+def test_mpi_without_its_interface_says_which_one(cluster: Cluster) -> None:
+    done = cluster.run("srun", "-N1", "-n2", "--mpi=none", PYTHON, SUM, "mpi", **MPI)
+    assert done.returncode != 0
+    assert "Use srun --mpi=pmix" in done.stdout, done.stdout
+
+
+def test_ranks_on_several_nodes_ask_for_a_secret(cluster: Cluster) -> None:
+    if cluster.networked:
+        done = cluster.run("srun", "-N2", "-n2", PYTHON, SUM)
+        assert done.returncode != 0
+        assert "rankwise secret new FILE" in done.stdout, done.stdout
+
+
+def test_a_batch_script_as_documented(cluster: Cluster) -> None:
+    _, said = cluster.batch(f"{WITH_SECRET}\nsrun {PYTHON} {SUM}", "-N2", "--ntasks-per-node=2")
+    assert sorted(ranks(said)) == [0, 1, 2, 3], said
+
+
+def test_a_secret_can_be_broadcast_to_the_nodes_own_disks(cluster: Cluster) -> None:
+    copy = "/tmp/rankwise.$SLURM_JOB_ID.secret"
+    script = f"""{WITH_SECRET}
+    sbcast "$RANKWISE_SECRET_FILE" {copy}
+    RANKWISE_SECRET_FILE={copy} srun {PYTHON} {SUM}
+    srun --ntasks-per-node=1 -n2 rm -f {copy}"""
+    _, said = cluster.batch(script, "-N2", "--ntasks-per-node=2")
+    assert sorted(ranks(said)) == [0, 1, 2, 3], said
+    assert not list(Path("/tmp").glob("rankwise.*.secret"))
+
+
+def test_a_batch_script_without_srun_is_told_so(cluster: Cluster) -> None:
+    began = time.monotonic()
+    _, said = cluster.batch(f"{PYTHON} {SUM}", "-N2", "-n4")
+    assert "`srun python program.py`" in said
+    assert time.monotonic() - began < 30
+
+
+def test_a_batch_script_of_one_task_needs_no_srun(cluster: Cluster) -> None:
+    _, said = cluster.batch(f"{PYTHON} {SUM} & {PYTHON} {SUM}; wait", "-N1")
+    assert said.count("rank 0 of 1") == 2, said
+
+
+def test_tasks_of_an_array_run_at_once(cluster: Cluster) -> None:
+    options = ["--array=1-4", "-n2", "--output", str(cluster.work / "array.%a.out")]
+    number, _ = cluster.batch(f"{WITH_SECRET}\nsrun {PYTHON} {SUM}", *options, ends=False)
+    cluster.ended(number)
+    for task in range(1, 5):
+        said = (cluster.work / f"array.{task}.out").read_text()
+        assert sorted(ranks(said)) == [0, 1], (number, said)
+
+
+def test_two_steps_of_one_job_run_at_once(cluster: Cluster) -> None:
+    step = f"srun --exact -N2 -n2 {PYTHON} {SUM}"
+    _, said = cluster.batch(f"{WITH_SECRET}\n{step} & {step}; wait", "-N2", "--ntasks-per-node=2")
+    assert said.count("rank 0 of 2") == said.count("rank 1 of 2") == 2, said
+
+
+@pytest.mark.parametrize("first", ["node1", "node2"])
+def test_a_heterogeneous_step(cluster: Cluster, secret: dict[str, str], first: str) -> None:
+    second = "node2" if first == "node1" else "node1"
+    command = ["srun", "-n2", "-w", first, PYTHON, SUM, ":", "-n1", "-w", second, PYTHON, SUM]
+    done = cluster.run(*command, **secret)
+    assert ranks(done.stdout) == {0: first, 1: first, 2: second}, done.stdout
+
+
+def test_rank_0_need_not_be_on_the_first_node_of_the_list(cluster: Cluster, secret: dict[str, str]) -> None:
+    hosts = cluster.work / "hosts"
+    hosts.write_text("node3\nnode1\nnode2\nnode2\n")
+    done = cluster.run("srun", "-n4", "-m", "arbitrary", PYTHON, SUM, SLURM_HOSTFILE=str(hosts), **secret)
+    assert ranks(done.stdout) == {0: "node3", 1: "node1", 2: "node2", 3: "node2"}, done.stdout
+    done = cluster.run("srun", "-n3", "-m", "arbitrary", "-w", "node3,node1,node2", PYTHON, SUM, **secret)
+    assert "SLURM_HOSTFILE" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("inside", ["srun", "batch"])
+def test_rankwise_run(cluster: Cluster, secret: dict[str, str], inside: str) -> None:
+    run = f"{RANKWISE} run -n 2 --nnodes 2 {SUM}"
+    if inside == "srun":
+        said = cluster.run("srun", "-N2", "-n2", "--ntasks-per-node=1", *run.split(), **secret).stdout
+        assert sorted(ranks(said)) == [0, 1, 2, 3], said
+        assert len(set(ranks(said).values())) == 2
+    else:
+        _, said = cluster.batch(f"{RANKWISE} run -n 3 {SUM}", "-N1", "-n2")
+        assert sorted(ranks(said)) == [0, 1, 2], said
+
+
+def test_doctor_inside_an_allocation(cluster: Cluster) -> None:
+    _, said = cluster.batch(f"{RANKWISE} doctor --quick; echo code $?", "-N2", "-n4")
+    assert "code 0" in said, said
+    assert re.search(r"Slurm's job \d+ has 2 nodes \(node\[1-2\]\); this process is its batch script", said), said
+    said = cluster.run("srun", "-n1", RANKWISE, "doctor", "--quick").stdout
+    assert re.search(r"this process is task 0 of its step 0\n.*this is rank 0 of 1, and is alone", said), said
+
+
+# ---------------------------------------------------------------------- how soon they begin
+
+
+@pytest.mark.parametrize("backend", ["gloo", "mpi"])
+def test_the_first_all_reduce_is_done_soon(cluster: Cluster, secret: dict[str, str], backend: str) -> None:
+    """Within a second beyond what srun takes for a program that does nothing, and the imports; the best of 5 counts."""
+    interface = "--mpi=pmix" if backend == "mpi" else "--mpi=none"
+    imports = "import time, numpy, rankwise; {}print(time.time())".format("import mpi4py.MPI; " * (backend == "mpi"))
+    beyond = []
+    for _ in range(5):
+        for program in (["-c", imports], [SUM, backend]):
+            began = time.time()
+            said = cluster.run("srun", "-N2", "-n4", interface, PYTHON, *program, **secret, **MPI).stdout
+            ends = [float(end) for end in re.findall(r"(?:^|done )(\d+\.\d+)$", said, re.MULTILINE)]
+            assert len(ends) == 4, said
+            beyond.append(max(ends) - began)
+    plain, whole = beyond[::2], beyond[1::2]
+    print(f"{backend}: srun and imports {min(plain):.2f} s, to the end of all_reduce {min(whole):.2f} s")
+    assert min(whole) - min(plain) < TIMEOUT_S
+
+
+# ---------------------------------------------------------------------- how they end
+
+
+def waiting(cluster: Cluster, out: Path, size: int) -> None:
+    """Wait until all ranks have said that they wait."""
+    wait_for(f"{size} ranks to wait", lambda: out.exists() and out.read_text().count(" waits on ") == size)
+
+
+def test_a_killed_rank_is_named_on_all_nodes(cluster: Cluster) -> None:
+    _, said = cluster.batch(f"{WITH_SECRET}\nsrun --kill-on-bad-exit=0 {PYTHON} {WAITS} dies", "-N2", "-n4")
+    died = float(re.search(r"died at (\S+)", said)[1])  # type: ignore[index]
+    told = [float(at) for at in re.findall(r"was told at (\S+): PeerDiedError: .*rank 3", said)]
+    assert len(told) == 3, said
+    assert max(told) - died < 2
+
+
+def test_a_cancelled_step_leaves_nothing(cluster: Cluster) -> None:
+    script = f"{WITH_SECRET}\nsrun {PYTHON} {WAITS}\necho the script goes on"
+    job, out = cluster.batch(script, "-N2", "-n4", ends=False)
+    waiting(cluster, Path(out), 4)
+    cluster.run("scancel", f"{job}.0")
+    cluster.ended(job)
+    assert "the script goes on" in Path(out).read_text()
+
+
+def test_a_drained_node_finishes_its_job_and_gets_no_other(cluster: Cluster) -> None:
+    script = f"{WITH_SECRET}\necho begun; while [ ! -e go ]; do sleep 0.1; done; srun {PYTHON} {SUM}; rm go"
+    job, out = cluster.batch(script, "-n4", "-w", "node1,node2", ends=False)
+    wait_for("the script to begin", lambda: Path(out).exists() and "begun" in Path(out).read_text())
+    cluster.run("scontrol", "update", "nodename=node1", "state=drain", "reason=test")
+    try:
+        (cluster.work / "go").touch()
+        cluster.ended(job)
+        assert sorted(ranks(Path(out).read_text())) == [0, 1, 2, 3], Path(out).read_text()
+        _, said = cluster.batch(f"{WITH_SECRET}\nsrun {PYTHON} {SUM}", "-N2", "-n2")
+        assert set(ranks(said).values()) == {"node2", "node3"}
+    finally:
+        cluster.run("scontrol", "update", "nodename=node1", "state=resume")
+
+
+def test_a_requeued_job_begins_anew(cluster: Cluster) -> None:
+    program = f"if [ ${{SLURM_RESTART_COUNT:-0}} = 0 ]; then srun {PYTHON} {WAITS}; else srun {PYTHON} {SUM}; fi"
+    script = f"{WITH_SECRET}\n{program}"
+    job, out = cluster.batch(script, "-N2", "-n4", "--requeue", "--open-mode=append", ends=False)
+    waiting(cluster, Path(out), 4)
+    cluster.run("scontrol", "requeue", job)
+
+    def begun_again() -> bool:
+        # Slurm holds a requeued job back for up to two minutes, unless it is told to begin.
+        cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")
+        return Path(out).read_text().count("a new job secret") == 2
+
+    wait_for("the job to begin again", begun_again)
+    cluster.ended(job)
+    said = Path(out).read_text()
+    assert sorted(ranks(said)) == [0, 1, 2, 3], said
+    assert said.count("attempt 1") == 4, said
+
+
+def test_a_node_that_dies_ends_the_job_and_the_others_are_told(cluster: Cluster) -> None:
+    """The last test: a node is lost. The batch script runs on node1, which stays."""
+    if not cluster.networked:
+        pytest.skip("a node that shares its processes' host cannot fail alone")
+    script = f"{WITH_SECRET}\nsrun {PYTHON} {WAITS}\necho srun ended"
+    job, out = cluster.batch(script, "-n4", "-w", "node1,node2", "--no-requeue", ends=False)
+    waiting(cluster, Path(out), 4)
+    killed = time.time()
+    cluster.kill("node2")
+    wait_for("the ranks on node1 to be told", lambda: Path(out).read_text().count("was told at") == 2)
+    told = [float(at) for at in re.findall(r"was told at (\S+):", Path(out).read_text())]
+    print(f"told {max(told) - killed:.1f} s after the node's end")
+    assert max(told) - killed < 15
+    cluster.ended(job)
+    assert "NODE_FAIL" in cluster.run("scontrol", "show", "job", job).stdout
+    for secret in cluster.work.glob("*.secret"):
+        secret.unlink()  # a job whose node is lost ends without its script's last words
