@@ -47,6 +47,8 @@ _MADE = "ok"
 #: Counts, in a group's store, who has heard that it is made.
 MADE_TOLD = "made/told"
 
+#: What the system says where a limit is met; a thread that cannot be started has no number.
+_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EFBIG, None)
 #: How long telling the others that a group cannot be made may take, where the store may be out of reach.
 _TELL_S = 1.0
 #: How soon it is known that a process has ended whose connection has, and how often to look.
@@ -127,11 +129,11 @@ def _enter(world: World, plan: Plan, made: dict[str, Communicator]) -> ProcessGr
 
 
 def _create(name: str, context: Context) -> Communicator:
-    """Have a backend make a communicator; a lack of descriptors becomes an error that says so."""
+    """Have a backend make a communicator; a limit of the system that is met becomes an error that says which."""
     try:
         return registry.communicator(name, context)
-    except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE):
+    except (OSError, RuntimeError) as error:
+        if cause(error) == str(error) or getattr(error, "errno", None) not in _LIMITS:
             raise
         raise DistBackendError(f"group {context.name!r}: backend {name!r} cannot connect: {cause(error)}") from error
 
