@@ -2,8 +2,8 @@
 
     sudo python benchmarks/fit_selection.py --ranks 2 --ops all_reduce broadcast
 
-Each rank is on a host of its own, a network namespace. The lines that it prints are those of `NETWORK` in
-`rankwise/collective/algorithms/table.py` for this many ranks; what it takes for a change is a tenth.
+Each rank is on a host of its own, a network namespace. The lines that it prints are those of `NETWORK` for this many
+ranks, in gloo's `collectives/tables.py`; what it takes for a change is a tenth.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import gloo_compare
 import namespaces
 from two_hosts import Hosts, forbidden
 
-from rankwise.collective.algorithms.table import NETWORK
+from rankwise_gloo_tcp.collectives.tables import NETWORK
 
 SIZES = tuple(1 << power for power in range(10, 25, 2))
 #: An algorithm replaces the one of the size below only if it is faster by so much.

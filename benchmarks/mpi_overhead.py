@@ -29,12 +29,12 @@ from typing import Any
 
 import numpy as np
 from mpi4py import MPI
+from rankwise_mpi.collectives.gate import open_gate
 
 import rankwise as dist
 from rankwise import ReduceOp
 from rankwise.backends import Call as Collective
 from rankwise.basics.deadline import Deadline
-from rankwise_mpi.collectives.gate import open_gate
 from rankwise_mpi.collectives.marks import BARRIER
 from rankwise_mpi.process.waiting import FIRST_LOOKS
 

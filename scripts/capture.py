@@ -38,7 +38,7 @@ COMMANDS = {
     "backends.txt": "backends",
     "doctor.txt": "doctor",
     "bench.txt": "bench -n 2 --ops all_reduce,broadcast --sizes 1KiB:16MiB:16",
-    "explain.txt": "explain all_reduce --bytes 64MiB --ranks 16",
+    "explain.txt": "explain all_reduce --bytes 64MiB --ranks 16 --hosts 16",
 }
 
 

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import tempfile
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,11 +95,24 @@ async def port_of(told: asyncio.StreamReader) -> str:
     return found[1]
 
 
+async def patiently(ask: Any) -> Any:
+    """Ask a server that says where it listens a moment before it does."""
+    end = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return await ask()
+        except ConnectionRefusedError:
+            if time.monotonic() > end:
+                raise
+            await asyncio.sleep(0.1)
+
+
 @asynccontextmanager
 async def kernel(url: str) -> Any:
     """Start a kernel, and yield what runs a cell in it."""
     asked = {"headers": {"Authorization": f"token {TOKEN}"}, "request_timeout": TIMEOUT_S}
-    answer = await AsyncHTTPClient().fetch(f"http://{url}/api/kernels", method="POST", body="{}", **asked)
+    post = {"method": "POST", "body": "{}", **asked}
+    answer = await patiently(lambda: AsyncHTTPClient().fetch(f"http://{url}/api/kernels", **post))
     number = json.loads(answer.body)["id"]
     channels = HTTPRequest(f"ws://{url}/api/kernels/{number}/channels", **asked)  # type: ignore[arg-type]
     line = await websocket_connect(channels)

@@ -56,6 +56,9 @@ from rankwise.errors import (
     GroupAbortedError,
     PeerDiedError,
     PluginError,
+    ProcessException,
+    ProcessExitedException,
+    ProcessRaisedException,
     ProtocolError,
     QueueEmptyError,
     RendezvousError,
@@ -201,6 +204,9 @@ __all__ = [
     "GroupAbortedError",
     "PeerDiedError",
     "PluginError",
+    "ProcessException",
+    "ProcessExitedException",
+    "ProcessRaisedException",
     "ProtocolError",
     "QueueEmptyError",
     "RendezvousError",
@@ -838,6 +844,7 @@ def spawn(
     join: Literal[True] = ...,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> None: ...
 @overload
 def spawn(
@@ -847,6 +854,7 @@ def spawn(
     join: Literal[False] = ...,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> SpawnContext: ...
 @overload
 def spawn(
@@ -856,4 +864,5 @@ def spawn(
     join: bool = True,
     daemon: bool = False,
     start_method: str = 'spawn',
+    preload: Sequence[str] = (),
 ) -> SpawnContext | None: ...

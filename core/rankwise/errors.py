@@ -17,7 +17,10 @@
         ├── BackendUnavailableError     it is installed but cannot run here
         ├── UnsupportedOperationError   the capability table says no (also a NotImplementedError)
         ├── PluginError                 a plugin is broken, clashing, or written for another version
-        └── ForkedProcessError          a group was used in a child of the process that made it
+        ├── ForkedProcessError          a group was used in a child of the process that made it
+        └── ProcessException            a process of `spawn` did not end well
+            ├── ProcessRaisedException  ... by an exception, with its traceback
+            └── ProcessExitedException  ... with an exit code, or by a signal
 
 Mistakes in arguments stay `TypeError` and `ValueError`. This module imports nothing of ours.
 """
@@ -38,6 +41,9 @@ __all__ = [
     "GroupAbortedError",
     "PeerDiedError",
     "PluginError",
+    "ProcessException",
+    "ProcessExitedException",
+    "ProcessRaisedException",
     "ProtocolError",
     "QueueEmptyError",
     "RendezvousError",
@@ -168,3 +174,39 @@ class PluginError(DistError):
 
 class ForkedProcessError(DistError):
     """A group was used in a forked child of the process that made it."""
+
+
+class ProcessException(DistError):
+    """A spawned process did not end well.
+
+    Attributes:
+        error_index: Which one, from 0.
+        error_pid: Its process id.
+    """
+
+    def __init__(self, message: str, error_index: int, error_pid: int) -> None:
+        super().__init__(message, error_index, error_pid)
+        self.error_index, self.error_pid = error_index, error_pid
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ProcessRaisedException(ProcessException):
+    """A spawned process ended by an exception; the message holds its traceback."""
+
+
+class ProcessExitedException(ProcessException):
+    """A spawned process ended with an exit code or by a signal.
+
+    Attributes:
+        exit_code: As `multiprocessing` has it: negative for a signal.
+        signal_name: The signal's name, if one ended it.
+    """
+
+    def __init__(
+        self, message: str, error_index: int, error_pid: int, exit_code: int, signal_name: str | None = None
+    ) -> None:
+        super().__init__(message, error_index, error_pid)
+        self.args = (message, error_index, error_pid, exit_code, signal_name)
+        self.exit_code, self.signal_name = exit_code, signal_name

@@ -6,9 +6,10 @@ import math
 import pytest
 
 from rankwise.collective.algorithms import all_gather, gather, reduce_scatter, scatter
-from rankwise.collective.algorithms.proof import ProofError, prove
 from rankwise.collective.algorithms.steps import Recv, Send
-from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, choose, costs, rooted
+from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, choose, rooted
+from rankwise_testing.proof import ProofError, prove
+from rankwise_tools.explaining.costs import costs
 
 CASES = [(op, name) for op, family in ALGORITHMS.items() for name in family]
 SIZES = range(1, 65)

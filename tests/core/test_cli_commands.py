@@ -11,7 +11,6 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,6 @@ import rankwise
 from rankwise.backends.registry import registry
 from rankwise.cli import main
 from rankwise.cli.table import COMMANDS
-from rankwise.collective.algorithms.table import CHOICES, MIXED, NETWORK, choose, fitting
 
 TIMEOUT_S = 60
 SOURCE = Path(rankwise.__file__).parents[1]
@@ -104,6 +102,15 @@ def run_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[objec
     except SystemExit as end:
         code = end.code
     return code, *capsys.readouterr()
+
+
+def test_the_command_alone_shows_the_help(capsys):
+    assert main([]) == 0
+    alone = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert alone == capsys.readouterr().out
+    assert "rankwise demo -n 4" in alone
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -371,6 +378,44 @@ def test_the_doctor_finds_a_working_machine_healthy(with_gloo: Shell) -> None:
     assert result.stdout.endswith("\nhealthy\n")
 
 
+LOOKING = """
+import os
+from rankwise.backends import BackendSpec, Capabilities, Check, Device, hookimpl, native
+
+def checks():
+    CHECKS
+
+@hookimpl
+def rankwise_backend():
+    table = Capabilities("NAME", {"cpu": Device(native("send", "recv"))})
+    return BackendSpec("NAME", 1, table, lambda context: None, checks=checks)
+"""
+
+
+def test_the_doctor_tells_what_backends_look_at_and_survives_it(shell: Shell) -> None:
+    lines = {
+        "looks": "yield Check(True, 'a cable'); yield Check(None, 'a long one'); yield Check(False, 'cut', 'mend it')",
+        "raises": "raise SystemExit(3)",
+        "nonsense": "return ['fine']",
+        "nothing": "return None",
+        "ends": "os._exit(3)",
+    }
+    for name, line in lines.items():
+        shell.install(f"{name}-dist", name, f"{name}_plugin", LOOKING.replace("NAME", name).replace("CHECKS", line))
+    result = shell.run("doctor", "--quick", "--json")
+    findings = [f for f in json.loads(result.stdout)["findings"] if f["section"] == "backends"]
+    told = {(f["level"], f["text"], f["remedy"]) for f in findings}
+    assert {("good", "looks: a cable", ""), ("note", "looks: a long one", ""), ("bad", "looks: cut", "mend it")} <= told
+    bad = {text.partition(":")[0]: text for level, text, _ in told if level == "bad"}
+    assert "its checks failed: it would end the process (SystemExit: 3)" in bad["raises"]
+    assert bad["nonsense"] == "nonsense: checks()[0] is a str, but must be a Check"
+    assert "its checks failed: TypeError" in bad["nothing"]
+    assert "ends-dist 1.2.3 cannot be used: it has ended the process that asked it" in bad["ends"]
+    # Whoever only lists them has none of them look at anything.
+    listed = {b["name"]: b for b in json.loads(shell.run("backends", "--json").stdout)["backends"]}
+    assert all(listed[name]["available"] for name in lines)
+
+
 @pytest.mark.parametrize(
     ("source", "cause"),
     [
@@ -416,38 +461,6 @@ def test_a_secret_that_others_can_read_is_reported(with_gloo: Shell) -> None:
     result = with_gloo.run("doctor", "--quick", RANKWISE_SECRET_FILE="s")
     assert result.returncode == 1
     assert "the job secret cannot be used" in result.stdout
-
-
-# ---------------------------------------------------------------------- explain
-
-
-@pytest.mark.parametrize("op", CHOICES)
-def test_explain_names_the_algorithm_that_the_table_takes(capsys: pytest.CaptureFixture[str], op: str) -> None:
-    code, out, _ = run_here(capsys, "explain", op, "--bytes", "64KiB", "--ranks", "6")
-    chosen = choose(op, 65536, 6)
-    assert code == 0
-    assert out.splitlines()[0].endswith(f"on 6 rank(s), 1 host(s): {chosen}")
-    assert len(re.findall(rf"-> {chosen} ", out)) == 2  # in the table, and among the simulated
-
-
-@pytest.mark.parametrize("op", CHOICES)
-@pytest.mark.parametrize(("hosts", "table"), [("2", MIXED), ("6", NETWORK)])
-def test_explain_knows_the_tables_for_several_hosts(
-    capsys: pytest.CaptureFixture[str], op: str, hosts: str, table: Any
-) -> None:
-    code, out, _ = run_here(capsys, "explain", op, "--bytes", "64KiB", "--ranks", "6", "--hosts", hosts)
-    chosen = fitting(op, 65536, 6, table).name
-    assert code == 0
-    assert out.splitlines()[0].endswith(f"on 6 rank(s), {hosts} host(s): {chosen}")
-    assert f"-> {chosen} " in out
-    assert f"\n  {chosen}: " in out
-
-
-@pytest.mark.parametrize("wrong", [["all_redcue"], ["barrier", "--ranks", "0"], ["barrier", "--bytes", "many"]])
-def test_explain_refuses_what_makes_no_sense(capsys: pytest.CaptureFixture[str], wrong: list[str]) -> None:
-    code, out, err = run_here(capsys, "explain", *wrong)
-    assert (code, out) == (2, "")
-    assert err.startswith("rankwise explain: ")
 
 
 # ---------------------------------------------------------------------- conformance

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from rankwise.cli.text import columns, format_nbytes, format_rate, format_seconds, parse_nbytes
+from rankwise.cli.text import _RATES, _UNITS, columns, format_nbytes, format_rate, format_seconds, parse_nbytes
 from rankwise_tools.bench.plot import check_plot, write_plot
 
 
@@ -26,18 +26,25 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (3 << 19, "1.5 MiB"), (1 << 50, "1024 TiB")]
+    ("nbytes", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1 << 10, "1 KiB"), (3 << 19, "1.5 MiB"), (1048565, "1 MiB"), (1 << 50, "1 PiB")],
 )
 def test_sizes_are_written_in_the_unit_that_suits(nbytes: int, text: str) -> None:
     assert format_nbytes(nbytes) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(2.5, "2.5 s"), (0.0125, "12.5 ms"), (3e-6, "3 us"), (0.0, "0 us")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *((2.5, "2.5 s"), (0.0125, "12.5 ms"), (3e-6, "3 us"), (0.0, "0 us")),
+        *((-0.9996e-3, "-1 ms"), (12345.6, "12346 s"), (2e-10, "0.2 ns")),
+    ],
+)
 def test_times_are_written_in_the_unit_that_suits(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 
 
-@pytest.mark.parametrize(("rate", "text"), [(12, "12 B/s"), (1e3, "1 kB/s"), (2.5e9, "2.5 GB/s"), (1e12, "1000 GB/s")])
+@pytest.mark.parametrize(("rate", "text"), [(12, "12 B/s"), (1e3, "1 kB/s"), (2.5e9, "2.5 GB/s"), (1e12, "1 TB/s")])
 def test_bandwidths_are_written_in_the_unit_that_suits(rate: float, text: str) -> None:
     assert format_rate(rate) == text
 
@@ -80,3 +87,35 @@ def test_times_of_every_magnitude_and_sign_can_be_read(digits: float, power: int
     if unit != "s":
         assert abs(float(number)) < 1000
     assert format_seconds(-seconds) in (f"-{text}", text.removeprefix("-"))
+
+
+POWERS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9} | {unit: 1024.0**n for n, unit in enumerate(_UNITS)}
+POWERS |= {unit: scale for scale, unit in _RATES if unit != "B"}
+
+
+@pytest.mark.parametrize("write", [format_seconds, format_nbytes, format_rate])
+@pytest.mark.parametrize("power", range(-12, 21))
+def test_what_is_written_is_what_is_meant_at_each_magnitude_and_sign(write, power):
+    for digits in (1.0, 1.0004, 1.5, 2.345678, 9.9949, 9.99951, 9.9999):
+        check_written(write, digits * 10.0**power)
+        check_written(write, -digits * 10.0**power)
+
+
+def check_written(write, value):
+    written = write(value)
+    shown = re.fullmatch(r"(-?\d+(?:\.\d+)?) (\S+)", written)
+    assert shown, written
+    number, scale = float(shown[1]), POWERS[shown[2]]
+    least = {format_seconds: 1e-9, format_nbytes: 1.0, format_rate: 1.0}[write]
+    if abs(value) >= least:
+        assert number * scale == pytest.approx(value, rel=0.006), written
+        assert abs(number) >= 1, f"{written} has a smaller unit"
+    else:
+        assert number * scale == pytest.approx(value, abs=least / 100), written
+
+
+@pytest.mark.parametrize("write", [format_seconds, format_nbytes, format_rate])
+def test_what_is_no_number_is_unknown(write):
+    assert write(math.nan) == "unknown"
+    assert write(math.inf).startswith("inf ")
+    assert write(-math.inf).startswith("-inf ")

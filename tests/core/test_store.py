@@ -223,6 +223,15 @@ class TestStore:
         assert store.check(["a", "b"])
         assert not store.check(["a", "b", "c"])
 
+    def test_a_value_is_set_and_others_are_read_in_one_request(self, store: Store) -> None:
+        store.set("there", b"1")
+        inner = PrefixStore("inner", store)
+        assert store._set_and_peek("mine", b"2", ["there", "mine", "missing"]) == [b"1", b"2", None]
+        assert inner._set_and_peek("mine", b"3", ["mine", "there"]) == [b"3", None]
+        large = b"x" * (3 << 20)
+        store.multi_set(["a", "b", "c"], [large] * 3)
+        assert store._set_and_peek("mine", b"4", ["a", "b", "missing", "c"]) == [large, large, None, large]
+
     def test_multi_set_and_multi_get_keep_the_order(self, store: Store) -> None:
         keys = [f"key {number}" for number in range(300)]
         values = [str(number).encode() for number in range(300)]

@@ -43,6 +43,13 @@ def test_an_answer_comes_from_the_thread(helper: Helper) -> None:
     assert helper.ask(lambda: threading.current_thread().name, PATIENCE_S) == "rankwise watch"
 
 
+def test_what_has_time_is_done_with_what_comes_next(helper: Helper) -> None:
+    done: list[str] = []
+    helper.do(lambda: done.append("has time"), at_once=False)
+    helper.ask(lambda: done.append("comes next"), PATIENCE_S)
+    assert done == ["has time", "comes next"]
+
+
 def test_whoever_asks_waits_for_so_long_and_no_longer(helper: Helper) -> None:
     go_on = threading.Event()
     helper.do(lambda: go_on.wait(PATIENCE_S))

@@ -131,16 +131,16 @@ def test_pictures_are_well_formed(picture):
 
 
 def test_the_navigation_has_every_page_once():
-    listed = re.findall(r"^ +- (?:\w+: )?([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    listed = re.findall(r"^ +- (?:[\w ]+: )?([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.glob("**/*.md"))
 
 
 def test_every_error_has_its_section_and_its_place_in_the_tree():
     page = text("errors.md")
     tree = page.partition("```text\n")[2].partition("```")[0]
-    drawn = re.findall(r"^ *[│└├─ ]*(\w*Error)\b", tree, re.MULTILINE)
+    drawn = re.findall(r"^ *[│└├─ ]*(\w*(?:Error|Exception))\b", tree, re.MULTILINE)
     assert sorted(drawn) == sorted([*errors.__all__, "RuntimeError"])
-    sections = re.findall(r"^## (\w+Error)$", page, re.MULTILINE)
+    sections = re.findall(r"^## (\w+(?:Error|Exception))$", page, re.MULTILINE)
     assert sorted(sections) == sorted(errors.__all__)
 
 

@@ -85,11 +85,6 @@ def test_the_words_to_search_for_are_on_the_page(task):
     assert not missing
 
 
-def test_each_page_is_in_the_navigation_once():
-    pages = [page for tab in navigation() for page in tab]
-    assert sorted(pages) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("**/*.md"))
-
-
 def test_what_is_not_there_is_missed():
     assert slug("rankwise.spawn") == "rankwisespawn"
     assert "no-such-heading" not in anchors("install.md")

@@ -154,7 +154,7 @@ CODE = (
     [
         (("full", "full"), "799998.0"),
         (("header", "full"), "RANKWISE_GLOO_INTEGRITY set to full and to header"),
-        (("full", "none"), "RANKWISE_GLOO_INTEGRITY=none: expected header or full"),
+        (("full", "none"), "RANKWISE_GLOO_INTEGRITY=none: expected header, full or encrypted"),
     ],
 )
 def test_all_ranks_must_be_given_the_same(tmp_path: Path, values: tuple[str, str], said: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rankwise.backends.apart import ApartWork
 from rankwise.backends.capability import (
     COLLECTIVES,
     POINT_TO_POINT,
@@ -28,7 +29,7 @@ from rankwise.backends.capability import (
 )
 from rankwise.backends.communicator import Communicator, Gauges, Watch
 from rankwise.backends.context import Context
-from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Runtime
+from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Check, Explanation, Runtime
 from rankwise.backends.misfits import too_long, wrong_dtype
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import Array, as_bytes, dtype_name, is_sparse
@@ -60,7 +61,8 @@ if TYPE_CHECKING:
     from rankwise.basics.future import WorkFuture
     from rankwise.basics.interrupts import aborted_by, only_waited
     from rankwise.basics.process_end import ending as process_ending
-    from rankwise.collective.algorithms.table import MIXED, NETWORK
+    from rankwise.collective.algorithms.table import Choice as AlgorithmChoice
+    from rankwise.collective.algorithms.table import choose as derived_algorithm
     from rankwise.collective.algorithms.table import fitting as fitting_algorithm
     from rankwise.collective.executor import PointToPoint
     from rankwise.collective.issue_order import IssueOrder
@@ -73,8 +75,7 @@ if TYPE_CHECKING:
 
 #: What is not needed by every process that names a backend, and where it is.
 _LATER = {
-    "MIXED": "collective.algorithms.table:MIXED",
-    "NETWORK": "collective.algorithms.table:NETWORK",
+    "AlgorithmChoice": "collective.algorithms.table:Choice",
     "IssueOrder": "collective.issue_order:IssueOrder",
     "Mailbox": "backends.mailbox:Mailbox",
     "PointToPoint": "collective.executor:PointToPoint",
@@ -86,6 +87,7 @@ _LATER = {
     "blake2b": "basics.blake2:blake2b",
     "compiled_parts": "basics.native",
     "debug_log": "basics.debug:tell",
+    "derived_algorithm": "collective.algorithms.table:choose",
     "derived_collectives": "collective.derived",
     "fitting_algorithm": "collective.algorithms.table:fitting",
     "hookimpl": "backends.hookspecs:hookimpl",  # only plugins need pluggy, and only once they are asked for
@@ -108,6 +110,7 @@ __all__ = [
     "API_VERSION",
     "Availability",
     "BackendSpec",
+    "Check",
     "Gauges",
     "Runtime",
     "hookimpl",
@@ -129,6 +132,7 @@ __all__ = [
     "no",
     # one live group
     "COMPLETED",
+    "ApartWork",
     "Communicator",
     "CompletedWork",
     "Context",
@@ -176,9 +180,10 @@ __all__ = [
     "mismatch",
     "same_call",
     # collectives of its own, made of the core's
-    "MIXED",
-    "NETWORK",
+    "AlgorithmChoice",
+    "Explanation",
     "PointToPoint",
+    "derived_algorithm",
     "derived_collectives",
     "fitting_algorithm",
     # where it is and whom it trusts

@@ -90,6 +90,12 @@ class Availability(NamedTuple):
     def __bool__(self) -> bool:
         return self.available
 
+    def _repr_html_(self) -> str:
+        from rankwise.basics.rich_display import facts
+
+        told = (("reason", self.reason), ("remedy", self.remedy))
+        return facts("can run here", [("answer", "yes" if self else "no"), *(row for row in told if row[1])])
+
 
 class Answer(NamedTuple):
     """What a table answers: true or false, and what a "no" is due to.
@@ -203,7 +209,7 @@ def _here() -> Availability:
     return Availability(True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Capabilities:
     """What one backend can do, per kind of device.
 
@@ -216,6 +222,13 @@ class Capabilities:
     backend: str
     devices: Mapping[str, Device]
     here: Callable[[], Availability] = field(default=_here, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"<Capabilities of {self.backend!r} for {', '.join(self.devices)}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle as plain data: conditions stay as they are on this machine now."""
+        return Capabilities.from_dict, (self.backend, self.to_dict(), self.here())
 
     def cell(self, op: str, device: str) -> Cell:
         """Return the cell of an operation or feature as it is declared; one that is not declared says no."""

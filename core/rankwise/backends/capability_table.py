@@ -46,6 +46,15 @@ class CapabilityTable:
         """The operations and features that are shown."""
         return self._names
 
+    def __eq__(self, other: object) -> bool:
+        """Tell whether another table shows the same: names, backends and cells, as they are on this machine."""
+        if not isinstance(other, CapabilityTable):
+            return NotImplemented
+        return self._names == other._names and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self._names, tuple(self._tables)))
+
     def supports(self, op: str, device: Any, dtype: Any = None, reduce_op: Any = None) -> bool:
         """Tell whether any of the backends would accept a call; see `Capabilities.supports`."""
         return any(self.ask(op, device, dtype, reduce_op).values())

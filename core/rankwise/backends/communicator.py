@@ -102,6 +102,9 @@ class Communicator(ABC):
 
     # ------------------------------------------------------------------ what a backend must implement
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of group {self.context.name!r}: rank {self.rank} of {self.size}>"
+
     @abstractmethod
     def isend(self, array: Array, dst: int, tag: int) -> Work:
         """Begin to send the bytes of `array`; must not wait for the receiver.

@@ -5,18 +5,19 @@ It says what the backend can do, whether it can run here, and how to make a `Com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from rankwise.backends.capability import Availability, Capabilities
+from rankwise.collective.algorithms.table import Choice
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
     from rankwise.backends.context import Context
     from rankwise.store import Store
 
-__all__ = ["API_VERSION", "OLDEST_API_VERSION", "Availability", "BackendSpec", "Runtime"]
+__all__ = ["API_VERSION", "OLDEST_API_VERSION", "Availability", "BackendSpec", "Check", "Explanation", "Runtime"]
 
 API_VERSION = 1
 """The version of the contract of backends. A plugin states, as a literal, the one that it was written for."""
@@ -37,6 +38,36 @@ class Runtime(NamedTuple):
     rank: int
     size: int
     store: Store | None = None
+
+
+class Check(NamedTuple):
+    """One thing that a backend has looked at for `rankwise doctor`.
+
+    Attributes:
+        good: Whether it is as it should be; None for what is only worth knowing.
+        text: What it is, and how.
+        remedy: What would help.
+    """
+
+    good: bool | None
+    text: str
+    remedy: str = ""
+
+
+class Explanation(NamedTuple):
+    """Which algorithm a backend takes for an operation, as `rankwise explain` shows it.
+
+    Attributes:
+        table: The lines that all ranks go by; the first that fits counts.
+        taken: The line that does.
+        meanings: What the names of the table mean.
+        like: The algorithm of `rankwise.collective.algorithms` that sends the same messages; empty if none does.
+    """
+
+    table: Sequence[Choice]
+    taken: Choice
+    meanings: Mapping[str, str]
+    like: str = ""
 
 
 def _always() -> Availability:
@@ -61,6 +92,9 @@ class BackendSpec:
         launch: The command line that starts `{size}` processes under that runtime, for the conformance kit.
         variants: Ways in which it can do its work, such as its transports, by name, each with the variables of the
             environment that choose it; `{rank}` in a value stands for the rank. The conformance kit proves each.
+        checks: Looks at what the backend needs, for `rankwise doctor` alone; it may take a few seconds.
+        explain: Tells which algorithm an operation on so many bytes takes among so many ranks on each host, without
+            making a group.
         core: The MAJOR.MINOR of rankwise that the plugin belongs to, for one that uses more than is public.
     """
 
@@ -72,4 +106,6 @@ class BackendSpec:
     runtime: Callable[[float], Runtime] | None = None
     launch: tuple[str, ...] = field(default=())
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    explain: Callable[[str, int, Sequence[int]], Explanation] | None = None
     core: str = ""
+    checks: Callable[[], Iterable[Check]] = field(default=tuple)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from rankwise.backends.capability import Availability, Capabilities, Cell, Device, Support
-from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec
+from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec, Check
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.plugin_code import PluginFault, one_line
 from rankwise.backends.vocabulary import DEVICES, EVERY_DTYPE, FEATURES, OPS, REDUCTIONS, nearest
@@ -18,7 +18,7 @@ from rankwise.basics.version import require_series
 from rankwise.basics.words import with_article
 from rankwise.errors import PluginError
 
-__all__ = ["checked", "checked_availability"]
+__all__ = ["checked", "checked_availability", "checked_checks"]
 
 
 def checked(name: str, spec: Any) -> BackendSpec:
@@ -41,8 +41,11 @@ def checked(name: str, spec: Any) -> BackendSpec:
         raise PluginFault(f"its declaration is of a backend called {spec.name!r}, not {name!r}")
     _callable("create", spec.create)
     _callable("availability", spec.availability)
+    _callable("checks", spec.checks)
     if spec.runtime is not None:
         _callable("runtime", spec.runtime)
+    if spec.explain is not None:
+        _callable("explain", spec.explain)
     return BackendSpec(
         name,
         spec.api_version,
@@ -52,7 +55,9 @@ def checked(name: str, spec: Any) -> BackendSpec:
         spec.runtime,
         tuple(_text(f"launch[{i}]", word) for i, word in enumerate(_sequence("launch", spec.launch))),
         {_text("a name in variants", w): _variables(w, v) for w, v in _mapping("variants", spec.variants).items()},
+        spec.explain,
         _text("core", spec.core),
+        spec.checks,
     )
 
 
@@ -68,6 +73,22 @@ def checked_availability(answer: Any) -> Availability:
     if not isinstance(available, bool):
         raise PluginFault(f"availability() has returned available={type(available).__name__}, which must be a bool")
     return Availability(available, one_line(_text("reason", reason)), one_line(_text("remedy", remedy)))
+
+
+def checked_checks(answer: Any) -> list[Check]:
+    """Return what a backend has looked at, made of plain values.
+
+    Raises:
+        PluginFault: It is something else.
+    """
+    found = []
+    for i, each in enumerate(answer):
+        _kind(f"checks()[{i}]", each, Check)
+        if each.good is not None and not isinstance(each.good, bool):
+            raise PluginFault(f"checks()[{i}].good is {with_article(type(each.good).__name__)}, not a bool or None")
+        text, remedy = _text(f"checks()[{i}].text", each.text), _text(f"checks()[{i}].remedy", each.remedy)
+        found.append(Check(each.good, one_line(text), one_line(remedy)))
+    return found
 
 
 def _versions(spec: BackendSpec) -> None:

@@ -265,6 +265,12 @@ class BoundWork:
         what = "" if self._what_it_is is None else f"{self._what_it_is()}: "
         return f"<Work: {what}{state(self._inner)}>"
 
+    def _repr_html_(self) -> str:
+        from rankwise.basics.rich_display import facts
+
+        what = "an operation" if self._what_it_is is None else self._what_it_is()
+        return facts("work", (("operation", what), ("state", state(self._inner))))
+
     def _note(self, error: BaseException | None) -> None:
         """Tell the flight recorder, once, that the operation has ended."""
         if self._noted is not None:

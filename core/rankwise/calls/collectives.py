@@ -7,10 +7,10 @@ returns None. Ranks given as `src` and `dst` are global; `group_src` and `group_
 All ranks of a group must make the same calls in the same order; if they do not, all raise `CollectiveMismatchError`, on
 backends with the feature `mismatch`. Wrong arguments are a `TypeError` or `ValueError`, and what the backend's
 capability table refuses is an `UnsupportedOperationError`, before anything is sent.
-
-The plainest calls, as most are, may take a shortcut of the backend's (see `rankwise.backends.shortcuts`). The code
-below that question is the general path, which does the same for every call.
 """
+
+# The plainest calls, as most are, may take a shortcut of the backend's (see `rankwise.backends.shortcuts`). The code
+# below that question is the general path, which does the same for every call.
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from rankwise.basics.systems import cores
 from rankwise.cli import libraries, memory
 from rankwise.cli.interviews import PATIENCE_S, Interview, interviews, notes
 from rankwise.cli.proofs import proofs
+from rankwise.cli.text import meanwhile
 from rankwise.errors import DistError
 
 __all__ = ["Finding", "Level", "all_checks"]
@@ -43,11 +44,16 @@ class Finding:
         return {"section": self.section, "level": self.level.value, "text": self.text, "remedy": self.remedy}
 
 
+#: How good what a backend has looked at is.
+_LEVELS = {True: Level.GOOD, None: Level.NOTE, False: Level.BAD}
+
+
 def all_checks(quick: bool, patience_s: float = PATIENCE_S) -> Iterator[Finding]:
     """Run all checks, one after the other; `quick` leaves out those that start processes that communicate."""
     yield from _versions()
     yield from _native()
-    asked = interviews(patience_s)
+    meanwhile("  ..  asking each backend in a process of its own")
+    asked = interviews(patience_s, thorough=True)
     yield from _backends(asked)
     for check in (_libraries, _network, _job, _memory):
         yield from check()
@@ -89,6 +95,8 @@ def _backends(asked: list[Interview]) -> Iterator[Finding]:
         yield _backend(interview)
         for note in notes(interview):
             yield Finding("backends", Level.WARN, f"{interview.name}: {interview.provider}: {note}")
+        for good, text, remedy in interview.checks:
+            yield Finding("backends", _LEVELS[good], f"{interview.name}: {text}", remedy)
     if not any(interview.provider for interview in asked):
         yield Finding("backends", Level.BAD, "no backend is installed", f"pip install {KNOWN['gloo']}")
 

@@ -46,6 +46,9 @@ def execute(arguments: list[str]) -> int:
         module = load(name) if name is not None else None
         if name is not None and module is None:
             return _unknown(name)
+        if not arguments:
+            _parser(None, None).print_help()
+            return 0
         # argparse would take what follows `--` for more of our own, where an option stands before it.
         end = arguments.index("--") if "--" in arguments and hasattr(module, "AFTER_DASHES") else len(arguments)
         options = _parser(name, module).parse_args(arguments[:end])

@@ -8,7 +8,7 @@ import json
 from rankwise.cli.checks import Finding, Level, all_checks
 from rankwise.cli.interviews import PATIENCE, PATIENCE_S
 from rankwise.cli.peer_check import check_peer
-from rankwise.cli.text import marked
+from rankwise.cli.text import marked, meanwhile
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
@@ -41,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
     found: list[Finding] = []
     section = ""
     for finding in check_peer(options.peer) if options.peer else all_checks(options.quick, options.patience):
+        meanwhile()
         found.append(finding)
         if options.json:
             continue

@@ -22,8 +22,10 @@ from io import StringIO
 from typing import IO, Any
 
 from rankwise.backends.capability import Availability, Capabilities
-from rankwise.backends.plugin_code import one_line
+from rankwise.backends.declaration import BackendSpec, Check
+from rankwise.backends.plugin_code import PluginFault, one_line, run_plugin
 from rankwise.backends.registry import KNOWN, registry
+from rankwise.backends.validation import checked_checks
 from rankwise.basics.systems import die_with_parent
 
 __all__ = ["PATIENCE", "PATIENCE_S", "SLOW_S", "Interview", "interviews", "notes"]
@@ -51,6 +53,7 @@ class Interview:
         launch: The command that starts its ranks.
         printed: What it has printed meanwhile.
         took_s: How long it took.
+        checks: What it has looked at, if it was asked to.
     """
 
     name: str
@@ -61,15 +64,21 @@ class Interview:
     launch: tuple[str, ...] = ()
     printed: str = ""
     took_s: float = 0.0
+    checks: Sequence[Check] = ()
 
 
-def interviews(patience_s: float = PATIENCE_S) -> list[Interview]:
-    """Ask all installed and registered backends, and name those of this project that are missing."""
+def interviews(patience_s: float = PATIENCE_S, thorough: bool = False) -> list[Interview]:
+    """Ask all installed and registered backends, and name those of this project that are missing.
+
+    Args:
+        patience_s: How long each may take.
+        thorough: Have them look at what they need, too.
+    """
     import pluggy  # noqa: F401 - here, lest each child load it anew
 
     providers = registry.providers()
     missing = [Interview(name, available=registry.availability(name)) for name in KNOWN if name not in providers]
-    asked = _asked_apart(providers, patience_s) if hasattr(os, "fork") else _asked_here(providers)
+    asked = _asked_apart(providers, patience_s, thorough) if hasattr(os, "fork") else _asked_here(providers, thorough)
     return sorted([*asked, *missing], key=lambda interview: interview.name)
 
 
@@ -85,14 +94,14 @@ class _Child:
     answer: bytes = b""
 
 
-def _asked_apart(providers: dict[str, str], patience_s: float) -> Iterator[Interview]:
+def _asked_apart(providers: dict[str, str], patience_s: float, thorough: bool) -> Iterator[Interview]:
     waiting = list(providers)
     running: dict[int, _Child] = {}
     with selectors.DefaultSelector() as selector:
         try:
             while waiting or running:
                 while waiting and len(running) < _SIDE_BY_SIDE:
-                    child = _begin(waiting.pop(0))
+                    child = _begin(waiting.pop(0), thorough)
                     running[child.pipe] = child
                     selector.register(child.pipe, selectors.EVENT_READ)
                 first = min(child.began for child in running.values())
@@ -108,7 +117,7 @@ def _asked_apart(providers: dict[str, str], patience_s: float) -> Iterator[Inter
                 _end(child)
 
 
-def _begin(name: str) -> _Child:
+def _begin(name: str, thorough: bool) -> _Child:
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
@@ -123,31 +132,39 @@ def _begin(name: str) -> _Child:
             if follow is not None:
                 follow()
             os.close(reading)
-            _answer_into(writing, name, output)
+            _answer_into(writing, name, thorough, output)
         finally:
             os._exit(0)  # without what the program has left to do at its end
     os.close(writing)
     return _Child(name, pid, reading, output, time.monotonic())
 
 
-def _answer_into(writing: int, name: str, output: IO[bytes]) -> None:
+def _answer_into(writing: int, name: str, thorough: bool, output: IO[bytes]) -> None:
     """Be the child: say nothing to anybody but the parent."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     for theirs, ours in ((nothing, 0), (output.fileno(), 1), (output.fileno(), 2)):
         os.dup2(theirs, ours)
     sys.stdout = open(1, "w", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115 - its own
     sys.stderr = open(2, "w", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
-    answer = json.dumps(_ask(name)).encode() + b"\n"
+    answer = json.dumps(_ask(name, thorough)).encode() + b"\n"
     while answer:
         answer = answer[os.write(writing, answer) :]
 
 
-def _ask(name: str) -> dict[str, Any]:
+def _ask(name: str, thorough: bool) -> dict[str, Any]:
     problem = registry.problem(name)
     if problem is not None:
         return {"problem": str(problem), "remedy": problem.remedy}
     spec, available = registry.get(name), registry.availability(name)
-    return {"available": available, "table": spec.capabilities.to_dict(), "launch": spec.launch}
+    found = {"available": available, "table": spec.capabilities.to_dict(), "launch": spec.launch}
+    return {**found, "checks": _checks(spec)} if thorough else found
+
+
+def _checks(spec: BackendSpec) -> list[Check]:
+    try:
+        return run_plugin("its checks failed", lambda: checked_checks(spec.checks()))
+    except PluginFault as fault:
+        return [Check(False, str(fault))]
 
 
 def _has_ended(child: _Child) -> bool:
@@ -200,14 +217,15 @@ def _interview(name: str, provider: str, found: dict[str, Any], printed: str, to
         return Interview(name, provider, found["problem"], available, printed=printed, took_s=took_s)
     available = Availability(*found["available"])
     table = Capabilities.from_dict(name, found["table"], available)
-    return Interview(name, provider, "", available, table, tuple(found["launch"]), printed, took_s)
+    checks = [Check(*each) for each in found.get("checks", ())]
+    return Interview(name, provider, "", available, table, tuple(found["launch"]), printed, took_s, checks)
 
 
-def _asked_here(names: dict[str, str]) -> Iterator[Interview]:
+def _asked_here(names: dict[str, str], thorough: bool) -> Iterator[Interview]:
     for name, provider in names.items():
         began, said = time.monotonic(), StringIO()
         with redirect_stdout(said), redirect_stderr(said):
-            found = json.loads(json.dumps(_ask(name)))
+            found = json.loads(json.dumps(_ask(name, thorough)))
         yield _interview(name, provider, found, one_line(said.getvalue()), time.monotonic() - began)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
@@ -10,6 +11,8 @@ __all__ = ["Parser", "near"]
 
 #: So many letters of an option, its dashes included, must be right if it was cut short or only begun alike.
 _ALIKE = 5
+#: How argparse tells of a value that is none of those there are.
+_CHOICE = re.compile(r"invalid choice: '(.+?)' \(choose from (.+)\)$")
 _UNKNOWN = "unrecognized arguments: "
 
 
@@ -33,6 +36,8 @@ class Parser(argparse.ArgumentParser):
             known = list(_options(self))
             hints = [near(word.partition("=")[0], known) for word in unknown if word.startswith("-")]
             message += next((hint for hint in hints if hint), "")
+        elif chosen := _CHOICE.search(message):
+            message += near(chosen[1], re.findall(r"'?([\w.-]+)'?(?:, |$)", chosen[2]))
         super().error(message)
 
     def parse_known_args(  # type: ignore[override]

@@ -10,6 +10,7 @@ from rankwise.backends.capability import REDUCTIONS, Capabilities
 from rankwise.cli.commands import CommandError
 from rankwise.cli.interviews import Interview
 from rankwise.cli.launching import child, command_for, said_last
+from rankwise.cli.text import meanwhile
 
 __all__ = ["Proof", "chosen", "proofs"]
 
@@ -58,6 +59,7 @@ def proofs(asked: list[Interview]) -> Iterator[tuple[bool | None, str]]:
         if proof is None:
             yield None, f"{interview.name}: it declares nothing that two processes could try"
         else:
+            meanwhile(f"  ..  {interview.name}: two processes {proof}")
             yield _proved(interview, proof)
 
 

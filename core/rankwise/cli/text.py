@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 from collections.abc import Sequence
 
 from rankwise.launch.output import use_colour
 
-__all__ = ["columns", "format_nbytes", "format_rate", "format_seconds", "marked", "parse_nbytes"]
+__all__ = ["columns", "format_nbytes", "format_rate", "format_seconds", "marked", "meanwhile", "parse_nbytes"]
 
 _STYLES = {"good": 32, "bad": 31, "warn": 33, "dim": 2, "bold": 1}
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_RATES = ((1e15, "PB/s"), (1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 def marked(text: str, style: str) -> str:
@@ -49,24 +53,37 @@ def parse_nbytes(text: str) -> int:
 
 def format_nbytes(nbytes: float) -> str:
     """Write a number of bytes in the largest unit that leaves at least 1."""
-    value, unit = float(nbytes), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.4g} {_UNITS[unit]}"
+    scales = [(1024.0**power, unit) for power, unit in enumerate(_UNITS)]
+    return _written(nbytes, scales[::-1], 4)
 
 
 def format_rate(bytes_per_s: float) -> str:
     """Write a bandwidth in the decimal unit that suits it, as networks are measured."""
-    for scale, unit in ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
-        if bytes_per_s >= scale:
-            return f"{bytes_per_s / scale:.4g} {unit}"
-    return f"{bytes_per_s:.4g} B/s"
+    return _written(bytes_per_s, _RATES, 4)
 
 
 def format_seconds(seconds: float) -> str:
     """Write a time, which may be less than nothing, in the unit that suits it: three digits and no exponent."""
-    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us"), (1e9, "ns")):
-        value = float(f"{seconds * scale:.3g}")  # rounded first: 0.9996 ms are 1 ms
-        if abs(value) >= 1:
-            return f"{value:.0f} {unit}" if abs(value) >= 100 else f"{value:g} {unit}"
-    return "0 us"
+    return _written(seconds, _TIMES, 3, zero="0 us")
+
+
+def _written(value: float, scales: Sequence[tuple[float, str]], digits: int, zero: str = "") -> str:
+    """Write a value in the largest unit of which it has at least one, rounded first: 0.9996 ms are 1 ms."""
+    zero = zero or f"0 {scales[-1][1]}"
+    if not math.isfinite(value):
+        return "unknown" if math.isnan(value) else f"{value} {scales[0][1]}"
+    for scale, unit in scales:
+        rounded = float(f"{value / scale:.{digits}g}")
+        if abs(rounded) >= 1:
+            many = abs(rounded) >= 10 ** (digits - 1)
+            return f"{value / scale:.0f} {unit}" if many else f"{rounded:.{digits}g} {unit}"
+    smallest, unit = scales[-1]
+    part = round(value / smallest, digits - 1)
+    return f"{part:g} {unit}" if part else zero
+
+
+def meanwhile(words: str = "") -> None:
+    """Say on standard error what takes long, in a line that the next call replaces; nothing where nobody looks."""
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        sys.stderr.write(f"\r\x1b[K{words}")
+        sys.stderr.flush()

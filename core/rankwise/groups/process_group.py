@@ -153,6 +153,12 @@ class ProcessGroup:
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_desc!r}: rank {self._rank} of {self.size()}, {self.config}>"
 
+    def _repr_html_(self) -> str:
+        from rankwise.basics.rich_display import facts
+
+        rows = (("rank", self._rank), ("size", self.size()), ("backend", self.config), ("ranks", list(self.ranks)))
+        return facts(f"group {self.group_desc!r}", rows)
+
     def rank(self) -> int:
         """Return this process's rank in the group."""
         return self._rank

@@ -26,7 +26,8 @@ from rankwise.launch.guarding import Guard
 from rankwise.launch.interrupts import Interrupts
 from rankwise.launch.nodes import Verdict, Verdicts
 from rankwise.launch.output import Console
-from rankwise.launch.worker import Worker, command_line
+from rankwise.launch.preloading import Preloaded
+from rankwise.launch.worker import Worker, command_line, program
 
 __all__ = ["Attempt", "Outcome"]
 
@@ -73,10 +74,11 @@ class Attempt:
         interrupts: Interrupts,
         verdicts: Verdicts | None,
         log_dir: Path | None,
+        preloaded: Preloaded | None = None,
     ) -> None:
         self._config, self._layout, self._console = config, layout, console
         self._guard, self._interrupts, self._verdicts = guard, interrupts, verdicts
-        self._log_dir = log_dir
+        self._log_dir, self._preloaded = log_dir, preloaded
         self._workers: list[Worker] = []
         self._selector = selectors.DefaultSelector()
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -115,12 +117,11 @@ class Attempt:
         worker = Worker(self._layout.first_rank + local_rank, local_rank, self._rank_log_dir(local_rank))
         # One reader of the terminal is enough; the others would take the input from each other.
         stdin = None if worker.rank == 0 else subprocess.DEVNULL
-        worker.start(
-            command_line(self._config, local_rank),
-            rank_environment(self._config, self._layout, local_rank, secret_fd),
-            (secret_fd,),
-            stdin,
-        )
+        environment = rank_environment(self._config, self._layout, local_rank, secret_fd)
+        if self._preloaded is None:
+            worker.start(command_line(self._config, local_rank), environment, (secret_fd,), stdin)
+        else:
+            worker.use(self._preloaded.fork(program(self._config, local_rank), environment, stdin))
         self._guard.add(worker.pid)
         self._workers.append(worker)
         worker.attach_output(self._config, self._console)

@@ -49,6 +49,7 @@ class LaunchConfig:
         role: What `ROLE_NAME` says.
         module: The command's first word is a Python module, not a script.
         no_python: The command is executed as it is.
+        preload: Modules that are imported once, in a process that the ranks are forked from.
         local_rank_argument: Give the script `--local_rank=N` as its first argument.
         grace_s: How long ranks may take to end after Ctrl-C or SIGTERM before they are killed.
         join_timeout_s: How long to wait for the launchers of the other nodes.
@@ -69,6 +70,7 @@ class LaunchConfig:
     role: str = "default"
     module: bool = False
     no_python: bool = False
+    preload: tuple[str, ...] = ()
     local_rank_argument: bool = False
     grace_s: float = 5.0
     join_timeout_s: float = 300.0
@@ -97,6 +99,10 @@ class LaunchConfig:
             (port is not None and not 0 < port < 65536, f"the master port must be 1 to 65535, not {port}"),
             (several and port is None, "several nodes need --master-port, the same on each"),
             (several and port == 65535, "the master port must be below 65535: the launchers use the next one"),
+            (
+                bool(self.preload) and self.no_python,
+                "--preload is for Python programs: a program of another kind (--no-python) starts by itself",
+            ),
             (self.max_restarts < 0, f"--max-restarts cannot be {self.max_restarts}"),
         ]
 

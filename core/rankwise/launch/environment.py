@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rankwise.launch.config import LaunchConfig
 
-__all__ = ["Layout", "rank_environment"]
+__all__ = ["Layout", "job_environment", "rank_environment"]
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,15 @@ class Layout:
 
 def rank_environment(config: LaunchConfig, layout: Layout, local_rank: int, secret_fd: int) -> dict[str, str]:
     """Return the whole environment of one rank: this process's own, with the rank's place in it."""
+    return {**job_environment(config, secret_fd), **_place(config, layout, local_rank)}
+
+
+def job_environment(config: LaunchConfig, secret_fd: int) -> dict[str, str]:
+    """Return what is the same for all ranks of this node."""
     environment = dict(os.environ)
     # One way to the secret only; and the secret itself is in neither.
     environment.pop("RANKWISE_SECRET_FILE", None)
     environment["RANKWISE_SECRET_FD"] = str(secret_fd)
-    environment.update(_place(config, layout, local_rank))
     # Lines appear when they are printed, and those of a rank that is killed are not lost.
     environment.setdefault("PYTHONUNBUFFERED", "1")
     # A rank that a signal such as SIGSEGV ends says where it was.

@@ -89,6 +89,8 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 
 def _add_what(group: argparse._ArgumentGroup, older: bool) -> None:
     group.add_argument("-m", "--module", action="store_true", help="SCRIPT is a Python module")
+    preload = "import these modules, as in numpy,rankwise, once in a process that the ranks are forked from"
+    group.add_argument("--preload", type=_modules, default=(), metavar="MODULES", help=preload)
     _both(group, "--no-python", action="store_true", help="SCRIPT is a program of any kind, executed as it is")
     if older:
         plain = "do not give the script --local_rank=N as its first argument; it reads LOCAL_RANK instead"
@@ -129,6 +131,7 @@ def to_config(options: argparse.Namespace) -> LaunchConfig:
         role=options.role,
         module=options.module,
         no_python=options.no_python,
+        preload=options.preload,
         local_rank_argument=not getattr(options, "use_env", True),
         grace_s=options.grace,
         join_timeout_s=options.join_timeout,
@@ -184,6 +187,13 @@ def _ranks(text: str) -> frozenset[int]:
     if not all(number.isdigit() for number in numbers):
         raise argparse.ArgumentTypeError(f"{text!r} must be local ranks, such as 0,1")
     return frozenset(map(int, numbers))
+
+
+def _modules(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(part.isidentifier() for name in names for part in name.split(".")):
+        raise argparse.ArgumentTypeError(f"{text!r} must be modules, such as numpy,rankwise")
+    return names
 
 
 def _seconds(text: str) -> float:

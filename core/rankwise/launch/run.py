@@ -16,7 +16,7 @@ from pathlib import Path
 from rankwise.basics.systems import keep_standard
 from rankwise.launch.attempt import Attempt, Outcome
 from rankwise.launch.config import LaunchConfig
-from rankwise.launch.environment import Layout
+from rankwise.launch.environment import Layout, job_environment
 from rankwise.launch.exit_codes import ExitCode, LaunchError, refuse_without_processes
 from rankwise.launch.failures import OutOfMemoryWatch, exit_code, report
 from rankwise.launch.guarding import Guard
@@ -24,6 +24,7 @@ from rankwise.launch.interrupts import Interrupts
 from rankwise.launch.nodes import Nodes
 from rankwise.launch.output import Console
 from rankwise.launch.port import reserve_port
+from rankwise.launch.preloading import Preloaded
 from rankwise.network import secret
 
 __all__ = ["check_command", "run"]
@@ -71,7 +72,14 @@ class _Job:
         stack.callback(os.close, self._secret_fd)
         self._log_dir = _log_dir(config, self._run_id)
         self._guard = stack.enter_context(Guard())
+        self._preloaded = stack.enter_context(self._preload()) if config.preload else None
         self._nodes = stack.enter_context(Nodes(config)) if config.nnodes > 1 else None
+
+    def _preload(self) -> Preloaded:
+        preloaded = Preloaded(self._config, job_environment(self._config, self._secret_fd), self._secret_fd)
+        if preloaded.said():
+            self._console.say(preloaded.said())
+        return preloaded
 
     def run(self) -> int:
         """Try until all ranks end well or there are no restarts left."""
@@ -103,7 +111,8 @@ class _Job:
             if self._log_dir is not None and attempt == 0:
                 self._console.say(f"rankwise: logs in {self._log_dir}")
             interrupts = stack.enter_context(Interrupts())
-            ranks = Attempt(config, layout, self._console, self._guard, interrupts, verdicts, self._log_dir)
+            place = self._log_dir, self._preloaded
+            ranks = Attempt(config, layout, self._console, self._guard, interrupts, verdicts, *place)
             try:
                 return ranks.run(self._secret_fd)
             except LaunchError as error:
@@ -142,6 +151,8 @@ def check_command(config: LaunchConfig) -> None:
     elif config.module:
         if not _module_exists(name.partition(".")[0]):
             raise LaunchError(ExitCode.NOT_FOUND, f"there is no Python module {name!r} for {sys.executable}")
+    elif config.preload and os.path.exists(name) and not _is_script(name):
+        raise LaunchError(ExitCode.USAGE, f"--preload: {name!r} is no Python file; leave --preload out to run it")
     elif not os.path.exists(name):
         hint = "; for a program that is not Python, add --no-python" if shutil.which(name) else ""
         raise LaunchError(ExitCode.NOT_FOUND, f"there is no script {name!r} in {os.getcwd()}{hint}")
@@ -162,6 +173,14 @@ def _check_program(name: str) -> None:
         text = f"{name!r} cannot be executed; run `chmod +x {name}`, or leave out --no-python"
         raise LaunchError(ExitCode.NOT_EXECUTABLE, text)
     raise LaunchError(ExitCode.NOT_FOUND, f"there is no program {name!r}, neither here nor on the PATH")
+
+
+def _is_script(name: str) -> bool:
+    """Tell whether it is a file that holds Python's text, and not a folder, an archive or compiled code."""
+    if not os.path.isfile(name):
+        return False
+    with open(name, "rb") as file:
+        return b"\0" not in file.read(1 << 12)
 
 
 def _module_exists(name: str) -> bool:

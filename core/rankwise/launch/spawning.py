@@ -9,60 +9,24 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shortened
-from rankwise.errors import DistError
+from rankwise.errors import ProcessException, ProcessExitedException, ProcessRaisedException
 from rankwise.launch import child
 from rankwise.launch.exit_codes import refuse_without_processes
 from rankwise.network import secret
 from rankwise.network.ports import at_free_port
 
-__all__ = ["ProcessException", "ProcessExitedException", "ProcessRaisedException", "SpawnContext", "spawn"]
+__all__ = ["SpawnContext", "spawn"]
 
 #: A process that is told to end gets so long before it is killed.
 _STOP_GRACE_S = 1.0
 _JOB_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-
-class ProcessException(DistError):
-    """A spawned process did not end well.
-
-    Attributes:
-        error_index: Which one, from 0.
-        error_pid: Its process id.
-    """
-
-    def __init__(self, message: str, error_index: int, error_pid: int) -> None:
-        super().__init__(message, error_index, error_pid)
-        self.error_index, self.error_pid = error_index, error_pid
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
-class ProcessRaisedException(ProcessException):
-    """A spawned process ended by an exception; the message holds its traceback."""
-
-
-class ProcessExitedException(ProcessException):
-    """A spawned process ended with an exit code or by a signal.
-
-    Attributes:
-        exit_code: As `multiprocessing` has it: negative for a signal.
-        signal_name: The signal's name, if one ended it.
-    """
-
-    def __init__(
-        self, message: str, error_index: int, error_pid: int, exit_code: int, signal_name: str | None = None
-    ) -> None:
-        super().__init__(message, error_index, error_pid)
-        self.args = (message, error_index, error_pid, exit_code, signal_name)
-        self.exit_code, self.signal_name = exit_code, signal_name
 
 
 class _Member(NamedTuple):
@@ -83,6 +47,9 @@ class SpawnContext:
         self._members = members
         self._running = {member.process.sentinel: member for member in members}
         self.processes = [member.process for member in members]
+
+    def __repr__(self) -> str:
+        return f"<SpawnContext: {len(self._running)} of {len(self._members)} processes have not been joined>"
 
     @property
     def pids(self) -> list[int]:
@@ -149,6 +116,7 @@ def spawn(
     join: bool = True,
     daemon: bool = False,
     start_method: str = "spawn",
+    preload: Sequence[str] = (),
 ) -> SpawnContext | None:
     """Call `fn(i, *args)` in `nprocs` new processes, `i` from 0.
 
@@ -163,9 +131,10 @@ def spawn(
         join: Wait for all; otherwise a context to wait with is returned.
         daemon: End the processes when this one ends; they may then have no child processes.
         start_method: "spawn", "forkserver" or "fork" (not once there is a process group in this process).
+        preload: Modules that the fork server imports once, before it forks the first process.
 
     Raises:
-        ValueError: The function was typed into a notebook or a shell.
+        ValueError: The function was typed into a notebook or a shell, or there is no fork server to preload.
         ProcessRaisedException: A process raised; the message holds its traceback, and the others have been stopped.
         ProcessExitedException: A process ended with another exit code than 0, or by a signal.
 
@@ -187,6 +156,8 @@ def spawn(
         _check_function(fn, start_method)
         keep_standard()
         context: Any = multiprocessing.get_context(start_method)
+        if preload:
+            _preload(context, start_method, preload)
         shared, job_secret = _job(nprocs)
         members: list[_Member] = []
         try:
@@ -218,6 +189,17 @@ def _check_function(fn: Callable[..., Any], start_method: str) -> None:
             f"`%%writefile ranks.py` does), and then `from ranks import {name}`; or pass start_method='fork', before "
             "there are threads or groups"
         )
+
+
+def _preload(context: Any, start_method: str, modules: Sequence[str]) -> None:
+    """Have the fork server import modules, if it is still to be started.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if start_method != "forkserver" or isinstance(modules, str):
+        raise ValueError(f"spawn: preload is a list of modules for start_method='forkserver', not {modules!r}")
+    context.set_forkserver_preload(["__main__", *modules])
 
 
 def _start(

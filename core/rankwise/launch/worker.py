@@ -15,8 +15,9 @@ from rankwise.launch.config import STDERR, STDOUT, LaunchConfig
 from rankwise.launch.exit_codes import ExitCode, LaunchError
 from rankwise.launch.log_file import LogFile
 from rankwise.launch.output import Console, LineStream
+from rankwise.launch.preloading import Forked
 
-__all__ = ["Worker", "command_line"]
+__all__ = ["Worker", "command_line", "program"]
 
 
 class Worker:
@@ -39,7 +40,7 @@ class Worker:
         self.stopped = False
         self.streams: dict[int, LineStream] = {}
         self.stderr: LineStream | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._group_is_there = False
 
     def start(
@@ -70,8 +71,12 @@ class Worker:
             raise LaunchError(ExitCode.CANNOT_START, f"cannot start rank {self.rank}: {cause(error)}") from error
         self._group_is_there = True
 
+    def use(self, process: Forked) -> None:
+        """Take a process that has been forked for it."""
+        self._process, self._group_is_there = process, True
+
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> subprocess.Popen[bytes] | Forked:
         """The running or ended process."""
         assert self._process is not None
         return self._process
@@ -135,6 +140,8 @@ class Worker:
         """Return the exit code if the process has ended, without letting go of it."""
         if self.process.returncode is not None:
             return self.process.returncode
+        if isinstance(self.process, Forked):
+            return self.process.look()
         if not hasattr(os, "waitid"):  # macOS before Python 3.13: nobody can look without letting go
             return self.process.poll()
         end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -196,9 +203,11 @@ def _group_lives(group: int) -> bool:
 
 def command_line(config: LaunchConfig, local_rank: int) -> list[str]:
     """Return the command that a rank executes."""
+    command = program(config, local_rank)
+    return command if config.no_python else [sys.executable, *(["-m"] if config.module else []), *command]
+
+
+def program(config: LaunchConfig, local_rank: int) -> list[str]:
+    """Return the script, module or program of a rank, and its arguments."""
     head, *arguments = config.command
-    if config.local_rank_argument:
-        arguments.insert(0, f"--local_rank={local_rank}")
-    if config.no_python:
-        return [head, *arguments]
-    return [sys.executable, *(["-m"] if config.module else []), head, *arguments]
+    return [head, *([f"--local_rank={local_rank}"] if config.local_rank_argument else []), *arguments]

@@ -56,6 +56,13 @@ class GroupStats:
     operations: Mapping[str, OperationStats]
     uncounted: int = 0
 
+    def _repr_html_(self) -> str:
+        from rankwise.basics.rich_display import table
+
+        rows = ((op, *("" if value is None else value for value in done)) for op, done in self.operations.items())
+        title = f"rank {self.rank} of group {self.description!r}, {self.backend}"
+        return table(title, ("operation", *OperationStats._fields), rows)
+
 
 def stats(group: GroupLike = None) -> GroupStats:
     """Return what this rank has done on a group: calls, bytes, time, time waiting for others, and errors.

@@ -612,6 +612,13 @@ class Store(ABC):
         self._check_open(operation)
         return operation(self, *args, **kwargs)
 
+    def _set_and_peek(self, key: str, value: bytes, keys: Sequence[str]) -> list[bytes | None]:
+        """Store a value and return what others hold now, in one request."""
+        found: list[bytes | None] = self._run(operations.set_and_peek, self._timeout_s, key, value, list(keys))
+        while len(found) < len(keys):
+            found.append(self.peek(keys[len(found)]))
+        return found
+
     def _await(
         self, operation: Operation[_P, _R | Missing], timeout_s: float, /, *args: _P.args, **kwargs: _P.kwargs
     ) -> _R:

@@ -204,6 +204,10 @@ class ForeignStore(Store):
         for key, value in zip(keys, values, strict=True):
             self._set(key, value)
 
+    def _set_then_peek(self, key: str, value: bytes, keys: Sequence[str]) -> list[bytes | None]:
+        self._set(key, value)
+        return [self.peek(other) for other in keys]
+
     def _has(self, keys: Sequence[str]) -> bool:
         if not keys:
             return True
@@ -261,6 +265,7 @@ _OWN: dict[Callable[..., Any], Callable[..., Any]] = {
     operations.delete_prefix: ForeignStore._delete_prefix,
     operations.check: ForeignStore._has,
     operations.multi_set: ForeignStore._multi_set,
+    operations.set_and_peek: ForeignStore._set_then_peek,
     operations.wait: ForeignStore._wait_from,
     operations.wait_from: ForeignStore._wait_from,
     operations.multi_get: ForeignStore._multi_get_from,

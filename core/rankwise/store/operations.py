@@ -46,6 +46,7 @@ __all__ = [
     "queue_release",
     "scan",
     "set_",
+    "set_and_peek",
     "swap",
     "title",
     "wait",
@@ -135,6 +136,20 @@ def multi_set(store: Primitives, keys: Sequence[str], values: Sequence[bytes]) -
     """Store several values."""
     for key, value in zip(keys, values, strict=True):
         set_(store, key, value)
+
+
+def set_and_peek(store: Primitives, key: str, value: bytes, keys: Sequence[str]) -> list[bytes | None]:
+    """Store a value, and return what is there now under other keys, as many as fit in a page; None where nothing is."""
+    set_(store, key, value)
+    found: list[bytes | None] = []
+    room = PAGE_NBYTES
+    for other in keys:
+        there = store.peek(other)
+        room -= len(there or b"") + 8
+        if room < 0 and found:
+            break
+        found.append(there)
+    return found
 
 
 def num_keys(store: Primitives) -> int:

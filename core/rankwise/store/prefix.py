@@ -91,6 +91,9 @@ class PrefixStore(Store):
     def multi_set(self, keys: Iterable[str], values: Iterable[Value]) -> None:
         self._open.multi_set(self._outers(keys), values)
 
+    def _set_and_peek(self, key: str, value: bytes, keys: Sequence[str]) -> list[bytes | None]:
+        return self._open._set_and_peek(self._outer(key), value, self._outers(keys))
+
     def num_keys(self) -> int:
         return len(self.list_keys())
 

@@ -60,13 +60,14 @@ class Background:
 
     # ------------------------------------------------------------------ for any thread
 
-    def do(self, job: Callable[[], object]) -> None:
-        """Have the thread do something."""
+    def do(self, job: Callable[[], object], at_once: bool = True) -> None:
+        """Have the thread do something, at once or when it has something else to do."""
         if self._thread is threading.current_thread():
             _guarded(job)
         elif not self._stopping and self._pid == os.getpid():
             self._jobs.append(job)
-            self._wake()
+            if at_once:
+                self._wake()
 
     def ask(self, job: Callable[[], T], limit_s: float) -> T | None:
         """Have the thread find something out; None if it takes too long, or fails."""

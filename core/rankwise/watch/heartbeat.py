@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from time import monotonic, time
@@ -73,20 +73,25 @@ class Beats:
 
     def give(self, progress: dict[str, Any], left: bool = False) -> None:
         """Give a sign of life."""
+        self._store.set(_key(self._rank), self._next(progress, left))
+
+    def trade(self, progress: dict[str, Any], ranks: Sequence[int], key: str) -> tuple[dict[int, Beat], bytes | None]:
+        """Give a sign of life, and return the last ones of some ranks and the value of a key, all in one request."""
+        text = self._next(progress).encode()
+        entry, *found = self._store._set_and_peek(_key(self._rank), text, [key, *map(_key, ranks)])
+        return _beats(zip(ranks, found, strict=True)), entry
+
+    def _next(self, progress: dict[str, Any], left: bool = False) -> str:
         self._number += 1
-        self._store.set(_key(self._rank), json.dumps([self._number, own_clock(), monotonic(), time(), left, progress]))
+        return json.dumps([self._number, own_clock(), monotonic(), time(), left, progress])
 
     def read(self, ranks: Sequence[int]) -> dict[int, Beat]:
         """Return the last sign of life of some ranks; those that have given none are missing."""
         try:
-            found = list(zip(ranks, self._store.multi_get([_key(rank) for rank in ranks], timeout=0), strict=True))
+            found = zip(ranks, self._store.multi_get([_key(rank) for rank in ranks], timeout=0), strict=True)
         except DistTimeoutError:
-            found = [(rank, raw) for rank in ranks if (raw := self._store.peek(_key(rank))) is not None]
-        beats: dict[int, Beat] = {}
-        for rank, raw in found:
-            with suppress(ValueError, TypeError):  # malformed: as if it had given none
-                beats[rank] = Beat(*json.loads(raw))
-        return beats
+            return _beats((rank, self._store.peek(_key(rank))) for rank in ranks)
+        return _beats(found)
 
     def silent_s(self, rank: int, beat: Beat | None) -> float:
         """Return for how long a rank that has come has given no sign of life; None is the beat of one that never has.
@@ -120,6 +125,15 @@ def _clock_of(pid: int) -> str:
     with suppress(OSError):  # kernels before 5.6 have one for all
         boot += os.readlink(f"/proc/{pid}/ns/time")
     return boot
+
+
+def _beats(found: Iterable[tuple[int, bytes | None]]) -> dict[int, Beat]:
+    beats: dict[int, Beat] = {}
+    for rank, raw in found:
+        if raw is not None:
+            with suppress(ValueError, TypeError):  # malformed: as if it had given none
+                beats[rank] = Beat(*json.loads(raw))
+    return beats
 
 
 def _key(rank: int) -> str:

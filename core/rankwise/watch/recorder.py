@@ -28,6 +28,8 @@ __all__ = [
 #: The folder of the package, with the separator.
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
+#: For how long a look at the threads serves heartbeats.
+_RECENT_NS = 5_000_000_000
 #: How many pending operations a rank tells of.
 _MOST_PENDING = 8
 
@@ -69,7 +71,7 @@ def progress(recorder: FlightRecorder) -> dict[str, Progress]:
     """Return how far this rank has come on each of its groups. Any thread may ask, at any time."""
     now, noted = monotonic_ns(), entries(recorder)
     waiting: dict[str, list[Step]] = {}
-    for entry, condition in zip(noted, states(noted), strict=True):
+    for entry, condition in zip(noted, states(noted, _recent), strict=True):
         if condition in ("running", "issued"):
             waiting.setdefault(entry.trail.name, []).append(step(entry, now))
     told: dict[str, Progress] = {}
@@ -95,10 +97,30 @@ def describe(step: Step | dict[str, Any]) -> str:
     return f"{step['op']} #{step['number']}{peer}{where}"
 
 
-def states(noted: Sequence[Entry]) -> list[str]:
+class _Recent:
+    """Where the threads were a moment ago. For a rank that waits for long: a look costs more than a heartbeat."""
+
+    def __init__(self) -> None:
+        self._known: tuple[int, list[tuple[int, int, int]], dict[int, list[Place]]] = 0, [], {}
+
+    def threads(self, within: list[Entry]) -> dict[int, list[Place]]:
+        """Return the stacks; those of the last look if the threads are within the same operations."""
+        now, calls = monotonic_ns(), [(entry.thread, entry.number, entry.began_ns) for entry in within]
+        looked, last, threads = self._known
+        if calls != last or now > looked + _RECENT_NS:
+            threads = stacks()
+            self._known = now, calls, threads
+        return threads
+
+
+_recent = _Recent()
+
+
+def states(noted: Sequence[Entry], recent: _Recent | None = None) -> list[str]:
     """Return for each entry whether it is done, failed, running, or issued and not waited for yet."""
     # Only operations that have begun and not ended make it worth asking where the threads are.
-    threads = stacks() if any(entry.thread and not entry.ended_ns for entry in noted) else {}
+    within = [entry for entry in noted if entry.thread and not entry.ended_ns]
+    threads = {} if not within else stacks() if recent is None else recent.threads(within)
     # A thread can only be in the operation that it has begun last.
     last = {entry.thread: place for place, entry in enumerate(noted)}
     return [

@@ -100,6 +100,21 @@ class Log:
         while self._store.check([self._key()]):
             self._hear(self._store.get(self._key(), timeout=0))
 
+    @property
+    def next_key(self) -> str:
+        """Where the next entry will be."""
+        return self._key()
+
+    def take(self, entry: bytes | None) -> None:
+        """Hear the next entry if somebody has read it there, and those behind it.
+
+        Raises:
+            DistError: The store cannot be asked.
+        """
+        if entry is not None:
+            self._hear(entry)
+            self.catch_up()
+
     def _hear(self, found: bytes) -> Verdict | None:
         """Take in one entry, and return it if it is a verdict."""
         if found.startswith(_QUESTION):

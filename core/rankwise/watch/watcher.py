@@ -7,6 +7,7 @@ that stands still cannot keep an operation beyond its deadline.
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -49,6 +50,8 @@ _STAY_S = 0.25
 _FIRST_BEAT_S = 0.05
 #: A process that has stood still itself for so many beats does not judge others by the time that has passed.
 _LATE_BEATS = 2.0
+#: For how many ranks each rank looks whether they have fallen silent.
+_OBSERVED = 8
 
 
 class Watcher(Background):
@@ -134,7 +137,7 @@ class Watcher(Background):
         try:
             yield meeting.look
         finally:
-            self.do(lambda: self._meetings.remove(meeting))
+            self.do(lambda: self._meetings.remove(meeting), at_once=False)
 
     def reported(self, peer: int, cause: str) -> None:
         """Hear from whoever runs a rank that it has died, and tell the others."""
@@ -142,7 +145,8 @@ class Watcher(Background):
 
     def made(self, name: str) -> None:
         """Hear that this rank has made a group, which another may have given up already."""
-        self.do(lambda: self._heard(self._early.pop(name)) if name in self._early else None)
+        if name in self._early:  # what comes from now on finds the group
+            self.do(lambda: self._heard(self._early.pop(name)))
 
     def stop(self) -> None:
         """End; the host of the store stays until the others can have read the last verdict."""
@@ -274,20 +278,23 @@ class Watcher(Background):
     def _beat(self) -> None:
         progress = self._progress()
         try:
-            self._beats.give(progress)
-            self._log.catch_up()
             self._known()
+            awaited, meetings = self._awaited(progress), self._late_meetings()
+            observed = {rank for ranks in (*awaited.values(), *meetings.values()) for rank in self._observed(ranks)}
+            key = self._log.next_key
+            beats, entry = self._beats.trade(progress, sorted(observed), key)
+            if key == self._log.next_key:  # else it has been heard meanwhile
+                self._log.take(entry)
         except DistError:
             self._doubt_host(progress)
             return
         self._answered_at = monotonic()
-        for meeting in self._meetings:
-            if monotonic() - meeting.began_at > min(self._every_s, self._limit_s):
-                silent = self._silent_among(set(meeting.ranks) - {self._rank})
-                if silent is not None:
-                    meeting.break_up(silent)
-        for name, awaited in self._awaited(progress).items():
-            self._look_for_silent(name, awaited)
+        for meeting, ranks in meetings.items():
+            silent = self._silent_among(ranks, beats)
+            if silent is not None:
+                meeting.break_up(silent)
+        for name, ranks in awaited.items():
+            self._look_for_silent(name, ranks, beats)
             for step in progress[name]["pending"]:
                 if step["age_s"] > self._warn_s:
                     self._warn(name, step)
@@ -302,6 +309,20 @@ class Watcher(Background):
                     peers = group.ranks if step["peer"] is None else (step["peer"],)
                     found.setdefault(name, set()).update(set(peers) - {self._rank})
         return found
+
+    def _late_meetings(self) -> dict[Meeting, set[int]]:
+        """Return the meetings that have taken longer than a beat, and who else must come."""
+        began_before = monotonic() - min(self._every_s, self._limit_s)
+        late = [meeting for meeting in self._meetings if meeting.began_at < began_before]
+        return {meeting: set(meeting.ranks) - {self._rank} for meeting in late}
+
+    def _observed(self, awaited: set[int]) -> list[int]:
+        """Return those of the awaited ranks that have come and that this one looks after: the next few behind it.
+
+        So each rank is looked after by those before it, and nobody asks for everyone.
+        """
+        come = sorted(awaited & self._processes.hosts.keys())
+        return (come[(at := bisect(come, self._rank)) :] + come[:at])[:_OBSERVED]
 
     def _known(self, wait_s: float = 0.0) -> Processes:
         """Return the processes of this machine; while not all have come, of this rank and the next."""
@@ -361,19 +382,17 @@ class Watcher(Background):
             return beat is None or not beat.left
         return "killed" in cause
 
-    def _look_for_silent(self, name: str, awaited: set[int]) -> None:
+    def _look_for_silent(self, name: str, awaited: set[int], beats: Mapping[int, Beat]) -> None:
         """Give up the groups of a rank that is waited for on one of them, and has stood still for too long."""
-        silent = self._silent_among(awaited)
+        silent = self._silent_among(awaited, beats)
         if silent is not None:
             self._log.settle(Verdict("", silent), name, self._world.groups[name].ranks)
 
-    def _silent_among(self, awaited: set[int]) -> PeerDiedError | None:
+    def _silent_among(self, awaited: set[int], beats: Mapping[int, Beat]) -> PeerDiedError | None:
         """Return the error of a rank that has come and given no sign of life for too long, if there is one."""
         if monotonic() - self._silence_counts_from < self._limit_s:
             return None
-        come = sorted(awaited & self._known().hosts.keys())
-        beats = self._beats.read(come)
-        for peer in come:
+        for peer in self._observed(awaited):
             beat = beats.get(peer)
             if not (beat is not None and beat.left) and self._beats.silent_s(peer, beat) >= self._limit_s:
                 return self._hung(peer, self._known())

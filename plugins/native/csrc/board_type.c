@@ -2,7 +2,7 @@
 #include "board.h"
 #include <structmember.h>
 
-enum { LONGEST_DOZE_NS = 20000000 };
+enum { LONGEST_DOZE_NS = 250000000 };
 
 bool board_enter(Board *board)
 {

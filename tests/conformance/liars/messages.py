@@ -127,6 +127,21 @@ class cuts_off(LocalCommunicator):
 
 
 @planted
+class mixes_groups(LocalCommunicator):
+    """Messages of a subgroup go by way of the world, and meet those of the world."""
+
+    def isend(self, array, dst, tag):
+        if self.context.parent is None or tag >= OURS:
+            return super().isend(array, dst, tag)
+        return self.context.parent.isend(array, self.context.global_ranks[dst], tag)
+
+    def irecv(self, array, src, tag):
+        if self.context.parent is None or src is None or tag >= OURS:
+            return super().irecv(array, src, tag)
+        return self.context.parent.irecv(array, self.context.global_ranks[src], tag)
+
+
+@planted
 class not_to_itself(LocalCommunicator):
     """A rank cannot send to itself."""
 

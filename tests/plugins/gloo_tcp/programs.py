@@ -276,6 +276,21 @@ def nothing_left() -> None:
     assert len(_descriptors()) == len(before), (before, _descriptors())
 
 
+def descriptors_of_groups(count: int) -> float:
+    """Return how many descriptors each of some groups takes."""
+    begin()
+    dist.new_group()
+    before = len(_descriptors())
+    groups = [dist.new_group() for _ in range(count)]
+    taken = (len(_descriptors()) - before) / count
+    for group in groups:
+        a = np.ones(1)
+        dist.all_reduce(a, group=group)
+        assert a[0] == dist.get_world_size()
+    end()
+    return taken
+
+
 def somebody_dies(op: str, victim: int) -> tuple[str, int]:
     rank, _ = begin()
     a = np.ones(BIG // 8)
@@ -372,7 +387,13 @@ def reductions_agree(seed: int) -> list[Any]:
 
 
 def stand_at_the_door(strangers: int) -> int:
-    """Let rank 0 be called by strangers while all ranks work; return how many of them were let in."""
+    """Let rank 0 be called by strangers while all ranks work; return how many of them were let in.
+
+    Where all ranks write to each other's memory there is no door, so here they do not.
+    """
+    from rankwise_gloo_tcp.setup import joining_board
+
+    joining_board.MAX_RANKS = 0
     rank, size = begin()
     welcomed = 0
     if rank == 0:

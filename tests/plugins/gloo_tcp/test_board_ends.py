@@ -81,7 +81,7 @@ class Waiting:
     def __init__(self, board: Board) -> None:
         self.board, self.failures = board, list[BaseException]()
         peers = [SimpleNamespace(dead=None, card=SimpleNamespace(host="here")) for _ in range(3)]
-        self.engine = SimpleNamespace(look=lambda: None, peers=peers)
+        self.engine = SimpleNamespace(look=lambda: None, is_tended=lambda: False, peers=peers)
 
     def fail(self, error: BaseException) -> None:
         self.failures.append(error)

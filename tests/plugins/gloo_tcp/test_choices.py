@@ -20,12 +20,13 @@ import pytest
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 
 from rankwise.backends import Call, Deadline, ReduceOp, accumulation_dtype
-from rankwise.collective.algorithms.table import CHOICES, MIXED, NETWORK, Choice
+from rankwise.collective.algorithms.table import CHOICES, Choice
 from rankwise_gloo_tcp.collectives import several_hosts
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
 from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES
 from rankwise_gloo_tcp.collectives.plans import Plan
 from rankwise_gloo_tcp.collectives.selection import Selection
+from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
 

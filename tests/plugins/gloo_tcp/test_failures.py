@@ -73,6 +73,13 @@ def test_strangers_are_not_let_in_and_do_not_disturb(tmp_path: Path, transport: 
     assert found == [0, 0, 0]
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_groups_of_one_host_take_few_descriptors(tmp_path: Path, size: int) -> None:
+    """The memory, what wakes this rank and what sleeps, and what wakes each peer; all else is the process's."""
+    found, _ = run(tmp_path, size, "descriptors_of_groups(20)", "auto")
+    assert found == [2 + size] * size
+
+
 def secret_file(path: Path) -> None:
     path.write_text(secrets.token_hex(32))
     path.chmod(0o600)

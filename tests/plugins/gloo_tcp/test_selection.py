@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.collective.algorithms.table import MIXED, NETWORK, fitting
+from rankwise.backends import fitting_algorithm as fitting
 from rankwise_gloo_tcp.collectives.selection import Selection, load
+from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK
 from rankwise_testing import run_ranks
 
 TCP = {"RANKWISE_GLOO_TRANSPORT": "tcp"}

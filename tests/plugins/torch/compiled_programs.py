@@ -58,6 +58,78 @@ def calls(rank, size):
     return [result.tolist() for result in (*whole, *broken)]
 
 
+def _scatter(x):
+    output = torch.empty(2)
+    dist.reduce_scatter_tensor(output, x)
+    return output + 1
+
+
+def _lists(x):
+    outputs = [torch.empty(4) for _ in range(2)]
+    dist.all_gather(outputs, x)
+    return outputs[0] + outputs[1]
+
+
+_TRACED = (_all_reduce, _gather, _functional, _scatter, _lists)
+
+
+def traced(rank, size):
+    """Note the operators that `make_fx` sees, and the graphs of `torch.export` with what they return."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    seen, x = [], torch.arange(4.0)
+    for program in _TRACED:
+        # With real tensors gloo's own steps within a call are seen too.
+        seen += [_operators(make_fx(program, tracing_mode=mode)(x)) for mode in ("fake", "symbolic")]
+    for program in (_all_reduce, _gather, _functional):
+        for strict in (True, False):
+            exported = torch.export.export(_Calls(program), (x,), strict=strict)
+            seen += [_operators(exported.graph_module), exported.module()(x + rank).tolist()]
+    return seen
+
+
+def looked_on(rank, size):
+    """Note what fake and meta tensors become, what `torch.func.grad` gives, and what CommDebugMode counts."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    seen, x = [], torch.arange(4.0)
+    for program in _TRACED:
+        with FakeTensorMode() as mode:
+            result = program(mode.from_tensor(x))
+            seen.append((type(result).__name__, result.shape))
+        with torch.device("meta"):
+            result = program(x.to("meta"))
+            seen.append((str(result.device), result.shape))
+        with CommDebugMode() as counter:
+            program(x)
+        seen.append(sorted((str(operator), count) for operator, count in counter.get_comm_counts().items()))
+    return [*seen, torch.func.grad(lambda x: (x * _all_reduce(x.detach())).sum())(x).tolist()]
+
+
+def profiled(rank, size):
+    """Note for each call how many events the profiler has of the group, and that they have its name."""
+    seen, name = [], f"{dist.get_backend()}:"
+    for program in _TRACED:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            program(torch.arange(4.0))
+        seen.append(sum(event.name.startswith(name) for event in profile.events()))
+    return seen
+
+
+def _operators(graph):
+    return [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+
+
+class _Calls(torch.nn.Module):
+    def __init__(self, program):
+        super().__init__()
+        self.program = program
+
+    def forward(self, x):
+        return self.program(x)
+
+
 def models(rank, size):
     """Compile DistributedDataParallel, from outside and inside, and FSDP2."""
     from torch.distributed.fsdp import fully_shard

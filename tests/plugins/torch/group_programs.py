@@ -118,8 +118,18 @@ def facts(rank, size):
 
 def not_for_cuda(rank, size):
     """A tensor for which there is no backend is refused in words that say what to do."""
+    import torch._lazy.ts_backend
+
+    torch._lazy.ts_backend.init()
+    dist.all_reduce(torch.ones(1, device="meta"))  # which has no elements: torch makes nothing of it, as with gloo
     try:
-        dist.all_reduce(torch.ones(1, device="meta"))
+        dist.all_gather([torch.ones(1), torch.ones(1)], torch.ones(1, device="meta"))
+    except TypeError as error:
+        assert "on meta" in str(error)
+    else:
+        raise AssertionError("it was taken")
+    try:
+        dist.all_reduce(torch.ones(1, device="lazy"))
     except RuntimeError as error:
         assert "cpu:rankwise,cuda:nccl" in str(error)
     else:

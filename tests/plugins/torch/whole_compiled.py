@@ -5,9 +5,9 @@ import pytest
 from ranks import run
 
 
-@pytest.mark.parametrize("program", ["calls", "models"])
+@pytest.mark.parametrize("program", ["calls", "models", "traced", "looked_on", "profiled"])
 def test_the_same_as_with_gloo(program):
-    """Of calls, and of models that are trained."""
+    """Of calls, of models that are trained, and of what looks on while programs run."""
     ours, theirs = (run(getattr(programs, program), backend=backend) for backend in ("rankwise", "gloo"))
     assert ours == theirs
     assert all(ours)

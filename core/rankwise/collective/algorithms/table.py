@@ -23,7 +23,7 @@ from rankwise.collective.algorithms import (
 )
 from rankwise.collective.algorithms.steps import Rounds
 
-__all__ = ["ALGORITHMS", "CHOICES", "MIXED", "NETWORK", "Choice", "Cost", "algorithm", "choose", "costs", "fitting"]
+__all__ = ["ALGORITHMS", "CHOICES", "Choice", "algorithm", "choose", "fitting", "rooted"]
 
 ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType(
     {
@@ -82,47 +82,6 @@ CHOICES: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
     }
 )
 
-#: Likewise for backends that compare calls over connections with data alongside, and that combine while they receive.
-#: "along": with the comparison; "exchange": two ranks swap all; "streamed": shares, in segments; "direct": all pairs at
-#: once; "derived": by the table above.
-NETWORK: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
-    {
-        "all_reduce": (
-            Choice("along", 256 << 10, 2),
-            *(Choice("along", (128 << 10) // (ranks - 1), ranks) for ranks in (3, 5)),
-            Choice("along", 16 << 10, 8),
-            Choice("exchange", 512 << 10, 2),
-            Choice("streamed", None, 16),
-            Choice("derived"),
-        ),
-        "reduce_scatter": (Choice("along", 256 << 10, 8), Choice("streamed", None, 8), Choice("derived")),
-        "broadcast": (Choice("along", 256 << 10, 2), Choice("along", 64 << 10, 8), Choice("derived")),
-        "reduce": (*(Choice("along", (256 << 10) // (ranks - 1), ranks) for ranks in (2, 3, 5, 8)), Choice("derived")),
-        "barrier": (Choice("along", None, 8), Choice("derived")),
-        **{
-            op: (Choice("direct", None, 8), Choice("derived"))
-            for op in ("all_gather", "gather", "scatter", "all_to_all")
-        },
-    }
-)
-#: For several hosts with several ranks on some. "hosts": shared memory inside, the network between.
-MIXED: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
-    {
-        "all_reduce": (Choice("along", 2 << 10), Choice("hosts")),
-        "broadcast": (Choice("along", 2 << 10), Choice("hosts")),
-        "barrier": (Choice("along"),),
-        **{op: (Choice("hosts"),) for op in ("all_gather", "reduce_scatter")},
-        **{op: (Choice("derived"),) for op in ("reduce", "gather", "scatter", "all_to_all")},
-    }
-)
-
-
-class Cost(NamedTuple):
-    """What one rank does: rounds, and bytes sent."""
-
-    rounds: int
-    nbytes: int
-
 
 def fitting(op: str, nbytes: int, size: int, table: Mapping[str, tuple[Choice, ...]] = CHOICES) -> Choice:
     """Return the line of a table for an operation on `nbytes` bytes and `size` ranks."""
@@ -144,27 +103,6 @@ def algorithm(op: str, nbytes: int, size: int) -> Callable[..., Rounds]:
     return ALGORITHMS[op][choose(op, nbytes, size)]
 
 
-def costs(op: str, name: str, size: int, part_nbytes: list[int], root: int = 0) -> list[Cost]:
-    """Return what each rank does in one run, counted from the rounds themselves.
-
-    Args:
-        op: The operation.
-        name: The algorithm.
-        size: Number of ranks.
-        part_nbytes: Size of each block.
-        root: The root, for operations that have one.
-    """
-    return [_cost(ALGORITHMS[op][name](rank, size, *rooted(op, root)), part_nbytes) for rank in range(size)]
-
-
 def rooted(op: str, root: int) -> tuple[Any, ...]:
     """Return the arguments that algorithms of `op` take after rank and size."""
     return (root,) if op in ("broadcast", "reduce", "gather", "scatter") else ()
-
-
-def _cost(rounds: Rounds, part_nbytes: list[int]) -> Cost:
-    count = nbytes = 0
-    for steps in rounds:
-        count += 1
-        nbytes += sum(part_nbytes[b] for step in steps if not hasattr(step, "source") for b in step.blocks)
-    return Cost(count, nbytes)

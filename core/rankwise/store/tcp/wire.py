@@ -250,6 +250,10 @@ def _values(value: Any) -> bool:
     return isinstance(value, list) and all(map(_value, value))
 
 
+def _values_or_none(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_value_or_none, value))
+
+
 def _page(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and _keys(value[0]) and _boolean(value[1])
 
@@ -276,6 +280,7 @@ _SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
         (_op.delete_prefix, (_key,), _number),
         (_op.check, (_keys,), _boolean),
         (_op.multi_set, (_keys, _values), _nothing),
+        (_op.set_and_peek, (_key, _value, _keys), _values_or_none),
         (_op.num_keys, (), _number),
         (_op.num_refused, (), _number),
         (_op.list_keys, (_key,), _page),

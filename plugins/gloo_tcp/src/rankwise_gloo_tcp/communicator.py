@@ -54,6 +54,7 @@ class GlooCommunicator(Communicator):
         me = self.context.global_ranks[self.rank]
         self.board = board
         self.engine.on_abort = lambda error: board.give_up(notice(error, me))
+        self.engine.on_news = self._stir
 
     def use(self, ways: Ways) -> None:
         """Run collectives in these ways from now on."""
@@ -126,7 +127,8 @@ class GlooCommunicator(Communicator):
         Raises:
             DistError: The group has failed.
         """
-        self.engine.look()
+        if not self.engine.is_tended():
+            self.engine.look()
         board = self.board
         if board is not None and self.failure is None:
             said = board.given_up()
@@ -139,6 +141,12 @@ class GlooCommunicator(Communicator):
                     self.fail(gone)
         if self.failure is not None:
             raise self.failure
+
+    def _stir(self) -> None:
+        """Have who waits at the board look, once the group has failed or somebody has died."""
+        board = self.board
+        if board is not None and (self.failure is not None or self.engine.peers.any_gone()):
+            board.stir()
 
     def _why_gone(self, peer: int, board: Board) -> DistError | None:
         """Return why a rank comes to the board no more, or None if it may."""

@@ -22,7 +22,9 @@ from rankwise.backends import (
 )
 
 if TYPE_CHECKING:
-    from rankwise.backends import Communicator, Context
+    from collections.abc import Sequence
+
+    from rankwise.backends import Communicator, Context, Explanation
 
 __all__ = ["rankwise_backend"]
 
@@ -73,6 +75,12 @@ def _availability() -> Availability:
     return Availability(False, reason, "run it in WSL; rankwise.testing.local_world needs no backend")
 
 
+def _explain(op: str, nbytes: int, hosts: Sequence[int]) -> Explanation:
+    from rankwise_gloo_tcp.collectives.tables import explain
+
+    return explain(op, nbytes, hosts)
+
+
 @hookimpl
 def rankwise_backend() -> BackendSpec:
     """Return the declaration of the backend `gloo`."""
@@ -84,4 +92,5 @@ def rankwise_backend() -> BackendSpec:
         create=_create,
         availability=_availability,
         variants={name: {"RANKWISE_GLOO_TRANSPORT": name} for name in ("tcp", "shm", "auto")},
+        explain=_explain,
     )

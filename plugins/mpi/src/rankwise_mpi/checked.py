@@ -8,7 +8,7 @@ trace of this.
 from __future__ import annotations
 
 from rankwise.backends import Array, Call, Communicator, Context, Work
-from rankwise_mpi.collectives.gate import Gate
+from rankwise_mpi.collectives.entry_barrier import EntryBarrier
 from rankwise_mpi.communicator import MpiCommunicator
 from rankwise_mpi.group.pages import Pages
 from rankwise_mpi.messages.marked import MarkedMessages
@@ -20,8 +20,8 @@ __all__ = ["CheckedCommunicator"]
 class CheckedCommunicator(MpiCommunicator):
     """A group whose ranks all raise `CollectiveMismatchError` if any calls differ, and compare dtypes of messages."""
 
-    def __init__(self, context: Context, process: Process, pages: Pages, gate: Gate | None) -> None:
-        super().__init__(context, process, pages, gate)
+    def __init__(self, context: Context, process: Process, pages: Pages, entry: EntryBarrier | None) -> None:
+        super().__init__(context, process, pages, entry)
         self._marked = MarkedMessages(self._messages)
 
     def isend(self, array: Array, dst: int, tag: int) -> Work:

@@ -11,7 +11,7 @@ from mpi4py import MPI
 from rankwise.backends import Array, Call, Caller, Communicator, Context, Deadline, ReduceOp, Shortcuts, Trail, Work
 from rankwise.errors import DistError
 from rankwise_mpi.collectives.collectives import Collectives
-from rankwise_mpi.collectives.gate import Gate
+from rankwise_mpi.collectives.entry_barrier import EntryBarrier
 from rankwise_mpi.collectives.issuing import Issuing
 from rankwise_mpi.collectives.shortest import shortest_collective
 from rankwise_mpi.group.endpoint import Endpoint
@@ -30,17 +30,17 @@ class MpiCommunicator(Communicator):
         context: What the core says of the group.
         process: MPI in this process.
         pages: The group's own communicators.
-        gate: Where its ranks meet, if they are all on one host.
+        entry: Where its ranks meet, if they are all on one host.
     """
 
-    def __init__(self, context: Context, process: Process, pages: Pages, gate: Gate | None) -> None:
+    def __init__(self, context: Context, process: Process, pages: Pages, entry: EntryBarrier | None) -> None:
         super().__init__(context)
         self._process = process
-        #: At a gate nothing moves. Between hosts the same calls of MPI wait and move.
-        self.tells_waits = gate is not None
+        #: At an entry barrier nothing moves. Between hosts the same calls of MPI wait and move.
+        self.tells_waits = entry is not None
         self._endpoint = Endpoint(context, process, pages, self.fail)
         self._messages = Messages(self._endpoint)
-        self._issuing = Issuing(self._endpoint, self._messages, gate)
+        self._issuing = Issuing(self._endpoint, self._messages, entry)
         self._collectives = Collectives(self._endpoint)
         #: Collectives at their shortest.
         self._short: dict[str, Callable[..., Work]] = {}
@@ -54,19 +54,20 @@ class MpiCommunicator(Communicator):
         return self._endpoint.mpi
 
     @property
-    def gate(self) -> Gate | None:
+    def entry(self) -> EntryBarrier | None:
         """Where the ranks meet, if they are all on one host."""
-        return self._issuing.gate
+        return self._issuing.entry
 
     def shorten(self) -> None:
         """Put the shortest ways in the place of the methods, where there are such."""
-        endpoint, gate = self._endpoint, self.gate
+        endpoint, entry = self._endpoint, self.entry
         if endpoint.on_device:
             return
         send, receive = shortest_send(endpoint, self.send), shortest_recv(endpoint, self._messages, self.recv)
-        if gate is not None:
+        if entry is not None:
             for name, usual in (("all_reduce", self._usual_all_reduce), ("broadcast", self._usual_broadcast)):
-                self._short[name], self._shorten[name] = shortest_collective(endpoint, self._issuing, gate, name, usual)
+                made = shortest_collective(endpoint, self._issuing, entry, name, usual)
+                self._short[name], self._shorten[name] = made
         vars(self).update(send=send, recv=receive)
         self._shorten["send"] = partial(shorten_send, endpoint, send)
         self._shorten["recv"] = partial(shorten_recv, endpoint, receive)
@@ -84,7 +85,7 @@ class MpiCommunicator(Communicator):
         self._endpoint.drain(deadline.remaining())
 
     def close(self) -> None:
-        """Give communicators and gate back."""
+        """Give communicators and the entry barrier back."""
         for name in ("send", "recv"):
             vars(self).pop(name, None)  # it refers to the group, which should go as soon as nobody needs it
         self._short.clear()

@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from rankwise.backends import Communicator, Context, Deadline, DebugLevel, get_debug_level
 from rankwise_mpi.checked import CheckedCommunicator
-from rankwise_mpi.collectives.gate import open_gate
+from rankwise_mpi.collectives.entry_barrier import open_entry_barrier
 from rankwise_mpi.communicator import MpiCommunicator
 from rankwise_mpi.group.pages import Pages
 from rankwise_mpi.library.failures import translate
@@ -36,14 +36,14 @@ def create(context: Context) -> Communicator:
         with here.assembled(context.name, context.global_ranks, deadline, context.look):
             first = _first(here, context, deadline)
         pages = Pages(first, lambda comm: here.duplicate(comm, deadline.remaining(), _what(context)))
-        gate = None
+        entry = None
         if here.may_share_memory(context.global_ranks):
-            gate = open_gate(first, deadline, here.first_looks, here.keep)
+            entry = open_entry_barrier(first, deadline, here.first_looks, here.keep)
     except MPI.Exception as error:
         raise translate(error, _what(context)) from error
     if get_debug_level() is DebugLevel.DETAIL:
-        return CheckedCommunicator(context, here, pages, gate)
-    made = MpiCommunicator(context, here, pages, gate)
+        return CheckedCommunicator(context, here, pages, entry)
+    made = MpiCommunicator(context, here, pages, entry)
     made.shorten()
     return made
 

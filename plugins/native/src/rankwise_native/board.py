@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import monotonic
 
 from rankwise.backends import Deadline
-from rankwise_gloo_tcp.board.board import Board
+from rankwise_gloo_tcp.board.board import Board, slice_s
 from rankwise_native._native import Turns
 
 __all__ = ["NativeBoard"]
@@ -47,7 +48,8 @@ class NativeBoard(Turns, Board):
             self._sleep(turn, deadline)
 
     def _sleep(self, turn: int, deadline: Deadline) -> None:
-        while not self.doze(deadline.remaining()):
+        began = monotonic()
+        while not self.doze(slice_s(began, deadline)):
             self._look()
             if deadline.expired():
                 raise TimeoutError

@@ -18,6 +18,7 @@ from rankwise.basics import native
 from rankwise.cli.commands import CommandError
 from rankwise.cli.launching import child, command_for, pick_backend, said_last
 from rankwise.cli.libraries import mpiexec
+from rankwise.cli.parser import near
 from rankwise.cli.text import columns, format_nbytes, parse_nbytes
 from rankwise_tools.bench.plot import check_plot, write_plot
 from rankwise_tools.bench.program import MARK
@@ -225,7 +226,7 @@ def _ops(text: str) -> list[str]:
     ops = list(OPS) if text == "all" else text.split(",")
     for op in ops:
         if op not in OPS:
-            raise CommandError(f"cannot measure {op!r}; there are {', '.join(OPS)}, and all", 2)
+            raise CommandError(f"cannot measure {op!r}{near(op, OPS)}; there are {', '.join(OPS)}, and all", 2)
     return ops
 
 

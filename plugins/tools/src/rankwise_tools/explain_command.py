@@ -6,39 +6,34 @@ import argparse
 import math
 from typing import NamedTuple
 
+from rankwise.backends.backend import get_default_backend_for_device, is_backend_available
+from rankwise.backends.declaration import Explanation
+from rankwise.backends.registry import registry
 from rankwise.cli.commands import CommandError
 from rankwise.cli.parser import near
 from rankwise.cli.text import columns, format_nbytes, format_seconds, parse_nbytes
-from rankwise.collective.algorithms.simulator import simulate
-from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, MIXED, NETWORK, Choice, choose, costs, fitting
+from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, Choice, fitting
+from rankwise.errors import DistError
+from rankwise_tools.explaining.costs import costs
+from rankwise_tools.explaining.simulator import simulate
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = """\
-Say which algorithm a derived collective takes, what each rank does in it, and how long it and its rivals take on a
-simulated network: a message needs ALPHA to arrive, each byte BETA on the links, and GAMMA to be combined."""
+Say which algorithm a backend takes for a collective, and by which table. For those made of messages, say what each rank
+does, and how long they take on a simulated network: a message needs ALPHA to arrive, each byte BETA on the links, and
+GAMMA to be combined."""
 
 EXAMPLES = """\
 examples:
   rankwise explain all_reduce --bytes 64MiB --ranks 64
-  rankwise explain broadcast --bytes 4KiB --ranks 16 --alpha-us 1 --gbit-per-s 80"""
+  rankwise explain all_reduce --bytes 4KiB --ranks 16 --hosts 16
+  rankwise explain broadcast --backend derived --ranks 16 --alpha-us 1 --gbit-per-s 80"""
 
 #: Rings and all-pairs algorithms have as many messages as there are pairs of ranks; more takes minutes.
 _MOST_RANKS = 256
-_MEANING = {
-    True: "It is that of collectives derived from send and receive; a backend's own may have another.",
-    False: "It is that of the backend gloo between hosts, where",
-}
-_NAMES = {
-    "along": "along: the data goes with the comparison of the calls",
-    "exchange": "exchange: two ranks send each other everything, in segments that are added up as they come",
-    "streamed": "streamed: each rank reduces its share, in segments, and sends it round while others come",
-    "direct": "direct: everyone sends to everyone at once",
-    "hosts": "hosts: shared memory inside each host, its ranks side by side between hosts",
-    "derived": "derived: the collective is derived from send and receive, by a table of its own (--hosts 1)",
-}
-#: Which of the simulated algorithms sends the same messages.
-_LIKE = {"exchange": "recursive_doubling", "streamed": "two_shot"}
+#: What runs where a backend has no algorithm of its own.
+_DERIVED = "derived"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bytes", default="1MiB", metavar="N", help="the array's size, of all parts together; 1MiB")
     parser.add_argument("--ranks", type=int, default=4, metavar="P", help="number of ranks; default 4")
     parser.add_argument("--hosts", type=int, default=1, metavar="H", help="hosts that they are on; default 1")
+    parser.add_argument("--backend", metavar="NAME", help="a backend, or derived; default gloo")
     network = parser.add_argument_group("the simulated network", "the defaults depend on --hosts")
     network.add_argument("--alpha-us", type=float, metavar="US", help="latency: 5 on one host, else 30")
     network.add_argument("--gbit-per-s", type=float, metavar="G", help="of each link: 40 on one host, else 10")
@@ -63,19 +59,39 @@ def run(options: argparse.Namespace) -> int:
     network = _network(options)
     if not 1 <= options.hosts <= size:
         raise CommandError(f"{size} rank(s) cannot be on {options.hosts} host(s)", 2)
-    table = CHOICES if options.hosts == 1 else NETWORK if options.hosts == size else MIXED
-    taken = fitting(op, nbytes, size, table)
-    chosen = choose(op, nbytes, size) if taken.name in ("derived", "direct") else _LIKE.get(taken.name, taken.name)
+    backend = options.backend or _default()
+    each, more = divmod(size, options.hosts)
+    answer = _answer(backend, op, nbytes, [each + (host < more) for host in range(options.hosts)])
     of = "" if op == "barrier" else f" of {format_nbytes(nbytes)}"
-    print(f"{op}{of} on {size} rank(s), {options.hosts} host(s): {taken.name}\n")
+    print(f"{op}{of} on {size} rank(s), {options.hosts} host(s), by {backend}: {answer.taken.name}\n")
     print("The table that all ranks go by; the first line that fits counts:")
-    print("\n".join(f"  {'->' if choice is taken else '  '} {_line(choice)}" for choice in table[op]))
-    print("\n".join([f"\n{_MEANING[table is CHOICES]}", *(f"  {_NAMES[name]}" for name in _named(table[op]))]))
+    print("\n".join(f"  {'->' if choice is answer.taken else '  '} {_line(choice)}" for choice in answer.table))
+    print("".join(f"\n  {name}: {meaning}" for name, meaning in answer.meanings.items()))
     if size > _MOST_RANKS:
-        print(f"Not simulated: more than {_MOST_RANKS} ranks take too long here.")
-    else:
-        _simulate(network, op, size, nbytes, chosen)
+        print(f"\nNot simulated: more than {_MOST_RANKS} ranks take too long here.")
+    elif answer.like or options.hosts > 1:
+        _simulate(network, op, size, nbytes, answer.like)
     return 0
+
+
+def _default() -> str:
+    """Return what serves arrays in the host's memory here."""
+    name = get_default_backend_for_device("cpu")
+    return name if is_backend_available(name) else _DERIVED
+
+
+def _answer(backend: str, op: str, nbytes: int, hosts: list[int]) -> Explanation:
+    """Ask a backend, or the core's table of derived collectives."""
+    if backend != _DERIVED:
+        try:
+            explain = registry.get(backend).explain
+        except DistError as error:
+            raise CommandError(str(error), 2) from error
+        if explain is None:
+            raise CommandError(f"the backend {backend!r} does not tell its algorithms; --backend {_DERIVED} does", 2)
+        return explain(op, nbytes, hosts)
+    taken = fitting(op, nbytes, sum(hosts))
+    return Explanation(CHOICES[op], taken, {}, taken.name)
 
 
 class _Network(NamedTuple):
@@ -96,7 +112,7 @@ def _network(options: argparse.Namespace) -> _Network:
     return _Network(alpha_us, gbit, options.combine_gb_per_s)
 
 
-def _simulate(network: _Network, op: str, size: int, nbytes: int, chosen: str) -> None:
+def _simulate(network: _Network, op: str, size: int, nbytes: int, like: str) -> None:
     alpha_s, gbit = network.alpha_us * 1e-6, network.gbit_per_s
     parts = [nbytes // size + (rank < nbytes % size) for rank in range(size)]
     rows = [["algorithm", "rounds", "bytes sent by a rank, at most", "simulated"]]
@@ -104,7 +120,7 @@ def _simulate(network: _Network, op: str, size: int, nbytes: int, chosen: str) -
         each = costs(op, name, size, parts)
         time_s = simulate(op, function, parts, alpha_s, 8e-9 / gbit, 1e-9 / network.combine_gb_per_s)
         most = format_nbytes(max(cost.nbytes for cost in each))
-        mark = "-> " if name == chosen else "   "
+        mark = "-> " if name == like else "   "
         rows.append([mark + name, str(max(cost.rounds for cost in each)), most, format_seconds(time_s)])
     print(f"\nSimulated with {alpha_s * 1e6:g} us and {gbit:g} Gbit/s for each rank:")
     print(columns(rows, right=(1, 2, 3)))
@@ -115,10 +131,6 @@ def _nbytes(text: str) -> int:
         return parse_nbytes(text)
     except ValueError as error:
         raise CommandError(str(error), 2) from error
-
-
-def _named(choices: tuple[Choice, ...]) -> list[str]:
-    return [name for name in dict.fromkeys(choice.name for choice in choices) if name in _NAMES]
 
 
 def _line(choice: Choice) -> str:

@@ -25,6 +25,7 @@ from torch._C import _len_torch_function_stack as _function_modes
 from torch._C._distributed_c10d import _create_work_from_future
 from torch.distributed import ProcessGroup, Work
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.utils._pytree import tree_leaves
 
 from rankwise_torch.tensors import WrappedError
 from rankwise_torch.works import Pending
@@ -91,6 +92,7 @@ def by_the_dispatcher(name: str, ours: Callable[..., Any]) -> Callable[..., Any]
             except WrappedError:
                 if _under.depth:
                     raise  # torch has found nothing below it either
+                _all_or_none_on_meta((*args, *more.values()))
         with _dispatching((*args, *more.values())):
             return theirs(self, *args, **more)
 
@@ -98,6 +100,17 @@ def by_the_dispatcher(name: str, ours: Callable[..., Any]) -> Callable[..., Any]
     call.__code__ = call.__code__.replace(co_name=name)
     functools.update_wrapper(call, ours)
     return call
+
+
+def _all_or_none_on_meta(given: tuple[Any, ...]) -> None:
+    """Refuse a call of which torch would make nothing, because some of its tensors have no elements.
+
+    Raises:
+        TypeError: It has tensors on meta, and others.
+    """
+    found = {tensor.is_meta for tensor in tree_leaves(given) if isinstance(tensor, torch.Tensor)}
+    if len(found) > 1:
+        raise TypeError("tensors on meta, which have no elements, and others were given to one call")
 
 
 @contextmanager

@@ -195,13 +195,14 @@ def _asked(tensor: torch.Tensor) -> int:
     if not odd & ~(_NEGATIVE | _CONJUGATE | _ZERO):
         return odd
     kind = type(tensor).__name__
-    if odd & _WRAPPING:
+    if odd & (_WRAPPING if tensor.device.type == "cpu" else _bits("Python")):
         raise WrappedError(
             f"a {kind} ({keys}) stands for another tensor and has no elements of its own; "
             "pass the one that it wraps, such as its to_local(), full_tensor() or wait()"
         )
     if tensor.device.type != "cpu":
-        raise RuntimeError(
+        # Of calls on meta, where no elements are, torch's dispatcher knows what comes.
+        raise (WrappedError if tensor.is_meta else RuntimeError)(
             f"a tensor on {tensor.device} was given to a group whose backend serves the CPU, where it has no memory to "
             "share; name a backend for each device, as in 'cpu:rankwise,cuda:nccl'"
         )

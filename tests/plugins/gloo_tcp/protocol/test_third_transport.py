@@ -20,7 +20,8 @@ from rankwise.errors import DistError, DistNetworkError
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.engine.fast_path import FastPath
-from rankwise_gloo_tcp.engine.progress_thread import IdlePoller, ProgressThread
+from rankwise_gloo_tcp.engine.idle_poller import IdlePoller
+from rankwise_gloo_tcp.engine.progress_thread import ProgressThread
 from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.protocol.card import Card
 

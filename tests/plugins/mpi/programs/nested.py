@@ -18,12 +18,12 @@ rank = dist.get_rank()
 assert dist.group.WORLD is not None
 lane = dist.group.WORLD.lane(np.ones(1), "all_reduce", dist.ReduceOp.SUM)
 assert isinstance(lane, MpiCommunicator)
-gate = lane.gate
-assert gate is not None
+entry = lane.entry
+assert entry is not None
 
 
 def other_has_come(number: int) -> bool:
-    return gate._came[0] >= number
+    return entry._came[0] >= number
 
 
 def exchange(number: int) -> None:

@@ -23,7 +23,7 @@ from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.machine import futex, peer_memory
 from rankwise_gloo_tcp.transport.rings import Sleep, ring_nbytes
 
-__all__ = ["FETCHES", "FETCH_FROM_NBYTES", "Board", "available", "create"]
+__all__ = ["FETCHES", "FETCH_FROM_NBYTES", "Board", "available", "create", "slice_s"]
 
 #: Added to the longest part that a rank tells of, where there are parts that are copied from its memory.
 FETCHES = 1 << 62
@@ -65,7 +65,9 @@ _LOOKS, _ONE_LOOK = range(20), range(1)
 #: Where ranks share processors: the one that is waited for may be next in line. More than a few of these cost whole
 #: time slices as soon as other programs run.
 _YIELDS = 2
-_SLICE_S = 0.02
+#: How long a wait sleeps until it looks around, at first and when it has taken a second. Whoever brings news wakes it:
+#: the looks are for what was told between a look and the sleep.
+_SLICE_S, _LONG_SLICE_S = 0.02, 0.25
 
 _fence = futex.lock
 
@@ -100,6 +102,11 @@ def create(size: int, may_spin: bool) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def slice_s(began: float, deadline: Deadline) -> float:
+    """Return how long a wait that began then may sleep until it looks around."""
+    return min(max(_SLICE_S, (monotonic() - began) / 4), _LONG_SLICE_S, deadline.remaining())
 
 
 class Board:
@@ -274,14 +281,14 @@ class Board:
         self.waited_ns += int((now - began) * 1e9)
 
     def _sleep(self, turn: int, deadline: Deadline) -> None:
-        words = self._words
+        words, began = self._words, monotonic()
         while True:
             found = words[_GO]
             words[_SLEEPERS + (turn & 1)] = turn
             futex.fence()
             if found >= turn or not self.late():
                 return
-            futex.wait(self._base + 8 * _GO, found, min(_SLICE_S, deadline.remaining()))
+            futex.wait(self._base + 8 * _GO, found, slice_s(began, deadline))
             if words[_GO] >= turn or not self.late():
                 return
             self._look()
@@ -290,6 +297,10 @@ class Board:
 
     def _wake(self) -> None:
         futex.wake(self._base + 8 * _GO)
+
+    def stir(self) -> None:
+        """Have all who sleep here look around."""
+        self._wake()
 
     # ------------------------------------------------------------------ pipes
 
@@ -310,6 +321,7 @@ class Board:
         """Tell the others that this rank goes in good order, or as its process ends."""
         futex.fence()  # after all that it has sent
         self._words[self._controls[self.rank] + _GONE] = _WITH_PROCESS if process_ends else _IN_GOOD_ORDER
+        self._wake()
 
     def has_left(self, peer: int) -> bool:
         """Tell whether a rank has gone in good order."""

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankwise.backends import (
-    NETWORK,
     Algorithm,
     Array,
     Call,
@@ -31,6 +30,7 @@ from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, Open
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot, Plan
 from rankwise_gloo_tcp.collectives.shortest import plainest
 from rankwise_gloo_tcp.collectives.small import Small, SmallCall
+from rankwise_gloo_tcp.collectives.tables import NETWORK
 from rankwise_gloo_tcp.collectives.ways import Ways
 from rankwise_gloo_tcp.engine.engine import Engine
 

@@ -1,4 +1,4 @@
-"""Which algorithm runs: by the core's tables, or as the program says, for experiments; the same on all ranks."""
+"""Which algorithm runs: by the tables, or as the program says, for experiments; the same on all ranks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rankwise.backends import MIXED, NETWORK
 from rankwise.backends import fitting_algorithm as fitting
+from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK
 
 __all__ = ["Selection", "load"]
 

@@ -51,6 +51,7 @@ class Acceptor:
     def __init__(self, config: EngineConfig, loop: Loop, peers: list[Peer], registry: PeerRegistry) -> None:
         self.rank, self.size, self.key = config.rank, len(config.names), config.key
         self.guarded, self.guards_payloads = config.guarded, config.guards_payloads
+        self.encryption = config.encryption
         self.listeners: list[socket.socket] = []
         self.incoming: dict[Incoming, None] = {}
         #: The peers to whom no connection has come about so far, though one is wanted.
@@ -104,7 +105,12 @@ class Acceptor:
             self.incoming_ended(incoming)
         for peer in self._peers:
             self._drop_outgoing(peer)
-        for listener in self.listeners:
+        self.stop_listening()
+
+    def stop_listening(self) -> None:
+        """Give the listening sockets back: nobody is to come any more."""
+        while self.listeners:
+            listener = self.listeners.pop()
             self._loop.watch(listener, 0, None)
             listener.close()
 

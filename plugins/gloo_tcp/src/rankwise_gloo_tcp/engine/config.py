@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rankwise.errors import DistError
 from rankwise_gloo_tcp.protocol.card import Card
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.transport.encrypted import Encryption
 
 __all__ = ["EngineConfig"]
 
@@ -23,6 +26,7 @@ class EngineConfig(NamedTuple):
         timeout_s: How long a wait without a time-out of its own may take.
         on_failure: Called once, without the lock, when the group has failed.
         allow_near: Whether Unix sockets may be used.
+        encryption: What encrypts TCP connections, if they are to be.
     """
 
     rank: int
@@ -33,6 +37,7 @@ class EngineConfig(NamedTuple):
     timeout_s: float
     on_failure: Callable[[DistError], object]
     allow_near: bool
+    encryption: Encryption | None = None
 
     @property
     def guards_payloads(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
@@ -15,7 +14,7 @@ from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.peer import Peer, broken, death
 from rankwise_gloo_tcp.engine.peers import Fetching, Peers
 from rankwise_gloo_tcp.engine.request import Request
-from rankwise_gloo_tcp.machine import peer_memory
+from rankwise_gloo_tcp.machine import peer_memory, processes
 from rankwise_gloo_tcp.machine.poller import READ
 from rankwise_gloo_tcp.protocol.dtypes import Dtypes
 from rankwise_gloo_tcp.protocol.frames import UNFINISHED, Header, Kind, parted, read_notice
@@ -313,7 +312,7 @@ class Processes:
         """Notice the end of peers' processes.
 
         Args:
-            descriptors: A descriptor of the process of each peer, closed here in the end.
+            descriptors: A descriptor of the process of each peer, released here in the end.
             has_left: Tells whether a peer has gone in good order.
         """
         self._has_left = has_left
@@ -342,4 +341,4 @@ class Processes:
         fd = self._descriptors.pop(rank, None)
         if fd is not None:
             self._loop.remove(fd)
-            os.close(fd)
+            processes.release(fd)

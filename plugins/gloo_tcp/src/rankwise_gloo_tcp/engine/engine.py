@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import inf
 from socket import socket
 from time import monotonic
 
@@ -18,11 +19,12 @@ from rankwise.errors import DistBackendError, DistError, PeerDiedError
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.dispatcher import Dispatcher, Processes
 from rankwise_gloo_tcp.engine.failure import FailureState
+from rankwise_gloo_tcp.engine.idle_poller import LONGEST_TICK_S, TICK_S, idle_poller
 from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.moving import Moving, Quitters
-from rankwise_gloo_tcp.engine.peers import Fetching, Peers
+from rankwise_gloo_tcp.engine.peers import LISTEN_S, Fetching, Peers
 from rankwise_gloo_tcp.engine.progress import ProgressLock
-from rankwise_gloo_tcp.engine.progress_thread import BackgroundWork, ProgressThread, idle_poller
+from rankwise_gloo_tcp.engine.progress_thread import BackgroundWork, ProgressThread
 from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.engine.shutdown import Shutdown
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, notice
@@ -40,6 +42,7 @@ class Engine:
 
     Attributes:
         on_abort: Called with the first failure, with the lock held, to tell those whom no connection reaches.
+        on_news: Called by the idle poller after it has taken something in.
         leaving: Whether this rank leaves, so that nothing new is begun.
     """
 
@@ -50,6 +53,7 @@ class Engine:
         self.rank, self.size, self.names = config.rank, len(config.names), config.names
         self.timeout_s = config.timeout_s
         self.on_abort: Callable[[DistError], object] | None = None
+        self.on_news: Callable[[], object] = _nothing
         self.leaving = self._closed = False
 
         self.lock = threading.Lock()
@@ -72,6 +76,7 @@ class Engine:
             self.dispatcher.dtypes.mark,
         )
         if config.cards:
+            self.peers.on_disarmed = idle_poller.wake
             idle_poller.add(self)
 
     # ------------------------------------------------------------------ set-up
@@ -85,7 +90,7 @@ class Engine:
         """Notice the end of peers' processes.
 
         Args:
-            descriptors: A descriptor of the process of each peer, which the engine closes.
+            descriptors: A descriptor of the process of each peer, which the engine releases.
             has_left: Tells whether a peer has gone in good order.
         """
         with self.lock:
@@ -101,6 +106,8 @@ class Engine:
         """
         with self.lock:
             self.peers.use_pipes(pipes, sleep)
+            if self.peers.all_in_memory:
+                self.peers.acceptor.stop_listening()
             self.moving.given_up = given_up
 
     # ------------------------------------------------------------------ sending
@@ -244,11 +251,34 @@ class Engine:
                 "unreceived": self._inbox.matching.waiting()[1],
             }
 
-    def is_idle(self, since: float) -> bool:
-        """Tell whether no thread has moved messages since a time."""
-        return (
-            self.progress_lock.owner == 0 and self.progress_lock.callers == 0 and self.progress_lock.last_drive < since
-        )
+    def fileno(self) -> int:
+        """Return a descriptor that can be read once something has come; -1 where there is none."""
+        return self.loop.fileno()
+
+    def tend(self, tick_s: float, has_come: bool) -> float:
+        """Take in what has come if no other thread does; see `IdleEngine`."""
+        lock, peers = self.progress_lock, self.peers
+        if peers.armed and not has_come:
+            return inf
+        if lock.owner or lock.callers:
+            sleeps_long = lock.resting and monotonic() - lock.last_drive > 1.0
+            return min(2 * tick_s, LONGEST_TICK_S) if sleeps_long else TICK_S
+        if not has_come and not peers.dying and monotonic() - lock.last_drive < TICK_S:
+            return TICK_S
+        self.look()
+        self.on_news()
+        if peers.dying:
+            return LISTEN_S
+        return inf if not has_come and self._arm() else TICK_S
+
+    def _arm(self) -> bool:
+        with self.lock:
+            is_free = not (self._closed or self.progress_lock.owner or self.progress_lock.callers or self.fetching)
+            return is_free and self.loop.fileno() >= 0 and self.peers.arm()
+
+    def is_tended(self) -> bool:
+        """Tell whether the idle poller takes in what comes, as soon as it has come."""
+        return self.peers.armed
 
     def abort(self, error: DistError) -> None:
         """End everything that is pending with `error`, and tell the peers.
@@ -331,7 +361,7 @@ class Engine:
                 request.end(DistBackendError("the group has been destroyed"))
             self.loop.close()
             # What is called from here holds the communicator, which holds this: only the garbage collector would come.
-            self.moving.given_up = _nothing
+            self.moving.given_up = self.on_news = _nothing
             self.failure_state.detach()
         self.settle()
 
@@ -345,4 +375,4 @@ class Engine:
 
 
 def _nothing() -> None:
-    """Say that no rank has given the group up."""
+    """Know nothing, and do nothing."""

@@ -30,9 +30,7 @@ class Loop:
         self._poller = make_poller()
         self._handlers: dict[int, Handler] = {}
         self._masks: dict[int, int] = {}
-        self._wake_read, self.bell = os.pipe()
-        for descriptor in (self._wake_read, self.bell):
-            os.set_blocking(descriptor, False)
+        self._wake_read, self.bell = _pipe()
         self.add(self._wake_read, READ, self._woken)
 
     def add(self, fd: int, mask: int, handler: Handler) -> None:
@@ -63,6 +61,10 @@ class Loop:
         """Wait until a descriptor is ready, and return those that are."""
         return self._poller.poll(timeout_s if timeout_s > 0 else 0)  # type: ignore[no-any-return]
 
+    def fileno(self) -> int:
+        """Return a descriptor that can be read once another is ready; -1 where there is none."""
+        return self._poller.fileno()  # type: ignore[no-any-return]
+
     def dispatch(self, events: list[tuple[int, int]]) -> None:
         """Call the handlers of descriptors that were ready."""
         for fd, event in events:
@@ -83,11 +85,24 @@ class Loop:
     def close(self) -> None:
         """Give the descriptors back, and forget the handlers, which hold the engine."""
         self._poller.close()
-        os.close(self._wake_read)
-        os.close(self.bell)
+        for descriptor in {self._wake_read, self.bell}:
+            os.close(descriptor)
         self._handlers.clear()
         self._masks.clear()
 
     def _woken(self, event: int) -> None:
         with suppress(BlockingIOError):
             os.read(self._wake_read, 512)
+
+
+def _pipe() -> tuple[int, int]:
+    """Return both ends of a pipe; where the system has pipes by name, one descriptor is both."""
+    ends = os.pipe()
+    with suppress(OSError):
+        both = os.open(f"/proc/self/fd/{ends[0]}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        for end in ends:
+            os.close(end)
+        return both, both
+    for end in ends:
+        os.set_blocking(end, False)
+    return ends

@@ -24,13 +24,13 @@ from rankwise_gloo_tcp.transport.channel import Channel, FrameHandler
 from rankwise_gloo_tcp.transport.connection import Connection
 from rankwise_gloo_tcp.transport.rings import Sleep
 
-__all__ = ["Fetching", "Peers"]
+__all__ = ["LISTEN_S", "Fetching", "Peers"]
 
 #: A receive from anyone connects to everyone, so that a death is noticed; not in a larger group.
 _MANY = 64
 _UNIX_BUFFER_NBYTES = 1 << 20
 #: How often a rank that drains the channel of a dead peer checks whether its time has passed.
-_LISTEN_S = 0.01
+LISTEN_S = 0.01
 
 #: Called with a message, its receive, and whether the bytes were copied.
 Report = Callable[[Arrival[Message], Message, bool], object]
@@ -64,6 +64,9 @@ class Peers:
         #: What takes the frames that come, and handles peers that cannot be reached.
         self.handler: FrameHandler
         self.on_unreachable: Callable[[Peer, DistError], object]
+        #: Whether the idle poller sleeps until something comes, and is told when somebody else takes it in.
+        self.armed = False
+        self.on_disarmed: Callable[[], object] = lambda: None
         self._loop, self._failure_state = loop, failure_state
         self._sleep: Sleep | None = None
 
@@ -138,6 +141,8 @@ class Peers:
         frames, peer.frames = peer.frames, []
         for frame in frames:
             connection.send(*frame)
+        if connection.way == "tls":
+            connection.receive()  # what has come with the end of the handshake
 
     def unreachable(self, peer: Peer, error: DistError) -> None:
         """Fail what needs a peer to which no connection has come about."""
@@ -190,6 +195,23 @@ class Peers:
             if peer.connection is not None and not peer.connection.closed:
                 peer.connection.receive()
 
+    def any_gone(self) -> bool:
+        """Tell whether a peer has died or left."""
+        return any(peer.dead is not None or peer.gone is not None for peer in self.all)
+
+    def arm(self) -> bool:
+        """Have the loop's descriptor tell of whatever comes next; false if there is something to be done before."""
+        if self.acceptor.busy or self.dying:
+            return False
+        self.armed = self.before_sleep(1.0) > 0
+        return self.armed
+
+    def disarm(self) -> None:
+        """Have the idle poller look again, as somebody else has."""
+        if self.armed:
+            self.armed = False
+            self.on_disarmed()
+
     def before_sleep(self, timeout_s: float) -> float:
         """Tell the ranks that write to this one's memory that it sleeps; return for how long it may."""
         if self._sleep is not None and timeout_s > 0:
@@ -198,10 +220,11 @@ class Peers:
                 timeout_s = 0.0
         if self.acceptor.busy:
             timeout_s = min(timeout_s, RETRY_S if self.acceptor.retrying else TICK_S)
-        return min(timeout_s, _LISTEN_S) if self.dying else timeout_s
+        return min(timeout_s, LISTEN_S) if self.dying else timeout_s
 
     def after_sleep(self) -> None:
         """Handle what no descriptor tells of."""
+        self.disarm()
         if self._sleep is not None:
             self._sleep.end()
             self.read_pipes()

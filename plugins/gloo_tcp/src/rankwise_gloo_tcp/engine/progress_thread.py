@@ -1,17 +1,11 @@
-"""Threads that move messages although no caller waits: one for each engine that needs it, one for all idle engines.
-
-A rank that computes, or waits on another group, still takes in from time to time what its peers send. So a peer that
-leaves can hand over its messages, and what this rank has sent makes progress.
-"""
+"""The thread of an engine that moves messages while requests are pending for which no caller waits."""
 
 from __future__ import annotations
 
 import contextvars
-import os
 import threading
 from threading import get_ident
 from time import monotonic
-from typing import Protocol
 
 from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.moving import Moving
@@ -19,7 +13,7 @@ from rankwise_gloo_tcp.engine.peers import Peers
 from rankwise_gloo_tcp.engine.progress import TICK_S, ProgressLock
 from rankwise_gloo_tcp.protocol.inbox import Inbox
 
-__all__ = ["BackgroundWork", "IdlePoller", "ProgressThread", "idle_poller"]
+__all__ = ["BackgroundWork", "ProgressThread"]
 
 
 class BackgroundWork:
@@ -140,88 +134,3 @@ class ProgressThread:
         if self._progress_lock.callers > 0 or self._closed or self._moving.has_news():
             return False
         return self._background.is_pending()
-
-
-#: How often the idle poller looks at an engine; each look takes a few microseconds.
-_IDLE_TICK_S = 0.1
-
-
-class IdleEngine(Protocol):
-    """An engine as the idle poller sees it."""
-
-    def is_idle(self, since: float) -> bool:
-        """Tell whether no thread has moved its messages since a time."""
-
-    def look(self) -> bool:
-        """Take in what has come, if no other thread does."""
-
-    def broken(self, error: BaseException) -> None:
-        """End the group after an error that belongs to no operation."""
-
-    def forked(self) -> None:
-        """Close the sockets, in the child of a fork."""
-
-
-class IdlePoller:
-    """The thread of the process that takes in what has come for engines that no thread drives."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._engines: dict[IdleEngine, contextvars.Context] = {}
-        self._thread: threading.Thread | None = None
-        self._nobody = threading.Event()
-
-    def add(self, engine: IdleEngine) -> None:
-        """Look after an engine, in a copy of the caller's context, so that callbacks find the caller's world."""
-        with self._lock:
-            self._engines[engine] = contextvars.copy_context()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="rankwise gloo idle", daemon=True)
-                self._thread.start()
-
-    def remove(self, engine: IdleEngine) -> None:
-        """Look after an engine no more."""
-        with self._lock:
-            self._engines.pop(engine, None)
-            if not self._engines:
-                self._nobody.set()
-
-    def _serve(self) -> None:
-        while True:
-            self._nobody.wait(_IDLE_TICK_S)
-            with self._lock:
-                if not self._engines:
-                    self._thread = None
-                    self._nobody.clear()
-                    return
-                self._nobody.clear()
-                engines = list(self._engines.items())
-            since = monotonic() - _IDLE_TICK_S
-            for engine, context in engines:
-                if engine.is_idle(since):
-                    context.run(_look, engine)
-            del engines, engine, context  # else the last ones stay until the next look
-
-    def after_fork(self) -> None:
-        """In a child, which has neither the thread nor a use for the engines: close its copies of their sockets.
-
-        Else a peer would not see the end of this process's parent as long as the child lives.
-        """
-        engines = list(self._engines)
-        self.__init__()  # type: ignore[misc]
-        for engine in engines:
-            engine.forked()
-
-
-def _look(engine: IdleEngine) -> None:
-    """Have an engine take in what has come; its own trouble is not that of others."""
-    try:
-        engine.look()
-    except Exception as error:
-        engine.broken(error)
-
-
-#: The one of this process.
-idle_poller = IdlePoller()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=idle_poller.after_fork)

@@ -47,6 +47,9 @@ class _Selector:
         mine = self._woken.fileno()
         return [(key.fd, _mask(events)) for key, events in found if key.fd != mine]
 
+    def fileno(self) -> int:
+        return -1  # there are systems on which nobody can wait for it
+
     def close(self) -> None:
         self._selector.close()
         self._woken.close()
@@ -67,5 +70,5 @@ def _mask(events: int) -> int:
 
 
 def make_poller() -> Any:
-    """Return an object with `register`, `modify`, `unregister`, `poll(timeout_s)` and `close`."""
+    """Return an object with `register`, `modify`, `unregister`, `poll(timeout_s)`, `fileno` and `close`."""
     return select.epoll() if hasattr(select, "epoll") else _Selector()

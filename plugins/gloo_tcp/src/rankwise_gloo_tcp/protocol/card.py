@@ -26,6 +26,7 @@ class Card(NamedTuple):
         integrity: What of the frames between hosts it was told to protect.
         board: Name of the Unix socket where this rank would hand out the board; empty if it can use none.
         algorithms: Those that it was told to use.
+        certificate: By what encrypted connections know it; empty where none are wanted.
         cores: The processors that it may use, and how many of them at a time.
     """
 
@@ -41,6 +42,7 @@ class Card(NamedTuple):
     integrity: str
     board: str
     algorithms: str
+    certificate: str
     cores: tuple[str, float]
 
     def is_near(self, other: Card) -> bool:
@@ -52,7 +54,7 @@ class Card(NamedTuple):
         return self.is_near(other) and self.space == other.space
 
 
-_KINDS = [str, str, str, int, int, str, str, int, str, str, str, str]
+_KINDS = [str, str, str, int, int, str, str, int, str, str, str, str, str]
 
 
 def read_card(row: bytes, peer: int) -> Card:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rankwise.backends import Context, Deadline, PrefixStore
 from rankwise.backends import debug_log as tell
@@ -19,8 +20,11 @@ from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.machine import cores
 from rankwise_gloo_tcp.protocol.card import Card
-from rankwise_gloo_tcp.setup import cards, joining_board, transports
+from rankwise_gloo_tcp.setup import cards, joining_board, privacy, transports
 from rankwise_gloo_tcp.setup.transports import BACKLOG, INTEGRITY, TRANSPORTS, VARIABLE
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.transport.encrypted import Encryption
 
 __all__ = ["create"]
 
@@ -40,19 +44,27 @@ def create(context: Context) -> GlooCommunicator:
         return _alone(context)
     deadline = Deadline(context.timeout_s)
     key = secret.given_or_loaded(context.secret, "gloo")
+    private = privacy.prepare(transports.integrity())
+    proves = key is not None or (private is not None and private.certificate == privacy.BY_FILES)
     transport = transports.chosen()
     listeners: list[tuple[socket.socket, bool]] = []
     board_listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         chosen = selection.load(context.options)
-        card = transports.listen(context, transport, key is not None, listeners, deadline)
-        card = card._replace(algorithms=str(chosen), board=_board_name(context.rank, card, board_listener))
+        card = transports.listen(context, transport, proves, listeners, deadline)
+        card = card._replace(
+            algorithms=str(chosen),
+            board=_board_name(context.rank, card, board_listener),
+            certificate=private.certificate if private else "",
+        )
         all_cards, token = cards.exchange(context.store, context.rank, card, context.size, deadline, context.look)
         _check(context, all_cards, transport)
         places = cards.places(all_cards)
         comm = GlooCommunicator(context, chosen)
         group_key = secret.derive(key or token, f"gloo group {context.name} {token.hex()}")
-        engine = _engine(comm, all_cards, group_key, key is not None, "unix" in TRANSPORTS[transport])
+        encryption = privacy.encryption(private, all_cards, context.global_ranks, context.name)
+        near = "unix" in TRANSPORTS[transport]
+        engine = _engine(comm, all_cards, group_key, key is not None, near, encryption)
         for sock, near in listeners:
             engine.listen(sock, near)
         listeners.clear()  # they are the engine's now
@@ -138,10 +150,18 @@ def _on_host(context: Context, ranks: list[int]) -> GlooCommunicator:
     )
 
 
-def _engine(comm: GlooCommunicator, all_cards: list[Card], key: bytes, guarded: bool, near: bool) -> Engine:
+def _engine(
+    comm: GlooCommunicator,
+    all_cards: list[Card],
+    key: bytes,
+    guarded: bool,
+    near: bool,
+    encryption: Encryption | None = None,
+) -> Engine:
     context = comm.context
     names, rank = context.global_ranks, context.rank
-    engine = Engine(EngineConfig(rank, all_cards, key, guarded, names, context.timeout_s, comm.fail, near))
+    config = EngineConfig(rank, all_cards, key, guarded, names, context.timeout_s, comm.fail, near, encryption)
+    engine = Engine(config)
     here = [card.cores for card in all_cards if card.machine == all_cards[rank].machine]
     if all_cards and cores.together(here) >= len(here):
         engine.progress_lock.spin_policy.spin_s = _SPIN_S
@@ -158,11 +178,16 @@ def _board_name(rank: int, card: Card, listener: socket.socket) -> str:
     return name
 
 
+def _files(card: Card) -> str:
+    return "TCP_TLS" if card.certificate == privacy.BY_FILES else "TCP"
+
+
 def _check(context: Context, all_cards: list[Card], transport: str) -> None:
     names, me = context.global_ranks, all_cards[context.rank]
     for variable, values in (
         (VARIABLE, {card.transport for card in all_cards}),
         (INTEGRITY, {card.integrity for card in all_cards}),
+        ("GLOO_DEVICE_TRANSPORT", {_files(card) for card in all_cards}),
     ):
         if len(values) > 1:
             differ = " and to ".join(sorted(values))

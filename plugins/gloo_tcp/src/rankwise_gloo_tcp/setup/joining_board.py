@@ -11,7 +11,7 @@ from rankwise.backends import Deadline
 from rankwise_gloo_tcp.board import agreement, board, compiled
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.communicator import GlooCommunicator
-from rankwise_gloo_tcp.machine import cores, peer_memory
+from rankwise_gloo_tcp.machine import cores, peer_memory, processes
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import handing
 from rankwise_gloo_tcp.transport.pipe import Pipe
@@ -40,7 +40,7 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
         os.close(descriptor)
     comm.start_board(shared)
     pids = [card.pid for card in cards]
-    watched = {peer: _descriptor(card.pid) for peer, card in enumerate(cards) if peer != rank}
+    watched = {peer: processes.watch(card.pid) for peer, card in enumerate(cards) if peer != rank}
     comm.engine.watch_processes({peer: fd for peer, fd in watched.items() if fd >= 0}, shared.has_left)
     bells = _open_bells(comm, shared, pids, all(fd >= 0 for fd in watched.values()), deadline)
     try:
@@ -66,16 +66,6 @@ def _pipe(comm: GlooCommunicator, shared: Board, peer: int, bell: int) -> Pipe:
         make_rings(shared.ring(comm.rank, peer), shared.ring(peer, comm.rank), sleep),
         sleep,
     )
-
-
-def _descriptor(pid: int) -> int:
-    """Return a descriptor that tells of the end of a process, or -1."""
-    if pid == os.getpid() or not hasattr(os, "pidfd_open"):
-        return -1
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return -1
 
 
 def _open_bells(

@@ -13,8 +13,9 @@ from rankwise.backends import network_interface as interface
 from rankwise_gloo_tcp.machine import cores
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import cards
+from rankwise_gloo_tcp.setup.privacy import ENCRYPTED
 
-__all__ = ["BACKLOG", "INTEGRITY", "TRANSPORTS", "VARIABLE", "chosen", "listen"]
+__all__ = ["BACKLOG", "INTEGRITY", "TRANSPORTS", "VARIABLE", "chosen", "integrity", "listen"]
 
 VARIABLE, INTEGRITY = "RANKWISE_GLOO_TRANSPORT", "RANKWISE_GLOO_INTEGRITY"
 BACKLOG = 1024
@@ -54,7 +55,7 @@ def listen(
     Args:
         context: What the group is made for.
         transport: One of `TRANSPORTS`.
-        has_secret: Whether the job has a secret: else no other host is served.
+        has_secret: Whether there is a job secret, or files that prove this rank: else no other host is served.
         listeners: Where each socket is noted, with whether it serves this host alone.
         deadline: When the look-up of a name must have ended.
     """
@@ -67,7 +68,7 @@ def listen(
     here, space = cards.machine()
     uid = os.geteuid() if hasattr(os, "geteuid") else -1
     return Card(
-        *(platform.node(), here, space, uid, os.getpid(), "", "", 0, transport, _integrity(), "", "", cores.mine())
+        *(platform.node(), here, space, uid, os.getpid(), "", "", 0, transport, integrity(), "", "", "", cores.mine())
     )._replace(**fields)
 
 
@@ -116,10 +117,15 @@ def _local_address(store: Any, has_secret: bool, deadline: Deadline) -> str:
     return (interface.outward_address() if has_secret else None) or "127.0.0.1"
 
 
-def _integrity() -> str:
+def integrity() -> str:
+    """Return what of the frames between hosts this rank was told to protect.
+
+    Raises:
+        ValueError: There is no such.
+    """
     value = os.environ.get(INTEGRITY, "header")
-    if value not in ("header", "full"):
-        raise ValueError(f"{INTEGRITY}={value}: expected header or full")
+    if value not in ("header", "full", ENCRYPTED):
+        raise ValueError(f"{INTEGRITY}={value}: expected header, full or {ENCRYPTED}")
     return value
 
 

@@ -9,13 +9,16 @@ import os
 import socket
 import struct
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.machine.poller import READ, WRITE
 from rankwise_gloo_tcp.protocol import handshake
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.protocol.guards import Guards
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.transport.encrypted import EncryptedSocket, Encryption
 
 __all__ = ["MAX_INCOMING", "Incoming", "Outgoing"]
 
@@ -35,6 +38,7 @@ class HandshakeOwner(Protocol):
     key: bytes
     guarded: bool
     guards_payloads: bool
+    encryption: Encryption | None
 
     def watch_fd(self, sock: socket.socket, mask: int, handler: Any) -> None:
         """Call `handler` when a socket is ready."""
@@ -59,11 +63,14 @@ class HandshakeOwner(Protocol):
 
 
 class _Joining:
-    """A socket from which records of known size are being read."""
+    """A socket from which records of known size are being read; `near` if it is a Unix socket."""
+
+    near: bool
 
     def __init__(self, owner: HandshakeOwner, sock: socket.socket) -> None:
         self.owner, self.sock = owner, sock
         self._got = bytearray()
+        self._encrypted: EncryptedSocket | None = None
         self.since = monotonic()
         self._rounds = 0
 
@@ -93,6 +100,27 @@ class _Joining:
         self._got.clear()
         return record
 
+    def _encrypt(self, peer: int, dials: bool) -> bool:
+        """Go on until the connection is encrypted, if it is to be; tell whether it is.
+
+        Raises:
+            ProtocolError: The other end does not prove itself.
+        """
+        if self.near or self.owner.encryption is None:
+            return True
+        if self._encrypted is None:
+            self._encrypted = self.owner.encryption.begin(self.sock, peer, dials)
+        return self._encrypted.shake()
+
+    def _join(self, peer: int, mine: bytes, theirs: bytes) -> None:
+        """Hand the connection over, with the keys that guard it if it is not encrypted."""
+        guards = None
+        if self._encrypted is not None:
+            self.sock = self._encrypted  # type: ignore[assignment]  # with all that connections use
+        elif self.owner.guarded and not self.near:
+            guards = Guards(mine, theirs, self.owner.guards_payloads)
+        self.owner.join(peer, self.sock, guards)
+
     def _tell(self, record: bytes) -> None:
         # A few bytes into an empty buffer: they fit, or the connection is gone.
         try:
@@ -118,6 +146,7 @@ class Outgoing(_Joining):
         self._to = "\0" + card.unix if near else (card.address, card.port)
         self._hello: handshake.Hello | None = None
         self._answer: bytes | None = None
+        self._welcome = False
         self.begin()
 
     def begin(self) -> None:
@@ -174,18 +203,17 @@ class Outgoing(_Joining):
             handshake.check_answer(self.owner.key, self._hello, record)
             self._answer = record
             self._tell(handshake.proof(self.owner.key, self._hello, record))
-        verdict = self._record(1)
-        if verdict is None:
-            return
-        if verdict != handshake.WELCOME:
-            self.owner.outgoing_crossed(self)
-            return
-        self.owner.unwatch(self.sock)
-        guards = None
-        if self.owner.guarded and not self.near:
-            keys = handshake.session_keys(self.owner.key, self._hello, self._answer)
-            guards = Guards(*keys, self.owner.guards_payloads)
-        self.owner.join(self.peer, self.sock, guards)
+        if not self._welcome:
+            verdict = self._record(1)
+            if verdict is None:
+                return
+            if verdict != handshake.WELCOME:
+                self.owner.outgoing_crossed(self)
+                return
+            self._welcome = True
+        if self._encrypt(self.peer, dials=True):
+            self.owner.unwatch(self.sock)
+            self._join(self.peer, *handshake.session_keys(self.owner.key, self._hello, self._answer))
 
 
 class Incoming(_Joining):
@@ -197,6 +225,7 @@ class Incoming(_Joining):
         sock.setblocking(False)
         self._hello: handshake.Hello | None = None
         self._answer = b""
+        self._admitted = False
         owner.watch_fd(sock, READ, self._ready)
 
     def has_timed_out(self, now: float) -> bool:
@@ -226,18 +255,18 @@ class Incoming(_Joining):
             self._hello = handshake.read_hello(record, self.owner.rank, self.owner.size)
             self._answer = handshake.answer(key, self._hello)
             self._tell(self._answer)
-        record = self._record(handshake.PROOF_NBYTES)
-        if record is None:
-            return
-        handshake.check_proof(key, self._hello, self._answer, record)
-        if not self.owner.admit(self._hello.source):
-            self._tell(handshake.CROSSED)
-            self.owner.incoming_ended(self)
-            return
-        self._tell(handshake.WELCOME)
-        self.owner.incoming_ended(self, keep=True)
-        guards = None
-        if self.owner.guarded and not self.near:
+        if not self._admitted:
+            record = self._record(handshake.PROOF_NBYTES)
+            if record is None:
+                return
+            handshake.check_proof(key, self._hello, self._answer, record)
+            if not self.owner.admit(self._hello.source):
+                self._tell(handshake.CROSSED)
+                self.owner.incoming_ended(self)
+                return
+            self._tell(handshake.WELCOME)
+            self._admitted = True
+        if self._encrypt(self._hello.source, dials=False):
+            self.owner.incoming_ended(self, keep=True)
             theirs, mine = handshake.session_keys(key, self._hello, self._answer)
-            guards = Guards(mine, theirs, self.owner.guards_payloads)
-        self.owner.join(self._hello.source, self.sock, guards)
+            self._join(self._hello.source, mine, theirs)

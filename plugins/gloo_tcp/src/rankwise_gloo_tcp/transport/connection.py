@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -51,7 +52,9 @@ class Connection:
     ) -> None:
         self.handler, self.loop, self.peer, self.sock = handler, loop, peer, sock
         self.closed = self.left = False
-        self.way = "unix" if sock.family == socket.AF_UNIX else "tcp"
+        self.way = "unix" if sock.family == socket.AF_UNIX else "tls" if hasattr(sock, "holds") else "tcp"
+        #: Tells whether something that has come is in memory, where no poller sees it.
+        self._holds: Callable[[], object] | None = getattr(sock, "holds", None)
         self.came_nbytes = self._went_nbytes = 0
         self.guarded = guards is not None
         self._broken = self._writing = self._deaf = False
@@ -172,6 +175,9 @@ class Connection:
                 return
             except OSError:
                 count = 0
+            except ProtocolError as error:
+                self._garbled(error)
+                return
             if count == 0:
                 self.handler.lost(self)
                 return
@@ -199,16 +205,22 @@ class Connection:
             return None
         except OSError:
             count = 0
+        except ProtocolError as error:
+            self._garbled(error)
+            return -1
         if count == 0:
             self.handler.lost(self)
             return -1
         self.loop.moved_nbytes += count
         self.came_nbytes += count
         try:
-            return len(room) if reader.expected(count, head, room) else -1
+            taken = len(room) if reader.expected(count, head, room) else -1
         except ProtocolError as error:
             self._garbled(error)
             return -1
+        if self._holds is not None and self._holds():
+            self.receive()
+        return taken
 
     def _garbled(self, error: ProtocolError) -> None:
         # The peer is to hear why before the connection ends.

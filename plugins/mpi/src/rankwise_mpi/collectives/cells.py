@@ -1,4 +1,4 @@
-"""`Cells`: what the ranks at a gate show each other, each in a cache line of its own, in memory that all share."""
+"""`Cells`: what the ranks at an entry barrier show each other in shared memory, each in a cache line of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Cells", "open_cells"]
 #: A cell is a cache line of 8 words; in front of the cells is a line for all.
 _WORDS, _WORD_NBYTES = 8, 8
 _CAME, _STATE, _FIRST, _LAST, _CALLS, _BALANCES = 0, 1, 2, 3, (4, 5), (6, 7)
-_HEED = MARK_NBYTES // _WORD_NBYTES
+_ATTENTION = MARK_NBYTES // _WORD_NBYTES
 
 
 class Cells:
@@ -31,8 +31,8 @@ class Cells:
         lasts: The last of them.
         calls: The words for its calls, even and odd ones.
         balances: Likewise what it sends less what it receives.
-        heed: One word for all: not zero once any rank has wavered or passed by, so that mostly one look tells that all
-            is as it should be.
+        attention: One word for all: not zero once any rank has begun to withdraw, or called asynchronously; mostly one
+            look at it tells that all is well.
     """
 
     def __init__(self, page: mmap.mmap) -> None:
@@ -42,14 +42,14 @@ class Cells:
             return words[_WORDS + word :: _WORDS]
 
         self._page = page
-        self.heed: Any = words[_HEED : _HEED + 1]
+        self.attention: Any = words[_ATTENTION : _ATTENTION + 1]
         self.came, self.states, self.firsts, self.lasts = map(column, (_CAME, _STATE, _FIRST, _LAST))
         self.calls = column(_CALLS[0]), column(_CALLS[1])
         self.balances = column(_BALANCES[0]), column(_BALANCES[1])
 
     def close(self) -> None:
         """Give the memory back."""
-        for column in (self.heed, self.came, self.states, self.firsts, self.lasts, *self.calls, *self.balances):
+        for column in (self.attention, self.came, self.states, self.firsts, self.lasts, *self.calls, *self.balances):
             column.release()
         self._page.close()
 

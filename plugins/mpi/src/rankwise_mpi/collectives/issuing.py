@@ -1,11 +1,11 @@
 """`Issuing`: how a collective of one group gets to MPI, in the order that is the same on all ranks.
 
 A synchronous collective runs on the caller's own thread. On one host the ranks first wait for each other at the
-group's gate, whose wait has the deadline, and compare their calls; then they make the blocking call, which nobody is
-missing from any more and which all can make. Between hosts most collectives are the nonblocking call of MPI and a wait
-that looks at the clock; where the blocking one is much faster, the ranks meet in a nonblocking reduction before it. An
-asynchronous collective is the nonblocking call, and so are the synchronous ones of other ranks that meet it. MPI keeps
-the order in which a rank issues collectives, so that there is no queue of our own.
+group's entry barrier, whose wait has the deadline, and compare their calls; then they make the blocking call, from
+which no rank is missing any more and which all can make. Between hosts most collectives are the nonblocking call of
+MPI and a wait that looks at the clock; where the blocking one is much faster, the ranks meet in a nonblocking reduction
+before it. An asynchronous collective is the nonblocking call, and so are the synchronous ones of other ranks that meet
+it. MPI keeps the order in which a rank issues collectives, so that there is no queue of our own.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mpi4py import MPI
 from rankwise.backends import COMPLETED, Deadline, Work, mismatch
 from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
 from rankwise_mpi.collectives.collectives import Planned
-from rankwise_mpi.collectives.gate import Gate
+from rankwise_mpi.collectives.entry_barrier import EntryBarrier
 from rankwise_mpi.collectives.marks import CallMark
-from rankwise_mpi.collectives.meeting import AtGate, BetweenHosts, Meeting
+from rankwise_mpi.collectives.meeting import AtEntryBarrier, BetweenHosts, Meeting
 from rankwise_mpi.collectives.natives import Native, natives_of
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.group.works import RequestWork
@@ -40,23 +40,23 @@ class Issuing:
     Args:
         endpoint: This rank's end of the group.
         messages: Its messages, by which ranks that disagree tell each other what they have called.
-        gate: Where its ranks meet, if they are all on one host.
+        entry: Where its ranks meet, if they are all on one host.
     """
 
-    def __init__(self, endpoint: Endpoint, messages: Messages, gate: Gate | None) -> None:
+    def __init__(self, endpoint: Endpoint, messages: Messages, entry: EntryBarrier | None) -> None:
         self._endpoint, self._messages = endpoint, messages
-        self.gate = gate
-        self._meeting: Meeting = BetweenHosts(endpoint) if gate is None else AtGate(endpoint, gate)
+        self.entry = entry
+        self._meeting: Meeting = BetweenHosts(endpoint) if entry is None else AtEntryBarrier(endpoint, entry)
         #: The number of the next collective; whoever takes it may issue that, and puts the following one in its place.
         #: Cheaper than a lock, and waited for with a deadline.
         self.turn: deque[int] = deque([1])
         #: The collectives by name.
-        self.natives = natives_of(endpoint, gate is not None)
+        self.natives = natives_of(endpoint, entry is not None)
 
     def close(self) -> None:
         """Give back what the ranks meet at."""
         self._meeting.close()
-        self.gate = None
+        self.entry = None
 
     def call(
         self,
@@ -92,8 +92,8 @@ class Issuing:
             try:
                 if nbytes < native.meets_from:
                     request = native.begin(*args)
-                elif self.gate is not None and self.gate.come(number, mark):
-                    self.gate.decided = number
+                elif self.entry is not None and self.entry.arrive(number, mark):
+                    self.entry.decided = number
                     request = native.go(*args)  # nothing can come in between these two lines
                 else:
                     request = self.meet_and_go(native, args, mark, timeout_s, number)
@@ -215,7 +215,7 @@ class Issuing:
                 number = self.await_turn(native.name, timeout_s)
             last = number + len(calls) - 1
             try:
-                requests, answers = self._meeting.pass_by(number, last) if nbytes >= native.meets_from else ([], None)
+                requests, answers = self._meeting.bypass(number, last) if nbytes >= native.meets_from else ([], None)
                 requests += [native.begin(*args) for args in calls]
                 request = requests[0] if len(requests) == 1 else Requests(requests)
                 buffers = calls, answers

@@ -1,4 +1,4 @@
-"""How the ranks of a group wait for each other before a call of MPI: at a gate on one host, or in a reduction."""
+"""How ranks wait for each other before a call of MPI: at an entry barrier on one host, or in a reduction."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mpi4py import MPI
 
 from rankwise.backends import ReduceOp, blake2b
 from rankwise.errors import DistBackendError, DistError
-from rankwise_mpi.collectives.gate import Gate
+from rankwise_mpi.collectives.entry_barrier import EntryBarrier
 from rankwise_mpi.collectives.marks import WORD_MASK, CallMark
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.library.reductions import KERNELS
 
-__all__ = ["AtGate", "BetweenHosts", "Meeting", "Outcome"]
+__all__ = ["AtEntryBarrier", "BetweenHosts", "Meeting", "Outcome"]
 
 #: Odd, so that no two meetings of a group have the same word.
 _STEP = 0x9E3779B97F4A7C15
@@ -58,7 +58,7 @@ class Meeting(Protocol):
             patience_s: How long the others may be waited for where leaving cannot be told them in time.
         """
 
-    def pass_by(self, first: int, last: int) -> tuple[list[MPI.Request], Any]:
+    def bypass(self, first: int, last: int) -> tuple[list[MPI.Request], Any]:
         """Let the others know that some calls of this rank are asynchronous.
 
         Returns:
@@ -69,54 +69,54 @@ class Meeting(Protocol):
         """Give back what it holds."""
 
 
-class AtGate:
+class AtEntryBarrier:
     """Ranks of one host meet in memory that they share.
 
     Args:
         endpoint: This rank's end of the group.
-        gate: The gate.
+        entry: The entry barrier.
     """
 
-    def __init__(self, endpoint: Endpoint, gate: Gate) -> None:
-        self._endpoint, self._gate = endpoint, gate
+    def __init__(self, endpoint: Endpoint, entry: EntryBarrier) -> None:
+        self._endpoint, self._entry = endpoint, entry
 
     def meet(self, what: str, mark: CallMark, timeout_s: float, number: int) -> None:
         """Return once all ranks have come to the call that this rank has come to."""
-        endpoint, gate = self._endpoint, self._gate
-        if not endpoint.wait_seen(gate.test, timeout_s, what, number):
+        endpoint, entry = self._endpoint, self._entry
+        if not endpoint.wait_seen(entry.test, timeout_s, what, number):
             raise endpoint.late(what, timeout_s, number)
-        if gate.gone:
-            raise endpoint.left_by(endpoint.context.global_ranks[gate.gone[0]])
+        if entry.gone:
+            raise endpoint.left_by(endpoint.context.global_ranks[entry.gone[0]])
 
     def outcome(self, what: str, mark: CallMark) -> Outcome:
-        """Return what the gate shows."""
-        alike = self._gate.alike
-        return Outcome(alike, not alike or self._gate.agreed(mark))
+        """Return what the entry barrier shows."""
+        alike = self._entry.alike
+        return Outcome(alike, not alike or self._entry.agreed(mark))
 
     def decide(self, number: int) -> None:
         """Note that it is settled what becomes of a call on this rank."""
-        self._gate.decided = number
+        self._entry.decided = number
 
     def undecided(self, number: int) -> bool:
         """Tell whether this rank has come to a call, and nothing is settled."""
-        return self._gate.undecided(number)
+        return self._entry.undecided(number)
 
     def leave(self, patience_s: float) -> bool:
-        """Leave the gate, unless all have come."""
+        """Leave the entry barrier, unless all have come."""
         while True:
             try:
-                return self._gate.leave()
+                return self._entry.leave()
             except BaseException:
                 continue  # interrupted once more, which is not raised beside what this rank leaves for
 
-    def pass_by(self, first: int, last: int) -> tuple[list[MPI.Request], Any]:
-        """Note it at the gate."""
-        self._gate.pass_by(first, last)
+    def bypass(self, first: int, last: int) -> tuple[list[MPI.Request], Any]:
+        """Note it at the entry barrier."""
+        self._entry.bypass(first, last)
         return [], None
 
     def close(self) -> None:
         """Give the memory back."""
-        self._gate.close()
+        self._entry.close()
 
 
 class BetweenHosts:
@@ -150,7 +150,7 @@ class BetweenHosts:
         if not request.Test() and not endpoint.wait_seen(request.Test, timeout_s, what, number):
             raise endpoint.late(what, timeout_s, number)
         # Who has given up meanwhile came to the meeting too, and would not come to the call.
-        endpoint.heed_notices()
+        endpoint.check_notices()
 
     def outcome(self, what: str, mark: CallMark) -> Outcome:
         """Return what the sums tell."""
@@ -174,14 +174,14 @@ class BetweenHosts:
         request, self._decided = self._request, self._number
         try:
             if request is not None and self._endpoint.wait_until(request.Test, patience_s):
-                self._endpoint.heed_notices()
+                self._endpoint.check_notices()
                 return False
         except DistError:
             pass  # they have given the group up
         self._endpoint.keep(request, self._asked)
         return True
 
-    def pass_by(self, first: int, last: int) -> tuple[list[MPI.Request], Any]:
+    def bypass(self, first: int, last: int) -> tuple[list[MPI.Request], Any]:
         """Come to the meetings of these calls without waiting."""
         answers = [self._words(number, 1, 0) for number in range(first, last + 1)]
         return [self._ask(answer) for answer in answers], answers

@@ -50,7 +50,7 @@ def natives_of(endpoint: Endpoint, shares_memory: bool) -> Mapping[str, Native]:
 
     Args:
         endpoint: This rank's end of the group.
-        shares_memory: Whether its ranks meet at a gate.
+        shares_memory: Whether its ranks meet at an entry barrier.
     """
     # MPICH's blocking calls do not give way to other ranks on the same core.
     blocks = endpoint.is_openmpi or not endpoint.shares_cores

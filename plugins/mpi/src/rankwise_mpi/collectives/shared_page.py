@@ -52,7 +52,7 @@ def open_page(comm: MPI.Intracomm, nbytes: int, deadline: Deadline, keep: Keep) 
 def _new_page(nbytes: int) -> int:
     """Return a descriptor of new memory, or -1."""
     try:
-        held = os.memfd_create("rankwise mpi gate", os.MFD_CLOEXEC)
+        held = os.memfd_create("rankwise mpi entry", os.MFD_CLOEXEC)
     except (AttributeError, OSError):
         return -1
     os.ftruncate(held, nbytes)
@@ -86,7 +86,7 @@ def _map(place: bytes, nbytes: int) -> mmap.mmap | None:
 def _finish(request: MPI.Request, buffer: Any, deadline: Deadline, keep: Keep) -> None:
     try:
         if not wait_until(request.Test, deadline.remaining(), lambda: None):
-            raise DistTimeoutError("not all members have come to open the group's gate")
+            raise DistTimeoutError("not all members have come to open the group's entry barrier")
     except BaseException:
         keep(request, buffer)
         raise

@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from rankwise.backends import COMPLETED, Array, Caller, ReduceOp, Work
 from rankwise.errors import CollectiveMismatchError
-from rankwise_mpi.collectives.gate import Gate
+from rankwise_mpi.collectives.entry_barrier import EntryBarrier
 from rankwise_mpi.collectives.issuing import Issuing
 from rankwise_mpi.collectives.marks import CallMark, uniform
 from rankwise_mpi.group.endpoint import Endpoint
@@ -29,19 +29,19 @@ Shortest = tuple[Callable[..., Work], Callable[[Caller], Callable[[Any, Any], bo
 
 
 def shortest_collective(
-    endpoint: Endpoint, issuing: Issuing, gate: Gate, name: str, usual: Callable[..., Work]
+    endpoint: Endpoint, issuing: Issuing, entry: EntryBarrier, name: str, usual: Callable[..., Work]
 ) -> Shortest:
     """Return a function that does what `usual` does, the group's `all_reduce` or `broadcast`, and its shortcut's maker.
 
     Args:
         endpoint: This rank's end of the group.
         issuing: The collectives' way to MPI.
-        gate: Where the ranks meet.
+        entry: Where the ranks meet.
         name: Of the collective.
         usual: What does the same at greater length.
     """
     native, turn, limit = issuing.natives[name], issuing.turn, endpoint.limit
-    came, calls, heed, mine, others, looks = gate.view
+    came, calls, attention, mine, others, looks = entry.view
     go, reduces, in_place = native.go, name == "all_reduce", MPI.IN_PLACE
     # What was asked for last, and what it was found to be; in one tuple, lest another thread sees half of it.
     known: tuple[Any, ...] = (None,) * 7
@@ -63,7 +63,7 @@ def shortest_collective(
                 number = issuing.await_turn(name, timeout_s)
             there = False
             try:
-                words, word = calls[number & 1], mark.word  # `Gate.come`
+                words, word = calls[number & 1], mark.word  # `EntryBarrier.arrive`
                 words[mine] = word
                 came[mine] = number
                 for other in others:
@@ -75,7 +75,7 @@ def shortest_collective(
                     if words[other] != word and came[other] == number:
                         break
                 else:
-                    there = not heed[0] or gate.settled
+                    there = not attention[0] or entry.settled
                 if there:
                     request = go(*args)
                 else:

@@ -255,10 +255,10 @@ class Endpoint:
             self.fail(stop if isinstance(stop, DistError) else aborted_by(stop, self.where(what)))
         raise stop
 
-    def heed_notices(self) -> None:
+    def check_notices(self) -> None:
         """Raise if a notice has come by which another rank has given the group up."""
         if self._notices.has_come():
-            self._heed(self._notices.heard(at_once=True))
+            self._take_notice(self._notices.heard(at_once=True))
 
     def left_by(self, rank: int) -> DistError:
         """Return why a rank has given the group up, from its notice, which is under way."""
@@ -273,9 +273,9 @@ class Endpoint:
             said = self._notices.heard() if self.size > 1 else None
         except MPI.Exception as error:
             raise self.fatal("a call", error) from error
-        self._heed(said)
+        self._take_notice(said)
 
-    def _heed(self, said: str | None) -> None:
+    def _take_notice(self, said: str | None) -> None:
         if said is not None:
             raise self.fail(_given_up(self.context, said))
 

@@ -112,4 +112,4 @@ def _mark_of_host() -> bytes:
 
 
 def _see_nothing() -> None:
-    """Return: there is nothing to heed yet."""
+    """Return: there is nothing to take notice of yet."""

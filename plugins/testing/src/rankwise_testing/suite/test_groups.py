@@ -116,6 +116,30 @@ def split() -> None:
     still_usable()
 
 
+@needs("send", "recv", "tags")
+def test_messages_of_a_group_and_of_the_one_it_was_split_from_do_not_meet(kit: Kit) -> None:
+    kit.features |= {} if kit.lacks("split") else {"split": False}
+    kit.run(2, two_alike)
+    kit.features |= {} if kit.lacks("split") else {"split": True}
+
+
+def two_alike() -> None:
+    rank = dist.get_rank()
+    part = dist.split_group(split_ranks=[[1, 0]])
+    assert part is not None
+    groups, peer = [None, part, None, part], 1 - rank
+    sent = [numbers(i, rank) for i in range(4)]
+    works = [begun(dist.isend(array, peer, group=group, tag=7)) for array, group in zip(sent, groups, strict=True)]
+    # Those of each group in their order, those of the group that was made last first.
+    for i in (1, 3, 0, 2):
+        array = numbers(9, 9)
+        dist.recv(array, peer, group=groups[i], tag=7)
+        same(array, host(i, peer))
+    for work in works:
+        work.wait()
+    dist.destroy_process_group(part)
+
+
 @needs("all_reduce")
 def test_members_alone_may_make_a_group(kit: Kit) -> None:
     kit.run(3, members_alone)

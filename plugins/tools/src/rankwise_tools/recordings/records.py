@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rankwise.cli.text import meanwhile
 from rankwise.watch.dump import FORMAT, GROUP_FOLDER
 
 __all__ = ["Group", "Operation", "Record", "TraceError", "load", "load_all", "parse"]
@@ -17,6 +18,8 @@ __all__ = ["Group", "Operation", "Record", "TraceError", "load", "load_all", "pa
 #: No record of a full ring comes near this.
 _MAX_NBYTES = 64 << 20
 _MOST_RANKS = 1 << 20
+#: After so many files one hears how far it has come.
+_TELL_EVERY = 16
 _STATES = ("done", "failed", "running", "issued")
 
 
@@ -109,11 +112,14 @@ def load(folder: str) -> dict[int, Record]:
     """
     found = _files(folder)
     records: dict[int, Record] = {}
-    for rank, name in sorted(found.items()):
+    for count, (rank, name) in enumerate(sorted(found.items())):
+        if count % _TELL_EVERY == 0:
+            meanwhile(f"reading {count} of {len(found)} records" if count else "")
         record = _read(os.path.join(folder, name))
         if record.rank != rank:
             raise TraceError(f"{name} says that it is of rank {record.rank}; a file must not be renamed")
         records[record.rank] = record
+    meanwhile()
     if not records:
         raise TraceError(
             f"there is no record (rank0.json and so on) in {folder!r}; run the program with "

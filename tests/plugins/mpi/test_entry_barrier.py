@@ -1,7 +1,7 @@
-"""Ranks at a gate, with their looks at the shared memory in any order: all make a call alike, or nobody makes it.
+"""Ranks at an entry barrier, whose looks at shared memory come in any order: all make a call alike, or none makes it.
 
 Each access to the memory is a step, and between two steps of one rank any others may come. What processors do beyond
-that, holding stores back for a moment, the gate leaves to the architecture and to `_SETTLE_S`.
+that, holding stores back for a moment, the entry barrier leaves to the architecture and to `_SETTLE_S`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import pytest
 
 pytest.importorskip("mpi4py", reason="needs mpi4py and an MPI library from pip")
 
-from rankwise_mpi.collectives import gate as gates
+from rankwise_mpi.collectives import entry_barrier
 from rankwise_mpi.collectives.cells import Cells
-from rankwise_mpi.collectives.gate import Gate
+from rankwise_mpi.collectives.entry_barrier import EntryBarrier
 from rankwise_mpi.collectives.marks import CallMark
 
 #: Whether a call is asynchronous, and its word.
@@ -112,7 +112,7 @@ class Rank:
             return Column(memory.setdefault(name, [0] * size), lambda: steps.step(rank))
 
         cells = SimpleNamespace(
-            heed=column("heed"),
+            attention=column("attention"),
             came=column("came"),
             states=column("states"),
             firsts=column("firsts"),
@@ -121,13 +121,13 @@ class Rank:
             balances=(column("even balances"), column("odd balances")),
         )
         comm: Any = SimpleNamespace(Iprobe=lambda source, tag: False)
-        self.gate = Gate(cast(Cells, cells), rank, comm, 2)
+        self.entry = EntryBarrier(cast(Cells, cells), rank, comm, 2)
         self.came_of: list[str] = []
 
     def run(self, calls: list[Call], gives_up_at: int) -> None:
         for number, (asynchronous, word) in enumerate(calls, 1):
             if asynchronous:
-                self.gate.pass_by(number, number)
+                self.entry.bypass(number, number)
                 self.came_of.append(NONBLOCKING)
                 continue
             came_of = self._synchronous(number, mark(word), number == gives_up_at)
@@ -136,22 +136,22 @@ class Rank:
                 return  # a group that goes on after a mismatch exchanges messages, in which all meet
 
     def _synchronous(self, number: int, mark: CallMark, hurried: bool) -> str:
-        gate = self.gate
-        if gate.come(number, mark):
-            gate.decided = number
+        entry = self.entry
+        if entry.arrive(number, mark):
+            entry.decided = number
             return BLOCKING
-        while not gate.test():
+        while not entry.test():
             if hurried:
-                if gate.leave():
+                if entry.leave():
                     return LEFT
                 break
             self._steps.step(self._rank, patience=True)
-        if gate.gone:
+        if entry.gone:
             return LEFT
-        alike = gate.alike
-        if alike and not gate.agreed(mark):
+        alike = entry.alike
+        if alike and not entry.agreed(mark):
             return MISMATCH
-        gate.decided = number
+        entry.decided = number
         return BLOCKING if alike else NONBLOCKING
 
 
@@ -165,7 +165,7 @@ def outcomes(seed: int, calls: list[list[Call]], gives_up: dict[int, int]) -> li
     steps = Steps(seed, len(calls))
     ranks = [Rank(rank, len(calls), memory, steps) for rank in range(len(calls))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gates, "sleep", steps.sleep)
+        patch.setattr(entry_barrier, "sleep", steps.sleep)
         steps.run([partial(rank.run, calls[mine], gives_up.get(mine, 0)) for mine, rank in enumerate(ranks)])
     return [rank.came_of for rank in ranks]
 

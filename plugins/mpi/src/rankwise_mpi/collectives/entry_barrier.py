@@ -1,23 +1,22 @@
-"""`Gate`: where the ranks of a group on one host meet before a collective, and compare their calls.
+"""`EntryBarrier`: where the ranks of a group on one host wait for each other before a collective, and compare calls.
 
 MPI's blocking calls know no deadline, and do not tell when the ranks disagree: some ranks get an error or garbage,
 others wait for ever. So the ranks meet first. Each has a cell in a page of memory that all share: the number of the
-last call that it has come to, a word that stands for this call, and whether it is about to give up. Who finds all
-others there with the same word goes on to the call. A rank whose time is over, or that is interrupted, must not leave
-when the others are going on at this very moment; so it says that it wavers, lets that become visible, and looks once
-more: if all have come by now it goes on with them, if not it is gone for good. Who meets a waverer waits for its
-decision.
+last call at which it has arrived, a word that stands for this call, and its state. A rank that finds all others there
+with the same word goes on to the call. A rank whose deadline has passed, or that is interrupted, must not leave while
+the others are going on at this very moment. So it publishes WITHDRAWING, waits until the store is visible, and checks
+again: if all ranks have arrived by now it goes on with them, if not it is gone for good. A rank that finds another
+withdrawing waits for its decision.
 
-A rank may come to the next call while others still look at its word for this one, so that there are two places for
-words, used in turn. Whoever is beyond a call to which all have come has found all words alike, and need not be
-compared with.
+A rank may arrive at the next call while others still read its word for this one, so there are two places for words,
+used in turn. A rank beyond a call at which all arrived has found all words alike, and need not be compared with.
 
 A rank that calls asynchronously cannot wait, and makes a nonblocking call, which MPI does not match with a blocking
-one. It notes the first and the last of such calls in its cell as it passes by; who comes to one of them makes the
-nonblocking call too, without comparing. It may overwrite the note once it has met all others again: by then those who
-come to these calls have read it. Who still looks for the call before may see half of a new note, as two words are not
-read at once; so the first is written before the last, and read after it: the old last call and a new last call alike
-tell that the note is of other calls.
+one. It bypasses the barrier: it notes the first and the last of such calls in its cell, and a rank that arrives at one
+of them makes the nonblocking call too, without comparing. The note may be overwritten once all ranks have met again,
+since the ranks that arrive at these calls have read it by then. A rank still at the previous call may see only one of
+the two words change. Writers store `first` before `last`, and readers load them in the opposite order, so any mix of
+old and new excludes the reader's call.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from rankwise_mpi.collectives.cells import Cells, open_cells
 from rankwise_mpi.collectives.marks import WORD_MASK, CallMark
 from rankwise_mpi.collectives.shared_page import Keep
 
-__all__ = ["Gate", "open_gate"]
+__all__ = ["EntryBarrier", "open_entry_barrier"]
 
 #: How many looks there are to one that keeps MPI going, once a rank has not found the others at once.
 _LOOKS_PER_PROBE = 4
 #: What memory one rank writes the others must see in that order, which these processors promise.
 _ORDERED = ("x86_64", "AMD64")
 
-_HERE, _WAVERING, _GONE = 0, 1, 2
+_HERE, _WITHDRAWING, _GONE = 0, 1, 2
 #: A store is visible to all cores long before.
 _SETTLE_S = 0.001
 #: For how long a rank waits for another's decision, which takes a few times that.
 _PATIENCE_S = 2.0
 
 
-class Gate:
+class EntryBarrier:
     """The meeting place of one group.
 
     Args:
@@ -58,7 +57,7 @@ class Gate:
 
     def __init__(self, cells: Cells, rank: int, comm: MPI.Intracomm, first_looks: int) -> None:
         self._cells = cells
-        self._came, self._states, self._heed = cells.came, cells.states, cells.heed
+        self._came, self._states, self._attention = cells.came, cells.states, cells.attention
         self._firsts, self._lasts = cells.firsts, cells.lasts
         self._calls, self._balances = cells.calls, cells.balances
         self._rank = rank
@@ -67,18 +66,18 @@ class Gate:
         #: The last call of which this rank has made sure what becomes of it: it goes on to MPI, or it does not.
         self.decided = 0
         others = tuple(other for other in range(len(self._came)) if other != rank)
-        #: What `come` looks at, for who cannot afford to call it: the numbers, the words of even and of odd calls, the
-        #: word to heed, this rank's place and those of the others among the numbers, and the looks.
-        self.view = self._came, self._calls, self._heed, rank, others, range(first_looks)
+        #: What `arrive` looks at, for code that cannot afford to call it: the numbers, the words of even and odd calls,
+        #: the word that asks for attention, this rank's place and those of the others among the numbers, and the looks.
+        self.view = self._came, self._calls, self._attention, rank, others, range(first_looks)
 
-    def come(self, number: int, mark: CallMark) -> bool:
-        """Come to a call; tell whether all are there to make the same, so that this rank may go on.
+    def arrive(self, number: int, mark: CallMark) -> bool:
+        """Arrive at a call; tell whether all ranks are there to make the same, so that this one may go on.
 
         Args:
             number: Which of the group's calls it is; all ranks count alike.
             mark: What stands for the call.
         """
-        came, calls, heed, mine, others, looks = self.view
+        came, calls, attention, mine, others, looks = self.view
         words, word = calls[number & 1], mark.word
         if mark.paired:
             self._balances[number & 1][mine] = mark.balance
@@ -92,11 +91,11 @@ class Gate:
                 return False
             if words[other] != word and came[other] == number:
                 return False
-        return (not heed[0] or self.settled) and (not mark.paired or self.agreed(mark))
+        return (not attention[0] or self.settled) and (not mark.paired or self.agreed(mark))
 
     @property
     def settled(self) -> bool:
-        """Whether all who have come wait for each other, although there was something to heed."""
+        """Whether all who have come wait for each other, although something asks for attention."""
         return not any(self._states) and self.alike
 
     def agreed(self, mark: CallMark) -> bool:
@@ -109,26 +108,26 @@ class Gate:
         # Who is beyond has found all alike, and may have overwritten its word since.
         return any(came > number for came in self._came)
 
-    def pass_by(self, first: int, last: int) -> None:
-        """Note that this rank makes some calls asynchronously."""
+    def bypass(self, first: int, last: int) -> None:
+        """Note that this rank makes some calls asynchronously, and does not wait for the others."""
         mine, noted = self._rank, self._lasts[self._rank]
         # The order of these lines is that in which the others see them.
         if not noted or noted < self._came[mine]:
             self._firsts[mine] = first
         self._lasts[mine] = last
-        self._heed[0] = 1
+        self._attention[0] = 1
         self._came[mine] = last
 
     @property
     def alike(self) -> bool:
-        """Whether nobody passes by the call that all have come to."""
+        """Whether no rank bypasses the call at which all have arrived."""
         number = self._came[self._rank]
         # The last before the first, as the others may be writing; `zip` reads from the left.
         return not any(first <= number <= last for last, first in zip(self._lasts, self._firsts, strict=True))
 
     def test(self) -> bool:
         """Tell whether all are there and decided; `gone` then says whether one has left."""
-        if min(self._came) >= self._came[self._rank] and _WAVERING not in self._states:
+        if min(self._came) >= self._came[self._rank] and _WITHDRAWING not in self._states:
             return True
         self._looks += 1
         if not self._looks % _LOOKS_PER_PROBE:
@@ -153,20 +152,20 @@ class Gate:
         states, mine = self._states, self._rank
         waited_in_vain = False
         while True:
-            states[mine] = _WAVERING
-            self._heed[0] = 1
+            states[mine] = _WITHDRAWING
+            self._attention[0] = 1
             sleep(_SETTLE_S)
             if min(self._came) < self._came[mine]:
                 break
-            if waited_in_vain and list(states).count(_WAVERING) > 1:
-                break  # who wavers that long has stopped for good, and nobody goes on while it does
+            if waited_in_vain and list(states).count(_WITHDRAWING) > 1:
+                break  # a rank that withdraws for that long has stopped for good, and none goes on meanwhile
             states[mine] = _HERE
             patience = Deadline(_PATIENCE_S)  # for the others; how long this rank itself was stopped does not count
-            while _WAVERING in states and not patience.expired():
+            while _WITHDRAWING in states and not patience.expired():
                 sleep(_SETTLE_S)
             if self.gone:
                 break
-            if _WAVERING not in states:
+            if _WITHDRAWING not in states:
                 return False
             waited_in_vain = True
         states[mine] = _GONE
@@ -178,8 +177,8 @@ class Gate:
         self._cells.close()
 
 
-def open_gate(comm: MPI.Intracomm, deadline: Deadline, first_looks: int, keep: Keep) -> Gate | None:
-    """Make the gate of a new group whose members are all on this host; None if they cannot share memory.
+def open_entry_barrier(comm: MPI.Intracomm, deadline: Deadline, first_looks: int, keep: Keep) -> EntryBarrier | None:
+    """Make the entry barrier of a new group whose members are all on this host; None if they cannot share memory.
 
     All members call.
 
@@ -195,4 +194,4 @@ def open_gate(comm: MPI.Intracomm, deadline: Deadline, first_looks: int, keep: K
     if platform.machine() not in _ORDERED:
         return None
     cells = open_cells(comm, deadline, keep)
-    return Gate(cells, comm.rank, comm, first_looks) if cells is not None else None
+    return EntryBarrier(cells, comm.rank, comm, first_looks) if cells is not None else None

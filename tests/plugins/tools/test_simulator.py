@@ -2,9 +2,9 @@
 
 import pytest
 
-from rankwise.collective.algorithms.simulator import simulate
 from rankwise.collective.algorithms.steps import Recv, Send
 from rankwise.collective.algorithms.table import ALGORITHMS
+from rankwise_tools.explaining.simulator import simulate
 
 ALPHA_S, BETA_S, GAMMA_S = 1e-5, 1e-9, 1e-10
 NBYTES = 1 << 20

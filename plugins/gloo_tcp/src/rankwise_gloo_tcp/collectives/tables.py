@@ -1,0 +1,105 @@
+"""Which algorithm each collective takes, by the number of hosts, ranks and bytes; and what `rankwise explain` says.
+
+The choice must be the same on all ranks, so it depends only on what all ranks know alike. The lines of `NETWORK` are
+fitted by `benchmarks/fit_selection.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeAlias
+
+from rankwise.backends import AlgorithmChoice as Choice
+from rankwise.backends import Explanation, derived_algorithm
+from rankwise.backends import fitting_algorithm as fitting
+
+__all__ = ["MIXED", "NETWORK", "Table", "explain"]
+
+Table: TypeAlias = Mapping[str, tuple[Choice, ...]]
+
+#: Between hosts of one rank each. The names are those of `_MEANINGS`.
+NETWORK: Table = MappingProxyType(
+    {
+        "all_reduce": (
+            Choice("along", 256 << 10, 2),
+            *(Choice("along", (128 << 10) // (ranks - 1), ranks) for ranks in (3, 5)),
+            Choice("along", 16 << 10, 8),
+            Choice("exchange", 512 << 10, 2),
+            Choice("streamed", None, 16),
+            Choice("derived"),
+        ),
+        "reduce_scatter": (Choice("along", 256 << 10, 8), Choice("streamed", None, 8), Choice("derived")),
+        "broadcast": (Choice("along", 256 << 10, 2), Choice("along", 64 << 10, 8), Choice("derived")),
+        "reduce": (*(Choice("along", (256 << 10) // (ranks - 1), ranks) for ranks in (2, 3, 5, 8)), Choice("derived")),
+        "barrier": (Choice("along", None, 8), Choice("derived")),
+        **{
+            op: (Choice("direct", None, 8), Choice("derived"))
+            for op in ("all_gather", "gather", "scatter", "all_to_all")
+        },
+    }
+)
+#: Among hosts of which some have several ranks.
+MIXED: Table = MappingProxyType(
+    {
+        "all_reduce": (Choice("along", 2 << 10), Choice("hosts")),
+        "broadcast": (Choice("along", 2 << 10), Choice("hosts")),
+        "barrier": (Choice("along"),),
+        **{op: (Choice("hosts"),) for op in ("all_gather", "reduce_scatter")},
+        **{op: (Choice("derived"),) for op in ("reduce", "gather", "scatter", "all_to_all")},
+    }
+)
+
+_MEANINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "one_shot": "through shared memory: each rank reads what all have written, and reduces it",
+        "two_shot": "through shared memory: each rank reduces its share of every block, then all read the results",
+        "combine": "through shared memory: the ranks that get a result reduce what the others have written, in pieces",
+        "board": "through shared memory: each rank writes what others want, in pieces, and reads what it wants",
+        "fetch": "each rank copies out of the memory of the others, whose addresses it gets through shared memory",
+        "along": "the data goes with the comparison of the calls",
+        "exchange": "two ranks send each other everything, in segments that are added up as they come",
+        "streamed": "each rank reduces its share, in segments, and sends it on while others come",
+        "direct": "all ranks send to all ranks directly",
+        "hosts": "shared memory inside each host, its ranks side by side between hosts",
+        "derived": "the collective is derived from send and receive, by a table of its own",
+        "alone": "there is no other rank",
+    }
+)
+#: Which algorithm of the core sends the same messages as one of ours.
+_LIKE = {"exchange": "recursive_doubling", "streamed": "two_shot"}
+
+
+def explain(op: str, nbytes: int, hosts: Sequence[int]) -> Explanation:
+    """Say which algorithm `op` takes on `nbytes` bytes among so many ranks on each host.
+
+    On one host that is what happens where the system lets ranks share memory, and read that of each other.
+    """
+    size = sum(hosts)
+    if size == 1:
+        table: Sequence[Choice] = (Choice("alone"),)
+    elif len(hosts) == 1:
+        table = _on_one_host(op, size)
+    else:
+        table = (NETWORK if len(hosts) == size else MIXED)[op]
+    taken = fitting(op, nbytes, size, {op: tuple(table)})
+    derived = len(hosts) > 1 and taken.name in ("derived", "direct")
+    like = derived_algorithm(op, nbytes, size) if derived else _LIKE.get(taken.name, "")
+    names = dict.fromkeys(choice.name for choice in table)
+    return Explanation(table, taken, {name: _MEANINGS[name] for name in names}, like)
+
+
+def _on_one_host(op: str, size: int) -> tuple[Choice, ...]:
+    """Return the table at the board, as `rankwise_gloo_tcp.board.prepared` goes by it."""
+    from rankwise_gloo_tcp.board.board import FETCH_FROM_NBYTES
+    from rankwise_gloo_tcp.board.reducing import ONE_SHOT_NBYTES
+
+    one_shot = Choice("one_shot", ONE_SHOT_NBYTES // (size - 1))
+    if op == "all_reduce":
+        return (one_shot, Choice("two_shot"))
+    if op == "reduce":
+        return (one_shot, Choice("combine"))
+    if op == "reduce_scatter":
+        return (Choice("combine"),)
+    parts = {"broadcast": 1, "all_gather": size, "all_to_all": size}.get(op)  # whose readers know the length too
+    return (Choice("board"),) if parts is None else (Choice("board", FETCH_FROM_NBYTES * parts - 1), Choice("fetch"))

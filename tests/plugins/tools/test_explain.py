@@ -1,0 +1,98 @@
+"""`rankwise explain`: what it says is what runs."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rankwise.backends import Call, ReduceOp
+from rankwise.cli import main
+from rankwise.collective.algorithms.table import CHOICES, choose, fitting
+from rankwise_gloo_tcp.board.board import FETCH_FROM_NBYTES
+from rankwise_gloo_tcp.board.moving import Combine, Move
+from rankwise_gloo_tcp.board.prepared import Prepared
+from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
+from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK, explain
+
+KINDS = {"one_shot": OneShot, "two_shot": TwoShot, "combine": Combine, "board": Move, "fetch": Move}
+SIZE = 3
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
+    try:
+        code: object = main(["explain", *arguments])
+    except SystemExit as end:
+        code = end.code
+    return code, *capsys.readouterr()
+
+
+@pytest.mark.parametrize("op", CHOICES)
+def test_it_names_the_algorithm_that_derived_collectives_take(capsys: pytest.CaptureFixture[str], op: str) -> None:
+    code, out, _ = run(capsys, op, "--bytes", "64KiB", "--ranks", "6", "--backend", "derived")
+    chosen = choose(op, 65536, 6)
+    assert code == 0
+    assert out.splitlines()[0].endswith(f"on 6 rank(s), 1 host(s), by derived: {chosen}")
+    assert len(re.findall(rf"-> {chosen} ", out)) == 2  # in the table, and among the simulated
+
+
+@pytest.mark.parametrize("op", CHOICES)
+@pytest.mark.parametrize(("hosts", "table"), [("2", MIXED), ("6", NETWORK)])
+def test_it_knows_gloo_s_tables_for_several_hosts(
+    capsys: pytest.CaptureFixture[str], op: str, hosts: str, table: Any
+) -> None:
+    code, out, _ = run(capsys, op, "--bytes", "64KiB", "--ranks", "6", "--hosts", hosts)
+    chosen = fitting(op, 65536, 6, table).name
+    assert code == 0
+    assert out.splitlines()[0].endswith(f"on 6 rank(s), {hosts} host(s), by gloo: {chosen}")
+    assert f"-> {chosen} " in out
+    assert f"\n  {chosen}: " in out
+
+
+@pytest.fixture
+def board() -> SimpleNamespace:
+    """What of a board is asked before anything moves, on three ranks with a processor each."""
+    areas = [[np.zeros(512 << 10, np.uint8) for _ in range(SIZE)] for _ in range(2)]
+    return SimpleNamespace(
+        rank=1,
+        size=SIZE,
+        areas=areas,
+        area_nbytes=512 << 10,
+        fetch_nbytes=FETCH_FROM_NBYTES,
+        slot_nbytes=lambda slots: min(256 << 10, (512 << 10) // slots),
+    )
+
+
+@pytest.mark.parametrize("op", [op for op in CHOICES if op != "barrier"])
+@pytest.mark.parametrize("nbytes", [8, 256 << 10, (256 << 10) + 24, 8 << 20, 24 << 20, 48 << 20])
+def test_on_one_host_it_says_what_is_prepared(board: Any, op: str, nbytes: int) -> None:
+    part = np.zeros(max(1, nbytes // 8 // (1 if op in ("broadcast", "all_reduce", "reduce") else SIZE)))
+    call = Call(op, part, ReduceOp.SUM, 0, [part] * SIZE, [part] * SIZE)
+    errand = Prepared(board).prepare(call)
+    said = explain(op, nbytes, [SIZE]).taken.name
+    assert errand is not None
+    assert type(errand.call) is KINDS[said]
+    if isinstance(errand.call, Move):
+        assert (part.size >= errand.call.route.fetch_count) == (said == "fetch")
+
+
+def test_one_rank_is_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "all_reduce", "--ranks", "1")
+    assert code == 0
+    assert out.splitlines()[0].endswith(": alone")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(["all_redcue"], ["barrier", "--ranks", "0"], ["barrier", "--bytes", "many"]),
+        *(["barrier", "--backend", "glooo"], ["barrier", "--backend", "mpi"]),
+    ],
+)
+def test_it_refuses_what_makes_no_sense(capsys: pytest.CaptureFixture[str], wrong: list[str]) -> None:
+    code, out, err = run(capsys, *wrong)
+    assert (code, out) == (2, "")
+    assert err.startswith("rankwise explain: ")
