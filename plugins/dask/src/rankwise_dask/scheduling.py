@@ -41,10 +41,9 @@ class Gangs(SchedulerPlugin):  # type: ignore[misc]
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
         """Tell all ranks whose gang has lost one."""
         for order in [order for order in self.orders.values() if worker in order.places]:
-            lost = [rank for address, rank in order.places.items() if address not in scheduler.workers]
             cause = f"Dask has lost its worker {worker}"
             scheduler.log_event(_TOPIC, {"action": "lost", "gang": order.token, "worker": worker})
-            self._tell(_broadcast(scheduler, order, seats.report, lost, cause))
+            self._tell(_broadcast(scheduler, order, seats.report, order.places[worker], cause))
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """End the gangs that nobody waits for."""

@@ -124,14 +124,15 @@ class Seat:
         elif store is not None:
             store.close()  # which breaks off the making of the group
 
-    def lost(self, ranks: list[int], cause: str) -> None:
-        """Hear that the workers of other ranks are gone."""
+    def lost(self, rank: int, cause: str) -> None:
+        """Hear that the worker of another rank is gone."""
+        if rank == self.rank:
+            return
         with self._lock:
             group = self._group
         if group is None:
-            self.give_up(f"rank {ranks[0]} is gone: {cause}")
-            return
-        for rank in ranks:
+            self.give_up(f"rank {rank} is gone: {cause}")
+        else:
             group.report_death(rank, cause)
 
     def close(self) -> None:
@@ -177,11 +178,11 @@ async def start(token: str, work: Work, place: Place, *, dask_worker: Worker) ->
     return await done
 
 
-async def report(token: str, ranks: list[int], cause: str, *, dask_worker: Worker) -> None:
-    """Tell the rank on this worker that others are lost."""
+async def report(token: str, rank: int, cause: str, *, dask_worker: Worker) -> None:
+    """Tell the rank on this worker that another one is lost."""
     seat = _seats.get((token, dask_worker.address))
     if seat is not None:
-        await asyncio.to_thread(seat.lost, ranks, cause)
+        await asyncio.to_thread(seat.lost, rank, cause)
 
 
 async def cancel(token: str, reason: str, *, dask_worker: Worker) -> None:
