@@ -248,10 +248,11 @@ def test_a_killed_worker_is_told_and_the_cluster_goes_on(client: Client, lost: i
             os.kill(os.getpid(), signal.SIGKILL)
         dist.barrier(group=group)
 
+    before = addresses(client)
     with pytest.raises(dist.PeerDiedError) as caught:
         rankwise_dask.run(client, dies)
     assert caught.value.rank == lost
-    client.wait_for_workers(4, timeout=4 * PATIENCE_S)
+    until(lambda: len(addresses(client)) == 4 and addresses(client) != before)
     assert rankwise_dask.run(client, total) == [10.0] * 4
     assert left_on_scheduler(client) == 0
 
