@@ -121,16 +121,20 @@ def test_workers_that_are_not_there_are_named(client: Client, workers: Any, word
 
 
 def test_no_rank_begins_where_one_worker_keeps_no_seat(client: Client) -> None:
-    def broken(dask_worker: Any) -> None:
+    def broken() -> None:
         """Have a worker refuse, as one would that has no memory left."""
-        dask_worker.kept, dask_worker.metrics = dask_worker.metrics, None
+        from rankwise_dask import seats
 
-    def mended(dask_worker: Any) -> None:
-        dask_worker.metrics = dask_worker.kept
+        seats.kept, seats.Seat = seats.Seat, None
+
+    def mended() -> None:
+        from rankwise_dask import seats
+
+        seats.Seat = seats.kept
 
     client.run(broken, workers=addresses(client)[3:])
     try:
-        with pytest.raises(RuntimeError, match=r"1 of 4 workers keep no seat.*setdefault"):
+        with pytest.raises(RuntimeError, match=r"1 of 4 workers keep no seat.*not callable"):
             rankwise_dask.run(client, lambda group: Event("it began").set())
     finally:
         client.run(mended, workers=addresses(client)[3:])
