@@ -51,6 +51,12 @@ packages_for_torch() {
     compiled
 }
 
+# packages_for_ray: likewise for rankwise-ray.
+packages_for_ray() {
+    printf '%s\n' -e . -e ./plugins/gloo_tcp -e ./plugins/testing -e ./plugins/ray
+    compiled
+}
+
 # packages_for_dask: the distributions that rankwise-dask needs, and itself.
 packages_for_dask() {
     printf '%s\n' -e . -e ./plugins/gloo_tcp -e ./plugins/dask

@@ -44,7 +44,7 @@ from rankwise.basics.reduce_op import REDUCE_OPS, ReduceOp, accumulation_dtype
 from rankwise.basics.tags import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG
 from rankwise.basics.version import require_series
 from rankwise.basics.work import COMPLETED, CompletedWork, FutureWork, Work
-from rankwise.collective.call import Algorithm, Call
+from rankwise.collective.call import Algorithm, Call, Prepared
 from rankwise.collective.fingerprint import Fingerprint, agree, counts, mismatch, same_call
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ _LATER = {
 __all__ = [
     "Algorithm",
     "Call",
+    "Prepared",
     # the declaration
     "API_VERSION",
     "Availability",

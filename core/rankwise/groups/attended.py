@@ -15,8 +15,8 @@ __all__ = ["attended"]
 
 _T = TypeVar("_T")
 
-#: How often the caller looks.
-_LOOK_S = 0.05
+#: How long the caller waits until it looks, at first and later: with many ranks each look costs all others time.
+_LOOK_S, _LONGEST_LOOK_S = 0.05, 0.25
 #: How long after the deadline a step may still take to find out who is missing.
 _LEEWAY_S = 0.5
 _STORE = "the store of the job"
@@ -45,8 +45,10 @@ def attended(
     ending = Ending()
     run = contextvars.copy_context().run
     threading.Thread(target=run, args=(_carry_out, step, ending), name="rankwise meeting", daemon=True).start()
-    while not ending.wait(_LOOK_S):
+    look_s = _LOOK_S
+    while not ending.wait(look_s):
         look()
+        look_s = min(1.5 * look_s, _LONGEST_LOOK_S)
         if deadline.overdue_s() > _LEEWAY_S:
             text = f"{what}: timed out: not done within {deadline.timeout_s:g} s: {store} does not answer"
             raise DistTimeoutError(text)
