@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.ending import Ending
+from rankwise.basics.held import heed
 from rankwise.errors import DistTimeoutError
 
 __all__ = ["attended"]
@@ -32,7 +33,7 @@ def attended(
 
     Args:
         step: What to do, on a thread of its own.
-        look: Raises if it is of no use to wait any more; None where nobody can know, and the step is done here.
+        look: Raises if it is of no use to wait any more; None where nobody can know.
         deadline: When the step should have ended by itself.
         what: What it belongs to, for messages.
         store: The store, for messages, and who serves it.
@@ -40,14 +41,14 @@ def attended(
     Raises:
         DistTimeoutError: The deadline has passed, and the store does not answer.
     """
-    if look is None:
-        return step()
     ending = Ending()
     run = contextvars.copy_context().run
     threading.Thread(target=run, args=(_carry_out, step, ending), name="rankwise meeting", daemon=True).start()
     look_s = _LOOK_S
     while not ending.wait(look_s):
-        look()
+        heed()
+        if look is not None:
+            look()
         look_s = min(1.5 * look_s, _LONGEST_LOOK_S)
         if deadline.overdue_s() > _LEEWAY_S:
             text = f"{what}: timed out: not done within {deadline.timeout_s:g} s: {store} does not answer"
