@@ -176,7 +176,7 @@ def main() -> None:
     if large and 2 in everything and "all_reduce" in given.ops:
         for nbytes, floor in floors(large).items():
             own = median_us(everything[2]["native"], f"all_reduce/{nbytes}")
-            tell(f"\n`all_reduce` of {nbytes >> 20} MiB takes {own:.0f} us, {own / floor:.2f} copies on both at once.")
+            tell(f"\n`all_reduce` of {nbytes >> 20} MiB takes {own:.0f} us, {own / floor:.2f} copies on both together.")
     if given.write:
         pages.put_into(given.write, "\n".join(told))
     if given.json:

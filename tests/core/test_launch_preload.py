@@ -203,6 +203,25 @@ def test_ctrl_c_and_the_death_of_the_launcher_leave_nothing(runner: Runner) -> N
             os.close(descriptor)
 
 
+def test_with_rankwise_comes_all_that_a_first_group_loads(runner: Runner) -> None:
+    pytest.importorskip("rankwise_gloo_tcp")
+    runner.script("""
+import sys
+import numpy as np, rankwise as dist
+before = set(sys.modules)
+dist.init_process_group("gloo")
+dist.all_reduce(np.ones(4))
+late = sorted(set(sys.modules) - before)
+dist.destroy_process_group()
+print(len(late), *late)
+""")
+    for words, few in ((["-n", "2"], False), (["-n", "2", "--preload", "numpy,rankwise"], True)):
+        done = runner.run(*words, "script.py")
+        assert done.returncode == 0, done.stderr
+        for line in done.stdout.splitlines():
+            assert (int(line.split()[1]) < 10) is few, line
+
+
 SPAWNING = """
 import os, sys
 import rankwise

@@ -48,11 +48,11 @@ def test_every_requirement_between_our_distributions_holds_the_minor_version():
                 assert rest.partition(";")[0] == f"~={series}.0", (folder.name, requirement)
 
 
-@pytest.mark.parametrize("plugin", ["gloo_tcp", "mpi", "nccl", "torch"])
+@pytest.mark.parametrize("plugin", ["gloo_tcp", "mpi", "nccl", "ray", "testing", "tools", "torch"])
 def test_each_plugin_says_which_core_it_belongs_to(plugin):
     """As a literal, which a newer core cannot change."""
     sources = (ROOT / "plugins" / plugin / "src").rglob("*.py")
-    said = re.findall(r'(?:core=|require_series\("rankwise-torch", )"(.*?)"', "".join(s.read_text() for s in sources))
+    said = re.findall(r'(?:core=|require_series\("rankwise-\w+", )"(.*?)"', "".join(s.read_text() for s in sources))
     assert said == [project(ROOT)["version"].rpartition(".")[0]]
 
 

@@ -5,9 +5,15 @@ import sys
 
 import rankwise as dist
 from rankwise.backends.registry import registry
+from rankwise.basics import native
 from rankwise.testing import local_world
 
-BACKENDS = {"rankwise_gloo_tcp": "gloo", "rankwise_mpi": "mpi", "rankwise_nccl": "nccl"}
+BACKENDS = {
+    "rankwise_gloo_tcp": "gloo",
+    "rankwise_mpi": "mpi",
+    "rankwise_native": "gloo",
+    "rankwise_nccl": "nccl",
+}
 
 
 def collectives() -> float:
@@ -33,6 +39,9 @@ def main(name: str) -> None:
     for command in (["backends", "--json"], ["doctor", "--quick", "--json"], ["--help"]):
         done = subprocess.run([sys.executable, "-m", "rankwise", *command], capture_output=True, text=True, timeout=120)
         assert not done.stderr, done.stderr
+    if name == "rankwise_native":
+        in_use, text = native.state()
+        assert in_use, text
     backend = BACKENDS.get(name)
     if backend is not None:
         assert registry.problem(backend) is None, registry.problem(backend)

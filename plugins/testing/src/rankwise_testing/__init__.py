@@ -9,6 +9,7 @@ Ranks that are threads of one process need none of this: `rankwise.testing.local
 """
 
 import rankwise.testing  # noqa: F401  # registers the backend `local`
+import rankwise_testing.belongs  # noqa: F401
 from rankwise_testing.chaos import Chaos, RankKilledError, chaos_spec, register_chaos
 from rankwise_testing.conformance import conformance
 from rankwise_testing.harness import RankFailedError, RankPool, run_ranks

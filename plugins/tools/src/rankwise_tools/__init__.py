@@ -1,1 +1,5 @@
 """For those who look at jobs: `top`, `trace`, `bench`, `explain`, `completion`, and exporters of figures."""
+
+from rankwise.backends import require_series
+
+require_series("rankwise-tools", "0.1")

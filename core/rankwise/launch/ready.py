@@ -1,0 +1,40 @@
+"""What `--preload rankwise` imports besides: all that a first group loads, which `import rankwise` leaves for later.
+
+A backend's package may have a module `ready` that does the same for it. A backend without one is loaded by each rank.
+"""
+
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
+
+from rankwise.backends.discovery import ENTRY_POINT_GROUP, declared
+from rankwise.backends.registry import registry
+
+__all__: list[str] = []
+
+#: None makes a context of ZeroMQ, and so a thread.
+_MODULES = (
+    "encodings.idna",
+    "msgpack",
+    "pluggy",
+    "rankwise.backends.hookspecs",
+    "rankwise.groups.lifecycle",
+    "rankwise.metrics.window",
+    "rankwise.store.patience",
+    "rankwise.store.tcp.listening",
+    "rankwise.store.tcp.pool",
+    "rankwise.store.tcp.server",
+    "rankwise.watch.dump",
+    "rankwise.watch.watcher",
+    "zmq.utils.z85",
+)
+
+for _name in _MODULES:
+    import_module(_name)
+
+for _backend, _value in declared(ENTRY_POINT_GROUP):
+    _ready = f"{_value.partition(':')[0].partition('.')[0]}.ready"
+    with suppress(Exception):  # what is wrong with a plugin, those who ask for it will hear
+        if find_spec(_ready) is not None:
+            import_module(_ready)
+            registry.get(_backend)  # so that its declaration is checked once
