@@ -15,6 +15,7 @@ import sys
 import timeit
 from collections.abc import Callable
 from time import thread_time
+from typing import Any
 
 import numpy as np
 
@@ -90,13 +91,12 @@ def main() -> None:
     comm.start_board(Alone(descriptor, 0, 2, True, comm.look))  # type: ignore[attr-defined]
     ways = OneHost(comm, comm.board)  # type: ignore[arg-type, attr-defined]
     comm.use(ways)  # type: ignore[attr-defined]
-    shared, prepared = ways.board, ways.prepared
+    shared = ways.board
     group.shortcuts = comm.shortcuts(group)
     array, deadline, op = np.zeros(2, np.float32), Deadline(30.0), dist.ReduceOp.SUM
     asked = Call("all_reduce", array, op)
-    errand = prepared.prepare(asked)
-    assert errand is not None
-    call = errand.call
+    prepared: Any = comm.prepare(asked)
+    call, about, given = prepared.call, prepared.about, (array, op)
     words, (mine, other), index = shared._words, shared._table[0], shared._others[0][0]
 
     def forge() -> None:
@@ -107,14 +107,14 @@ def main() -> None:
     forged = least(forge)
     public = least(lambda: dist.all_reduce(array)) - forged
     method = least(lambda: comm.run(Call("all_reduce", array, op), 30.0)) - forged
-    find = least(lambda: prepared.prepare(asked))
+    find = least(lambda: comm.prepare(asked))
     parts = {
-        "write": least(lambda: call.offer(shared, errand.given)),
-        "post and compare": least(lambda: shared.exchange(1, call.about(0), deadline)) - forged,
-        "add": least(lambda: call.take(shared, ways.meet, deadline, errand.given)),
+        "write": least(lambda: call.offer(shared, given)),
+        "post and compare": least(lambda: shared.exchange(1, about, deadline)) - forged,
+        "add": least(lambda: call.take(shared, ways.meet, deadline, given)),
     }
     # A meeting without a comparison posts too.
-    compared = least(lambda: shared.exchange(1, call.about(0), deadline)) - least(lambda: shared.meet(deadline))
+    compared = least(lambda: shared.exchange(1, about, deadline)) - least(lambda: shared.meet(deadline))
     at_board = sum(parts.values())
     trail = group.trail
     recorded = least(lambda: (trail.begin("all_reduce", array), trail.end()))

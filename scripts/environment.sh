@@ -51,6 +51,18 @@ packages_for_torch() {
     compiled
 }
 
+# packages_for_ray: likewise for rankwise-ray.
+packages_for_ray() {
+    printf '%s\n' -e . -e ./plugins/gloo_tcp -e ./plugins/testing -e ./plugins/ray
+    compiled
+}
+
+# packages_for_dask: the distributions that rankwise-dask needs, and itself.
+packages_for_dask() {
+    printf '%s\n' -e . -e ./plugins/gloo_tcp -e ./plugins/dask
+    compiled
+}
+
 # compiled: the compiled parts as arguments for pip, where they can be built; everything else goes on without them.
 compiled() {
     local header='import os, sysconfig; print(os.path.join(sysconfig.get_path("include"), "Python.h"))'

@@ -27,6 +27,7 @@ from typing import Any, Literal, overload
 '''
 #: What the annotations of overloads need beside the public names.
 NEEDED = """
+from rankwise import secret as secret
 from rankwise.basics.arrays import AnyArray, SparseArray
 from rankwise.basics.deadline import Timeout
 from rankwise.groups.process_group import GroupLike

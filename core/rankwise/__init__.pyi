@@ -6,6 +6,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
+from rankwise import secret as secret
 from rankwise.backends.backend import (
     Backend,
     BackendConfig,

@@ -76,7 +76,7 @@ def test_a_plain_call_is_handed_to_the_shortcut_and_nowhere_else(offering: Offer
     assert function(*args) is None
     ((asked, *given),) = offering.asked
     assert asked == name
-    assert same(tuple(given), handed)
+    assert same(tuple(given), (*handed, None))
     assert current().recorder.entries() == []  # noting it is the shortcut's business, and this one does not
 
 
@@ -90,12 +90,16 @@ def test_a_call_that_the_shortcut_does_not_take_goes_the_general_way(offering: O
 
 
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("options", [{"async_op": True}, {"timeout": 5.0}], ids=["async_op", "timeout"])
-def test_no_shortcut_is_asked_for_what_is_not_plain(offering: Offering, name: str, options: dict[str, Any]) -> None:
+def test_a_shortcut_is_handed_the_time_out_of_a_call(offering: Offering, name: str) -> None:
+    function, args, handed = CALLS[name]
+    function(*args, timeout=5.0)
+    assert same(offering.asked[0], (name, *handed, 5.0))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_shortcut_is_asked_for_an_asynchronous_call(offering: Offering, name: str) -> None:
     function, args, _ = CALLS[name]
-    work = function(*args, **options)
-    if work is not None:
-        work.wait()
+    function(*args, async_op=True).wait()
     assert offering.asked == []
 
 

@@ -65,7 +65,7 @@ class Silent(Communicator):
 
     def begin(self, body: Callable[[], object]) -> Work:
         """Begin a collective that lasts as long as `body`."""
-        return self.issue(Call("barrier"), body, 60.0, async_op=True)
+        return self.issue(call := Call("barrier"), self.once(call, body), 60.0, async_op=True)
 
 
 class Group:

@@ -17,7 +17,7 @@ PACKAGES = {
     "rankwise": "core/rankwise",
     **{
         f"rankwise_{name}": f"plugins/{name}/src/rankwise_{name}"
-        for name in ("gloo_tcp", "mpi", "native", "nccl", "testing", "tools", "torch")
+        for name in ("gloo_tcp", "mpi", "native", "nccl", "ray", "testing", "tools", "torch")
     },
 }
 #: Imports that close a circle: who imports whom, and why that is the better way.

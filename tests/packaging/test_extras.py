@@ -48,7 +48,7 @@ def test_every_requirement_between_our_distributions_holds_the_minor_version():
                 assert rest.partition(";")[0] == f"~={series}.0", (folder.name, requirement)
 
 
-@pytest.mark.parametrize("plugin", ["gloo_tcp", "mpi", "nccl", "testing", "tools", "torch"])
+@pytest.mark.parametrize("plugin", ["gloo_tcp", "mpi", "nccl", "ray", "testing", "tools", "torch"])
 def test_each_plugin_says_which_core_it_belongs_to(plugin):
     """As a literal, which a newer core cannot change."""
     sources = (ROOT / "plugins" / plugin / "src").rglob("*.py")

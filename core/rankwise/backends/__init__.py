@@ -44,7 +44,7 @@ from rankwise.basics.reduce_op import REDUCE_OPS, ReduceOp, accumulation_dtype
 from rankwise.basics.tags import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG
 from rankwise.basics.version import require_series
 from rankwise.basics.work import COMPLETED, CompletedWork, FutureWork, Work
-from rankwise.collective.call import Algorithm, Call
+from rankwise.collective.call import Algorithm, Call, Prepared
 from rankwise.collective.fingerprint import Fingerprint, agree, counts, mismatch, same_call
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from rankwise.basics.error_form import pack as pack_error
     from rankwise.basics.error_form import unpack as unpack_error
     from rankwise.basics.future import WorkFuture
+    from rankwise.basics.held import heed
     from rankwise.basics.interrupts import aborted_by, only_waited
     from rankwise.basics.process_end import ending as process_ending
     from rankwise.collective.algorithms.table import Choice as AlgorithmChoice
@@ -90,6 +91,7 @@ _LATER = {
     "derived_algorithm": "collective.algorithms.table:choose",
     "derived_collectives": "collective.derived",
     "fitting_algorithm": "collective.algorithms.table:fitting",
+    "heed": "basics.held:heed",
     "hookimpl": "backends.hookspecs:hookimpl",  # only plugins need pluggy, and only once they are asked for
     "job_secret": "network.secret",
     "keyed_digest": "network.secret:digest",
@@ -106,6 +108,7 @@ _LATER = {
 __all__ = [
     "Algorithm",
     "Call",
+    "Prepared",
     # the declaration
     "API_VERSION",
     "Availability",
@@ -145,6 +148,7 @@ __all__ = [
     "WorkFuture",
     "aborted_by",
     "at_free_port",
+    "heed",
     "only_waited",
     "patiently",
     # what it may offer for the plainest calls

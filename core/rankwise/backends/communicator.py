@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from rankwise.backends.context import Context
+from rankwise.backends.fast_calls import fast_calls
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.interrupts import aborted_by, forget_waited, has_only_waited
 from rankwise.basics.recording import Trail
 from rankwise.basics.work import COMPLETED, Work
-from rankwise.collective.call import Call
-from rankwise.collective.fingerprint import agree
+from rankwise.collective.call import Call, Prepared
+from rankwise.collective.fingerprint import Fingerprint, agree
 from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
 
@@ -70,15 +71,16 @@ def _unnoted_error(error: BaseException) -> None:
     """Do nothing with a failure that nobody notes."""
 
 
+#: How many kinds of calls are kept. A program has few; one with ever new sizes must not fill the memory.
+_KEPT = 512
+
+
 class Communicator(ABC):
     """One live group on one backend.
 
     Any thread may call, `abort` even while another thread is blocked in a call. Point-to-point operations are
     independent of each other; collectives run one at a time, in the order they were issued.
     """
-
-    #: Compiled calls look at what is in a slot without a look-up.
-    __slots__ = ("__dict__", "__weakref__", "failure")
 
     #: Whether this backend calls `on_wait`.
     tells_waits = False
@@ -87,8 +89,8 @@ class Communicator(ABC):
         self.context = context
         self.rank = context.rank
         self.size = context.size
-        #: The first failure that made this communicator unusable; calls raise it.
-        self.failure: DistError | None = None
+        #: What does each kind of call that was made, by `Call.kind`.
+        self.kinds: dict[Hashable, Prepared] = {}
         #: Who has all ranks raise the same error, and knows what they do; None where nobody can.
         self.watch: Watch | None = None
         #: Called once, with that failure.
@@ -97,8 +99,20 @@ class Communicator(ABC):
         self.on_wait: Callable[..., object] = _unnoted
         #: Told why the group fails, and with it the collective that this thread has begun last, if that goes on.
         self.on_broken: Callable[[BaseException], object] = _unnoted_error
+        self._keeps_kinds = type(self).new_kind is not Communicator.new_kind
+        self._failure: DistError | None = None
         self._order = IssueOrder(f"rankwise {context.name}")
         self._sequence = itertools.count()
+
+    @property
+    def failure(self) -> DistError | None:
+        """The first failure that made this communicator unusable; calls raise it."""
+        return self._failure
+
+    @failure.setter
+    def failure(self, error: DistError | None) -> None:
+        self._failure = error
+        self._order.turn.closed = error is not None
 
     # ------------------------------------------------------------------ what a backend must implement
 
@@ -182,7 +196,39 @@ class Communicator(ABC):
             timeout_s: How long it may take, from its issue to its end.
             async_op: Return a pending work at once; else this may block and return a completed one.
         """
-        return self.issue(call, self.algorithm(call), timeout_s, async_op)
+        return self.issue(call, self.prepare(call), timeout_s, async_op)
+
+    def prepare(self, call: Call) -> Prepared:
+        """Return what does this kind of call.
+
+        It is kept for later calls of the kind, if the backend has something to keep: see `new_kind`.
+        """
+        kind = call.kind if self._keeps_kinds else None
+        found = self.kinds.get(kind)
+        if found is None:
+            found = None if kind is None else self.new_kind(call)
+            if found is None:
+                return self.once(call, self.algorithm(call))
+            if len(self.kinds) >= _KEPT:
+                self.forget()
+            self.kinds[kind] = found
+        return found
+
+    def new_kind(self, call: Call) -> Prepared | None:
+        """Return what does all calls of a kind: a backend overrides this where much of a call is the same each time.
+
+        A communicator that does takes a time-out for each call, and its plainest calls are done in few steps, see
+        `rankwise.backends.fast_calls`. None, as by default, for calls of which nothing is kept.
+        """
+        return None
+
+    def once(self, call: Call, algorithm: Any) -> Prepared:
+        """Return what does one call alone, by an algorithm."""
+        return _Once(self, call, algorithm)
+
+    def forget(self) -> None:
+        """Forget what was kept for calls."""
+        self.kinds.clear()
 
     def algorithm(self, call: Call) -> Any:
         """Return what moves the data of a call: a backend overrides this for what it does in a way of its own.
@@ -236,8 +282,11 @@ class Communicator(ABC):
         return Gauges(queued={"collectives": self._order.length()})
 
     def shortcuts(self, group: Caller) -> Shortcuts:
-        """Return what does the plainest calls of the group in one go, where there is such; asked for once."""
-        return Shortcuts()
+        """Return what does the plainest calls of the group in one go; asked for once.
+
+        By default that is what has been kept of earlier calls.
+        """
+        return fast_calls(self, group) if self._keeps_kinds else Shortcuts()
 
     def batch(self) -> AbstractContextManager[None]:
         """Return a context in which several operations are begun together, for libraries that gain by it."""
@@ -291,35 +340,38 @@ class Communicator(ABC):
     def shutdown(self) -> None:
         """Stop the thread that runs asynchronous collectives, then close."""
         self._order.close()
+        self.forget()  # it may hold memory that is given back
         self.close()
 
     # ------------------------------------------------------------------ how derived collectives run
 
-    def issue(self, call: Call, algorithm: Any, timeout_s: float, async_op: bool) -> Work:
+    def issue(self, call: Call, prepared: Prepared, timeout_s: float, async_op: bool) -> Work:
         """Run a collective in the order of issue."""
-        deadline, order = Deadline(timeout_s), self._order
+        deadline, order, given = Deadline(timeout_s), self._order, prepared.bind(call)
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
         if async_op or not order.enter():
             title = self._title(call.op)
-            work = order.later(title, partial(self._run, call, algorithm, deadline), deadline, self.fail)
+            work = order.later(title, partial(self._run, call.op, prepared, given, deadline), deadline, self.fail)
             if not async_op:
                 work.wait()
             return work
         try:
-            self._run(call, algorithm, deadline)
+            self._run(call.op, prepared, given, deadline)
         finally:
             order.turn.holder = None  # no call, see `Turn`
             if order.turn.watchers:
                 order.tell()
         return COMPLETED
 
-    def _run(self, call: Call, algorithm: Any, deadline: Deadline) -> None:
+    def _run(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
         if self.failure is not None:
             raise self.failure.with_traceback(None)
         sequence = next(self._sequence)
         try:
-            self.compare_and_run(call, algorithm, sequence, deadline)
+            prepared.run(given, sequence, deadline)
         except BaseException as error:
-            self.broken_off(call.op, sequence, error)
+            self.broken_off(op, sequence, error)
             raise
 
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
@@ -359,3 +411,21 @@ class Communicator(ABC):
     def _title(self, what: str) -> str:
         me = self.context.global_ranks[self.rank]
         return f"{what} on group {self.context.name!r}, rank {me}"
+
+
+class _Once(NamedTuple):
+    """One call that is done by an algorithm, once the calls have been compared."""
+
+    comm: Communicator
+    call: Call
+    algorithm: Any
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return self.call.fingerprint
+
+    def bind(self, call: Call) -> None:
+        """Take nothing: the algorithm has it."""
+
+    def run(self, given: None, sequence: int, deadline: Deadline) -> None:
+        self.comm.compare_and_run(self.call, self.algorithm, sequence, deadline)

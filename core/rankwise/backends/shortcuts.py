@@ -1,15 +1,16 @@
 """Shortcuts: what a communicator may offer beside its methods, so that the plainest calls skip all that lies between.
 
-Most calls of most programs are alike: synchronous, with the group's time-out, on a plain array of a common dtype, in a
-healthy group. For these a communicator may offer a callable for each operation. The public call hands it the program's
-own arguments, unchecked, before it does anything else; the callable then does all that the public call does, or says
-that it did nothing, and the call goes the general way. Nobody who reads or writes a backend needs to know of them.
+Most calls of most programs are alike: synchronous, on a plain array of a common dtype, in a healthy group. For these a
+communicator may offer a callable for each operation. The public call hands it the program's own arguments, unchecked,
+before it does anything else; the callable then does all that the public call does, or says that it did nothing, and the
+call goes the general way. `rankwise.backends.fast_calls` has those of any communicator that keeps something for each
+kind of call, so that few backends need to know of them.
 
 A shortcut returns false, and has changed nothing, whenever anything is out of the ordinary: an argument that is not
 exactly what it expects, or that the capability table refuses; a group that has failed; a thread that has an open
 `coalescing` block; another operation that has its turn. Else it notes the call in the trail, by calling `begin` itself
-and not through a helper (the trail counts frames to the program's call), does it within the group's time-out, notes its
-end, and returns true. Errors are those of the general way.
+and not through a helper (the trail counts frames to the program's call), does it within its time-out, or the group's,
+notes its end, and returns true. Errors are those of the general way.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rankwise.basics.deadline import Timeout
 from rankwise.basics.recording import Trail
 
 __all__ = ["Caller", "Shortcuts"]
@@ -52,6 +54,8 @@ def _nothing_received(*args: Any) -> None:
 class Shortcuts:
     """One callable for each operation, called by the public function of that name with its array arguments.
 
+    All collectives take as the last the time-out of the call, as the program has given it, or None.
+
     Attributes:
         all_reduce: Takes array and reduce op.
         broadcast: Takes array and the root's group rank.
@@ -66,14 +70,14 @@ class Shortcuts:
         recv: Takes array, global rank and tag; returns the sender's global rank, or None for nothing.
     """
 
-    all_reduce: Callable[[Any, Any], bool] = _nothing
-    broadcast: Callable[[Any, int], bool] = _nothing
-    all_gather: Callable[[Any, Any], bool] = _nothing
-    all_gather_single: Callable[[Any, Any], bool] = _nothing
-    reduce_scatter: Callable[[Any, Any, Any], bool] = _nothing
-    reduce_scatter_single: Callable[[Any, Any, Any], bool] = _nothing
-    all_to_all: Callable[[Any, Any], bool] = _nothing
-    all_to_all_single: Callable[[Any, Any], bool] = _nothing
-    barrier: Callable[[], bool] = _nothing
+    all_reduce: Callable[[Any, Any, Timeout | None], bool] = _nothing
+    broadcast: Callable[[Any, int, Timeout | None], bool] = _nothing
+    all_gather: Callable[[Any, Any, Timeout | None], bool] = _nothing
+    all_gather_single: Callable[[Any, Any, Timeout | None], bool] = _nothing
+    reduce_scatter: Callable[[Any, Any, Any, Timeout | None], bool] = _nothing
+    reduce_scatter_single: Callable[[Any, Any, Any, Timeout | None], bool] = _nothing
+    all_to_all: Callable[[Any, Any, Timeout | None], bool] = _nothing
+    all_to_all_single: Callable[[Any, Any, Timeout | None], bool] = _nothing
+    barrier: Callable[[Timeout | None], bool] = _nothing
     send: Callable[[Any, Any, Any], bool] = _nothing
     recv: Callable[[Any, Any, Any], int | None] = _nothing_received

@@ -89,7 +89,7 @@ def broadcast(
         if pg is None:
             return None
         root = group_rank(pg, "src", src, group_src)
-        if not async_op and timeout is None and pg.shortcuts.broadcast(tensor, root):
+        if not async_op and pg.shortcuts.broadcast(tensor, root, timeout):
             return None
         checked = check.input_array if root == pg.rank() else check.output_array
         array = checked(pg, "broadcast", "tensor", tensor)
@@ -148,7 +148,7 @@ def all_reduce(
         pg = resolve(group, "all_reduce")
         if pg is None:
             return None
-        if not async_op and timeout is None and pg.shortcuts.all_reduce(tensor, op):
+        if not async_op and pg.shortcuts.all_reduce(tensor, op, timeout):
             return None
         if type(tensor) is not np.ndarray and is_sparse(tensor):
             array, given, remark = check.sparse_elements(pg, "all_reduce", "tensor", tensor, op), tensor, " sparse"
@@ -263,7 +263,7 @@ def all_gather(
         pg = resolve(group, "all_gather")
         if pg is None:
             return None
-        if not async_op and timeout is None and pg.shortcuts.all_gather(tensor_list, tensor):
+        if not async_op and pg.shortcuts.all_gather(tensor_list, tensor, timeout):
             return None
         array = check.input_array(pg, "all_gather", "tensor", tensor)
         parts = check.array_list(pg, "all_gather", "tensor_list", tensor_list, writable=True)
@@ -320,7 +320,7 @@ def all_gather_single(
         pg = resolve(group, "all_gather_single")
         if pg is None:
             return None
-        if not async_op and timeout is None and pg.shortcuts.all_gather_single(output_tensor, input_tensor):
+        if not async_op and pg.shortcuts.all_gather_single(output_tensor, input_tensor, timeout):
             return None
         array = check.input_array(pg, "all_gather_single", "input_tensor", input_tensor)
         output = check.output_array(pg, "all_gather_single", "output_tensor", output_tensor)
@@ -501,7 +501,7 @@ def reduce_scatter(
         pg = resolve(group, "reduce_scatter")
         if pg is None:
             return None
-        if not async_op and timeout is None and pg.shortcuts.reduce_scatter(output, input_list, op):
+        if not async_op and pg.shortcuts.reduce_scatter(output, input_list, op, timeout):
             return None
         array = check.output_array(pg, "reduce_scatter", "output", output)
         parts = check.array_list(pg, "reduce_scatter", "input_list", input_list, writable=False)
@@ -561,7 +561,7 @@ def reduce_scatter_single(
         pg = resolve(group, "reduce_scatter_single")
         if pg is None:
             return None
-        if not async_op and timeout is None and pg.shortcuts.reduce_scatter_single(output, input, op):
+        if not async_op and pg.shortcuts.reduce_scatter_single(output, input, op, timeout):
             return None
         array = check.output_array(pg, "reduce_scatter_single", "output", output)
         whole = check.input_array(pg, "reduce_scatter_single", "input", input)
@@ -619,7 +619,7 @@ def all_to_all(
         pg = resolve(group, "all_to_all")
         if pg is None:
             return None
-        if not async_op and timeout is None and pg.shortcuts.all_to_all(output_tensor_list, input_tensor_list):
+        if not async_op and pg.shortcuts.all_to_all(output_tensor_list, input_tensor_list, timeout):
             return None
         outs = check.array_list(pg, "all_to_all", "output_tensor_list", output_tensor_list, writable=True)
         ins = check.array_list(pg, "all_to_all", "input_tensor_list", input_tensor_list, writable=False)
@@ -678,7 +678,7 @@ def all_to_all_single(
         if pg is None:
             return None
         equal = not output_split_sizes and not input_split_sizes
-        if equal and not async_op and timeout is None and pg.shortcuts.all_to_all_single(output, input):
+        if equal and not async_op and pg.shortcuts.all_to_all_single(output, input, timeout):
             return None
         whole = check.output_array(pg, "all_to_all_single", "output", output)
         array = check.input_array(pg, "all_to_all_single", "input", input)
@@ -722,7 +722,7 @@ def barrier(
         pg = resolve(group, "barrier")
         if pg is None:
             return None
-        if not async_op and timeout is None and pg.shortcuts.barrier():
+        if not async_op and pg.shortcuts.barrier(timeout):
             return None
         lane, device = pg.any_lane("barrier")
         return finish(pg, lane.run(Call("barrier"), *terms(pg, device, "barrier", async_op, timeout)), None, async_op)

@@ -7,9 +7,11 @@ it by.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
 
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
@@ -19,7 +21,7 @@ from rankwise.collective import derived
 from rankwise.collective.executor import PointToPoint
 from rankwise.collective.fingerprint import Fingerprint
 
-__all__ = ["OPERATIONS", "Algorithm", "Call", "Operation"]
+__all__ = ["OPERATIONS", "Algorithm", "Call", "Operation", "Prepared"]
 
 #: What moves the data of a call, once the calls have been compared; it is told how many elements each rank contributes.
 Algorithm: TypeAlias = Callable[[Deadline, Sequence[int]], None]
@@ -61,10 +63,51 @@ class Call:
         count = math.prod(told["shape"]) if "shape" in told else self.array.size
         return Fingerprint(self.op, reduce_op, self.root, dtype_text(self.array.dtype) + self.remark, count, **told)
 
+    @property
+    def kind(self) -> Hashable:
+        """What this call has in common with others that one `Prepared` does; None where nothing is kept for it."""
+        array, option = self.array, self.root if self.reduce_op is None else self.reduce_op.name
+        if array is None:
+            return (self.op,)
+        if type(array) is not np.ndarray:
+            return None
+        if self.ins is None and self.outs is None:
+            both = self.reduce_op is not None and self.root >= 0
+            return self.op, (option, self.root) if both else option, array.dtype, array.shape
+        return self.op, option, array.dtype, array.size, _sizes(self.ins), _sizes(self.outs)
+
     def derived(self, comm: PointToPoint) -> Algorithm:
         """Return how the core does it, over messages alone."""
         derive = OPERATIONS[self.op].derive
         return lambda deadline, counts: derive(comm, self, deadline, counts)
+
+
+class Prepared(Protocol):
+    """What does one kind of call of one communicator, as often as it is made.
+
+    Attributes:
+        fingerprint: What all ranks compare, for errors.
+    """
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What all ranks compare."""
+
+    def bind(self, call: Call) -> Any:
+        """Return what `run` takes of a call of this kind.
+
+        Of a reduction of one array that is the array and the reduce op, of a broadcast a list of what is sent and one
+        of what is received, of a barrier None: fast calls hand over the same without a `Call`.
+        """
+
+    def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare the calls of all ranks, and carry this one out, whose turn it is.
+
+        Args:
+            given: What `bind` has returned.
+            sequence: The number of the call.
+            deadline: When all must be there.
+        """
 
 
 class Operation(NamedTuple):
@@ -90,7 +133,7 @@ def same_shape(call: Call) -> Told:
 
 def same_parts(call: Call) -> Told:
     """All ranks have the same parts."""
-    return {"parts": tuple([part.size for part in call.ins or call.outs or ()])}
+    return {"parts": _sizes(call.ins or call.outs)}
 
 
 def to_root(call: Call) -> Told:
@@ -111,6 +154,10 @@ def each_pair(call: Call) -> Told:
 def nothing(call: Call) -> Told:
     """There is nothing to compare but the call itself."""
     return {}
+
+
+def _sizes(arrays: Sequence[Array] | None) -> tuple[int, ...]:
+    return tuple([array.size for array in arrays or ()])
 
 
 def _numbered(arrays: Sequence[Array] | None) -> tuple[tuple[int, int], ...]:

@@ -19,11 +19,13 @@ class Turn(Protocol):
             the turn taken for good. Then the watchers must be told.
         queued: How many operations wait for it in the line; while there are any, it goes to the first of them alone.
         watchers: How many threads wait for a change. To tell nobody costs as much as half a small collective.
+        closed: Whether the group has failed, so that nobody takes the turn any more.
     """
 
     holder: Any
     queued: int
     watchers: int
+    closed: bool
 
     def take(self, holder: object, /) -> bool:
         """Take the turn if nobody has it or is before; tell whether it is the holder's now."""
@@ -39,16 +41,17 @@ def make_turn(lock: AbstractContextManager[Any]) -> Turn:
 
 
 class _Turn:
-    __slots__ = ("_lock", "holder", "queued", "watchers")
+    __slots__ = ("_lock", "closed", "holder", "queued", "watchers")
 
     def __init__(self, lock: AbstractContextManager[Any]) -> None:
         self._lock = lock
         self.holder: Any = None
         self.queued = self.watchers = 0
+        self.closed = False
 
     def take(self, holder: object, /) -> bool:
         with self._lock:
-            if self.holder is not None or self.queued:
+            if self.holder is not None or self.queued or self.closed:
                 return False
             self.holder = holder
         return True

@@ -155,9 +155,8 @@ def verify(key: bytes, tag: bytes, *parts: bytes) -> bool:
     return same(tag, digest(key, *parts))
 
 
-def same(one: bytes, other: bytes | memoryview) -> bool:
-    """Tell, in constant time, whether two byte strings are the same."""
-    return _compare_digest(one, other)
+#: Tells, in constant time, whether two byte strings are the same.
+same = _compare_digest
 
 
 def _from_descriptor(text: str) -> Secret:

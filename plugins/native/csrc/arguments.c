@@ -2,7 +2,7 @@
 #include <string.h>
 
 /* NumPy numbers the dtypes that others add as they come; ml_dtypes' is known by its name. */
-static bool is_bfloat16(PyArrayObject *array)
+static bool arguments_is_bfloat16(PyArrayObject *array)
 {
     static int number = -1;
     if (PyArray_TYPE(array) < NPY_USERDEF)
@@ -12,7 +12,7 @@ static bool is_bfloat16(PyArrayObject *array)
     return PyArray_TYPE(array) == number && PyArray_ITEMSIZE(array) == 2;
 }
 
-int kind_of(PyArrayObject *array)
+int arguments_kind(PyArrayObject *array)
 {
     switch (PyArray_TYPE(array)) {
     case NPY_FLOAT: return F32;
@@ -29,11 +29,11 @@ int kind_of(PyArrayObject *array)
     case NPY_UINT: return U32;
     case NPY_ULONG: return sizeof(long) == 8 ? U64 : U32;
     case NPY_ULONGLONG: return U64;
-    default: return is_bfloat16(array) ? BF16 : -1;
+    default: return arguments_is_bfloat16(array) ? BF16 : -1;
     }
 }
 
-PyArrayObject *plain(PyObject *object, bool written)
+PyArrayObject *arguments_plain(PyObject *object, bool written)
 {
     int wanted = NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | (written ? NPY_ARRAY_WRITEABLE : 0);
     if (!PyArray_CheckExact(object))
@@ -42,7 +42,7 @@ PyArrayObject *plain(PyObject *object, bool written)
     return (PyArray_FLAGS(array) & wanted) == wanted && PyArray_ISNOTSWAPPED(array) ? array : NULL;
 }
 
-PyObject *raised(void)
+PyObject *arguments_raised(void)
 {
 #if PY_VERSION_HEX >= 0x030C0000
     return PyErr_GetRaisedException();

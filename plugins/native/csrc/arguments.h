@@ -7,10 +7,10 @@
 #include "kernels.h"
 
 /* The kind of an array's dtype, or -1 for one that is left to Python. */
-int kind_of(PyArrayObject *array);
+int arguments_kind(PyArrayObject *array);
 /* A plain array, as it lies in memory; NULL for anything else. */
-PyArrayObject *plain(PyObject *object, bool written);
+PyArrayObject *arguments_plain(PyObject *object, bool written);
 /* The exception that is set, which is taken away. */
-PyObject *raised(void);
+PyObject *arguments_raised(void);
 
 #endif

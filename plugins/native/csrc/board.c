@@ -10,32 +10,29 @@
 #error "the kernel looks at the lower half of a word, which must come first"
 #endif
 
-/* Words of the board's first page: whether it is given up, for which turn somebody sleeps, and how far all have come. */
-enum { GIVEN_UP = 0, SLEEPERS = 4, GO = 6 };
-
-static Word *word(const Board *board, size_t index)
+static Word *board_word(const Board *board, size_t index)
 {
     return (Word *)(void *)(board->base + 8 * index);
 }
 
-static Word *record_of(const Board *board, int peer)
+static Word *board_record_of(const Board *board, int peer)
 {
     return (Word *)(void *)(board->base + board->records + (2 * (size_t)peer + (board->turn & 1)) * RECORD_STRIDE);
 }
 
 /* Beside the record, in one line of the cache. */
-static Word *turn_of(const Board *board, int peer)
+static Word *board_turn_of(const Board *board, int peer)
 {
-    return record_of(board, peer) + TURN;
+    return board_record_of(board, peer) + TURN;
 }
 
 /* The first rank after this one that has not come; -1 if all have.
    Acquire: what the others wrote before they came is read only afterwards. */
-static int first_late(const Board *board, int from)
+static int board_first_late(const Board *board, int from)
 {
     for (int k = from; k < board->size; k++) {
         int peer = (board->rank + k) % board->size;
-        if (atomic_load_explicit(turn_of(board, peer), memory_order_acquire) < board->turn)
+        if (atomic_load_explicit(board_turn_of(board, peer), memory_order_acquire) < board->turn)
             return k;
     }
     return -1;
@@ -43,7 +40,7 @@ static int first_late(const Board *board, int from)
 
 void board_wake(Board *board)
 {
-    syscall(SYS_futex, word(board, GO), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    syscall(SYS_futex, board_word(board, GO), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
 typedef struct {
@@ -51,10 +48,10 @@ typedef struct {
     int late;
 } Waited;
 
-static bool all_there(void *what)
+static bool board_all_there(void *what)
 {
     Waited *waited = what;
-    return (waited->late = first_late(waited->board, waited->late)) < 0;
+    return (waited->late = board_first_late(waited->board, waited->late)) < 0;
 }
 
 bool board_arrive(Board *board, bool held)
@@ -62,16 +59,16 @@ bool board_arrive(Board *board, bool held)
     unsigned long long turn = board->turn;
     /* Release: whoever sees the number sees the record and the data, and need not fear that this rank still reads what
        it is about to write over. */
-    atomic_store_explicit(turn_of(board, board->rank), turn, memory_order_release);
+    atomic_store_explicit(board_turn_of(board, board->rank), turn, memory_order_release);
     /* A full fence: this rank's number is there before it looks for the others'. So of the last two to come at least one
        sees that all are there, and of that one and whoever goes to sleep at least one sees the other. */
     atomic_thread_fence(memory_order_seq_cst);
-    int late = first_late(board, 1);
+    int late = board_first_late(board, 1);
     if (late >= 0)
-        return patience_look(&board->patience, all_there, &(Waited){board, late}, held);
-    if (atomic_load_explicit(word(board, SLEEPERS + (turn & 1)), memory_order_relaxed) == turn) {
+        return patience_look(&board->patience, board_all_there, &(Waited){board, late}, held);
+    if (atomic_load_explicit(board_word(board, SLEEPERS + (turn & 1)), memory_order_relaxed) == turn) {
         /* Release: whoever is woken by it has all that this rank has acquired from the others. */
-        atomic_store_explicit(word(board, GO), turn, memory_order_release);
+        atomic_store_explicit(board_word(board, GO), turn, memory_order_release);
         board_wake(board);
     }
     return true;
@@ -86,7 +83,7 @@ bool board_come(Board *board, bool held)
 bool board_come_with(Board *board, const uint64_t about[RECORD_WORDS], bool held)
 {
     board->turn++;
-    Word *record = record_of(board, board->rank);
+    Word *record = board_record_of(board, board->rank);
     for (int field = 0; field < RECORD_WORDS; field++) /* relaxed: the turn number's release covers them */
         atomic_store_explicit(record + field, about[field], memory_order_relaxed);
     return board_arrive(board, held);
@@ -96,7 +93,7 @@ bool board_alike(Board *board, const uint64_t about[RECORD_WORDS])
 {
     uint64_t balance = about[SENT] - about[RECEIVED];
     for (int k = 1; k < board->size; k++) { /* relaxed: the turn numbers have been acquired */
-        const Word *record = record_of(board, (board->rank + k) % board->size);
+        const Word *record = board_record_of(board, (board->rank + k) % board->size);
         if (atomic_load_explicit(record + SEQUENCE, memory_order_relaxed) != about[SEQUENCE] ||
             atomic_load_explicit(record + DIGEST, memory_order_relaxed) != about[DIGEST])
             return false;
@@ -110,7 +107,7 @@ uint64_t board_longest(Board *board)
 {
     uint64_t longest = 0, fetches = 0;
     for (int peer = 0; peer < board->size; peer++) {
-        uint64_t told = atomic_load_explicit(record_of(board, peer) + LONGEST, memory_order_relaxed);
+        uint64_t told = atomic_load_explicit(board_record_of(board, peer) + LONGEST, memory_order_relaxed);
         fetches |= told >= FETCHES ? FETCHES : 0;
         told &= ~FETCHES;
         longest = told > longest ? told : longest;
@@ -126,24 +123,24 @@ bool board_fetch(const Board *board, int peer, uint64_t address, void *to, size_
 
 bool board_given_up(const Board *board)
 {
-    return atomic_load_explicit(word(board, GIVEN_UP), memory_order_relaxed) != 0;
+    return atomic_load_explicit(board_word(board, GIVEN_UP), memory_order_relaxed) != 0;
 }
 
 bool board_doze(Board *board, int64_t longest_ns)
 {
-    uint64_t turn = board->turn, found = atomic_load_explicit(word(board, GO), memory_order_acquire);
-    atomic_store_explicit(word(board, SLEEPERS + (turn & 1)), turn, memory_order_relaxed);
+    uint64_t turn = board->turn, found = atomic_load_explicit(board_word(board, GO), memory_order_acquire);
+    atomic_store_explicit(board_word(board, SLEEPERS + (turn & 1)), turn, memory_order_relaxed);
     /* A full fence, the other half of the one in `board_arrive`: say so before looking whether it is needed. */
     atomic_thread_fence(memory_order_seq_cst);
-    if (found >= turn || first_late(board, 1) < 0) {
+    if (found >= turn || board_first_late(board, 1) < 0) {
         patience_learn(&board->patience);
         return true;
     }
-    int64_t began = monotonic_ns();
+    int64_t began = native_monotonic_ns();
     struct timespec time = {longest_ns / 1000000000, longest_ns % 1000000000};
-    syscall(SYS_futex, word(board, GO), FUTEX_WAIT, (uint32_t)found, &time, NULL, 0);
-    board->patience.waited_ns += monotonic_ns() - began;
-    bool all = atomic_load_explicit(word(board, GO), memory_order_acquire) >= turn || first_late(board, 1) < 0;
+    syscall(SYS_futex, board_word(board, GO), FUTEX_WAIT, (uint32_t)found, &time, NULL, 0);
+    board->patience.waited_ns += native_monotonic_ns() - began;
+    bool all = atomic_load_explicit(board_word(board, GO), memory_order_acquire) >= turn || board_first_late(board, 1) < 0;
     if (all)
         patience_learn(&board->patience);
     return all;

@@ -6,6 +6,8 @@
 #include "waiting.h"
 
 enum { MOST_RANKS = 4096, CACHE_LINE = 64 };
+/* Words of the board's first page: whether it is given up, for which turn somebody sleeps, and how far all have come. */
+enum { GIVEN_UP = 0, SLEEPERS = 4, GO = 6 };
 /* The words of a record. */
 #define FETCHES ((uint64_t)1 << 62)
 enum { SEQUENCE, DIGEST, COUNT, SENT, RECEIVED, LONGEST, RECORD_WORDS, TURN = RECORD_WORDS, RECORD_STRIDE = 64 };

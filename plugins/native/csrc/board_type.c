@@ -14,7 +14,7 @@ bool board_enter(Board *board)
     return true;
 }
 
-static void let_memory_go(Board *board)
+static void board_let_memory_go(Board *board)
 {
     if (board->base != NULL && board->inside == 0) {
         board->base = NULL;
@@ -25,10 +25,10 @@ static void let_memory_go(Board *board)
 void board_leave(Board *board)
 {
     if (--board->inside == 0 && board->closing)
-        let_memory_go(board);
+        board_let_memory_go(board);
 }
 
-static bool fits(const Board *board)
+static bool board_fits(const Board *board)
 {
     size_t size = (size_t)board->size, nbytes = (size_t)board->memory.len;
     /* No sum or product below can overflow once each part is within the memory. */
@@ -41,20 +41,47 @@ static bool fits(const Board *board)
            ((board->control | board->control_stride | board->records | board->data | board->area_nbytes) & 7) == 0;
 }
 
-static PyObject *py_attach(Board *board, PyObject *args)
+/* Take where everything is, from attributes. */
+static bool board_take_layout(Board *board, PyObject *layout)
 {
-    PyObject *memory;
+    Py_ssize_t rank, size;
+    const struct {
+        const char *name;
+        void *place;
+    } wanted[] = {{"rank", &rank},
+                  {"size", &size},
+                  {"control", &board->control},
+                  {"control_stride", &board->control_stride},
+                  {"records", &board->records},
+                  {"data", &board->data},
+                  {"area_nbytes", &board->area_nbytes},
+                  {"most_nbytes", &board->most_nbytes}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        PyObject *found = PyObject_GetAttrString(layout, wanted[i].name);
+        Py_ssize_t number = found == NULL ? -1 : PyLong_AsSsize_t(found);
+        Py_XDECREF(found);
+        if (PyErr_Occurred())
+            return false;
+        *(Py_ssize_t *)wanted[i].place = number;
+    }
+    board->rank = rank >= 0 && rank < MOST_RANKS ? (int)rank : -1;
+    board->size = size >= 0 && size <= MOST_RANKS ? (int)size : -1;
+    return true;
+}
+
+static PyObject *board_py_attach(Board *board, PyObject *args)
+{
+    PyObject *memory, *layout;
     int spins;
     if (board->base != NULL || board->closing) {
         PyErr_SetString(PyExc_RuntimeError, "a board is attached once");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "Oiinnnnnnp", &memory, &board->rank, &board->size, &board->control, &board->control_stride,
-                          &board->records, &board->data, &board->area_nbytes, &board->most_nbytes, &spins))
+    if (!PyArg_ParseTuple(args, "OOp", &memory, &layout, &spins) || !board_take_layout(board, layout))
         return NULL;
     if (PyObject_GetBuffer(memory, &board->memory, PyBUF_WRITABLE) < 0)
         return NULL;
-    if (!fits(board)) {
+    if (!board_fits(board)) {
         PyBuffer_Release(&board->memory);
         PyErr_SetString(PyExc_ValueError, "the memory does not hold such a board");
         return NULL;
@@ -64,14 +91,14 @@ static PyObject *py_attach(Board *board, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *py_detach(Board *board, PyObject *Py_UNUSED(unused))
+static PyObject *board_py_detach(Board *board, PyObject *Py_UNUSED(unused))
 {
     board->closing = true;
-    let_memory_go(board);
+    board_let_memory_go(board);
     Py_RETURN_NONE;
 }
 
-static PyObject *py_may_read(Board *board, PyObject *pids)
+static PyObject *board_py_may_read(Board *board, PyObject *pids)
 {
     if (!PyTuple_Check(pids) || PyTuple_GET_SIZE(pids) != board->size || board->pids != NULL) {
         PyErr_SetString(PyExc_ValueError, "a process for each rank is wanted, once");
@@ -95,7 +122,7 @@ static void board_free(Board *board)
 
 /* ------------------------------------------------------------------ for the class in Python */
 
-static PyObject *py_arrive(Board *board, PyObject *Py_UNUSED(unused))
+static PyObject *board_py_arrive(Board *board, PyObject *Py_UNUSED(unused))
 {
     if (!board_enter(board))
         return NULL;
@@ -104,7 +131,7 @@ static PyObject *py_arrive(Board *board, PyObject *Py_UNUSED(unused))
     return PyBool_FromLong(all);
 }
 
-static PyObject *py_doze(Board *board, PyObject *seconds)
+static PyObject *board_py_doze(Board *board, PyObject *seconds)
 {
     double longest_s = PyFloat_AsDouble(seconds);
     bool all;
@@ -118,7 +145,7 @@ static PyObject *py_doze(Board *board, PyObject *seconds)
     return PyBool_FromLong(all);
 }
 
-static PyObject *py_wake(Board *board, PyObject *Py_UNUSED(unused))
+static PyObject *board_py_wake(Board *board, PyObject *Py_UNUSED(unused))
 {
     if (!board_enter(board))
         return NULL;
@@ -128,12 +155,12 @@ static PyObject *py_wake(Board *board, PyObject *Py_UNUSED(unused))
 }
 
 static PyMethodDef methods[] = {
-    {"attach", (PyCFunction)py_attach, METH_VARARGS, "Begin to use the memory."},
-    {"detach", (PyCFunction)py_detach, METH_NOARGS, "Give it back, as soon as no call uses it."},
-    {"read_from", (PyCFunction)py_may_read, METH_O, "Hear which processes' memory may be read."},
-    {"arrive", (PyCFunction)py_arrive, METH_NOARGS, "Come to the turn; tell whether all have after a short look."},
-    {"doze", (PyCFunction)py_doze, METH_O, "Sleep for some milliseconds at the most; tell whether all have come."},
-    {"wake", (PyCFunction)py_wake, METH_NOARGS, "Wake all who sleep."},
+    {"attach", (PyCFunction)board_py_attach, METH_VARARGS, "Begin to use the memory."},
+    {"detach", (PyCFunction)board_py_detach, METH_NOARGS, "Give it back, as soon as no call uses it."},
+    {"read_from", (PyCFunction)board_py_may_read, METH_O, "Hear which processes' memory may be read."},
+    {"arrive", (PyCFunction)board_py_arrive, METH_NOARGS, "Come to the turn; tell whether all have after a short look."},
+    {"doze", (PyCFunction)board_py_doze, METH_O, "Sleep for some milliseconds at the most; tell whether all have come."},
+    {"wake", (PyCFunction)board_py_wake, METH_NOARGS, "Wake all who sleep."},
     {0},
 };
 

@@ -1,14 +1,13 @@
 /* The shortcuts of rankwise.backends.shortcuts: each does the whole of a plain call, or says that it did nothing. */
 #include "arguments.h"
 #include "collectives.h"
-#include "fields.h"
+#include "hooks.h"
 #include "recorder.h"
 #include "turn.h"
 #include <string.h>
 
-/* The public calls, and the ways in which Python has prepared them. */
+/* The public calls. */
 typedef enum { ALL_REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BARRIER, NAMES } Name;
-typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, WAYS } Way;
 enum { MOST_NUMBERS = 2 * MOST_PARTS };
 /* How many places for plans there are at first and at the most; no more than half of them are taken. */
 enum { FEWEST_PLACES = 8, MOST_PLACES = 512 };
@@ -19,12 +18,17 @@ typedef struct {
     npy_intp numbers[MOST_NUMBERS];
 } Key;
 
+/* How one kind of call is done. */
 typedef struct {
-    Key key;
     Way way;
     size_t fetch_count;
     uint64_t about[RECORD_WORDS];
-    PyObject *call; /* of Python; NULL where there is no plan */
+    PyObject *kind; /* of Python; NULL where there is none */
+} Doing;
+
+typedef struct {
+    Key key;
+    Doing doing;
 } Plan;
 
 typedef struct {
@@ -32,9 +36,9 @@ typedef struct {
     Board *board;
     Trail *trail;
     Turn *turn;
-    Field failure; /* of the communicator */
-    PyObject *comm, *tell, *sequence, *collected, *ops;
-    PyObject *await, *broken, *learn; /* what is left to Python: waiting for long, errors, plans */
+    PyObject *sequence, *collected; /* of the group that is served, as the trail is; NULL before */
+    PyObject *ops;                  /* in the order of `Op`; None where Python has none of that name */
+    PyObject *tell, *wait, *learn, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
     int plans, places;
     Plan *table; /* grows with use; NULL while nothing is known */
 } Calls;
@@ -59,7 +63,7 @@ static const char *const op_names[OPS] = {[SUM] = "SUM", [AVG] = "AVG",   [PRODU
 
 /* ------------------------------------------------------------------ arguments */
 
-static bool begin_given(Given *given, Name name, int option, PyArrayObject *array)
+static bool calls_begin_given(Given *given, Name name, int option, PyArrayObject *array)
 {
     memset(&given->key, 0, sizeof given->key);
     given->array = array;
@@ -70,14 +74,14 @@ static bool begin_given(Given *given, Name name, int option, PyArrayObject *arra
     given->key.option = option;
     if (array == NULL)
         return true;
-    int kind = kind_of(array);
+    int kind = arguments_kind(array);
     given->kind = (Kind)kind;
     given->key.type = PyArray_TYPE(array);
     given->route.item = (size_t)PyArray_ITEMSIZE(array);
     return kind >= 0;
 }
 
-static bool take_shape(Given *given)
+static bool calls_take_shape(Given *given)
 {
     given->key.count = PyArray_NDIM(given->array);
     if (given->key.count > MOST_NUMBERS)
@@ -87,32 +91,32 @@ static bool take_shape(Given *given)
     return true;
 }
 
-static Part part_of(PyArrayObject *array)
+static Part calls_part_of(PyArrayObject *array)
 {
     return (Part){(unsigned char *)PyArray_DATA(array), (size_t)PyArray_SIZE(array)};
 }
 
 /* Take a list of one array for each rank, and their sizes into the key; it is held for as long as the call takes. */
-static bool take_list(Given *given, const Calls *calls, PyObject *list, bool written, Part parts[MOST_PARTS])
+static bool calls_take_list(Given *given, const Calls *calls, PyObject *list, bool written, Part parts[MOST_PARTS])
 {
     bool is_list = PyList_CheckExact(list);
     if ((!is_list && !PyTuple_CheckExact(list)) || Py_SIZE(list) != calls->board->size || calls->board->size > MOST_PARTS)
         return false;
     for (int i = 0; i < calls->board->size; i++) {
         PyObject *item = is_list ? PyList_GET_ITEM(list, i) : PyTuple_GET_ITEM(list, i);
-        PyArrayObject *array = plain(item, written);
+        PyArrayObject *array = arguments_plain(item, written);
         if (array == NULL || PyArray_TYPE(array) != given->key.type)
             return false;
         Py_INCREF(item);
         given->held[given->holds++] = item;
-        parts[i] = part_of(array);
+        parts[i] = calls_part_of(array);
         given->key.numbers[given->key.count++] = PyArray_SIZE(array);
     }
     return true;
 }
 
 /* Cut an array into one part for each rank, which is `one` elements long. */
-static bool take_cut(Given *given, const Calls *calls, PyArrayObject *whole, npy_intp one, Part parts[MOST_PARTS])
+static bool calls_take_cut(Given *given, const Calls *calls, PyArrayObject *whole, npy_intp one, Part parts[MOST_PARTS])
 {
     int size = calls->board->size;
     if (size > MOST_PARTS || PyArray_TYPE(whole) != given->key.type || PyArray_SIZE(whole) != one * size)
@@ -125,33 +129,33 @@ static bool take_cut(Given *given, const Calls *calls, PyArrayObject *whole, npy
     return true;
 }
 
-static bool touch(Part a, Part b, size_t item)
+static bool calls_touch(Part a, Part b, size_t item)
 {
     return a.count > 0 && b.count > 0 && a.bytes < b.bytes + b.count * item && b.bytes < a.bytes + a.count * item;
 }
 
 /* Whether no part that is written touches any other, or what is read but for a part with itself. */
-static bool apart(const Calls *calls, size_t item, const Part *written, const Part *read, int reads)
+static bool calls_apart(const Calls *calls, size_t item, const Part *written, const Part *read, int reads)
 {
     for (int i = 0; i < calls->board->size; i++) {
         for (int j = 0; j < i; j++)
-            if (touch(written[i], written[j], item))
+            if (calls_touch(written[i], written[j], item))
                 return false;
         for (int j = 0; j < reads; j++)
-            if (touch(written[i], read[j], item))
+            if (calls_touch(written[i], read[j], item))
                 return false;
     }
     return true;
 }
 
-static void send_to(Given *given, int slot, Part part)
+static void calls_send_to(Given *given, int slot, Part part)
 {
     Route *route = &given->route;
     route->send[route->sends].slot = slot;
     route->send[route->sends++].part = part;
 }
 
-static void take_from(Given *given, int peer, int slot, Part part)
+static void calls_take_from(Given *given, int peer, int slot, Part part)
 {
     Route *route = &given->route;
     route->take[route->takes].peer = peer;
@@ -159,7 +163,7 @@ static void take_from(Given *given, int peer, int slot, Part part)
     route->take[route->takes++].part = part;
 }
 
-static void drop(Given *given)
+static void calls_drop(Given *given)
 {
     while (given->holds > 0)
         Py_DECREF(given->held[--given->holds]);
@@ -168,13 +172,12 @@ static void drop(Given *given)
 /* ------------------------------------------------------------------ the turn */
 
 /* Take the group's turn if the call is plain and nobody is before it. */
-static bool enter(Calls *calls)
+static bool calls_enter(Calls *calls)
 {
-    return PyDict_GET_SIZE(calls->collected) == 0 && look_at(calls->comm, calls->failure) == Py_None &&
-           turn_take(calls->turn, (PyObject *)calls);
+    return PyDict_GET_SIZE(calls->collected) == 0 && turn_take(calls->turn, (PyObject *)calls);
 }
 
-static bool leave(Calls *calls)
+static bool calls_leave(Calls *calls)
 {
     PyObject *told = turn_give_back(calls->turn) ? PyObject_CallNoArgs(calls->tell) : Py_NewRef(Py_None);
     Py_XDECREF(told);
@@ -183,7 +186,7 @@ static bool leave(Calls *calls)
 
 /* ------------------------------------------------------------------ plans */
 
-static unsigned hash_of(const Key *key)
+static unsigned calls_hash_of(const Key *key)
 {
     uint64_t mixed = (uint64_t)key->name * 31 + (uint64_t)key->option;
     mixed = mixed * 1000003 + (uint64_t)key->type;
@@ -193,10 +196,10 @@ static unsigned hash_of(const Key *key)
 }
 
 /* The place of a plan, which is empty if it is not known; there are places. */
-static Plan *plan_place(const Calls *calls, const Key *key)
+static Plan *calls_plan_place(const Calls *calls, const Key *key)
 {
-    Plan *plan = &calls->table[hash_of(key) % (unsigned)calls->places];
-    while (plan->call != NULL) {
+    Plan *plan = &calls->table[calls_hash_of(key) % (unsigned)calls->places];
+    while (plan->doing.kind != NULL) {
         if (plan->key.name == key->name && plan->key.option == key->option && plan->key.type == key->type &&
             plan->key.count == key->count &&
             memcmp(plan->key.numbers, key->numbers, (size_t)key->count * sizeof *key->numbers) == 0)
@@ -206,30 +209,30 @@ static Plan *plan_place(const Calls *calls, const Key *key)
     return plan;
 }
 
-static Plan *plan_known(const Calls *calls, const Key *key)
+static Plan *calls_plan_known(const Calls *calls, const Key *key)
 {
-    Plan *plan = calls->places == 0 ? NULL : plan_place(calls, key);
-    return plan == NULL || plan->call == NULL ? NULL : plan;
+    Plan *plan = calls->places == 0 ? NULL : calls_plan_place(calls, key);
+    return plan == NULL || plan->doing.kind == NULL ? NULL : plan;
 }
 
-static void forget_plans(Calls *calls)
+static void calls_forget_plans(Calls *calls)
 {
     Plan *table = calls->table;
     int places = calls->places;
     calls->table = NULL;
     calls->plans = calls->places = 0;
     for (int i = 0; i < places; i++)
-        Py_XDECREF(table[i].call);
+        Py_XDECREF(table[i].doing.kind);
     PyMem_Free(table);
 }
 
 /* Have room for one plan more; a program that makes ever new calls begins anew. */
-static bool make_room(Calls *calls)
+static bool calls_make_room(Calls *calls)
 {
     if (2 * calls->plans < calls->places)
         return true;
     if (calls->places == MOST_PLACES)
-        forget_plans(calls);
+        calls_forget_plans(calls);
     int places = calls->places, more = places == 0 ? FEWEST_PLACES : 2 * places;
     Plan *old = calls->table, *table = PyMem_Calloc((size_t)more, sizeof *table);
     if (table == NULL)
@@ -237,29 +240,50 @@ static bool make_room(Calls *calls)
     calls->table = table;
     calls->places = more;
     for (int i = 0; i < places; i++)
-        if (old[i].call != NULL)
-            *plan_place(calls, &old[i].key) = old[i];
+        if (old[i].doing.kind != NULL)
+            *calls_plan_place(calls, &old[i].key) = old[i];
     PyMem_Free(old);
     return true;
 }
 
 /* Whether the board has room for what a plan says; Python has looked too, but this is what memory depends on. */
-static bool has_room(const Calls *calls, const Given *given, Way way, int slots)
+static bool calls_has_room(const Calls *calls, const Given *given, Way way, int slots)
 {
     const Board *board = calls->board;
     if (way == MEET)
         return true;
     if (way == MOVE || way == COMBINE)
-        return board_slot_nbytes(board, slots) >= given->route.item && (way == MOVE || merge_of(given->op, given->kind));
-    Kind wide = accumulation_kind(given->op, given->kind);
-    size_t item = kind_nbytes(wide), count = (size_t)PyArray_SIZE(given->array);
-    if (board->size < 2 || merge_of(given->op, wide) == NULL)
+        return board_slot_nbytes(board, slots) >= given->route.item && (way == MOVE || kernels_merge_of(given->op, given->kind));
+    Kind wide = kernels_accumulation_kind(given->op, given->kind);
+    size_t item = kernels_kind_nbytes(wide), count = (size_t)PyArray_SIZE(given->array);
+    if (board->size < 2 || kernels_merge_of(given->op, wide) == NULL)
         return false;
     return way == ONE_SHOT ? count <= board->area_nbytes / item : board_slot_nbytes(board, board->size) >= item;
 }
 
+/* Take what a kind of call says of itself: `way`, `about` and `fetch_count`. */
+static bool calls_read_plan(const Calls *calls, const Given *given, PyObject *kind, Doing *doing)
+{
+    PyObject *way = PyObject_GetAttrString(kind, "way"), *about = PyObject_GetAttrString(kind, "about");
+    PyObject *fetch_count = PyObject_GetAttrString(kind, "fetch_count");
+    if (way != NULL && about != NULL && fetch_count != NULL) {
+        long number = PyLong_AsLong(way);
+        bool known = number > NEVER && number < WAYS && calls_has_room(calls, given, (Way)number, given->route.slots);
+        doing->way = known ? (Way)number : NEVER;
+        doing->fetch_count = PyLong_AsSize_t(fetch_count);
+        if (!PyTuple_CheckExact(about) || PyTuple_GET_SIZE(about) != RECORD_WORDS - 1)
+            PyErr_SetString(PyExc_TypeError, "a kind of call has another record");
+        for (int i = 1; i < RECORD_WORDS && !PyErr_Occurred(); i++)
+            doing->about[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(about, i - 1));
+    }
+    Py_XDECREF(way);
+    Py_XDECREF(about);
+    Py_XDECREF(fetch_count);
+    return !PyErr_Occurred();
+}
+
 /* Ask Python for the plan of a call that the general way has prepared. */
-static Plan *learn(Calls *calls, const Given *given)
+static Plan *calls_learn(Calls *calls, const Given *given)
 {
     Plan *plan = NULL;
     PyObject *numbers = PyTuple_New(given->key.count);
@@ -268,56 +292,46 @@ static Plan *learn(Calls *calls, const Given *given)
     PyObject *array = given->array == NULL ? Py_None : (PyObject *)given->array;
     bool reduces = given->key.name == ALL_REDUCE || given->key.name == REDUCE_SCATTER;
     PyObject *option = reduces ? Py_NewRef(PyTuple_GET_ITEM(calls->ops, given->op)) : PyLong_FromLong(given->key.option);
-    PyObject *told = PyObject_CallFunction(calls->learn, "OONN", names[given->key.name], array, option, numbers);
-    int way;
-    unsigned long long about[RECORD_WORDS] = {0};
-    Py_ssize_t fetch_count;
-    PyObject *call;
-    bool known = told != NULL && told != Py_None &&
-                 PyArg_ParseTuple(told, "OiKKKKKn", &call, &way, about + 1, about + 2, about + 3, about + 4, about + 5,
-                                  &fetch_count);
-    if (known && !make_room(calls)) {
-        PyErr_NoMemory();
-        known = false;
+    PyObject *kind = PyObject_CallFunction(calls->learn, "OONN", names[given->key.name], array, option, numbers);
+    Doing learnt = {.kind = kind};
+    if (kind != NULL && kind != Py_None && calls_read_plan(calls, given, kind, &learnt)) {
+        if (calls_make_room(calls)) {
+            plan = calls_plan_place(calls, &given->key);
+            calls->plans += plan->doing.kind == NULL;
+            Py_XDECREF(plan->doing.kind);
+            *plan = (Plan){.key = given->key, .doing = learnt};
+            Py_INCREF(kind);
+        } else {
+            PyErr_NoMemory();
+        }
     }
-    if (known) {
-        plan = plan_place(calls, &given->key);
-        plan->key = given->key;
-        plan->fetch_count = (size_t)fetch_count;
-        plan->way = way > NEVER && way < WAYS && has_room(calls, given, (Way)way, given->route.slots) ? (Way)way : NEVER;
-        for (int i = 0; i < RECORD_WORDS; i++)
-            plan->about[i] = about[i];
-        Py_INCREF(call);
-        plan->call = call;
-        calls->plans++;
-    }
-    Py_XDECREF(told);
-    return known ? plan : NULL;
+    Py_XDECREF(kind);
+    return plan;
 }
 
 /* ------------------------------------------------------------------ carrying out */
 
-static Ending go(Call *call, const Plan *plan, Given *given)
+static Ending calls_go(Call *call, const Doing *doing, Given *given)
 {
-    given->route.fetch_count = plan->way == MOVE ? plan->fetch_count : SIZE_MAX;
+    given->route.fetch_count = doing->way == MOVE ? doing->fetch_count : SIZE_MAX;
     given->route.told = given->key.name == ALL_TO_ALL; /* the others may send more than this rank knows */
-    given->route.longest = plan->about[LONGEST];
+    given->route.longest = doing->about[LONGEST];
     void *array = given->array == NULL ? NULL : PyArray_DATA(given->array);
     size_t count = given->array == NULL ? 0 : (size_t)PyArray_SIZE(given->array);
-    switch (plan->way) {
-    case MEET: return meet_only(call);
-    case ONE_SHOT: return one_shot(call, array, count, given->op, given->kind);
-    case TWO_SHOT: return two_shot(call, array, count, given->op, given->kind);
-    case MOVE: return move(call, &given->route, given->keep_to, given->keep_from);
-    default: return combine(call, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
+    switch (doing->way) {
+    case MEET: return collectives_meet(call);
+    case ONE_SHOT: return collectives_one_shot(call, array, count, given->op, given->kind);
+    case TWO_SHOT: return collectives_two_shot(call, array, count, given->op, given->kind);
+    case MOVE: return collectives_move(call, &given->route, given->keep_to, given->keep_from);
+    default: return collectives_combine(call, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
     }
 }
 
-/* Let Python raise what all ranks raise. */
-static void explain(Calls *calls, PyObject *call, uint64_t sequence, Ending ending)
+/* Let a hook raise what all ranks raise. */
+static void calls_explain(PyObject *hook, PyObject *kind, uint64_t sequence, Ending ending)
 {
-    PyObject *error = ending == BROKEN ? raised() : NULL;
-    PyObject *told = PyObject_CallFunction(calls->broken, "OKOO", call, (unsigned long long)sequence,
+    PyObject *error = ending == BROKEN ? arguments_raised() : NULL;
+    PyObject *told = PyObject_CallFunction(hook, "OKOO", kind, (unsigned long long)sequence,
                                            error == NULL ? Py_None : error, ending == UNREADABLE ? Py_True : Py_False);
     if (told != NULL)
         PyErr_SetString(PyExc_SystemError, "a call that has failed was not explained");
@@ -325,7 +339,7 @@ static void explain(Calls *calls, PyObject *call, uint64_t sequence, Ending endi
     Py_XDECREF(error);
 }
 
-static bool number(Calls *calls, uint64_t *sequence)
+static bool calls_number(Calls *calls, uint64_t *sequence)
 {
     PyObject *next = Py_TYPE(calls->sequence)->tp_iternext(calls->sequence);
     *sequence = next == NULL ? 0 : PyLong_AsUnsignedLongLong(next);
@@ -333,60 +347,86 @@ static bool number(Calls *calls, uint64_t *sequence)
     return !PyErr_Occurred();
 }
 
-/* Make the call, whose turn it is. */
-static bool make(Calls *calls, Plan *plan, Given *given)
+/* Do what was given, as the call of a number, until a deadline; it may also be a time-out, or None for the group's. */
+static bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint64_t sequence, PyObject *deadline, PyObject *hook,
+                            int64_t began_ns)
 {
     uint64_t about[RECORD_WORDS];
-    memcpy(about, plan->about, sizeof about);
-    PyArrayObject *array = given->array;
-    PyObject *dtype = array == NULL ? NULL : (PyObject *)PyArray_DESCR(array);
-    int64_t began_ns = trail_begin(calls->trail, names[given->key.name], dtype, array == NULL ? 0 : PyArray_NBYTES(array), 1);
-    if (!number(calls, &about[SEQUENCE]) || !board_enter(calls->board))
+    memcpy(about, doing->about, sizeof about);
+    about[SEQUENCE] = sequence;
+    if (!board_enter(calls->board))
         return false;
-    Call call = {.board = calls->board, .about = about, .await = calls->await, .holds = true, .looked_ns = began_ns};
-    /* Kept alive: while the interpreter is let go, others may forget the plan. */
-    PyObject *prepared = plan->call;
-    Py_INCREF(prepared);
-    int64_t waited_ns = calls->board->patience.waited_ns;
-    Ending ending = go(&call, plan, given);
+    Call call = {.board = calls->board, .about = about, .await = calls->wait, .holds = true, .looked_ns = began_ns,
+                 .deadline = deadline == Py_None ? NULL : Py_NewRef(deadline)};
+    Ending ending = calls_go(&call, doing, given);
     board_leave(calls->board);
     if (ending != DONE)
-        explain(calls, prepared, about[SEQUENCE], ending);
-    Py_DECREF(prepared);
+        calls_explain(hook, doing->kind, sequence, ending);
     Py_XDECREF(call.deadline);
-    if (ending == DONE)
-        trail_end(calls->trail, calls->board->patience.waited_ns - waited_ns);
     return ending == DONE;
 }
 
-static PyObject *carry_out(Calls *calls, Given *given)
+/* Make a public call, whose turn it is. */
+static bool calls_make(Calls *calls, const Doing *doing, Given *given, PyObject *timeout)
 {
+    PyArrayObject *array = given->array;
+    PyObject *dtype = array == NULL ? NULL : (PyObject *)PyArray_DESCR(array);
+    uint64_t sequence;
+    int64_t began_ns = trail_begin(calls->trail, names[given->key.name], dtype, array == NULL ? 0 : PyArray_NBYTES(array), 1);
+    int64_t waited_ns = calls->board->patience.waited_ns;
+    if (!calls_number(calls, &sequence) || !calls_carry_out(calls, doing, given, sequence, timeout, calls->broken, began_ns))
+        return false;
+    trail_end(calls->trail, calls->board->patience.waited_ns - waited_ns);
+    return true;
+}
+
+/* Find how to do what was given, if it can be done here. It is a copy, and its kind is owned by the caller, as others may
+   forget all plans whenever Python's code runs. */
+static bool calls_find(Calls *calls, const Given *given, Doing *doing)
+{
+    Plan *plan = calls_plan_known(calls, &given->key);
+    if (plan == NULL)
+        plan = calls_learn(calls, given);
+    if (plan == NULL || plan->doing.way == NEVER)
+        return false;
+    *doing = plan->doing;
+    Py_INCREF(doing->kind);
+    return true;
+}
+
+/* What a public call takes of its arguments; false if it is left to Python. What it holds is dropped in any case. */
+typedef bool Take(const Calls *calls, PyObject *const *args, Given *given);
+
+static bool calls_is_timeout(PyObject *timeout)
+{
+    return timeout == Py_None || (PyFloat_CheckExact(timeout) && PyFloat_AS_DOUBLE(timeout) >= 0);
+}
+
+/* Do the whole of a public call, whose last argument is its time-out. */
+static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_t given_count, Py_ssize_t count, Take *take)
+{
+    Given given;
+    given.holds = 0;
     bool done = false;
-    if (enter(calls)) {
-        Plan *plan = plan_known(calls, &given->key);
-        if (plan == NULL)
-            plan = learn(calls, given);
-        if (plan != NULL && plan->way != NEVER)
-            done = make(calls, plan, given);
-        PyObject *error = PyErr_Occurred() ? raised() : NULL;
-        if (!leave(calls) && error == NULL)
-            error = raised();
+    if (given_count == count + 1 && calls->trail != NULL && calls_is_timeout(args[count]) && take(calls, args, &given) && calls_enter(calls)) {
+        Doing doing;
+        if (calls_find(calls, &given, &doing)) {
+            done = calls_make(calls, &doing, &given, args[count]);
+            Py_DECREF(doing.kind);
+        }
+        PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL;
+        if (!calls_leave(calls) && error == NULL)
+            error = arguments_raised();
         if (error != NULL) {
             PyErr_SetObject((PyObject *)Py_TYPE(error), error);
             Py_DECREF(error);
         }
     }
-    drop(given);
+    calls_drop(&given);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
 }
 
-static PyObject *nothing(Given *given)
-{
-    drop(given);
-    Py_RETURN_FALSE;
-}
-
-static bool op_of(const Calls *calls, PyObject *object, Op *op)
+static bool calls_op_of(const Calls *calls, PyObject *object, Op *op)
 {
     for (int i = 0; i < OPS; i++)
         if (PyTuple_GET_ITEM(calls->ops, i) == object && object != Py_None) {
@@ -398,171 +438,225 @@ static bool op_of(const Calls *calls, PyObject *object, Op *op)
 
 /* ------------------------------------------------------------------ the calls */
 
-static PyObject *all_reduce(Calls *calls, PyObject *const *args, Py_ssize_t count)
+static bool calls_take_all_reduce(const Calls *calls, PyObject *const *args, Given *given)
 {
-    Given given;
-    PyArrayObject *array = count == 2 ? plain(args[0], true) : NULL;
-    if (array == NULL || !op_of(calls, args[1], &given.op) || !begin_given(&given, ALL_REDUCE, given.op, array) ||
-        !take_shape(&given))
-        Py_RETURN_FALSE;
-    return carry_out(calls, &given);
+    PyArrayObject *array = arguments_plain(args[0], true);
+    return array != NULL && calls_op_of(calls, args[1], &given->op) && calls_begin_given(given, ALL_REDUCE, given->op, array) &&
+           calls_take_shape(given);
 }
 
-static PyObject *broadcast(Calls *calls, PyObject *const *args, Py_ssize_t count)
+static bool calls_take_broadcast(const Calls *calls, PyObject *const *args, Given *given)
 {
-    Given given;
-    int rank = calls->board->rank;
-    PyArrayObject *array = count == 2 ? plain(args[0], true) : NULL;
+    PyArrayObject *array = arguments_plain(args[0], true);
+    int overflow;
     if (array == NULL || !PyLong_CheckExact(args[1]))
-        Py_RETURN_FALSE;
-    long root = PyLong_AsLong(args[1]);
-    if (root < 0 || root >= calls->board->size || !begin_given(&given, BROADCAST, (int)root, array) || !take_shape(&given)) {
-        PyErr_Clear();
-        Py_RETURN_FALSE;
-    }
-    given.route.slots = 1;
-    if (rank == root)
-        send_to(&given, 0, part_of(array));
+        return false;
+    long root = PyLong_AsLongAndOverflow(args[1], &overflow);
+    if (overflow || root < 0 || root >= calls->board->size || !calls_begin_given(given, BROADCAST, (int)root, array) || !calls_take_shape(given))
+        return false;
+    given->route.slots = 1;
+    if (calls->board->rank == root)
+        calls_send_to(given, 0, calls_part_of(array));
     else
-        take_from(&given, (int)root, 0, part_of(array));
-    return carry_out(calls, &given);
+        calls_take_from(given, (int)root, 0, calls_part_of(array));
+    return true;
 }
 
-static PyObject *barrier(Calls *calls, PyObject *Py_UNUSED(unused))
+static bool calls_take_barrier(const Calls *Py_UNUSED(calls), PyObject *const *Py_UNUSED(args), Given *given)
 {
-    Given given;
-    begin_given(&given, BARRIER, 0, NULL);
-    return carry_out(calls, &given);
+    return calls_begin_given(given, BARRIER, 0, NULL);
 }
 
-static PyObject *gather_parts(Calls *calls, Given *given, const Part parts[MOST_PARTS])
+static bool calls_gather_parts(const Calls *calls, Given *given, const Part parts[MOST_PARTS])
 {
     int rank = calls->board->rank, size = calls->board->size;
-    Part own = part_of(given->array);
+    Part own = calls_part_of(given->array);
     bool in_place = own.bytes == parts[rank].bytes;
-    if (own.count != parts[rank].count || !apart(calls, given->route.item, parts, &own, in_place ? 0 : 1))
-        return nothing(given);
+    if (own.count != parts[rank].count || !calls_apart(calls, given->route.item, parts, &own, in_place ? 0 : 1))
+        return false;
     given->route.slots = 1;
-    send_to(given, 0, own);
+    calls_send_to(given, 0, own);
     for (int k = 1; k < size; k++)
-        take_from(given, (rank + k) % size, 0, parts[(rank + k) % size]);
+        calls_take_from(given, (rank + k) % size, 0, parts[(rank + k) % size]);
     given->keep_to = parts[rank];
     given->keep_from = own;
-    return carry_out(calls, given);
+    return true;
 }
 
-static PyObject *all_gather(Calls *calls, PyObject *const *args, Py_ssize_t count)
+static bool calls_take_all_gather(const Calls *calls, PyObject *const *args, Given *given)
 {
-    Given given;
     Part parts[MOST_PARTS];
-    PyArrayObject *array = count == 2 ? plain(args[1], false) : NULL;
-    if (array == NULL || !begin_given(&given, ALL_GATHER, 0, array))
-        Py_RETURN_FALSE;
-    return take_list(&given, calls, args[0], true, parts) ? gather_parts(calls, &given, parts) : nothing(&given);
+    PyArrayObject *array = arguments_plain(args[1], false);
+    return array != NULL && calls_begin_given(given, ALL_GATHER, 0, array) && calls_take_list(given, calls, args[0], true, parts) &&
+           calls_gather_parts(calls, given, parts);
 }
 
-static PyObject *all_gather_single(Calls *calls, PyObject *const *args, Py_ssize_t count)
+static bool calls_take_all_gather_single(const Calls *calls, PyObject *const *args, Given *given)
 {
-    Given given;
     Part parts[MOST_PARTS];
-    PyArrayObject *array = count == 2 ? plain(args[1], false) : NULL, *out = count == 2 ? plain(args[0], true) : NULL;
-    if (array == NULL || out == NULL || !begin_given(&given, ALL_GATHER, 0, array) ||
-        !take_cut(&given, calls, out, PyArray_SIZE(array), parts))
-        Py_RETURN_FALSE;
-    return gather_parts(calls, &given, parts);
+    PyArrayObject *array = arguments_plain(args[1], false), *out = arguments_plain(args[0], true);
+    return array != NULL && out != NULL && calls_begin_given(given, ALL_GATHER, 0, array) &&
+           calls_take_cut(given, calls, out, PyArray_SIZE(array), parts) && calls_gather_parts(calls, given, parts);
 }
 
-static PyObject *scatter_parts(Calls *calls, Given *given, PyArrayObject *out, const Part parts[MOST_PARTS])
+static bool calls_scatter_parts(const Calls *calls, Given *given, PyArrayObject *out, const Part parts[MOST_PARTS])
 {
     int rank = calls->board->rank, size = calls->board->size;
-    Part target = part_of(out);
-    for (int i = 0; i < size; i++) {
-        if (touch(parts[i], target, given->route.item) && !(i == rank && parts[i].bytes == target.bytes))
-            return nothing(given);
-    }
+    Part target = calls_part_of(out);
+    for (int i = 0; i < size; i++)
+        if (calls_touch(parts[i], target, given->route.item) && !(i == rank && parts[i].bytes == target.bytes))
+            return false;
     if (target.count != parts[rank].count)
-        return nothing(given);
+        return false;
     given->route.slots = size;
     for (int k = 1; k < size; k++) {
         int peer = (rank + k) % size;
-        send_to(given, peer, parts[peer]);
-        take_from(given, peer, rank, target);
+        calls_send_to(given, peer, parts[peer]);
+        calls_take_from(given, peer, rank, target);
     }
     given->keep_from = parts[rank];
     given->out = target.bytes;
-    return carry_out(calls, given);
+    return true;
 }
 
-static PyObject *reduce_scatter(Calls *calls, PyObject *const *args, Py_ssize_t count)
+static bool calls_take_reduce_scatter(const Calls *calls, PyObject *const *args, Given *given)
 {
-    Given given;
     Part parts[MOST_PARTS];
-    PyArrayObject *out = count == 3 ? plain(args[0], true) : NULL;
-    if (out == NULL || !op_of(calls, args[2], &given.op) || !begin_given(&given, REDUCE_SCATTER, given.op, out))
-        Py_RETURN_FALSE;
-    return take_list(&given, calls, args[1], false, parts) ? scatter_parts(calls, &given, out, parts) : nothing(&given);
+    PyArrayObject *out = arguments_plain(args[0], true);
+    return out != NULL && calls_op_of(calls, args[2], &given->op) && calls_begin_given(given, REDUCE_SCATTER, given->op, out) &&
+           calls_take_list(given, calls, args[1], false, parts) && calls_scatter_parts(calls, given, out, parts);
 }
 
-static PyObject *reduce_scatter_single(Calls *calls, PyObject *const *args, Py_ssize_t count)
+static bool calls_take_reduce_scatter_single(const Calls *calls, PyObject *const *args, Given *given)
 {
-    Given given;
     Part parts[MOST_PARTS];
-    PyArrayObject *out = count == 3 ? plain(args[0], true) : NULL, *whole = count == 3 ? plain(args[1], false) : NULL;
-    if (out == NULL || whole == NULL || !op_of(calls, args[2], &given.op) ||
-        !begin_given(&given, REDUCE_SCATTER, given.op, out) ||
-        !take_cut(&given, calls, whole, PyArray_SIZE(out), parts))
-        Py_RETURN_FALSE;
-    return scatter_parts(calls, &given, out, parts);
+    PyArrayObject *out = arguments_plain(args[0], true), *whole = arguments_plain(args[1], false);
+    return out != NULL && whole != NULL && calls_op_of(calls, args[2], &given->op) &&
+           calls_begin_given(given, REDUCE_SCATTER, given->op, out) && calls_take_cut(given, calls, whole, PyArray_SIZE(out), parts) &&
+           calls_scatter_parts(calls, given, out, parts);
 }
 
-static PyObject *exchange_parts(Calls *calls, Given *given, const Part outs[MOST_PARTS], const Part ins[MOST_PARTS])
+static bool calls_exchange_parts(const Calls *calls, Given *given, const Part outs[MOST_PARTS], const Part ins[MOST_PARTS])
 {
     int rank = calls->board->rank, size = calls->board->size;
-    if (ins[rank].count != outs[rank].count || !apart(calls, given->route.item, outs, ins, size))
-        return nothing(given);
+    if (ins[rank].count != outs[rank].count || !calls_apart(calls, given->route.item, outs, ins, size))
+        return false;
     given->route.slots = size;
     for (int k = 1; k < size; k++) {
         int peer = (rank + k) % size;
-        send_to(given, peer, ins[peer]);
-        take_from(given, peer, rank, outs[peer]);
+        calls_send_to(given, peer, ins[peer]);
+        calls_take_from(given, peer, rank, outs[peer]);
     }
     given->keep_to = outs[rank];
     given->keep_from = ins[rank];
-    return carry_out(calls, given);
+    return true;
 }
 
-static PyObject *all_to_all(Calls *calls, PyObject *const *args, Py_ssize_t count)
+static bool calls_take_all_to_all(const Calls *calls, PyObject *const *args, Given *given)
 {
-    Given given;
     Part outs[MOST_PARTS], ins[MOST_PARTS];
     int rank = calls->board->rank;
-    PyObject *list = count == 2 ? args[1] : NULL;
-    if (list == NULL || !PyList_CheckExact(list) || PyList_GET_SIZE(list) <= rank)
-        Py_RETURN_FALSE;
-    PyArrayObject *mine = plain(PyList_GET_ITEM(list, rank), false);
-    if (mine == NULL || !begin_given(&given, ALL_TO_ALL, 0, mine))
-        Py_RETURN_FALSE;
-    bool taken = take_list(&given, calls, list, false, ins) && take_list(&given, calls, args[0], true, outs);
-    return taken ? exchange_parts(calls, &given, outs, ins) : nothing(&given);
+    if (!PyList_CheckExact(args[1]) || PyList_GET_SIZE(args[1]) <= rank)
+        return false;
+    PyArrayObject *mine = arguments_plain(PyList_GET_ITEM(args[1], rank), false);
+    return mine != NULL && calls_begin_given(given, ALL_TO_ALL, 0, mine) && calls_take_list(given, calls, args[1], false, ins) &&
+           calls_take_list(given, calls, args[0], true, outs) && calls_exchange_parts(calls, given, outs, ins);
 }
 
-static PyObject *all_to_all_single(Calls *calls, PyObject *const *args, Py_ssize_t count)
+static bool calls_take_all_to_all_single(const Calls *calls, PyObject *const *args, Given *given)
 {
-    Given given;
     Part outs[MOST_PARTS], ins[MOST_PARTS];
     int size = calls->board->size;
-    PyArrayObject *out = count == 2 ? plain(args[0], true) : NULL, *in = count == 2 ? plain(args[1], false) : NULL;
-    if (out == NULL || in == NULL || PyArray_NDIM(in) == 0 || PyArray_NDIM(out) == 0 || PyArray_DIM(in, 0) % size != 0 ||
-        PyArray_DIM(out, 0) % size != 0 || !begin_given(&given, ALL_TO_ALL, 0, in) ||
-        !take_cut(&given, calls, in, PyArray_SIZE(in) / size, ins) || !take_cut(&given, calls, out, PyArray_SIZE(out) / size, outs))
-        Py_RETURN_FALSE;
-    return exchange_parts(calls, &given, outs, ins);
+    PyArrayObject *out = arguments_plain(args[0], true), *in = arguments_plain(args[1], false);
+    return out != NULL && in != NULL && PyArray_NDIM(in) != 0 && PyArray_NDIM(out) != 0 && PyArray_DIM(in, 0) % size == 0 &&
+           PyArray_DIM(out, 0) % size == 0 && calls_begin_given(given, ALL_TO_ALL, 0, in) &&
+           calls_take_cut(given, calls, in, PyArray_SIZE(in) / size, ins) && calls_take_cut(given, calls, out, PyArray_SIZE(out) / size, outs) &&
+           calls_exchange_parts(calls, given, outs, ins);
+}
+
+/* The public calls by name, and how many arguments they have before the time-out. */
+static const struct {
+    const char *name;
+    Py_ssize_t count;
+    Take *take;
+} takes[] = {
+    {"all_reduce", 2, calls_take_all_reduce},
+    {"broadcast", 2, calls_take_broadcast},
+    {"all_gather", 2, calls_take_all_gather},
+    {"all_gather_single", 2, calls_take_all_gather_single},
+    {"reduce_scatter", 3, calls_take_reduce_scatter},
+    {"reduce_scatter_single", 3, calls_take_reduce_scatter_single},
+    {"all_to_all", 2, calls_take_all_to_all},
+    {"all_to_all_single", 2, calls_take_all_to_all_single},
+    {"barrier", 0, calls_take_barrier},
+};
+
+#define WHOLE(name, count)                                                                          \
+    static PyObject *calls_##name(Calls *calls, PyObject *const *args, Py_ssize_t given)            \
+    {                                                                                               \
+        return calls_whole_call(calls, args, given, count, calls_take_##name);                                  \
+    }
+WHOLE(all_reduce, 2)
+WHOLE(broadcast, 2)
+WHOLE(all_gather, 2)
+WHOLE(all_gather_single, 2)
+WHOLE(reduce_scatter, 3)
+WHOLE(reduce_scatter_single, 3)
+WHOLE(all_to_all, 2)
+WHOLE(all_to_all_single, 2)
+WHOLE(barrier, 0)
+
+/* Do what a call of this name has to do but for its turn and the recorder; false if it is left to Python. */
+static PyObject *calls_run(Calls *calls, PyObject *args)
+{
+    const char *name;
+    PyObject *given_args, *deadline;
+    unsigned long long sequence;
+    if (!PyArg_ParseTuple(args, "sO!KO", &name, &PyTuple_Type, &given_args, &sequence, &deadline))
+        return NULL;
+    Given given;
+    given.holds = 0;
+    bool done = false;
+    for (size_t i = 0; i < sizeof takes / sizeof *takes; i++)
+        if (strcmp(takes[i].name, name) == 0 && PyTuple_GET_SIZE(given_args) == takes[i].count &&
+            takes[i].take(calls, ((PyTupleObject *)given_args)->ob_item, &given)) {
+            Doing doing;
+            if (calls_find(calls, &given, &doing)) {
+                done = calls_carry_out(calls, &doing, &given, sequence, deadline, calls->failed, native_monotonic_ns());
+                Py_DECREF(doing.kind);
+            }
+            break;
+        }
+    calls_drop(&given);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
+}
+
+/* Serve the public calls of a group from now on. */
+static PyObject *calls_serve(Calls *calls, PyObject *args)
+{
+    PyObject *trail, *collected, *sequence;
+    if (!PyArg_ParseTuple(args, "O!O!O", &TrailType, &trail, &PyDict_Type, &collected, &sequence))
+        return NULL;
+    if (!PyIter_Check(sequence)) {
+        PyErr_SetString(PyExc_TypeError, "there is no sequence");
+        return NULL;
+    }
+    Py_XSETREF(calls->collected, Py_NewRef(collected));
+    Py_XSETREF(calls->sequence, Py_NewRef(sequence));
+    Py_XSETREF(calls->trail, (Trail *)Py_NewRef(trail));
+    Py_RETURN_NONE;
+}
+
+static PyObject *calls_forget(Calls *calls, PyObject *Py_UNUSED(unused))
+{
+    calls_forget_plans(calls);
+    Py_RETURN_NONE;
 }
 
 /* ------------------------------------------------------------------ the type */
 
 /* The reduce ops in the order of `Op`; None where Python has none of that name. */
-static PyObject *ops_of(PyObject *given)
+static PyObject *calls_ops_of(PyObject *given)
 {
     PyObject *ops = PyTuple_New(OPS);
     for (int i = 0; ops != NULL && i < OPS; i++) {
@@ -572,27 +666,31 @@ static PyObject *ops_of(PyObject *given)
     return ops;
 }
 
+/* Where each object is that is held. */
+static const size_t held[] = {offsetof(Calls, board),     offsetof(Calls, trail), offsetof(Calls, turn), offsetof(Calls, sequence),
+                              offsetof(Calls, collected), offsetof(Calls, ops),   offsetof(Calls, tell), offsetof(Calls, wait),
+                              offsetof(Calls, learn),     offsetof(Calls, failed), offsetof(Calls, broken)};
+/* What is asked of `CallHooks`. */
+static const Hook hooks[] = {{"tell", offsetof(Calls, tell)},
+                             {"wait", offsetof(Calls, wait)},
+                             {"learn", offsetof(Calls, learn)},
+                             {"failed", offsetof(Calls, failed)},
+                             {"broken", offsetof(Calls, broken)}};
+
 static int calls_traverse(Calls *calls, visitproc visit, void *arg)
 {
-    PyObject *held[] = {(PyObject *)calls->board, (PyObject *)calls->trail, (PyObject *)calls->turn, calls->comm, calls->tell,
-                        calls->sequence, calls->collected, calls->ops, calls->await, calls->broken, calls->learn};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        Py_VISIT(held[i]);
+        Py_VISIT(*hooks_place(calls, held[i]));
     for (int i = 0; i < calls->places; i++)
-        Py_VISIT(calls->table[i].call);
+        Py_VISIT(calls->table[i].doing.kind);
     return 0;
 }
 
 static int calls_clear(Calls *calls)
 {
-    forget_plans(calls);
-    Py_CLEAR(calls->board);
-    Py_CLEAR(calls->trail);
-    Py_CLEAR(calls->turn);
-    PyObject **held[] = {&calls->comm,      &calls->tell, &calls->sequence, &calls->collected,
-                         &calls->ops,       &calls->await, &calls->broken, &calls->learn};
+    calls_forget_plans(calls);
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        Py_CLEAR(*held[i]);
+        Py_CLEAR(*hooks_place(calls, held[i]));
     return 0;
 }
 
@@ -603,44 +701,37 @@ static void calls_free(Calls *calls)
     Py_TYPE(calls)->tp_free((PyObject *)calls);
 }
 
+/* Calls(board, turn, ops, hooks) */
 static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
+    PyObject *board, *turn, *ops, *asked;
+    if (!PyArg_ParseTuple(args, "O!O!O!O", &BoardType, &board, &TurnType, &turn, &PyDict_Type, &ops, &asked))
+        return NULL;
     Calls *calls = (Calls *)type->tp_alloc(type, 0);
     if (calls == NULL)
         return NULL;
-    PyObject *ops;
-    if (!PyArg_ParseTuple(args, "O!O!O!OOOO!O!OOO", &BoardType, &calls->board, &TrailType, &calls->trail, &TurnType, &calls->turn,
-                          &calls->comm, &calls->tell, &calls->sequence, &PyDict_Type, &calls->collected, &PyDict_Type,
-                          &ops, &calls->await, &calls->broken, &calls->learn)) {
-        memset((char *)calls + sizeof(PyObject), 0, offsetof(Calls, plans) - sizeof(PyObject));
-        Py_DECREF(calls);
-        return NULL;
-    }
-    PyObject *held[] = {(PyObject *)calls->board, (PyObject *)calls->trail, (PyObject *)calls->turn, calls->comm, calls->tell,
-                        calls->sequence, calls->collected, calls->await, calls->broken, calls->learn};
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        Py_INCREF(held[i]);
-    if (!PyIter_Check(calls->sequence)) {
-        PyErr_SetString(PyExc_TypeError, "there is no sequence");
+    calls->board = (Board *)Py_NewRef(board);
+    calls->turn = (Turn *)Py_NewRef(turn);
+    if ((calls->ops = calls_ops_of(ops)) == NULL || !hooks_take(calls, asked, hooks, sizeof hooks / sizeof *hooks))
         Py_CLEAR(calls);
-    } else if ((calls->ops = ops_of(ops)) == NULL || (calls->failure = field_of(calls->comm, "failure")) < 0) {
-        Py_CLEAR(calls);
-    }
     return (PyObject *)calls;
 }
 
-#define FAST(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL
+#define FAST(name) {#name, (PyCFunction)(void (*)(void))calls_##name, METH_FASTCALL, NULL}
 
 static PyMethodDef methods[] = {
-    {"all_reduce", FAST(all_reduce), NULL},
-    {"broadcast", FAST(broadcast), NULL},
-    {"all_gather", FAST(all_gather), NULL},
-    {"all_gather_single", FAST(all_gather_single), NULL},
-    {"reduce_scatter", FAST(reduce_scatter), NULL},
-    {"reduce_scatter_single", FAST(reduce_scatter_single), NULL},
-    {"all_to_all", FAST(all_to_all), NULL},
-    {"all_to_all_single", FAST(all_to_all_single), NULL},
-    {"barrier", (PyCFunction)barrier, METH_NOARGS, NULL},
+    FAST(all_reduce),
+    FAST(broadcast),
+    FAST(all_gather),
+    FAST(all_gather_single),
+    FAST(reduce_scatter),
+    FAST(reduce_scatter_single),
+    FAST(all_to_all),
+    FAST(all_to_all_single),
+    FAST(barrier),
+    {"run", (PyCFunction)calls_run, METH_VARARGS, "Carry out a collective whose turn it is."},
+    {"serve", (PyCFunction)calls_serve, METH_VARARGS, "Serve the public calls of a group."},
+    {"forget", (PyCFunction)calls_forget, METH_NOARGS, "Forget all kinds of calls."},
     {0},
 };
 

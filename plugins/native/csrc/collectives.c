@@ -13,7 +13,7 @@ enum { FETCHED = 4 << 20 };
 
 /* ------------------------------------------------------------------ waiting */
 
-static void let_go(Call *call)
+static void collectives_let_go(Call *call)
 {
     if (call->holds) {
         call->let_go = PyEval_SaveThread();
@@ -21,7 +21,7 @@ static void let_go(Call *call)
     }
 }
 
-static void take_back(Call *call)
+static void collectives_take_back(Call *call)
 {
     if (!call->holds) {
         PyEval_RestoreThread(call->let_go);
@@ -30,77 +30,77 @@ static void take_back(Call *call)
 }
 
 /* Returns with the interpreter, and an exception set, or as it was called. */
-static bool wait_for_the_late(Call *call)
+static bool collectives_wait_for_the_late(Call *call)
 {
     bool held = call->holds;
-    take_back(call);
+    collectives_take_back(call);
     PyObject *deadline = PyObject_CallOneArg(call->await, call->deadline == NULL ? Py_None : call->deadline);
     if (deadline == NULL)
         return false;
     Py_XSETREF(call->deadline, deadline);
     if (!held)
-        let_go(call);
+        collectives_let_go(call);
     return true;
 }
 
 /* Notice, in the midst of large data, what waits would have noticed. */
-static bool look_around(Call *call)
+static bool collectives_look_around(Call *call)
 {
-    int64_t now = monotonic_ns();
+    int64_t now = native_monotonic_ns();
     if (now - call->looked_ns < LOOK_NS && !board_given_up(call->board))
         return true;
     call->looked_ns = now;
     bool held = call->holds;
-    take_back(call);
+    collectives_take_back(call);
     if (PyErr_CheckSignals() < 0)
         return false;
     if (!held)
-        let_go(call);
-    return !board_given_up(call->board) || wait_for_the_late(call);
+        collectives_let_go(call);
+    return !board_given_up(call->board) || collectives_wait_for_the_late(call);
 }
 
-static bool meet(Call *call)
+static bool collectives_meet_all(Call *call)
 {
-    return board_come(call->board, call->holds) ? look_around(call) : wait_for_the_late(call);
+    return board_come(call->board, call->holds) ? collectives_look_around(call) : collectives_wait_for_the_late(call);
 }
 
 /* Post what was written and the call's record; DONE if all make the same call. */
-static Ending exchange(Call *call)
+static Ending collectives_exchange(Call *call)
 {
-    if (!board_come_with(call->board, call->about, call->holds) && !wait_for_the_late(call))
+    if (!board_come_with(call->board, call->about, call->holds) && !collectives_wait_for_the_late(call))
         return BROKEN;
     return board_alike(call->board, call->about) ? DONE : UNLIKE;
 }
 
-static unsigned long long flip(Call *call)
+static unsigned long long collectives_flip(Call *call)
 {
     return call->written = call->board->parity ^= 1;
 }
 
-Ending meet_only(Call *call)
+Ending collectives_meet(Call *call)
 {
-    flip(call);
-    return exchange(call);
+    collectives_flip(call);
+    return collectives_exchange(call);
 }
 
 /* ------------------------------------------------------------------ reductions to all */
 
-Ending one_shot(Call *call, void *array, size_t count, Op op, Kind kind)
+Ending collectives_one_shot(Call *call, void *array, size_t count, Op op, Kind kind)
 {
     Board *board = call->board;
-    Kind wide = accumulation_kind(op, kind);
-    Merge merge = merge_of(op, wide);
-    unsigned long long parity = flip(call);
-    if (count * kind_nbytes(wide) > LARGE)
-        let_go(call);
-    widen(board_area(board, board->rank, parity), array, kind, wide, count);
-    Ending ending = exchange(call);
+    Kind wide = kernels_accumulation_kind(op, kind);
+    Merge merge = kernels_merge_of(op, wide);
+    unsigned long long parity = collectives_flip(call);
+    if (count * kernels_kind_nbytes(wide) > LARGE)
+        collectives_let_go(call);
+    kernels_widen(board_area(board, board->rank, parity), array, kind, wide, count);
+    Ending ending = collectives_exchange(call);
     if (ending != DONE) {
-        take_back(call);
+        collectives_take_back(call);
         return ending;
     }
     unsigned char total[PIECE];
-    size_t item = kind_nbytes(wide), step = PIECE / item, narrow_item = kind_nbytes(kind);
+    size_t item = kernels_kind_nbytes(wide), step = PIECE / item, narrow_item = kernels_kind_nbytes(kind);
     for (size_t start = 0; start < count; start += step) {
         size_t now = count - start < step ? count - start : step;
         void *into = wide == kind ? (unsigned char *)array + start * item : total;
@@ -108,11 +108,11 @@ Ending one_shot(Call *call, void *array, size_t count, Op op, Kind kind)
         for (int peer = 2; peer < board->size; peer++)
             merge(into, into, board_area(board, peer, parity) + start * item, now);
         if (op == AVG)
-            average(into, wide, now, board->size);
+            kernels_average(into, wide, now, board->size);
         if (wide != kind)
-            narrow((unsigned char *)array + start * narrow_item, into, kind, wide, now);
+            kernels_narrow((unsigned char *)array + start * narrow_item, into, kind, wide, now);
     }
-    take_back(call);
+    collectives_take_back(call);
     return DONE;
 }
 
@@ -121,7 +121,7 @@ typedef struct {
 } Share;
 
 /* The part of the block from `start` on that rank `peer` reduces. */
-static Share share_of(size_t total, size_t start, size_t step, int peer, int size)
+static Share collectives_share_of(size_t total, size_t start, size_t step, int peer, int size)
 {
     size_t block = total - start < step ? total - start : step;
     size_t begin = block * (size_t)peer / (size_t)size, end = block * ((size_t)peer + 1) / (size_t)size;
@@ -137,124 +137,124 @@ typedef struct {
 } TwoShot;
 
 /* Write the contributions to the shares of all others. */
-static void write_shares(TwoShot *t, size_t start)
+static void collectives_write_shares(TwoShot *t, size_t start)
 {
     const Board *board = t->call->board;
-    unsigned char *area = board_area(board, board->rank, flip(t->call));
+    unsigned char *area = board_area(board, board->rank, collectives_flip(t->call));
     for (int k = 1; k < board->size; k++) {
         int peer = (board->rank + k) % board->size;
-        Share share = share_of(t->count, start, t->step, peer, board->size);
-        const unsigned char *from = t->whole + share.first * kind_nbytes(t->kind);
-        widen(area + t->slot * (size_t)peer, from, t->kind, t->wide, share.count);
+        Share share = collectives_share_of(t->count, start, t->step, peer, board->size);
+        const unsigned char *from = t->whole + share.first * kernels_kind_nbytes(t->kind);
+        kernels_widen(area + t->slot * (size_t)peer, from, t->kind, t->wide, share.count);
     }
 }
 
 /* Reduce this rank's share, in the array itself, and write it for the others. */
-static void reduce_share(TwoShot *t, size_t start, unsigned long long parity)
+static void collectives_reduce_share(TwoShot *t, size_t start, unsigned long long parity)
 {
     const Board *board = t->call->board;
-    Merge merge = merge_of(t->op, t->wide);
-    size_t item = kind_nbytes(t->kind), wide_item = kind_nbytes(t->wide), at_once = PIECE / wide_item;
+    Merge merge = kernels_merge_of(t->op, t->wide);
+    size_t item = kernels_kind_nbytes(t->kind), wide_item = kernels_kind_nbytes(t->wide), at_once = PIECE / wide_item;
     size_t mine = t->slot * (size_t)board->rank;
     unsigned char scratch[PIECE], *results = board_area(board, board->rank, parity) + mine;
-    Share share = share_of(t->count, start, t->step, board->rank, board->size);
+    Share share = collectives_share_of(t->count, start, t->step, board->rank, board->size);
     for (size_t done = 0; done < share.count; done += at_once) {
         size_t now = share.count - done < at_once ? share.count - done : at_once;
         unsigned char *own = t->whole + (share.first + done) * item, *into = t->wide == t->kind ? own : scratch;
         if (into != own)
-            widen(into, own, t->kind, t->wide, now);
+            kernels_widen(into, own, t->kind, t->wide, now);
         for (int k = 1; k < board->size; k++)
             merge(into, into, board_area(board, (board->rank + k) % board->size, parity) + mine + done * wide_item, now);
         if (t->op == AVG)
-            average(into, t->wide, now, board->size);
+            kernels_average(into, t->wide, now, board->size);
         if (into != own)
-            narrow(own, into, t->kind, t->wide, now);
+            kernels_narrow(own, into, t->kind, t->wide, now);
         memcpy(results + done * item, own, now * item);
     }
 }
 
-static void read_results(TwoShot *t, size_t start, unsigned long long parity)
+static void collectives_read_results(TwoShot *t, size_t start, unsigned long long parity)
 {
     const Board *board = t->call->board;
-    size_t item = kind_nbytes(t->kind);
+    size_t item = kernels_kind_nbytes(t->kind);
     for (int k = 1; k < board->size; k++) {
         int peer = (board->rank + k) % board->size;
-        Share share = share_of(t->count, start, t->step, peer, board->size);
+        Share share = collectives_share_of(t->count, start, t->step, peer, board->size);
         memcpy(t->whole + share.first * item, board_area(board, peer, parity) + t->slot * (size_t)peer, share.count * item);
     }
 }
 
-Ending two_shot(Call *call, void *array, size_t count, Op op, Kind kind)
+Ending collectives_two_shot(Call *call, void *array, size_t count, Op op, Kind kind)
 {
     Board *board = call->board;
-    TwoShot t = {call, array, count, 0, board_slot_nbytes(board, board->size), op, kind, accumulation_kind(op, kind)};
-    t.step = t.slot / kind_nbytes(t.wide) * (size_t)board->size;
-    let_go(call);
-    write_shares(&t, 0);
-    Ending ending = exchange(call);
+    TwoShot t = {call, array, count, 0, board_slot_nbytes(board, board->size), op, kind, kernels_accumulation_kind(op, kind)};
+    t.step = t.slot / kernels_kind_nbytes(t.wide) * (size_t)board->size;
+    collectives_let_go(call);
+    collectives_write_shares(&t, 0);
+    Ending ending = collectives_exchange(call);
     for (size_t start = 0; ending == DONE && start < count; start += t.step) {
         unsigned long long parity = call->written;
-        reduce_share(&t, start, parity);
+        collectives_reduce_share(&t, start, parity);
         if (start + t.step < count)
-            write_shares(&t, start + t.step);
-        if (!meet(call))
+            collectives_write_shares(&t, start + t.step);
+        if (!collectives_meet_all(call))
             ending = BROKEN;
         else
-            read_results(&t, start, parity);
+            collectives_read_results(&t, start, parity);
     }
-    take_back(call);
+    collectives_take_back(call);
     return ending;
 }
 
 /* ------------------------------------------------------------------ from rank to rank */
 
-static size_t within(Part part, size_t start, size_t room)
+static size_t collectives_within(Part part, size_t start, size_t room)
 {
     size_t left = part.count > start ? part.count - start : 0;
     return left < room ? left : room;
 }
 
-static bool is_fetched(const Route *route, Part part)
+static bool collectives_is_fetched(const Route *route, Part part)
 {
     return part.count >= route->fetch_count;
 }
 
-static void write_pieces(Call *call, const Route *route, size_t start, size_t room)
+static void collectives_write_pieces(Call *call, const Route *route, size_t start, size_t room)
 {
     const Board *board = call->board;
-    unsigned char *area = board_area(board, board->rank, flip(call));
+    unsigned char *area = board_area(board, board->rank, collectives_flip(call));
     for (int i = 0; i < route->sends; i++) {
         Part part = route->send[i].part;
         size_t slot = board_slot_nbytes(board, route->slots) * (size_t)route->send[i].slot;
-        size_t now = within(part, start, room);
-        if (is_fetched(route, part))
+        size_t now = collectives_within(part, start, room);
+        if (collectives_is_fetched(route, part))
             memcpy(area + slot, &part.bytes, start == 0 ? sizeof part.bytes : 0);
         else if (now > 0)
             memcpy(area + slot, part.bytes + start * route->item, now * route->item);
     }
 }
 
-static const unsigned char *piece_of(const Call *call, const Route *route, int i, unsigned long long parity)
+static const unsigned char *collectives_piece_of(const Call *call, const Route *route, int i, unsigned long long parity)
 {
     size_t slot = board_slot_nbytes(call->board, route->slots) * (size_t)route->take[i].slot;
     return board_area(call->board, route->take[i].peer, parity) + slot;
 }
 
 /* Copy what is long from the memory of its owners, and meet: then nobody reads this rank's arrays any more. */
-static Ending fetch(Call *call, const Route *route, const uint64_t addresses[MOST_PARTS])
+static Ending collectives_fetch(Call *call, const Route *route, const uint64_t addresses[MOST_PARTS])
 {
     bool readable = true;
     for (int i = 0; i < route->takes; i++) {
         Part part = route->take[i].part;
         size_t nbytes = part.count * route->item;
-        for (size_t done = 0; readable && is_fetched(route, part) && done < nbytes; done += FETCHED) {
+        for (size_t done = 0; readable && collectives_is_fetched(route, part) && done < nbytes; done += FETCHED) {
             size_t now = nbytes - done < FETCHED ? nbytes - done : FETCHED;
             readable = board_fetch(call->board, route->take[i].peer, addresses[i] + done, part.bytes + done, now);
-            if (!look_around(call))
+            if (!collectives_look_around(call))
                 return BROKEN;
         }
     }
-    if (!meet(call)) /* here, too, it is heard that a peer has died */
+    if (!collectives_meet_all(call)) /* here, too, it is heard that a peer has died */
         return BROKEN;
     return readable ? DONE : UNREADABLE;
 }
@@ -262,45 +262,45 @@ static Ending fetch(Call *call, const Route *route, const uint64_t addresses[MOS
 /* What is done with the pieces that have come: from element `start` on, so many of each part at the most. */
 typedef void (*Take)(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more);
 
-static Ending pass(Call *call, const Route *route, Take take, void *more)
+static Ending collectives_pass(Call *call, const Route *route, Take take, void *more)
 {
     size_t room = board_slot_nbytes(call->board, route->slots) / route->item, large = LARGE / route->item;
     uint64_t addresses[MOST_PARTS];
     for (int i = 0; i < route->sends + route->takes; i++)
         if ((i < route->sends ? route->send[i].part : route->take[i - route->sends].part).count > large)
-            let_go(call);
-    write_pieces(call, route, 0, room);
-    Ending ending = exchange(call);
+            collectives_let_go(call);
+    collectives_write_pieces(call, route, 0, room);
+    Ending ending = collectives_exchange(call);
     uint64_t told = ending == DONE && route->told ? board_longest(call->board) : route->longest, longest = told & ~FETCHES;
     for (int i = 0; ending == DONE && i < route->takes; i++) /* before the place is written to again */
-        memcpy(&addresses[i], piece_of(call, route, i, call->written), sizeof addresses[i]);
+        memcpy(&addresses[i], collectives_piece_of(call, route, i, call->written), sizeof addresses[i]);
     for (uint64_t start = 0; ending == DONE; start += room) {
         unsigned long long parity = call->written;
         bool last = longest <= room || start >= longest - room;
         if (!last)
-            write_pieces(call, route, start + room, room);
+            collectives_write_pieces(call, route, start + room, room);
         take(call, route, start, room, parity, more);
         if (last)
             break;
-        if (!meet(call))
+        if (!collectives_meet_all(call))
             ending = BROKEN;
     }
     if (ending == DONE && (told & FETCHES) != 0)
-        ending = fetch(call, route, addresses);
-    take_back(call);
+        ending = collectives_fetch(call, route, addresses);
+    collectives_take_back(call);
     return ending;
 }
 
-static void put(void *to, const void *from, size_t nbytes, bool streamed)
+static void collectives_put(void *to, const void *from, size_t nbytes, bool streamed)
 {
     if (streamed)
-        stream(to, from, nbytes);
+        streaming_copy(to, from, nbytes);
     else
         memcpy(to, from, nbytes);
 }
 
 /* Whether what comes is too large for the caches. */
-static bool streams(const Route *route)
+static bool collectives_streams(const Route *route)
 {
     size_t nbytes = 0;
     for (int i = 0; i < route->takes; i++)
@@ -308,23 +308,23 @@ static bool streams(const Route *route)
     return nbytes >= STREAMED;
 }
 
-static void copy(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more)
+static void collectives_copy(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more)
 {
     bool streamed = *(bool *)more;
     for (int i = 0; i < route->takes; i++) {
         Part part = route->take[i].part;
-        size_t now = within(part, start, room);
-        if (now > 0 && !is_fetched(route, part))
-            put(part.bytes + start * route->item, piece_of(call, route, i, parity), now * route->item, streamed);
+        size_t now = collectives_within(part, start, room);
+        if (now > 0 && !collectives_is_fetched(route, part))
+            collectives_put(part.bytes + start * route->item, collectives_piece_of(call, route, i, parity), now * route->item, streamed);
     }
 }
 
-Ending move(Call *call, const Route *route, Part to, Part from)
+Ending collectives_move(Call *call, const Route *route, Part to, Part from)
 {
-    bool streamed = streams(route);
-    Ending ending = pass(call, route, copy, &streamed);
+    bool streamed = collectives_streams(route);
+    Ending ending = collectives_pass(call, route, collectives_copy, &streamed);
     if (ending == DONE && to.count > 0 && to.bytes != from.bytes)
-        put(to.bytes, from.bytes, to.count * route->item, streamed);
+        collectives_put(to.bytes, from.bytes, to.count * route->item, streamed);
     return ending;
 }
 
@@ -336,29 +336,29 @@ typedef struct {
     bool streamed;
 } Combination;
 
-static void merge_in(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more)
+static void collectives_merge_in(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more)
 {
     const Combination *c = more;
-    Merge merge = merge_of(c->op, c->kind);
+    Merge merge = kernels_merge_of(c->op, c->kind);
     size_t item = route->item, at_once = PIECE / item;
-    size_t all = route->takes == 0 ? 0 : within(route->take[0].part, start, room);
+    size_t all = route->takes == 0 ? 0 : collectives_within(route->take[0].part, start, room);
     unsigned char scratch[PIECE];
     for (size_t done = 0; done < all; done += at_once) {
         size_t now = all - done < at_once ? all - done : at_once, at = (start + done) * item;
         const unsigned char *left = c->own + at;
         unsigned char *into = c->streamed ? scratch : c->out + at;
         for (int i = 0; i < route->takes; i++, left = into)
-            merge(into, left, piece_of(call, route, i, parity) + done * item, now);
+            merge(into, left, collectives_piece_of(call, route, i, parity) + done * item, now);
         if (c->op == AVG)
-            average(into, c->kind, now, call->board->size);
+            kernels_average(into, c->kind, now, call->board->size);
         if (c->streamed)
-            stream(c->out + at, into, now * item);
+            streaming_copy(c->out + at, into, now * item);
     }
 }
 
-Ending combine(Call *call, const Route *route, const void *own, void *out, Op op, Kind kind)
+Ending collectives_combine(Call *call, const Route *route, const void *own, void *out, Op op, Kind kind)
 {
     bool streamed = route->takes > 0 && route->take[0].part.count * route->item >= STREAMED;
     Combination combination = {own, out, op, kind, streamed};
-    return pass(call, route, merge_in, &combination);
+    return collectives_pass(call, route, collectives_merge_in, &combination);
 }

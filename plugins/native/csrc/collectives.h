@@ -39,12 +39,15 @@ typedef struct {
     uint64_t longest; /* the most elements that any rank sends to another through slots, and FETCHES if there are others */
 } Route;
 
-Ending meet_only(Call *call);
-Ending one_shot(Call *call, void *array, size_t count, Op op, Kind kind);
-Ending two_shot(Call *call, void *array, size_t count, Op op, Kind kind);
+/* The ways in which Python has prepared a call; NEVER is one that is left to it. */
+typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, WAYS } Way;
+
+Ending collectives_meet(Call *call);
+Ending collectives_one_shot(Call *call, void *array, size_t count, Op op, Kind kind);
+Ending collectives_two_shot(Call *call, void *array, size_t count, Op op, Kind kind);
 /* Copy what comes to its places, and at last what this rank has for itself. */
-Ending move(Call *call, const Route *route, Part to, Part from);
+Ending collectives_move(Call *call, const Route *route, Part to, Part from);
 /* Reduce `own` and what is taken, rank by rank, into `out`. */
-Ending combine(Call *call, const Route *route, const void *own, void *out, Op op, Kind kind);
+Ending collectives_combine(Call *call, const Route *route, const void *own, void *out, Op op, Kind kind);
 
 #endif

@@ -16,7 +16,7 @@
 
 typedef struct _PyInterpreterFrame Frame;
 
-static Frame *innermost(void)
+static Frame *frames_innermost(void)
 {
 #if PY_VERSION_HEX < 0x030D0000
     return PyThreadState_Get()->cframe->current_frame;
@@ -25,7 +25,7 @@ static Frame *innermost(void)
 #endif
 }
 
-static PyCodeObject *code_of(Frame *frame)
+static PyCodeObject *frames_code_of(Frame *frame)
 {
 #if PY_VERSION_HEX < 0x030D0000
     return frame->f_code;
@@ -35,7 +35,7 @@ static PyCodeObject *code_of(Frame *frame)
 }
 
 /* The frame itself or the next one out of it that runs code of Python's; NULL if there is none. */
-static Frame *running(Frame *frame)
+static Frame *frames_running(Frame *frame)
 {
     while (frame != NULL && _PyFrame_IsIncomplete(frame))
         frame = frame->previous;
@@ -44,20 +44,20 @@ static Frame *running(Frame *frame)
 
 PyObject *frames_find(int skipped, Passed passed, void *what, int *instruction)
 {
-    Frame *frame = running(innermost()), *back;
+    Frame *frame = frames_running(frames_innermost()), *back;
     if (frame == NULL)
         return NULL;
-    while ((skipped-- > 0 || passed(what, code_of(frame))) && (back = running(frame->previous)) != NULL)
+    while ((skipped-- > 0 || passed(what, frames_code_of(frame))) && (back = frames_running(frame->previous)) != NULL)
         frame = back;
     *instruction = _PyInterpreterFrame_LASTI(frame) * (int)sizeof(_Py_CODEUNIT);
-    PyObject *code = (PyObject *)code_of(frame);
+    PyObject *code = (PyObject *)frames_code_of(frame);
     Py_INCREF(code);
     return code;
 }
 
 #else
 
-static int instruction_of(PyFrameObject *frame)
+static int frames_instruction_of(PyFrameObject *frame)
 {
 #if PY_VERSION_HEX >= 0x030B0000
     return PyFrame_GetLasti(frame);
@@ -73,7 +73,7 @@ PyObject *frames_find(int skipped, Passed passed, void *what, int *instruction)
         PyCodeObject *code = PyFrame_GetCode(frame);
         back = skipped-- > 0 || passed(what, code) ? PyFrame_GetBack(frame) : NULL;
         if (back == NULL)
-            *instruction = instruction_of(frame);
+            *instruction = frames_instruction_of(frame);
         Py_DECREF(frame);
         if (back == NULL)
             return (PyObject *)code;

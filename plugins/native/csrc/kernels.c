@@ -55,34 +55,34 @@ LOOP(bool_xor, uint8_t, (a != 0) ^ (b != 0))
 
 /* ------------------------------------------------------------------ floats of 16 bits */
 
-static inline uint32_t bits_of(float value)
+static inline uint32_t kernels_bits_of(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-static inline float float_of(uint32_t bits)
+static inline float kernels_float_of(uint32_t bits)
 {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static inline float from_half(uint16_t half)
+static inline float kernels_from_half(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7fff;
     if (rest >= 0x7c00) /* infinite or NaN, with its payload */
-        return float_of(sign | 0x7f800000 | (rest & 0x3ff) << 13);
+        return kernels_float_of(sign | 0x7f800000 | (rest & 0x3ff) << 13);
     if (rest < 0x0400) /* zero or subnormal: exact in 32 bits */
-        return float_of(sign | bits_of((float)rest * 0x1p-24f));
-    return float_of(sign | ((rest << 13) + 0x38000000));
+        return kernels_float_of(sign | kernels_bits_of((float)rest * 0x1p-24f));
+    return kernels_float_of(sign | ((rest << 13) + 0x38000000));
 }
 
 /* To the nearest, ties to even. A NaN keeps the upper bits of its payload, or one where they are 0. */
-static inline uint16_t to_half(float value)
+static inline uint16_t kernels_to_half(float value)
 {
-    uint32_t bits = bits_of(value), rest = bits & 0x7fffffff;
+    uint32_t bits = kernels_bits_of(value), rest = bits & 0x7fffffff;
     uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
     if (rest > 0x7f800000) {
         uint32_t payload = rest >> 13 & 0x3ff;
@@ -91,74 +91,74 @@ static inline uint16_t to_half(float value)
     if (rest >= 0x477ff000) /* rounds to 65536 or more */
         return sign | 0x7c00;
     if (rest < 0x38800000) /* subnormal: the addition rounds */
-        return (uint16_t)(sign | (bits_of(float_of(rest) + 0.5f) - 0x3f000000));
+        return (uint16_t)(sign | (kernels_bits_of(kernels_float_of(rest) + 0.5f) - 0x3f000000));
     return (uint16_t)(sign | (rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13);
 }
 
-static inline float from_bfloat(uint16_t half)
+static inline float kernels_from_bfloat(uint16_t half)
 {
-    return float_of((uint32_t)half << 16);
+    return kernels_float_of((uint32_t)half << 16);
 }
 
 /* To the nearest, ties to even; every NaN becomes the quiet one, with its sign. */
-static inline uint16_t to_bfloat(float value)
+static inline uint16_t kernels_to_bfloat(float value)
 {
-    uint32_t bits = bits_of(value);
+    uint32_t bits = kernels_bits_of(value);
     if ((bits & 0x7fffffff) > 0x7f800000)
         return (uint16_t)((bits >> 16 & 0x8000) | 0x7fc0);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 /* NumPy's rule for halves keeps the first of equal zeros, ml_dtypes' the second. */
-LOOP(f16_min, uint16_t, (from_half(a) <= from_half(b) || from_half(a) != from_half(a)) ? a : b)
-LOOP(f16_max, uint16_t, (from_half(a) >= from_half(b) || from_half(a) != from_half(a)) ? a : b)
-LOOP(bf16_min, uint16_t, (from_bfloat(a) < from_bfloat(b) || from_bfloat(a) != from_bfloat(a)) ? a : b)
-LOOP(bf16_max, uint16_t, (from_bfloat(a) > from_bfloat(b) || from_bfloat(a) != from_bfloat(a)) ? a : b)
+LOOP(f16_min, uint16_t, (kernels_from_half(a) <= kernels_from_half(b) || kernels_from_half(a) != kernels_from_half(a)) ? a : b)
+LOOP(f16_max, uint16_t, (kernels_from_half(a) >= kernels_from_half(b) || kernels_from_half(a) != kernels_from_half(a)) ? a : b)
+LOOP(bf16_min, uint16_t, (kernels_from_bfloat(a) < kernels_from_bfloat(b) || kernels_from_bfloat(a) != kernels_from_bfloat(a)) ? a : b)
+LOOP(bf16_max, uint16_t, (kernels_from_bfloat(a) > kernels_from_bfloat(b) || kernels_from_bfloat(a) != kernels_from_bfloat(a)) ? a : b)
 
 #define CONVERSIONS(name)                                                                           \
-    VECTORS static void widen_##name(float *restrict wide, const uint16_t *restrict from, size_t n) \
+    VECTORS static void kernels_widen_##name(float *restrict wide, const uint16_t *restrict from, size_t n) \
     {                                                                                               \
         for (size_t i = 0; i < n; i++)                                                              \
-            wide[i] = from_##name(from[i]);                                                         \
+            wide[i] = kernels_from_##name(from[i]);                                                         \
     }                                                                                               \
-    VECTORS static void narrow_##name(uint16_t *restrict to, const float *restrict wide, size_t n)  \
+    VECTORS static void kernels_narrow_##name(uint16_t *restrict to, const float *restrict wide, size_t n)  \
     {                                                                                               \
         for (size_t i = 0; i < n; i++)                                                              \
-            to[i] = to_##name(wide[i]);                                                             \
+            to[i] = kernels_to_##name(wide[i]);                                                             \
     }
 
 CONVERSIONS(half)
 CONVERSIONS(bfloat)
 
-void widen(void *wide, const void *from, Kind kind, Kind wide_kind, size_t count)
+void kernels_widen(void *wide, const void *from, Kind kind, Kind wide_kind, size_t count)
 {
     if (kind == wide_kind)
-        memcpy(wide, from, count * kind_nbytes(kind));
+        memcpy(wide, from, count * kernels_kind_nbytes(kind));
     else if (kind == F16)
-        widen_half(wide, from, count);
+        kernels_widen_half(wide, from, count);
     else
-        widen_bfloat(wide, from, count);
+        kernels_widen_bfloat(wide, from, count);
 }
 
-void narrow(void *to, const void *wide, Kind kind, Kind wide_kind, size_t count)
+void kernels_narrow(void *to, const void *wide, Kind kind, Kind wide_kind, size_t count)
 {
     if (kind == wide_kind)
-        memcpy(to, wide, count * kind_nbytes(kind));
+        memcpy(to, wide, count * kernels_kind_nbytes(kind));
     else if (kind == F16)
-        narrow_half(to, wide, count);
+        kernels_narrow_half(to, wide, count);
     else
-        narrow_bfloat(to, wide, count);
+        kernels_narrow_bfloat(to, wide, count);
 }
 
 /* ------------------------------------------------------------------ tables */
 
-size_t kind_nbytes(Kind kind)
+size_t kernels_kind_nbytes(Kind kind)
 {
     static const unsigned char sizes[KINDS] = {4, 8, 2, 2, 1, 2, 4, 8, 1, 2, 4, 8, 1};
     return sizes[kind];
 }
 
-Kind accumulation_kind(Op op, Kind kind)
+Kind kernels_accumulation_kind(Op op, Kind kind)
 {
     return (kind == F16 || kind == BF16) && (op == SUM || op == AVG || op == PRODUCT) ? F32 : kind;
 }
@@ -168,7 +168,7 @@ Kind accumulation_kind(Op op, Kind kind)
     {[SUM] = name##_sum, [PRODUCT] = name##_product, [MIN] = name##_min, [MAX] = name##_max, \
      [BAND] = name##_and, [BOR] = name##_or, [BXOR] = name##_xor}
 
-Merge merge_of(Op op, Kind kind)
+Merge kernels_merge_of(Op op, Kind kind)
 {
     static const Merge table[KINDS][OPS] = {
         [F32] = FLOAT_ROW(f32),
@@ -189,7 +189,7 @@ Merge merge_of(Op op, Kind kind)
     return table[kind][op];
 }
 
-void average(void *total, Kind kind, size_t count, int size)
+void kernels_average(void *total, Kind kind, size_t count, int size)
 {
     float *singles = total;
     double *doubles = total;

@@ -12,15 +12,15 @@ typedef enum { SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, OPS } Op;
 /* out[i] = a[i] op b[i]; `out` may be `a` or `b`. */
 typedef void (*Merge)(void *out, const void *a, const void *b, size_t count);
 
-size_t kind_nbytes(Kind kind);
+size_t kernels_kind_nbytes(Kind kind);
 /* What an op is reduced in: float32 for sums and products of floats of 16 bits, else the kind itself. */
-Kind accumulation_kind(Op op, Kind kind);
+Kind kernels_accumulation_kind(Op op, Kind kind);
 /* How to reduce in a kind; NULL where the op is not defined. AVG adds. */
-Merge merge_of(Op op, Kind kind);
+Merge kernels_merge_of(Op op, Kind kind);
 /* Divide by the number of contributions, in place. */
-void average(void *total, Kind kind, size_t count, int size);
+void kernels_average(void *total, Kind kind, size_t count, int size);
 /* Between 16 bits and 32; plain copies for all other kinds. */
-void widen(void *wide, const void *narrow, Kind kind, Kind wide_kind, size_t count);
-void narrow(void *narrowed, const void *wide, Kind kind, Kind wide_kind, size_t count);
+void kernels_widen(void *wide, const void *narrow, Kind kind, Kind wide_kind, size_t count);
+void kernels_narrow(void *narrowed, const void *wide, Kind kind, Kind wide_kind, size_t count);
 
 #endif

@@ -5,13 +5,15 @@
    The engine's lock guards all that is looked at here. Python's objects do not change while this holds the interpreter,
    so a look at whether anybody has the lock takes its place; who lets the interpreter go takes the lock, or the seat. */
 #include "arguments.h"
-#include "fields.h"
+#include "hooks.h"
 #include "recorder.h"
 #include "rings.h"
+#include "state.h"
+#include "turn.h"
 #include <string.h>
 #include <sys/uio.h>
 
-enum { MOST_PEERS = 64, MARKED_TYPES = 25, BFLOAT16 = MARKED_TYPES - 1 };
+enum { MARKED_TYPES = 25, BFLOAT16 = MARKED_TYPES - 1 };
 /* Long messages pass in pieces, so that the receiver reads while the sender writes; and no more than this at a time, so
    that they stay in the caches. */
 enum { PIECE_NBYTES = 32 << 10, UNREAD_NBYTES = 512 << 10 };
@@ -25,8 +27,10 @@ enum { TOLD_NBYTES = 256 << 10 };
 static const int64_t LOOK_NS = 5000000;
 
 typedef struct {
-    Rings *rings; /* NULL for a rank without any */
-    PyObject *pipe, *peer, *window;
+    Rings *rings; /* NULL for a rank without any, */
+    PipeState *pipe; /* ... as these are */
+    PeerState *peer;
+    WindowState *window;
     long name;    /* its global rank */
     pid_t pid;    /* its process, if that one's memory may be read; else 0 */
     uint64_t due; /* what was received and Python has not heard of */
@@ -35,18 +39,22 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     Trail *trail;
-    PyObject *comm, *engine, *fate, *seat, *deferred, *arrivals, *receives, *fetching;
-    PyObject *mark, *locked, *lock, *release, *settle;            /* of theirs */
-    PyObject *register_offer, *offer, *offered, *ask_for, *answer; /* of the engine's offers */
-    PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *taken; /* what is left to Python */
+    Turn *turn; /* which is closed once the group has failed */
+    EngineState *engine;
+    FailureState *failure;
+    ProgressState *progress;
+    /* MessageHooks of rankwise_gloo_tcp: what is looked at, */
+    PyObject *deferred, *arrivals, *receives, *offered;
+    /* ... and what is left to Python. */
+    PyObject *mark, *locked, *lock, *unlock, *settle, *stand_up;
+    PyObject *register_offer, *offer, *ask_for, *answer, *copied;
+    PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *taken;
     int size;
     unsigned most_tag, raw;
     uint64_t window_nbytes, message_nbytes;
     Patience patience;
-    Field failure, failing, leaving, holder, callers; /* of the communicator, fate, engine and seat */
-    Field connection, gone, queue, rest, unconfirmed; /* of peers, pipes and windows */
     unsigned marks[MARKED_TYPES]; /* of the dtypes, by NumPy's numbers; 0 for those not yet asked for */
-    Way ways[MOST_PEERS];
+    Way *ways; /* one for each rank */
 } Messages;
 
 /* One message. */
@@ -60,13 +68,13 @@ typedef struct {
     int64_t waited_ns; /* how long all messages before it have waited */
 } Letter;
 
-static PyObject *text_send, *text_recv, *text_release, *text_moved;
+static PyObject *text_send, *text_recv;
 
 /* ------------------------------------------------------------------ arguments */
 
-static bool mark_of(Messages *messages, PyArrayObject *array, unsigned *mark)
+static bool messages_mark_of(Messages *messages, PyArrayObject *array, unsigned *mark)
 {
-    int kind = kind_of(array), place = kind == BF16 ? BFLOAT16 : PyArray_TYPE(array);
+    int kind = arguments_kind(array), place = kind == BF16 ? BFLOAT16 : PyArray_TYPE(array);
     if (kind < 0 || place >= MARKED_TYPES)
         return false;
     if (messages->marks[place] == 0) {
@@ -79,7 +87,7 @@ static bool mark_of(Messages *messages, PyArrayObject *array, unsigned *mark)
 }
 
 /* Say that nothing was done; but an interrupt is an interrupt. */
-static PyObject *declined(PyObject *nothing)
+static PyObject *messages_declined(PyObject *nothing)
 {
     if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
         return NULL;
@@ -87,13 +95,13 @@ static PyObject *declined(PyObject *nothing)
     return Py_NewRef(nothing);
 }
 
-static bool take_arguments(Messages *messages, Letter *letter, PyObject *const *args, Py_ssize_t count, bool written)
+static bool messages_take_arguments(Messages *messages, Letter *letter, PyObject *const *args, Py_ssize_t count, bool written)
 {
     if (count != 3 || !PyLong_CheckExact(args[1]) || !PyLong_CheckExact(args[2]))
         return false;
     long peer = PyLong_AsLong(args[1]), tag = PyLong_AsLong(args[2]);
-    letter->array = plain(args[0], written);
-    if (letter->array == NULL || tag < 0 || tag > (long)messages->most_tag || !mark_of(messages, letter->array, &letter->mark))
+    letter->array = arguments_plain(args[0], written);
+    if (letter->array == NULL || tag < 0 || tag > (long)messages->most_tag || !messages_mark_of(messages, letter->array, &letter->mark))
         return false;
     letter->tag = (unsigned)tag;
     letter->serial = 0;
@@ -110,38 +118,37 @@ static bool take_arguments(Messages *messages, Letter *letter, PyObject *const *
 
 /* ------------------------------------------------------------------ whether nothing is in the way */
 
-static bool is_free(const Messages *messages)
+static bool messages_is_free(const Messages *messages)
 {
     PyObject *locked = PyObject_CallNoArgs(messages->locked);
     Py_XDECREF(locked);
     return locked == Py_False;
 }
 
-static bool has_failed(const Messages *messages)
+static bool messages_has_failed(const Messages *messages)
 {
-    return look_at(messages->comm, messages->failure) != Py_None || look_at(messages->fate, messages->failing) != Py_False;
+    return messages->turn->closed || messages->failure->failing;
 }
 
-static bool sound(const Messages *messages, const Way *way)
+static bool messages_sound(const Messages *messages, const Way *way)
 {
-    return way->rings->out != NULL && !way->rings->closing && !has_failed(messages) &&
-           look_at(messages->engine, messages->leaving) == Py_False && look_at(way->peer, messages->connection) == way->pipe &&
-           is_free(messages);
+    return way->rings->out != NULL && !way->rings->closing && !messages_has_failed(messages) &&
+           !messages->engine->leaving && way->peer->connection == (PyObject *)way->pipe && messages_is_free(messages);
 }
 
 /* Whether nothing is before what is written now. */
-static bool is_idle(const Messages *messages, const Way *way)
+static bool messages_is_idle(const Way *way)
 {
-    return look_at(way->pipe, messages->rest) == Py_None && PyObject_Size(look_at(way->pipe, messages->queue)) == 0;
+    return state_is_none(way->pipe->rest) && PyObject_Size(way->pipe->queue) == 0;
 }
 
-static bool may_send(const Messages *messages, const Way *way)
+static bool messages_may_send(const Messages *messages, const Way *way)
 {
-    return sound(messages, way) && is_idle(messages, way) && look_at(way->peer, messages->gone) == Py_None;
+    return messages_sound(messages, way) && messages_is_idle(way) && state_is_none(way->peer->gone);
 }
 
 /* Whether a message with this tag, or a receive that it would meet, waits already. */
-static bool is_awaited(const Messages *messages, const Letter *letter)
+static bool messages_is_awaited(const Messages *messages, const Letter *letter)
 {
     if (PyDict_GET_SIZE(messages->arrivals) == 0 && PyDict_GET_SIZE(messages->receives) == 0)
         return false;
@@ -155,36 +162,21 @@ static bool is_awaited(const Messages *messages, const Letter *letter)
     return found;
 }
 
-static bool may_receive(const Messages *messages, const Letter *letter)
+static bool messages_may_receive(const Messages *messages, const Letter *letter)
 {
-    bool empty = PyObject_Not(look_at(messages->seat, messages->holder)) == 1;
-    return empty && sound(messages, letter->way) && !is_awaited(messages, letter);
+    return messages->progress->owner == 0 && messages_sound(messages, letter->way) && !messages_is_awaited(messages, letter);
 }
 
 /* ------------------------------------------------------------------ flow control */
 
-static bool unconfirmed(const Messages *messages, const Way *way, uint64_t *nbytes)
+/* Count a message against the peer's window. */
+static void messages_spend(const Messages *messages, const Letter *letter)
 {
-    *nbytes = PyLong_AsUnsignedLongLong(look_at(way->window, messages->unconfirmed));
-    return !PyErr_Occurred();
-}
-
-static bool set_unconfirmed(const Messages *messages, const Way *way, uint64_t nbytes)
-{
-    PyObject *made = PyLong_FromUnsignedLongLong(nbytes);
-    if (made != NULL)
-        put_into(way->window, messages->unconfirmed, made);
-    return made != NULL;
-}
-
-/* Count a message against the peer's window, of which so much was used before. */
-static bool spend(const Messages *messages, const Letter *letter, uint64_t before)
-{
-    return set_unconfirmed(messages, letter->way, before + letter->nbytes + messages->message_nbytes);
+    letter->way->window->unconfirmed += letter->nbytes + messages->message_nbytes;
 }
 
 /* Count what was received; Python gives credit for it. */
-static bool count_received(Messages *messages, const Letter *letter, uint64_t nbytes)
+static bool messages_count_received(Messages *messages, const Letter *letter, uint64_t nbytes)
 {
     Way *way = letter->way;
     way->due += nbytes + messages->message_nbytes;
@@ -197,33 +189,29 @@ static bool count_received(Messages *messages, const Letter *letter, uint64_t nb
     return told != NULL;
 }
 
-/* Count what was copied from another process's memory, beside what Python has. */
-static bool count_copied(Messages *messages, size_t nbytes)
+/* Let Python count what was copied from another process's memory. */
+static bool messages_count_copied(Messages *messages, size_t nbytes)
 {
-    PyObject *before = PyObject_GetAttr(messages->fetching, text_moved), *more = PyLong_FromSize_t(nbytes);
-    PyObject *sum = before == NULL || more == NULL ? NULL : PyNumber_Add(before, more);
-    bool counted = sum != NULL && PyObject_SetAttr(messages->fetching, text_moved, sum) == 0;
-    Py_XDECREF(before);
-    Py_XDECREF(more);
-    Py_XDECREF(sum);
-    return counted;
+    PyObject *counted = PyObject_CallFunction(messages->copied, "n", (Py_ssize_t)nbytes);
+    Py_XDECREF(counted);
+    return counted != NULL;
 }
 
 /* ------------------------------------------------------------------ the recorder */
 
-static void begin_noting(Messages *messages, Letter *letter, PyObject *op)
+static void messages_begin_noting(Messages *messages, Letter *letter, PyObject *op)
 {
     letter->serial = trail_begin_message(messages->trail, op, (PyObject *)PyArray_DESCR(letter->array), (int64_t)letter->nbytes,
                                          letter->way->name, (long)letter->tag, 1);
 }
 
-static void end_noting(Messages *messages, const Letter *letter)
+static void messages_end_noting(Messages *messages, const Letter *letter)
 {
     trail_end_message(messages->trail, letter->serial, messages->patience.waited_ns - letter->waited_ns);
 }
 
 /* An error says so in the recorder too, if the message stands there. */
-static void note_error(Messages *messages, const Letter *letter)
+static void messages_note_error(Messages *messages, const Letter *letter)
 {
     if (letter->serial != 0)
         trail_break_message(messages->trail, letter->serial);
@@ -232,7 +220,7 @@ static void note_error(Messages *messages, const Letter *letter)
 /* ------------------------------------------------------------------ long messages: without the interpreter */
 
 /* Raise what was kept aside, whatever has come of a call after it; or what that has raised. */
-static bool raise_again(PyObject *error, PyObject *done)
+static bool messages_raise_again(PyObject *error, PyObject *done)
 {
     if (error != NULL)
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);
@@ -241,7 +229,7 @@ static bool raise_again(PyObject *error, PyObject *done)
     return error == NULL && done != NULL;
 }
 
-static bool take_lock(Messages *messages)
+static bool messages_take_lock(Messages *messages)
 {
     PyObject *locked = PyObject_CallOneArg(messages->lock, Py_False);
     Py_XDECREF(locked);
@@ -249,28 +237,28 @@ static bool take_lock(Messages *messages)
 }
 
 /* Give the lock back, and do what others have left to whoever has it. */
-static bool give_lock_back(Messages *messages)
+static bool messages_give_lock_back(Messages *messages)
 {
-    PyObject *error = PyErr_Occurred() ? raised() : NULL; /* nothing is called with an exception set */
-    PyObject *done = PyObject_CallNoArgs(messages->release);
+    PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL; /* nothing is called with an exception set */
+    PyObject *done = PyObject_CallNoArgs(messages->unlock);
     if (done != NULL && PyObject_Size(messages->deferred) != 0)
         Py_SETREF(done, PyObject_CallNoArgs(messages->settle));
-    return raise_again(error, done);
+    return messages_raise_again(error, done);
 }
 
-static bool has_room(void *what)
+static bool messages_has_room(void *what)
 {
     return rings_unread(what) + PIECE_NBYTES <= UNREAD_NBYTES && rings_fit(what, PIECE_NBYTES);
 }
 
-static bool has_news(void *what)
+static bool messages_has_news(void *what)
 {
     return rings_have_news(what);
 }
 
 /* Let Python wait for the rest of a message that has gone half-way; without it an exception is set already. The public
    call gives the group up after an interrupt. */
-static bool finish(Messages *messages, PyObject *rest, const char *verb, const Letter *letter)
+static bool messages_finish(Messages *messages, PyObject *rest, const char *verb, const Letter *letter)
 {
     PyObject *done = rest == NULL ? NULL : PyObject_CallFunction(messages->finish, "Osi", rest, verb, letter->peer);
     Py_XDECREF(rest);
@@ -278,36 +266,36 @@ static bool finish(Messages *messages, PyObject *rest, const char *verb, const L
     return done != NULL;
 }
 
-static size_t write_pieces(Messages *messages, const Letter *letter, const unsigned char *data)
+static size_t messages_write_pieces(Messages *messages, const Letter *letter, const unsigned char *data)
 {
     Rings *rings = letter->way->rings;
     size_t sent = 0;
-    int64_t until = monotonic_ns() + LOOK_NS;
+    int64_t until = native_monotonic_ns() + LOOK_NS;
     while (sent < letter->nbytes) {
         size_t now = letter->nbytes - sent < PIECE_NBYTES ? letter->nbytes - sent : PIECE_NBYTES;
-        if (has_room(rings) && rings_write(rings, (Frame){.first = PIECE, .length = now}, data + sent, now)) {
+        if (messages_has_room(rings) && rings_write(rings, (Frame){.first = PIECE, .length = now}, data + sent, now)) {
             rings_wake(rings);
             sent += now;
-        } else if (!patience_look(&messages->patience, has_room, rings, false) || monotonic_ns() > until) {
+        } else if (!patience_look(&messages->patience, messages_has_room, rings, false) || native_monotonic_ns() > until) {
             break;
         }
     }
     return sent;
 }
 
-static size_t read_pieces(Messages *messages, const Letter *letter, unsigned char *data, size_t length)
+static size_t messages_read_pieces(Messages *messages, const Letter *letter, unsigned char *data, size_t length)
 {
     Rings *rings = letter->way->rings;
     size_t filled = 0;
-    int64_t until = monotonic_ns() + LOOK_NS;
+    int64_t until = native_monotonic_ns() + LOOK_NS;
     Frame frame;
     while (filled < length) {
         if (!rings_next(rings, &frame)) {
-            if (!patience_look(&messages->patience, has_news, rings, false) || monotonic_ns() > until)
+            if (!patience_look(&messages->patience, messages_has_news, rings, false) || native_monotonic_ns() > until)
                 break;
             continue;
         }
-        if (kind_of_frame(&frame) != PIECE || frame.length > length - filled || frame.length > frame.room)
+        if (rings_kind_of(&frame) != PIECE || frame.length > length - filled || frame.length > frame.room)
             break; /* Python says what is wrong */
         memcpy(data + filled, frame.payload, frame.length);
         filled += frame.length;
@@ -316,50 +304,46 @@ static size_t read_pieces(Messages *messages, const Letter *letter, unsigned cha
     return filled;
 }
 
-static bool send_long(Messages *messages, Letter *letter, Frame header, uint64_t before)
+static bool messages_send_long(Messages *messages, Letter *letter, Frame header)
 {
     Rings *rings = letter->way->rings;
     unsigned char *data = PyArray_DATA(letter->array);
     size_t sent;
-    if (!take_lock(messages))
+    if (!messages_take_lock(messages))
         return false;
     if (!rings_write(rings, header, NULL, 0)) {
-        give_lock_back(messages);
+        messages_give_lock_back(messages);
         return false;
     }
-    begin_noting(messages, letter, text_send);
-    if (!spend(messages, letter, before)) {
-        give_lock_back(messages);
-        return false;
-    }
+    messages_begin_noting(messages, letter, text_send);
+    messages_spend(messages, letter);
     rings_enter(rings);
     Py_BEGIN_ALLOW_THREADS
-    sent = write_pieces(messages, letter, data);
+    sent = messages_write_pieces(messages, letter, data);
     Py_END_ALLOW_THREADS
     rings_leave(rings);
     if (sent == letter->nbytes)
-        return give_lock_back(messages);
+        return messages_give_lock_back(messages);
     PyObject *rest = PyObject_CallFunction(messages->go_on_sending, "OiIn", letter->array, letter->peer, letter->tag, (Py_ssize_t)sent);
-    if (!give_lock_back(messages))
+    if (!messages_give_lock_back(messages))
         Py_CLEAR(rest);
-    return finish(messages, rest, "send to", letter);
+    return messages_finish(messages, rest, "send to", letter);
 }
 
 /* Take credit that comes before the message. */
-static bool take_credit(const Messages *messages, const Way *way, const Frame *frame)
+static bool messages_take_credit(const Way *way, const Frame *frame)
 {
-    uint64_t before;
-    if (kind_of_frame(frame) != CREDIT || !unconfirmed(messages, way, &before) || frame->length > before ||
-        !set_unconfirmed(messages, way, before - frame->length))
+    if (rings_kind_of(frame) != CREDIT || frame->length > way->window->unconfirmed)
         return false;
+    way->window->unconfirmed -= frame->length;
     rings_advance(way->rings, 0);
     return true;
 }
 
-static bool stand_up(Messages *messages)
+static bool messages_stand_up(Messages *messages)
 {
-    PyObject *error = PyErr_Occurred() ? raised() : NULL;
-    return raise_again(error, PyObject_CallMethodNoArgs(messages->seat, text_release));
+    PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL;
+    return messages_raise_again(error, PyObject_CallNoArgs(messages->stand_up));
 }
 
 typedef enum { NOTHING, TAKEN, FAILED } Taken;
@@ -367,15 +351,15 @@ typedef enum { NOTHING, TAKEN, FAILED } Taken;
 /* ------------------------------------------------------------------ offers: the receiver reads the sender's memory */
 
 /* Whether a receipt for this offer is the next frame. */
-static bool take_receipt(Messages *messages, const Letter *letter, uint64_t ident)
+static bool messages_take_receipt(Messages *messages, const Letter *letter, uint64_t ident)
 {
     Rings *rings = letter->way->rings;
     Frame frame;
     do {
         if (!rings_next(rings, &frame))
             return false;
-    } while (take_credit(messages, letter->way, &frame));
-    if (kind_of_frame(&frame) != RECEIPT || (frame.marks & 0xffffffff) != ident)
+    } while (messages_take_credit(letter->way, &frame));
+    if (rings_kind_of(&frame) != RECEIPT || (frame.marks & 0xffffffff) != ident)
         return false;
     PyObject *key = Py_BuildValue("(iK)", letter->peer, (unsigned long long)ident);
     bool known = key != NULL && PyDict_DelItem(messages->offered, key) == 0;
@@ -387,39 +371,39 @@ static bool take_receipt(Messages *messages, const Letter *letter, uint64_t iden
 }
 
 /* Look for the receipt for about as long as reading takes. */
-static bool await_receipt(Messages *messages, const Letter *letter)
+static bool messages_await_receipt(Messages *messages, const Letter *letter)
 {
     Rings *rings = letter->way->rings;
-    int64_t until = monotonic_ns() + (int64_t)(letter->nbytes < LOOK_NS ? letter->nbytes : LOOK_NS);
+    int64_t until = native_monotonic_ns() + (int64_t)(letter->nbytes < LOOK_NS ? letter->nbytes : LOOK_NS);
     bool come;
     rings_enter(rings);
     Py_BEGIN_ALLOW_THREADS
     do
-        come = patience_look(&messages->patience, has_news, rings, false);
-    while (!come && messages->patience.may_spin && monotonic_ns() < until);
+        come = patience_look(&messages->patience, messages_has_news, rings, false);
+    while (!come && messages->patience.may_spin && native_monotonic_ns() < until);
     Py_END_ALLOW_THREADS
     rings_leave(rings);
     return come;
 }
 
 /* Offer a message, and wait until it has been read. */
-static bool send_offer(Messages *messages, Letter *letter)
+static bool messages_send_offer(Messages *messages, Letter *letter)
 {
     Rings *rings = letter->way->rings;
     unsigned long long ident;
-    begin_noting(messages, letter, text_send);
+    messages_begin_noting(messages, letter, text_send);
     PyObject *made = PyObject_CallFunction(messages->register_offer, "OiI", letter->array, letter->peer, letter->tag), *request;
     if (made == NULL || !PyArg_ParseTuple(made, "OK", &request, &ident)) {
         Py_XDECREF(made);
-        return finish(messages, NULL, "send to", letter);
+        return messages_finish(messages, NULL, "send to", letter);
     }
     Py_INCREF(request);
     Py_DECREF(made);
-    Frame frame = {.first = frame_word(OFFER, letter->tag) | READABLE, .length = letter->nbytes,
+    Frame frame = {.first = rings_frame_word(OFFER, letter->tag) | READABLE, .length = letter->nbytes,
                    .marks = ident | (uint64_t)letter->mark << 32, .address = (uint64_t)(uintptr_t)PyArray_DATA(letter->array)};
     if (ident == 0)
-        return finish(messages, request, "send to", letter);
-    if (may_send(messages, letter->way) && rings_write(rings, frame, NULL, 0)) {
+        return messages_finish(messages, request, "send to", letter);
+    if (messages_may_send(messages, letter->way) && rings_write(rings, frame, NULL, 0)) {
         rings_wake(rings);
     } else {
         PyObject *offered = PyObject_CallFunction(messages->offer, "OKi", request, ident, letter->peer);
@@ -427,34 +411,34 @@ static bool send_offer(Messages *messages, Letter *letter)
             Py_CLEAR(request);
         Py_XDECREF(offered);
     }
-    if (request != NULL && await_receipt(messages, letter) && sound(messages, letter->way) &&
-        take_receipt(messages, letter, ident)) {
+    if (request != NULL && messages_await_receipt(messages, letter) && messages_sound(messages, letter->way) &&
+        messages_take_receipt(messages, letter, ident)) {
         Py_DECREF(request);
         return true;
     }
-    return finish(messages, request, "send to", letter);
+    return messages_finish(messages, request, "send to", letter);
 }
 
 /* Copy from the sender's memory without the interpreter, for a while; how much of it has been copied so far, or -1. */
-static ssize_t read_on(const Letter *letter, uint64_t address, size_t length, size_t done)
+static ssize_t messages_read_on(const Letter *letter, uint64_t address, size_t length, size_t done)
 {
     unsigned char *data = PyArray_DATA(letter->array);
-    int64_t until = monotonic_ns() + LOOK_NS;
+    int64_t until = native_monotonic_ns() + LOOK_NS;
     do {
         size_t now = length - done < READ_AT_ONCE_NBYTES ? length - done : READ_AT_ONCE_NBYTES;
         struct iovec here = {data + done, now}, there = {(void *)(uintptr_t)(address + done), now};
         if (process_vm_readv(letter->way->pid, &here, 1, &there, 1, 0) != (ssize_t)now)
             return -1;
         done += now;
-    } while (done < length && monotonic_ns() < until);
+    } while (done < length && native_monotonic_ns() < until);
     return (ssize_t)done;
 }
 
 /* Tell the sender that its message has been read. */
-static bool answer(Messages *messages, const Letter *letter, uint64_t ident)
+static bool messages_answer(Messages *messages, const Letter *letter, uint64_t ident)
 {
     Rings *rings = letter->way->rings;
-    if (sound(messages, letter->way) && is_idle(messages, letter->way) && rings_write(rings, (Frame){.first = RECEIPT, .marks = ident}, NULL, 0)) {
+    if (messages_sound(messages, letter->way) && messages_is_idle(letter->way) && rings_write(rings, (Frame){.first = RECEIPT, .marks = ident}, NULL, 0)) {
         rings_wake(rings);
         return true;
     }
@@ -464,92 +448,92 @@ static bool answer(Messages *messages, const Letter *letter, uint64_t ident)
     return done != NULL;
 }
 
-static Taken take_offer(Messages *messages, Letter *letter, Frame offer)
+static Taken messages_take_offer(Messages *messages, Letter *letter, Frame offer)
 {
     size_t length = (size_t)offer.length;
     ssize_t done = 0;
     rings_advance(letter->way->rings, 0);
     while (done >= 0 && (size_t)done < length) {
         Py_BEGIN_ALLOW_THREADS
-        done = read_on(letter, offer.address, length, (size_t)done);
+        done = messages_read_on(letter, offer.address, length, (size_t)done);
         Py_END_ALLOW_THREADS
         if (PyErr_CheckSignals() < 0)
             return FAILED;
-        if (has_failed(messages))
+        if (messages_has_failed(messages))
             return NOTHING; /* the general way raises what all ranks raise */
     }
     if (done >= 0)
-        return count_copied(messages, length) && answer(messages, letter, offer.marks & 0xffffffff) ? TAKEN : FAILED;
-    PyObject *rest = PyObject_CallFunction(messages->ask_for, "OiIKKK", letter->array, letter->peer, letter->tag,
+        return messages_count_copied(messages, length) && messages_answer(messages, letter, offer.marks & 0xffffffff) ? TAKEN : FAILED;
+    PyObject *rest = PyObject_CallFunction(messages->ask_for, "OiI(KKK)", letter->array, letter->peer, letter->tag,
                                            (unsigned long long)length, (unsigned long long)(offer.marks & 0xffffffff),
                                            (unsigned long long)(offer.marks >> 32));
-    return finish(messages, rest, "recv from", letter) ? TAKEN : FAILED;
+    return messages_finish(messages, rest, "recv from", letter) ? TAKEN : FAILED;
 }
 
 /* ------------------------------------------------------------------ sending */
 
 /* Send a brief message; false, without an error, if there is no room. */
-static bool send_brief(Messages *messages, Letter *letter, Frame header, uint64_t before)
+static bool messages_send_brief(Messages *messages, Letter *letter, Frame header)
 {
     Rings *rings = letter->way->rings;
     if (!rings_write(rings, header, PyArray_DATA(letter->array), letter->nbytes))
         return false;
     rings_wake(rings);
-    begin_noting(messages, letter, text_send); /* what does not wait need not be noted before */
-    return spend(messages, letter, before);
+    messages_begin_noting(messages, letter, text_send); /* what does not wait need not be noted before */
+    messages_spend(messages, letter);
+    return true;
 }
 
-static PyObject *py_send(Messages *messages, PyObject *const *args, Py_ssize_t count)
+static PyObject *messages_py_send(Messages *messages, PyObject *const *args, Py_ssize_t count)
 {
     Letter letter;
-    uint64_t before;
-    if (!take_arguments(messages, &letter, args, count, false) || !may_send(messages, letter.way) || !unconfirmed(messages, letter.way, &before))
-        return declined(Py_False);
-    bool sent = false, fits = before + letter.nbytes + messages->message_nbytes <= messages->window_nbytes;
-    Frame header = {.first = frame_word(MESSAGE, letter.tag), .length = letter.nbytes, .marks = (uint64_t)letter.mark << 32};
+    if (!messages_take_arguments(messages, &letter, args, count, false) || !messages_may_send(messages, letter.way))
+        return messages_declined(Py_False);
+    bool sent = false, fits = letter.way->window->unconfirmed + letter.nbytes + messages->message_nbytes <= messages->window_nbytes;
+    Frame header = {.first = rings_frame_word(MESSAGE, letter.tag), .length = letter.nbytes, .marks = (uint64_t)letter.mark << 32};
     bool brief = letter.nbytes <= (size_t)letter.way->rings->eager_nbytes;
     bool may_read = letter.way->pid > 0 && (!messages->patience.may_spin || letter.nbytes >= READ_ALWAYS_NBYTES);
     if (may_read && letter.nbytes >= READ_FROM_NBYTES && (!brief || rings_awaited(letter.way->rings, letter.tag)))
-        sent = send_offer(messages, &letter); /* a brief message that nobody waits for must not wait either */
+        sent = messages_send_offer(messages, &letter); /* a brief message that nobody waits for must not wait either */
     else if (fits && brief)
-        sent = send_brief(messages, &letter, header, before);
+        sent = messages_send_brief(messages, &letter, header);
     else if (fits)
-        sent = send_long(messages, &letter, header, before);
+        sent = messages_send_long(messages, &letter, header);
     if (sent)
-        end_noting(messages, &letter);
+        messages_end_noting(messages, &letter);
     else if (PyErr_Occurred())
-        note_error(messages, &letter);
+        messages_note_error(messages, &letter);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(sent);
 }
 
 /* ------------------------------------------------------------------ receiving */
 
-static Taken take_long(Messages *messages, Letter *letter, uint64_t length, bool *seated)
+static Taken messages_take_long(Messages *messages, Letter *letter, uint64_t length, bool *seated)
 {
     Rings *rings = letter->way->rings;
     unsigned char *data = PyArray_DATA(letter->array);
     size_t filled;
-    if (!take_lock(messages))
+    if (!messages_take_lock(messages))
         return NOTHING;
     rings_advance(rings, 0);
     rings_enter(rings);
     Py_BEGIN_ALLOW_THREADS
-    filled = read_pieces(messages, letter, data, length);
+    filled = messages_read_pieces(messages, letter, data, length);
     Py_END_ALLOW_THREADS
     rings_leave(rings);
     if (filled == length)
-        return give_lock_back(messages) && count_received(messages, letter, length) ? TAKEN : FAILED;
+        return messages_give_lock_back(messages) && messages_count_received(messages, letter, length) ? TAKEN : FAILED;
     PyObject *rest = PyObject_CallFunction(messages->go_on_receiving, "OiIKn", letter->array, letter->peer, letter->tag,
                                            (unsigned long long)length, (Py_ssize_t)filled);
-    bool well = give_lock_back(messages);
-    if ((*seated && !stand_up(messages)) || !well)
+    bool well = messages_give_lock_back(messages);
+    if ((*seated && !messages_stand_up(messages)) || !well)
         Py_CLEAR(rest);
     *seated = false;
-    return finish(messages, rest, "recv from", letter) ? TAKEN : FAILED;
+    return messages_finish(messages, rest, "recv from", letter) ? TAKEN : FAILED;
 }
 
 /* Take the next message if it is the one that is wanted; nobody has the lock. */
-static Taken take(Messages *messages, Letter *letter, bool *seated)
+static Taken messages_take(Messages *messages, Letter *letter, bool *seated)
 {
     Rings *rings = letter->way->rings;
     Frame frame;
@@ -557,39 +541,31 @@ static Taken take(Messages *messages, Letter *letter, bool *seated)
     do {
         if (!rings_next(rings, &frame))
             return NOTHING;
-    } while (take_credit(messages, letter->way, &frame));
+    } while (messages_take_credit(letter->way, &frame));
     if (frame.length > letter->nbytes || (wanted != 0 && frame.marks >> 32 != wanted))
         return NOTHING;
-    if (frame.first == (frame_word(OFFER, letter->tag) | READABLE) && frame.address != 0 && letter->way->pid > 0)
-        return take_offer(messages, letter, frame);
-    if (frame.first != frame_word(MESSAGE, letter->tag) || frame.length > messages->window_nbytes)
+    if (frame.first == (rings_frame_word(OFFER, letter->tag) | READABLE) && frame.address != 0 && letter->way->pid > 0)
+        return messages_take_offer(messages, letter, frame);
+    if (frame.first != rings_frame_word(MESSAGE, letter->tag) || frame.length > messages->window_nbytes)
         return NOTHING;
     if (frame.length > (uint64_t)rings->eager_nbytes)
-        return take_long(messages, letter, frame.length, seated);
+        return messages_take_long(messages, letter, frame.length, seated);
     if (frame.length > frame.room)
         return NOTHING;
     memcpy(PyArray_DATA(letter->array), frame.payload, frame.length);
     rings_advance(rings, frame.length);
-    return count_received(messages, letter, frame.length) ? TAKEN : FAILED;
+    return messages_count_received(messages, letter, frame.length) ? TAKEN : FAILED;
 }
 
 /* Take the seat, which is free: the interpreter is let go, and nobody else may read the ring. */
-static bool sit_down(Messages *messages)
+static void messages_sit_down(Messages *messages)
 {
-    PyObject *me = PyLong_FromUnsignedLong(PyThread_get_thread_ident());
-    PyObject *more = PyLong_FromLong(PyLong_AsLong(look_at(messages->seat, messages->callers)) + 1);
-    if (me == NULL || more == NULL) {
-        Py_XDECREF(me);
-        Py_XDECREF(more);
-        return false;
-    }
-    put_into(messages->seat, messages->callers, more);
-    put_into(messages->seat, messages->holder, me);
-    return true;
+    messages->progress->callers++;
+    messages->progress->owner = PyThread_get_thread_ident();
 }
 
 /* Look for something that comes; with the seat if that has taken more than a moment. */
-static bool look(Messages *messages, Rings *rings, unsigned tag, bool *seated)
+static bool messages_look(Messages *messages, Rings *rings, unsigned tag, bool *seated)
 {
     rings_wait_for(rings, tag);
     for (int n = 0; n < BRIEF; n++) {
@@ -597,30 +573,30 @@ static bool look(Messages *messages, Rings *rings, unsigned tag, bool *seated)
             return true;
         RELAX();
     }
-    if (!(*seated = sit_down(messages)))
-        return false;
+    messages_sit_down(messages);
+    *seated = true;
     bool come;
     rings_enter(rings);
     Py_BEGIN_ALLOW_THREADS
-    come = patience_look(&messages->patience, has_news, rings, false);
+    come = patience_look(&messages->patience, messages_has_news, rings, false);
     Py_END_ALLOW_THREADS
     come = come && rings->out != NULL && !rings->closing;
     rings_leave(rings);
     return come;
 }
 
-static PyObject *py_recv(Messages *messages, PyObject *const *args, Py_ssize_t count)
+static PyObject *messages_py_recv(Messages *messages, PyObject *const *args, Py_ssize_t count)
 {
     Letter letter;
     bool seated = false;
-    if (!take_arguments(messages, &letter, args, count, true) || !may_receive(messages, &letter))
-        return declined(Py_None);
-    begin_noting(messages, &letter, text_recv);
-    bool come = look(messages, letter.way->rings, letter.tag, &seated);
+    if (!messages_take_arguments(messages, &letter, args, count, true) || !messages_may_receive(messages, &letter))
+        return messages_declined(Py_None);
+    messages_begin_noting(messages, &letter, text_recv);
+    bool come = messages_look(messages, letter.way->rings, letter.tag, &seated);
     Taken taken = PyErr_Occurred() ? FAILED : NOTHING;
-    if (come && (!seated || is_free(messages)))
-        taken = take(messages, &letter, &seated);
-    if (seated && !stand_up(messages))
+    if (come && (!seated || messages_is_free(messages)))
+        taken = messages_take(messages, &letter, &seated);
+    if (seated && !messages_stand_up(messages))
         taken = FAILED;
     if (taken == NOTHING) {
         if (!come)
@@ -632,32 +608,53 @@ static PyObject *py_recv(Messages *messages, PyObject *const *args, Py_ssize_t c
     if (taken == FAILED) {
         if (letter.way->rings->out != NULL)
             rings_wait_no_more(letter.way->rings);
-        note_error(messages, &letter);
+        messages_note_error(messages, &letter);
         return NULL;
     }
-    end_noting(messages, &letter);
+    messages_end_noting(messages, &letter);
     return PyLong_FromLong(letter.way->name);
 }
 
 /* ------------------------------------------------------------------ the type */
 
-#define HELD(messages)                                                                                               \
-    {                                                                                                                \
-        (PyObject **)&(messages)->trail, &(messages)->comm, &(messages)->engine, &(messages)->fate, &(messages)->seat, \
-            &(messages)->deferred, &(messages)->arrivals, &(messages)->receives, &(messages)->fetching,                      \
-            &(messages)->mark, &(messages)->locked, &(messages)->lock, &(messages)->release, &(messages)->settle,    \
-            &(messages)->register_offer, &(messages)->offer, &(messages)->offered, &(messages)->ask_for,             \
-            &(messages)->answer,                                                                                     \
-            &(messages)->go_on_sending, &(messages)->go_on_receiving, &(messages)->finish,   \
-            &(messages)->receive, &(messages)->taken                                                                 \
-    }
+#define AT(member) offsetof(Messages, member)
+
+/* What is taken of `MessageHooks`; it is what is held, besides the trail and the peers. */
+static const Hook hooks[] = {
+    {"turn", AT(turn)},
+    {"engine", AT(engine)},
+    {"failure_state", AT(failure)},
+    {"progress_lock", AT(progress)},
+    {"deferred", AT(deferred)},
+    {"arrivals", AT(arrivals)},
+    {"receives", AT(receives)},
+    {"offered", AT(offered)},
+    {"mark", AT(mark)},
+    {"locked", AT(locked)},
+    {"lock", AT(lock)},
+    {"unlock", AT(unlock)},
+    {"settle", AT(settle)},
+    {"stand_up", AT(stand_up)},
+    {"register_offer", AT(register_offer)},
+    {"offer", AT(offer)},
+    {"ask_for", AT(ask_for)},
+    {"answer", AT(answer)},
+    {"copied", AT(copied)},
+    {"go_on_sending", AT(go_on_sending)},
+    {"go_on_receiving", AT(go_on_receiving)},
+    {"finish", AT(finish)},
+    {"receive", AT(receive)},
+    {"taken", AT(taken)},
+};
+enum { HOOKS = sizeof hooks / sizeof *hooks };
 
 static int messages_traverse(Messages *messages, visitproc visit, void *arg)
 {
-    PyObject **held[] = HELD(messages);
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        Py_VISIT(*held[i]);
+    Py_VISIT(messages->trail);
+    for (size_t i = 0; i < HOOKS; i++)
+        Py_VISIT(*hooks_place(messages, hooks[i].at));
     for (int peer = 0; peer < messages->size; peer++) {
+        Py_VISIT(messages->ways[peer].rings);
         Py_VISIT(messages->ways[peer].pipe);
         Py_VISIT(messages->ways[peer].peer);
         Py_VISIT(messages->ways[peer].window);
@@ -667,9 +664,9 @@ static int messages_traverse(Messages *messages, visitproc visit, void *arg)
 
 static int messages_clear(Messages *messages)
 {
-    PyObject **held[] = HELD(messages);
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        Py_CLEAR(*held[i]);
+    Py_CLEAR(messages->trail);
+    for (size_t i = 0; i < HOOKS; i++)
+        Py_CLEAR(*hooks_place(messages, hooks[i].at));
     for (int peer = 0; peer < messages->size; peer++) {
         Way *way = &messages->ways[peer];
         Py_CLEAR(way->rings);
@@ -684,90 +681,107 @@ static void messages_free(Messages *messages)
 {
     PyObject_GC_UnTrack(messages);
     messages_clear(messages);
+    PyMem_Free(messages->ways);
     Py_TYPE(messages)->tp_free((PyObject *)messages);
 }
 
-/* One (global rank, process to read or 0, rings, pipe, peer, window) for each rank; the rings are None where there are none. */
-static bool take_ways(Messages *messages, PyObject *list)
+/* Take an attribute of a type, or None if `optional`, which leaves NULL. */
+static bool messages_take_part(PyObject *from, const char *name, PyTypeObject *type, bool optional, PyObject **place)
 {
-    if (!PyList_CheckExact(list) || PyList_GET_SIZE(list) > MOST_PEERS) {
-        PyErr_SetString(PyExc_ValueError, "a list of no more ranks than have pipes is wanted");
+    PyObject *found = PyObject_GetAttrString(from, name);
+    if (found != NULL && !PyObject_TypeCheck(found, type)) {
+        if (!optional || found != Py_None)
+            PyErr_Format(PyExc_TypeError, "%s is a %s, but must be a %s", name, Py_TYPE(found)->tp_name, type->tp_name);
+        Py_CLEAR(found);
+    }
+    *place = found;
+    return !PyErr_Occurred();
+}
+
+static bool messages_take_number(PyObject *from, const char *name, unsigned long long *number)
+{
+    PyObject *found = PyObject_GetAttrString(from, name);
+    *number = found == NULL ? 0 : PyLong_AsUnsignedLongLong(found);
+    Py_XDECREF(found);
+    return !PyErr_Occurred();
+}
+
+/* Take a `MessagePeer` for each rank; those without rings are left to Python. */
+static bool messages_take_ways(Messages *messages, PyObject *list)
+{
+    if (PyList_GET_SIZE(list) > MOST_PEERS) {
+        PyErr_SetString(PyExc_ValueError, "there are more ranks than have pipes");
+        return false;
+    }
+    if ((messages->ways = PyMem_Calloc((size_t)PyList_GET_SIZE(list) + 1, sizeof *messages->ways)) == NULL) {
+        PyErr_NoMemory();
         return false;
     }
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
         Way *way = &messages->ways[messages->size++];
-        PyObject *rings;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "liOOOO", &way->name, &way->pid, &rings, &way->pipe, &way->peer, &way->window)) {
-            way->pipe = way->peer = way->window = NULL;
+        PyObject *from = PyList_GET_ITEM(list, i);
+        unsigned long long name, pid;
+        if (!messages_take_number(from, "name", &name) || !messages_take_number(from, "pid", &pid) ||
+            !messages_take_part(from, "rings", &RingsType, true, (PyObject **)&way->rings))
             return false;
-        }
-        way->rings = Py_IS_TYPE(rings, &RingsType) ? (Rings *)rings : NULL;
-        Py_XINCREF(way->rings);
-        Py_INCREF(way->pipe);
-        Py_INCREF(way->peer);
-        Py_INCREF(way->window);
+        way->name = (long)name;
+        way->pid = (pid_t)pid;
+        if (way->rings != NULL && !(messages_take_part(from, "pipe", &PipeStateType, false, (PyObject **)&way->pipe) &&
+                                    messages_take_part(from, "peer", &PeerStateType, false, (PyObject **)&way->peer) &&
+                                    messages_take_part(from, "window", &WindowStateType, false, (PyObject **)&way->window)))
+            return false;
     }
     return true;
 }
 
-/* Where all that is looked at keeps what is looked at; the peers, pipes and windows of all ranks are of one class each. */
-static bool find_fields(Messages *messages)
+/* Whether the hooks have what they must, of the types that are read here. */
+static bool messages_are_sound(const Messages *messages)
 {
-    Way *way = messages->ways;
-    while (way < messages->ways + messages->size && way->rings == NULL)
-        way++;
-    if (way == messages->ways + messages->size)
-        return true; /* nobody is within reach, and nothing is looked at */
     const struct {
-        Field *field;
-        PyObject *object;
-        const char *name;
+        void *object;
+        PyTypeObject *type;
     } wanted[] = {
-        {&messages->failure, messages->comm, "failure"},   {&messages->failing, messages->fate, "failing"},
-        {&messages->leaving, messages->engine, "leaving"}, {&messages->holder, messages->seat, "owner"},
-        {&messages->callers, messages->seat, "callers"},   {&messages->connection, way->peer, "connection"},
-        {&messages->gone, way->peer, "gone"},              {&messages->queue, way->pipe, "_queue"},
-        {&messages->rest, way->pipe, "_rest"},             {&messages->unconfirmed, way->window, "unconfirmed"},
+        {messages->turn, &TurnType},         {messages->engine, &EngineStateType}, {messages->failure, &FailureStateType},
+        {messages->progress, &ProgressStateType}, {messages->arrivals, &PyDict_Type},   {messages->receives, &PyDict_Type},
+        {messages->offered, &PyDict_Type},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if ((*wanted[i].field = field_of(wanted[i].object, wanted[i].name)) < 0)
+        if (!PyObject_TypeCheck((PyObject *)wanted[i].object, wanted[i].type)) {
+            PyErr_Format(PyExc_TypeError, "a %s is wanted", wanted[i].type->tp_name);
             return false;
+        }
     return true;
 }
 
+/* Messages(trail, peers, hooks, may_spin) */
 static PyObject *messages_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
-    PyObject *ways;
-    unsigned long long window_nbytes, message_nbytes;
+    PyObject *trail, *peers, *asked;
     int may_spin;
+    unsigned long long most_tag, raw, window_nbytes, message_nbytes;
+    if (!PyArg_ParseTuple(args, "O!O!Op", &TrailType, &trail, &PyList_Type, &peers, &asked, &may_spin))
+        return NULL;
     Messages *messages = (Messages *)type->tp_alloc(type, 0);
     if (messages == NULL)
         return NULL;
-    PyObject **held[] = HELD(messages);
-    bool parsed = PyArg_ParseTuple(
-        args, "O!OOOOOO!O!OOOOOOOOO!OOOOOOOO!pIIKK", &TrailType, &messages->trail, &messages->comm, &messages->engine, &messages->fate,
-        &messages->seat, &messages->deferred, &PyDict_Type, &messages->arrivals, &PyDict_Type,
-        &messages->receives, &messages->fetching, &messages->mark, &messages->locked, &messages->lock, &messages->release, &messages->settle,
-        &messages->register_offer, &messages->offer, &PyDict_Type, &messages->offered, &messages->ask_for, &messages->answer, &messages->go_on_sending, &messages->go_on_receiving, &messages->finish, &messages->receive, &messages->taken, &PyList_Type, &ways,
-        &may_spin, &messages->most_tag, &messages->raw, &window_nbytes, &message_nbytes);
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        if (parsed)
-            Py_INCREF(*held[i]);
-        else
-            *held[i] = NULL;
-    if (!parsed || !take_ways(messages, ways) || !find_fields(messages)) {
+    messages->trail = (Trail *)Py_NewRef(trail);
+    messages->patience = patience_new(may_spin);
+    if (!messages_take_number(asked, "most_tag", &most_tag) || !messages_take_number(asked, "raw", &raw) ||
+        !messages_take_number(asked, "window_nbytes", &window_nbytes) || !messages_take_number(asked, "message_nbytes", &message_nbytes) ||
+        !hooks_take(messages, asked, hooks, HOOKS) || !messages_are_sound(messages) || !messages_take_ways(messages, peers)) {
         Py_DECREF(messages);
         return NULL;
     }
+    messages->most_tag = (unsigned)most_tag;
+    messages->raw = (unsigned)raw;
     messages->window_nbytes = window_nbytes;
     messages->message_nbytes = message_nbytes;
-    messages->patience = patience_new(may_spin);
     return (PyObject *)messages;
 }
 
 static PyMethodDef methods[] = {
-    {"send", (PyCFunction)(void (*)(void))py_send, METH_FASTCALL, NULL},
-    {"recv", (PyCFunction)(void (*)(void))py_recv, METH_FASTCALL, NULL},
+    {"send", (PyCFunction)(void (*)(void))messages_py_send, METH_FASTCALL, NULL},
+    {"recv", (PyCFunction)(void (*)(void))messages_py_recv, METH_FASTCALL, NULL},
     {0},
 };
 
@@ -790,8 +804,6 @@ int messages_add_types(PyObject *module)
     } texts[] = {
         {&text_send, "send"},
         {&text_recv, "recv"},
-        {&text_release, "release"},
-        {&text_moved, "moved_nbytes"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if ((*texts[i].text = PyUnicode_InternFromString(texts[i].letters)) == NULL)

@@ -1,21 +1,54 @@
 #define RANKWISE_MODULE
-#include "native.h"
+#include "collectives.h"
+#include "rings.h"
 
 /* The version of what rankwise and this module call of each other; see rankwise.basics.native. It is here rather than in
    Python since it is about what was built: sources may be newer. */
-enum { API_VERSION = 7 };
+enum { API_VERSION = 8 };
 
-static int fill(PyObject *module)
+/* What Python has too, for where this module is not: rankwise_gloo_tcp compares all of it when it is loaded. */
+static const struct {
+    const char *name;
+    unsigned long long value;
+} constants[] = {
+    {"GIVEN_UP", GIVEN_UP},           {"SLEEPERS", SLEEPERS},             {"GO", GO},
+    {"SEQUENCE", SEQUENCE},           {"DIGEST", DIGEST},                 {"COUNT", COUNT},
+    {"SENT", SENT},                   {"RECEIVED", RECEIVED},             {"LONGEST", LONGEST},
+    {"TURN", TURN},                   {"RECORD_STRIDE", RECORD_STRIDE},   {"FETCHES", FETCHES},
+    {"ALIGN", CACHE_LINE},            {"MEET", MEET},                     {"ONE_SHOT", ONE_SHOT},
+    {"TWO_SHOT", TWO_SHOT},           {"MOVE", MOVE},                     {"COMBINE", COMBINE},
+    {"MAX_RANKS", MOST_PEERS},        {"HEADER_NBYTES", HEADER_NBYTES},   {"CONTROL_NBYTES", CONTROL_NBYTES},
+    {"HEAD", HEAD},                   {"WANTS_ROOM", WANTS_ROOM},         {"TAIL", TAIL},
+    {"WRAP", WRAP},                   {"MESSAGE", MESSAGE},               {"OFFER", OFFER},
+    {"RECEIPT", RECEIPT},             {"CREDIT", CREDIT},                 {"PIECE", PIECE},
+    {"READABLE", READABLE},
+};
+
+static int module_add_constants(PyObject *module)
+{
+    PyObject *all = PyDict_New();
+    for (size_t i = 0; all != NULL && i < sizeof constants / sizeof *constants; i++) {
+        PyObject *value = PyLong_FromUnsignedLongLong(constants[i].value);
+        if (value == NULL || PyDict_SetItemString(all, constants[i].name, value) < 0)
+            Py_CLEAR(all);
+        Py_XDECREF(value);
+    }
+    int added = all == NULL ? -1 : PyModule_AddObjectRef(module, "CONSTANTS", all);
+    Py_XDECREF(all);
+    return added;
+}
+
+static int module_fill(PyObject *module)
 {
     import_array1(-1);
     bool added = recorder_add_types(module) == 0 && board_add_types(module) == 0 && rings_add_types(module) == 0 &&
-                 turn_add_types(module) == 0 && calls_add_types(module) == 0 && messages_add_types(module) == 0 &&
+                 turn_add_types(module) == 0 && calls_add_types(module) == 0 && messages_add_types(module) == 0 && state_add_types(module) == 0 && module_add_constants(module) == 0 &&
                  PyModule_AddIntConstant(module, "API_VERSION", API_VERSION) == 0;
     return added ? 0 : -1;
 }
 
 static PyModuleDef_Slot slots[] = {
-    {Py_mod_exec, fill},
+    {Py_mod_exec, module_fill},
     {0},
 };
 

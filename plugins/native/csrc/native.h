@@ -4,6 +4,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <assert.h>
 #include <frameobject.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -18,7 +19,7 @@
 #endif
 #include <numpy/arrayobject.h>
 
-static inline int64_t monotonic_ns(void)
+static inline int64_t native_monotonic_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -32,5 +33,6 @@ int calls_add_types(PyObject *module);
 int rings_add_types(PyObject *module);
 int messages_add_types(PyObject *module);
 int turn_add_types(PyObject *module);
+int state_add_types(PyObject *module);
 
 #endif

@@ -2,12 +2,12 @@
 #include "recorder.h"
 #include "frames.h"
 
-static Entry *slot_of(Recorder *recorder, uint64_t serial)
+static Entry *recorder_slot_of(Recorder *recorder, uint64_t serial)
 {
     return &recorder->ring[serial % recorder->capacity];
 }
 
-static void release(Entry *entry)
+static void recorder_release(Entry *entry)
 {
     Entry old = *entry;
     *entry = (Entry){0};
@@ -20,7 +20,7 @@ static void release(Entry *entry)
 
 void entry_clear(Entry *entry)
 {
-    release(entry);
+    recorder_release(entry);
 }
 
 void entry_copy(Entry *target, const Entry *source)
@@ -31,7 +31,7 @@ void entry_copy(Entry *target, const Entry *source)
     Py_XINCREF(copy.code);
     Py_XINCREF(copy.error);
     copy.trail = NULL; /* it is the trail's own */
-    release(target);
+    recorder_release(target);
     *target = copy;
 }
 
@@ -41,17 +41,17 @@ Entry *trail_mark(Trail *trail, int which)
     uint64_t serial = trail->marks[which];
     if (serial == 0 || trail->recorder == NULL)
         return NULL;
-    Entry *entry = slot_of(trail->recorder, serial);
+    Entry *entry = recorder_slot_of(trail->recorder, serial);
     return entry->serial == serial ? entry : trail->kept[which].serial == serial ? &trail->kept[which] : NULL;
 }
 
 Entry *recorder_entry(Recorder *recorder, uint64_t serial)
 {
-    Entry *entry = slot_of(recorder, serial);
+    Entry *entry = recorder_slot_of(recorder, serial);
     return entry->serial == serial && entry->trail != NULL ? entry : NULL;
 }
 
-static void push_out(Entry *entry)
+static void recorder_push_out(Entry *entry)
 {
     Trail *trail = entry->trail;
     if (trail == NULL)
@@ -59,10 +59,10 @@ static void push_out(Entry *entry)
     for (int which = 0; which < MARKS; which++)
         if (trail->marks[which] == entry->serial)
             entry_copy(&trail->kept[which], entry);
-    release(entry);
+    recorder_release(entry);
 }
 
-static bool begins_with(PyObject *text, PyObject *beginning)
+static bool recorder_begins_with(PyObject *text, PyObject *beginning)
 {
     Py_ssize_t length, count;
     const char *whole = PyUnicode_AsUTF8AndSize(text, &length);
@@ -73,14 +73,14 @@ static bool begins_with(PyObject *text, PyObject *beginning)
 }
 
 /* Whether code is not the program's. Programs mostly call from one place, or a few. */
-static bool inside(void *what, PyCodeObject *code)
+static bool recorder_inside(void *what, PyCodeObject *code)
 {
     Recorder *recorder = what;
     Py_ssize_t count = PyList_GET_SIZE(recorder->skipped);
     if ((PyObject *)code == recorder->known && count == recorder->known_skipped)
         return false;
     for (Py_ssize_t i = 0; i < count; i++)
-        if (begins_with(code->co_filename, PyList_GET_ITEM(recorder->skipped, i)))
+        if (recorder_begins_with(code->co_filename, PyList_GET_ITEM(recorder->skipped, i)))
             return true;
     Py_INCREF(code);
     Py_XSETREF(recorder->known, (PyObject *)code);
@@ -90,7 +90,7 @@ static bool inside(void *what, PyCodeObject *code)
 
 /* Which of the trail's sums an operation belongs to; -1 if there is no room. A trail knows a few kinds, whose names are
    the same objects each time. */
-static int kind_of(Trail *trail, PyObject *op)
+static int recorder_kind_of(Trail *trail, PyObject *op)
 {
     for (int kind = 0; kind < trail->kinds; kind++)
         if (trail->sums[kind].op == op)
@@ -107,9 +107,9 @@ static int kind_of(Trail *trail, PyObject *op)
     return trail->kinds++;
 }
 
-static int count_begin(Trail *trail, PyObject *op, int64_t nbytes)
+static int recorder_count_begin(Trail *trail, PyObject *op, int64_t nbytes)
 {
-    int kind = kind_of(trail, op);
+    int kind = recorder_kind_of(trail, op);
     if (kind >= 0) {
         trail->sums[kind].begun++;
         trail->sums[kind].nbytes += nbytes;
@@ -117,7 +117,7 @@ static int count_begin(Trail *trail, PyObject *op, int64_t nbytes)
     return kind;
 }
 
-void count_end(Trail *trail, const Entry *entry)
+void recorder_count_end(Trail *trail, const Entry *entry)
 {
     if (entry->serial == 0 || entry->kind < 0 || entry->kind >= trail->kinds)
         return;
@@ -131,27 +131,27 @@ void count_end(Trail *trail, const Entry *entry)
     sums->waited_ns += entry->waited_ns;
 }
 
-static Entry *begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped, bool message)
+static Entry *recorder_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped, bool message)
 {
     Recorder *recorder = trail->recorder;
     uint64_t serial = ++recorder->serial;
-    Entry *entry = slot_of(recorder, serial);
-    push_out(entry);
+    Entry *entry = recorder_slot_of(recorder, serial);
+    recorder_push_out(entry);
     Entry made = {.serial = serial, .nbytes = nbytes, .message = message, .thread = PyThread_get_thread_ident()};
     made.number = message ? trail->messages++ : trail->collectives++;
     made.trail = trail;
     made.op = op;
-    made.kind = count_begin(trail, op, nbytes);
+    made.kind = recorder_count_begin(trail, op, nbytes);
     made.dtype = dtype;
     Py_INCREF(trail);
     Py_INCREF(op);
     Py_XINCREF(dtype);
-    made.code = frames_find(skipped, inside, recorder, &made.lasti);
-    made.began_ns = monotonic_ns();
+    made.code = frames_find(skipped, recorder_inside, recorder, &made.lasti);
+    made.began_ns = native_monotonic_ns();
     *entry = made;
     trail->marks[message ? MESSAGE_BEGUN : BEGUN] = serial;
     /* The ring is larger than the nearest cache: the next call's entry is there by the time it comes. */
-    const char *next = (const char *)slot_of(recorder, serial + 1);
+    const char *next = (const char *)recorder_slot_of(recorder, serial + 1);
     for (size_t at = 0; at < sizeof *entry; at += 64)
         __builtin_prefetch(next + at, 1);
     return entry;
@@ -159,12 +159,12 @@ static Entry *begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes,
 
 int64_t trail_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped)
 {
-    return begin(trail, op, dtype, nbytes, skipped, false)->began_ns;
+    return recorder_begin(trail, op, dtype, nbytes, skipped, false)->began_ns;
 }
 
 uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, long peer, long tag, int skipped)
 {
-    Entry *entry = begin(trail, op, dtype, nbytes, skipped, true);
+    Entry *entry = recorder_begin(trail, op, dtype, nbytes, skipped, true);
     entry->peer = peer;
     entry->tag = tag;
     return entry->serial;
@@ -191,9 +191,9 @@ void trail_end(Trail *trail, int64_t waited_ns)
     Entry *entry = trail_mine(trail);
     if (entry == NULL)
         return;
-    entry->ended_ns = monotonic_ns();
+    entry->ended_ns = native_monotonic_ns();
     entry->waited_ns += waited_ns;
-    count_end(trail, entry);
+    recorder_count_end(trail, entry);
     trail->marks[ENDED] = entry->serial;
     if (recorder_entry(trail->recorder, entry->serial) == NULL)
         entry_copy(&trail->kept[ENDED], entry);
@@ -204,8 +204,8 @@ void trail_end_message(Trail *trail, uint64_t serial, int64_t waited_ns)
     Entry *entry = recorder_entry(trail->recorder, serial);
     if (entry == NULL)
         return;
-    entry->ended_ns = monotonic_ns();
+    entry->ended_ns = native_monotonic_ns();
     entry->waited_ns += waited_ns;
-    count_end(trail, entry);
+    recorder_count_end(trail, entry);
     trail->marks[MESSAGE_ENDED] = serial;
 }

@@ -8,7 +8,7 @@ void entry_copy(Entry *target, const Entry *source);
 Entry *trail_mark(Trail *trail, int which);
 Entry *trail_mine(Trail *trail);
 Entry *recorder_entry(Recorder *recorder, uint64_t serial);
-void count_end(Trail *trail, const Entry *entry);
+void recorder_count_end(Trail *trail, const Entry *entry);
 
 /* What stands for an operation that may be waited for in any order: a copy, should others push it out of the ring. */
 typedef struct {
@@ -54,26 +54,26 @@ static PyObject *ticket_of(const Entry *entry)
 
 /* ------------------------------------------------------------------ reading */
 
-static PyObject *or_none(PyObject *object)
+static PyObject *recorder_or_none(PyObject *object)
 {
     PyObject *found = object == NULL ? Py_None : object;
     Py_INCREF(found);
     return found;
 }
 
-static PyObject *detail_of(const Entry *entry)
+static PyObject *recorder_detail_of(const Entry *entry)
 {
     if (!entry->message)
-        return or_none(NULL);
+        return recorder_or_none(NULL);
     return entry->peer < 0 ? Py_BuildValue("(Ol)", Py_None, entry->tag) : Py_BuildValue("(ll)", entry->peer, entry->tag);
 }
 
-static PyObject *read_entry(Recorder *recorder, Trail *trail, const Entry *kept)
+static PyObject *recorder_read_entry(Recorder *recorder, Trail *trail, const Entry *kept)
 {
     Entry entry = *kept;
-    PyObject *error = entry.error == NULL ? PyUnicode_FromString("") : or_none(entry.error);
+    PyObject *error = entry.error == NULL ? PyUnicode_FromString("") : recorder_or_none(entry.error);
     return PyObject_CallFunction(recorder->make_entry, "OOKNLNNikLLNL", trail, entry.op, (unsigned long long)entry.number,
-                                 detail_of(&entry), (long long)entry.nbytes, or_none(entry.dtype), or_none(entry.code),
+                                 recorder_detail_of(&entry), (long long)entry.nbytes, recorder_or_none(entry.dtype), recorder_or_none(entry.code),
                                  entry.lasti, entry.thread, (long long)entry.began_ns, (long long)entry.ended_ns, error,
                                  (long long)entry.waited_ns);
 }
@@ -86,7 +86,7 @@ static PyObject *recorder_entries(Recorder *recorder, PyObject *Py_UNUSED(unused
         const Entry *entry = recorder_entry(recorder, serial); /* making one may let other threads run */
         if (entry == NULL)
             continue;
-        PyObject *made = read_entry(recorder, entry->trail, entry);
+        PyObject *made = recorder_read_entry(recorder, entry->trail, entry);
         if (made == NULL || PyList_Append(list, made) < 0)
             Py_CLEAR(list);
         Py_XDECREF(made);
@@ -99,7 +99,7 @@ static PyObject *trail_marks(Trail *trail, PyObject *Py_UNUSED(unused))
     PyObject *marks = PyTuple_New(MARKS);
     for (int which = 0; marks != NULL && which < MARKS; which++) {
         const Entry *entry = trail_mark(trail, which);
-        PyObject *made = entry == NULL ? or_none(NULL) : read_entry(trail->recorder, trail, entry);
+        PyObject *made = entry == NULL ? recorder_or_none(NULL) : recorder_read_entry(trail->recorder, trail, entry);
         if (made == NULL)
             Py_CLEAR(marks);
         else
@@ -127,7 +127,7 @@ static PyObject *trail_sums(Trail *trail, PyObject *Py_UNUSED(unused))
 /* ------------------------------------------------------------------ noting, from Python */
 
 /* What an array says of itself; false with an exception set if it is none. */
-static bool size_and_dtype(PyObject *array, int64_t *nbytes, PyObject **dtype)
+static bool recorder_size_and_dtype(PyObject *array, int64_t *nbytes, PyObject **dtype)
 {
     if (PyArray_CheckExact(array)) {
         *nbytes = (int64_t)PyArray_NBYTES((PyArrayObject *)array);
@@ -141,7 +141,7 @@ static bool size_and_dtype(PyObject *array, int64_t *nbytes, PyObject **dtype)
     return *dtype != NULL;
 }
 
-static PyObject *py_begin(Trail *trail, PyObject *const *args, Py_ssize_t count)
+static PyObject *trail_py_begin(Trail *trail, PyObject *const *args, Py_ssize_t count)
 {
     int64_t nbytes = 0;
     PyObject *dtype = NULL;
@@ -149,14 +149,14 @@ static PyObject *py_begin(Trail *trail, PyObject *const *args, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "begin(op, array='cpu')");
         return NULL;
     }
-    if (count == 2 && !PyUnicode_Check(args[1]) && !size_and_dtype(args[1], &nbytes, &dtype))
+    if (count == 2 && !PyUnicode_Check(args[1]) && !recorder_size_and_dtype(args[1], &nbytes, &dtype))
         return NULL;
     trail_begin(trail, args[0], dtype, nbytes, 2);
     Py_XDECREF(dtype);
     Py_RETURN_NONE;
 }
 
-static PyObject *py_begin_message(Trail *trail, PyObject *args)
+static PyObject *trail_py_begin_message(Trail *trail, PyObject *args)
 {
     PyObject *op, *array, *peer, *dtype;
     long tag;
@@ -164,7 +164,7 @@ static PyObject *py_begin_message(Trail *trail, PyObject *args)
     if (!PyArg_ParseTuple(args, "UOOl", &op, &array, &peer, &tag))
         return NULL;
     long rank = peer == Py_None ? -1 : PyLong_AsLong(peer);
-    if (PyErr_Occurred() || !size_and_dtype(array, &nbytes, &dtype))
+    if (PyErr_Occurred() || !recorder_size_and_dtype(array, &nbytes, &dtype))
         return NULL;
     uint64_t serial = trail_begin_message(trail, op, dtype, nbytes, rank, tag, 1);
     Py_DECREF(dtype);
@@ -172,12 +172,12 @@ static PyObject *py_begin_message(Trail *trail, PyObject *args)
 }
 
 /* Note so many calls as compiled calls do: for those who measure what that takes. */
-static PyObject *py_rehearse(Trail *trail, PyObject *args)
+static PyObject *trail_py_rehearse(Trail *trail, PyObject *args)
 {
     PyObject *op, *array, *dtype;
     Py_ssize_t calls;
     int64_t nbytes;
-    if (!PyArg_ParseTuple(args, "UOn", &op, &array, &calls) || !size_and_dtype(array, &nbytes, &dtype))
+    if (!PyArg_ParseTuple(args, "UOn", &op, &array, &calls) || !recorder_size_and_dtype(array, &nbytes, &dtype))
         return NULL;
     for (Py_ssize_t i = 0; i < calls; i++) {
         trail_begin(trail, op, dtype, nbytes, 1);
@@ -187,28 +187,28 @@ static PyObject *py_rehearse(Trail *trail, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *py_end(Trail *trail, PyObject *Py_UNUSED(unused))
+static PyObject *trail_py_end(Trail *trail, PyObject *Py_UNUSED(unused))
 {
     trail_end(trail, 0);
     Py_RETURN_NONE;
 }
 
 /* An error in words: objects would keep the program's arrays alive. */
-static PyObject *words_of(PyObject *error)
+static PyObject *recorder_words_of(PyObject *error)
 {
     const char *name = Py_TYPE(error)->tp_name, *dot = strrchr(name, '.');
     return PyUnicode_FromFormat("%s: %S", dot == NULL ? name : dot + 1, error);
 }
 
 /* Note that an entry has failed; false if it cannot be said in words. */
-static bool end_with(Trail *trail, uint64_t serial, PyObject *error)
+static bool recorder_end_with(Trail *trail, uint64_t serial, PyObject *error)
 {
-    PyObject *text = words_of(error);
+    PyObject *text = recorder_words_of(error);
     Entry *entry = text == NULL ? NULL : recorder_entry(trail->recorder, serial); /* words may let other threads run */
     if (entry != NULL && entry->ended_ns == 0) {
-        entry->ended_ns = monotonic_ns();
+        entry->ended_ns = native_monotonic_ns();
         entry->error = Py_NewRef(text);
-        count_end(trail, entry);
+        recorder_count_end(trail, entry);
     }
     Py_XDECREF(text);
     return text != NULL;
@@ -216,22 +216,22 @@ static bool end_with(Trail *trail, uint64_t serial, PyObject *error)
 
 void trail_break_message(Trail *trail, uint64_t serial)
 {
-    PyObject *error = raised();
-    if (!end_with(trail, serial, error))
+    PyObject *error = arguments_raised();
+    if (!recorder_end_with(trail, serial, error))
         PyErr_Clear();
     PyErr_SetObject((PyObject *)Py_TYPE(error), error);
     Py_DECREF(error);
 }
 
-static PyObject *py_broken(Trail *trail, PyObject *error)
+static PyObject *trail_py_broken(Trail *trail, PyObject *error)
 {
     const Entry *entry = trail_mine(trail);
-    if (entry != NULL && !end_with(trail, entry->serial, error))
+    if (entry != NULL && !recorder_end_with(trail, entry->serial, error))
         return NULL;
     Py_RETURN_NONE;
 }
 
-static PyObject *py_waited(Trail *trail, PyObject *const *args, Py_ssize_t count)
+static PyObject *trail_py_waited(Trail *trail, PyObject *const *args, Py_ssize_t count)
 {
     int message = count == 2 ? PyObject_IsTrue(args[1]) : 0;
     int64_t ns = count < 1 || count > 2 ? -1 : PyLong_AsLongLong(args[0]);
@@ -246,7 +246,7 @@ static PyObject *py_waited(Trail *trail, PyObject *const *args, Py_ssize_t count
     Py_RETURN_NONE;
 }
 
-static PyObject *py_issued(Trail *trail, PyObject *Py_UNUSED(unused))
+static PyObject *trail_py_issued(Trail *trail, PyObject *Py_UNUSED(unused))
 {
     Entry *entry = trail_mine(trail);
     if (entry != NULL)
@@ -264,7 +264,7 @@ static Entry *entry_of(Trail *trail, PyObject *ticket)
     return entry != NULL ? entry : copy;
 }
 
-static PyObject *py_released(Trail *trail, PyObject *ticket)
+static PyObject *trail_py_released(Trail *trail, PyObject *ticket)
 {
     Entry *entry = entry_of(trail, ticket);
     if (entry == NULL)
@@ -274,7 +274,7 @@ static PyObject *py_released(Trail *trail, PyObject *ticket)
 }
 
 /* They may be waited for in any order: the mark is the one with the highest number. */
-static void mark_ended(Trail *trail, const Entry *entry)
+static void recorder_mark_ended(Trail *trail, const Entry *entry)
 {
     int which = entry->message ? MESSAGE_ENDED : ENDED;
     const Entry *last = trail_mark(trail, which);
@@ -285,57 +285,57 @@ static void mark_ended(Trail *trail, const Entry *entry)
         entry_copy(&trail->kept[which], entry);
 }
 
-static PyObject *py_ended(Trail *trail, PyObject *args, PyObject *options)
+static PyObject *trail_py_ended(Trail *trail, PyObject *args, PyObject *options)
 {
     static char *names[] = {"ticket", "error", "source", NULL};
     PyObject *ticket, *error = Py_None, *source = Py_None;
     if (!PyArg_ParseTupleAndKeywords(args, options, "O|OO", names, &ticket, &error, &source))
         return NULL;
     PyObject *text = NULL;
-    if (error != Py_None && (text = words_of(error)) == NULL)
+    if (error != Py_None && (text = recorder_words_of(error)) == NULL)
         return NULL;
     Entry *entry = entry_of(trail, ticket);
     if (entry == NULL || entry->ended_ns != 0) {
         Py_XDECREF(text);
-        return entry == NULL ? NULL : or_none(NULL);
+        return entry == NULL ? NULL : recorder_or_none(NULL);
     }
-    entry->ended_ns = monotonic_ns();
+    entry->ended_ns = native_monotonic_ns();
     if (source != Py_None)
         entry->peer = PyLong_AsLong(source);
     if (text != NULL)
         entry->error = text;
     else
-        mark_ended(trail, entry);
-    count_end(trail, entry);
-    return PyErr_Occurred() ? NULL : or_none(NULL);
+        recorder_mark_ended(trail, entry);
+    recorder_count_end(trail, entry);
+    return PyErr_Occurred() ? NULL : recorder_or_none(NULL);
 }
 
-static PyObject *py_fail(Trail *trail, PyObject *error)
+static PyObject *trail_py_fail(Trail *trail, PyObject *error)
 {
     if (PyUnicode_GET_LENGTH(trail->failure) > 0)
         Py_RETURN_NONE;
-    PyObject *text = words_of(error);
+    PyObject *text = recorder_words_of(error);
     if (text == NULL)
         return NULL;
-    trail->failed_ns = monotonic_ns();
+    trail->failed_ns = native_monotonic_ns();
     Py_SETREF(trail->failure, text);
     PyObject *told = trail->recorder->on_failure;
-    return told == Py_None ? or_none(NULL) : PyObject_CallOneArg(told, (PyObject *)trail);
+    return told == Py_None ? recorder_or_none(NULL) : PyObject_CallOneArg(told, (PyObject *)trail);
 }
 
 /* ------------------------------------------------------------------ trails */
 
 static PyMethodDef trail_methods[] = {
-    {"begin", (PyCFunction)(void (*)(void))py_begin, METH_FASTCALL, "Note that a collective begins."},
-    {"end", (PyCFunction)py_end, METH_NOARGS, "Note that it has ended well."},
-    {"issued", (PyCFunction)py_issued, METH_NOARGS, "Note that its asynchronous call returns."},
-    {"begin_message", (PyCFunction)py_begin_message, METH_VARARGS, "Note that a message begins."},
-    {"released", (PyCFunction)py_released, METH_O, "Note that its call has returned."},
-    {"ended", (PyCFunction)(void (*)(void))py_ended, METH_VARARGS | METH_KEYWORDS, "Note an end that was seen."},
-    {"fail", (PyCFunction)py_fail, METH_O, "Note that the group is of no use any more."},
-    {"broken", (PyCFunction)py_broken, METH_O, "Note that it has failed."},
-    {"rehearse", (PyCFunction)py_rehearse, METH_VARARGS, "Note so many calls."},
-    {"waited", (PyCFunction)(void (*)(void))py_waited, METH_FASTCALL, "Note a wait for others."},
+    {"begin", (PyCFunction)(void (*)(void))trail_py_begin, METH_FASTCALL, "Note that a collective begins."},
+    {"end", (PyCFunction)trail_py_end, METH_NOARGS, "Note that it has ended well."},
+    {"issued", (PyCFunction)trail_py_issued, METH_NOARGS, "Note that its asynchronous call returns."},
+    {"begin_message", (PyCFunction)trail_py_begin_message, METH_VARARGS, "Note that a message begins."},
+    {"released", (PyCFunction)trail_py_released, METH_O, "Note that its call has returned."},
+    {"ended", (PyCFunction)(void (*)(void))trail_py_ended, METH_VARARGS | METH_KEYWORDS, "Note an end that was seen."},
+    {"fail", (PyCFunction)trail_py_fail, METH_O, "Note that the group is of no use any more."},
+    {"broken", (PyCFunction)trail_py_broken, METH_O, "Note that it has failed."},
+    {"rehearse", (PyCFunction)trail_py_rehearse, METH_VARARGS, "Note so many calls."},
+    {"waited", (PyCFunction)(void (*)(void))trail_py_waited, METH_FASTCALL, "Note a wait for others."},
     {"totals", (PyCFunction)trail_sums, METH_NOARGS, "Return what has been counted of each operation."},
     {"marks", (PyCFunction)trail_marks, METH_NOARGS, "Return what was begun and ended last."},
     {0},
@@ -409,10 +409,10 @@ static PyObject *recorder_trail(Recorder *recorder, PyObject *args)
     if (trail == NULL)
         return NULL;
     memset((char *)trail + sizeof(PyObject), 0, sizeof(Trail) - sizeof(PyObject));
-    trail->recorder = (Recorder *)or_none((PyObject *)recorder);
-    trail->name = or_none(name);
-    trail->description = or_none(description);
-    trail->ranks = or_none(ranks);
+    trail->recorder = (Recorder *)recorder_or_none((PyObject *)recorder);
+    trail->name = recorder_or_none(name);
+    trail->description = recorder_or_none(description);
+    trail->ranks = recorder_or_none(ranks);
     trail->failure = PyUnicode_FromString("");
     trail->next = recorder->first;
     if (trail->next != NULL)
@@ -464,10 +464,10 @@ static int recorder_init(Recorder *recorder, PyObject *args, PyObject *Py_UNUSED
         PyErr_SetString(PyExc_ValueError, "no room for so many entries");
         return -1;
     }
-    recorder->skipped = or_none(skipped);
+    recorder->skipped = recorder_or_none(skipped);
     recorder->capacity = (uint64_t)capacity;
-    recorder->make_entry = or_none(make_entry);
-    recorder->on_failure = or_none(NULL);
+    recorder->make_entry = recorder_or_none(make_entry);
+    recorder->on_failure = recorder_or_none(NULL);
     return 0;
 }
 
@@ -482,7 +482,7 @@ static int recorder_traverse(Recorder *recorder, visitproc visit, void *arg)
 
 static int recorder_break(Recorder *recorder)
 {
-    PyObject *none = or_none(NULL), *told = recorder->on_failure;
+    PyObject *none = recorder_or_none(NULL), *told = recorder->on_failure;
     recorder->on_failure = none;
     Py_XDECREF(told);
     return recorder_forget(recorder);

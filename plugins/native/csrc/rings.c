@@ -3,24 +3,21 @@
 #include <structmember.h>
 #include <unistd.h>
 
-enum { CONTROL_NBYTES = 256, LEAST_CAPACITY = 4096 };
-/* Words of the control block: how far the writer has come and whether it waits for room; how far the reader has, and
-   what it waits for. */
-enum { HEAD = 0, WANTS_ROOM = 1, TAIL = 16, WAITS_FOR = 17 };
+enum { LEAST_CAPACITY = 4096 };
 
-static Word *control(const unsigned char *ring, int index)
+static Word *rings_control(const unsigned char *ring, int index)
 {
     return (Word *)(uintptr_t)(ring - CONTROL_NBYTES + 8 * index);
 }
 
-static size_t padded(size_t nbytes)
+static size_t rings_padded(size_t nbytes)
 {
     return (nbytes + 31) & ~(size_t)31;
 }
 
 /* ------------------------------------------------------------------ out */
 
-static void put_word(unsigned char *at, uint64_t word)
+static void rings_put_word(unsigned char *at, uint64_t word)
 {
     memcpy(at, &word, sizeof word);
 }
@@ -28,73 +25,73 @@ static void put_word(unsigned char *at, uint64_t word)
 uint64_t rings_unread(Rings *rings)
 {
     /* Acquire: what is written over has been read before the peer said so. */
-    rings->known_tail = atomic_load_explicit(control(rings->out, TAIL), memory_order_acquire);
+    rings->known_tail = atomic_load_explicit(rings_control(rings->out, TAIL), memory_order_acquire);
     return rings->head - rings->known_tail;
 }
 
 /* How much is left unused at the end of the ring before a frame of so many bytes. */
-static size_t skipped_before(const Rings *rings, size_t need)
+static size_t rings_skipped_before(const Rings *rings, size_t need)
 {
     size_t left = (size_t)rings->capacity - rings->head % (size_t)rings->capacity;
     return left < need ? left : 0;
 }
 
-static bool fit(const Rings *rings, size_t need)
+static bool rings_known_to_fit(const Rings *rings, size_t need)
 {
     size_t capacity = (size_t)rings->capacity;
     uint64_t used = rings->head - rings->known_tail; /* nonsense if the peer says so */
-    return used <= capacity && skipped_before(rings, need) + need <= capacity - used;
+    return used <= capacity && rings_skipped_before(rings, need) + need <= capacity - used;
 }
 
 bool rings_fit(Rings *rings, size_t nbytes)
 {
-    size_t need = HEADER_NBYTES + padded(nbytes);
+    size_t need = HEADER_NBYTES + rings_padded(nbytes);
     /* The peer's word need not be fetched as long as there was room enough before. */
-    return fit(rings, need) || (rings_unread(rings), fit(rings, need));
+    return rings_known_to_fit(rings, need) || (rings_unread(rings), rings_known_to_fit(rings, need));
 }
 
 bool rings_write(Rings *rings, Frame frame, const void *data, size_t nbytes)
 {
-    size_t capacity = (size_t)rings->capacity, need = HEADER_NBYTES + padded(nbytes);
-    size_t at = rings->head % capacity, skipped = skipped_before(rings, need);
+    size_t capacity = (size_t)rings->capacity, need = HEADER_NBYTES + rings_padded(nbytes);
+    size_t at = rings->head % capacity, skipped = rings_skipped_before(rings, need);
     if (!rings_fit(rings, nbytes))
         return false;
     if (skipped > 0) {
-        put_word(rings->out + at, WRAP);
+        rings_put_word(rings->out + at, WRAP);
         at = 0;
     }
-    put_word(rings->out + at, frame.first);
-    put_word(rings->out + at + 8, frame.length);
-    put_word(rings->out + at + 16, frame.marks);
-    put_word(rings->out + at + 24, frame.address);
+    rings_put_word(rings->out + at, frame.first);
+    rings_put_word(rings->out + at + 8, frame.length);
+    rings_put_word(rings->out + at + 16, frame.marks);
+    rings_put_word(rings->out + at + 24, frame.address);
     if (nbytes > 0)
         memcpy(rings->out + at + HEADER_NBYTES, data, nbytes);
     rings->head += skipped + need;
     __builtin_prefetch(rings->out + rings->head % capacity, 1);
     /* Release: whoever sees it sees the frame. */
-    atomic_store_explicit(control(rings->out, HEAD), rings->head, memory_order_release);
+    atomic_store_explicit(rings_control(rings->out, HEAD), rings->head, memory_order_release);
     return true;
 }
 
 /* A tag, and how far the reader had come: once it has read more the word is out of date. */
-static uint64_t wait_word(unsigned tag, uint64_t position)
+static uint64_t rings_wait_word(unsigned tag, uint64_t position)
 {
     return (position / 32) << 32 | 1u << 31 | tag;
 }
 
 void rings_wait_for(Rings *rings, unsigned tag)
 {
-    atomic_store_explicit(control(rings->into, WAITS_FOR), wait_word(tag, rings->tail), memory_order_relaxed);
+    atomic_store_explicit(rings_control(rings->into, WAITS_FOR), rings_wait_word(tag, rings->tail), memory_order_relaxed);
 }
 
 void rings_wait_no_more(Rings *rings)
 {
-    atomic_store_explicit(control(rings->into, WAITS_FOR), 0, memory_order_relaxed);
+    atomic_store_explicit(rings_control(rings->into, WAITS_FOR), 0, memory_order_relaxed);
 }
 
 bool rings_awaited(const Rings *rings, unsigned tag)
 {
-    return atomic_load_explicit(control(rings->out, WAITS_FOR), memory_order_relaxed) == wait_word(tag, rings->head);
+    return atomic_load_explicit(rings_control(rings->out, WAITS_FOR), memory_order_relaxed) == rings_wait_word(tag, rings->head);
 }
 
 void rings_wake(Rings *rings)
@@ -114,34 +111,34 @@ void rings_wake(Rings *rings)
 bool rings_have_news(const Rings *rings)
 {
     /* Acquire: the frame is read only afterwards. */
-    return atomic_load_explicit(control(rings->into, HEAD), memory_order_acquire) != rings->tail;
+    return atomic_load_explicit(rings_control(rings->into, HEAD), memory_order_acquire) != rings->tail;
 }
 
 /* Let the peer have the room of so many bytes. */
-static void pass(Rings *rings, size_t nbytes)
+static void rings_pass(Rings *rings, size_t nbytes)
 {
     rings->tail += nbytes;
-    uint64_t head = atomic_load_explicit(control(rings->into, HEAD), memory_order_relaxed);
+    uint64_t head = atomic_load_explicit(rings_control(rings->into, HEAD), memory_order_relaxed);
     /* To tell costs as much as a small message, and need not be yet: a writer that waits for room has filled far more
        than this, and this end tells of it when it reads that. */
     if (head - rings->told_tail <= (uint64_t)rings->capacity / 8)
         return;
     rings->told_tail = rings->tail;
     /* Release: it has been read before it is written over. */
-    atomic_store_explicit(control(rings->into, TAIL), rings->tail, memory_order_release);
+    atomic_store_explicit(rings_control(rings->into, TAIL), rings->tail, memory_order_release);
     /* A full fence: either this sees that the peer waits for room, or the peer, which looks again after it has said so,
        sees the room. */
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(control(rings->into, WANTS_ROOM), memory_order_relaxed) == 0)
+    if (atomic_load_explicit(rings_control(rings->into, WANTS_ROOM), memory_order_relaxed) == 0)
         return;
-    uint64_t left = atomic_load_explicit(control(rings->into, HEAD), memory_order_relaxed) - rings->tail;
+    uint64_t left = atomic_load_explicit(rings_control(rings->into, HEAD), memory_order_relaxed) - rings->tail;
     if (2 * left <= (uint64_t)rings->capacity) {
-        atomic_store_explicit(control(rings->into, WANTS_ROOM), 0, memory_order_relaxed);
+        atomic_store_explicit(rings_control(rings->into, WANTS_ROOM), 0, memory_order_relaxed);
         rings_wake(rings);
     }
 }
 
-static uint64_t word_at(const unsigned char *at)
+static uint64_t rings_word_at(const unsigned char *at)
 {
     uint64_t word;
     memcpy(&word, at, sizeof word);
@@ -152,7 +149,7 @@ bool rings_next(Rings *rings, Frame *frame)
 {
     size_t capacity = (size_t)rings->capacity;
     for (;;) {
-        uint64_t there = atomic_load_explicit(control(rings->into, HEAD), memory_order_acquire) - rings->tail;
+        uint64_t there = atomic_load_explicit(rings_control(rings->into, HEAD), memory_order_acquire) - rings->tail;
         size_t at = rings->tail % capacity;
         if (there == 0)
             return false;
@@ -160,26 +157,26 @@ bool rings_next(Rings *rings, Frame *frame)
         if (there > capacity || at + HEADER_NBYTES > capacity)
             return true;
         const unsigned char *header = rings->into + at;
-        uint64_t first = word_at(header);
+        uint64_t first = rings_word_at(header);
         if ((first & 0xff) != WRAP) {
-            *frame = (Frame){first, word_at(header + 8), word_at(header + 16), word_at(header + 24),
+            *frame = (Frame){first, rings_word_at(header + 8), rings_word_at(header + 16), rings_word_at(header + 24),
                              header + HEADER_NBYTES, capacity - at - HEADER_NBYTES};
             return true;
         }
         if (capacity - at > there)
             return true;
-        pass(rings, capacity - at);
+        rings_pass(rings, capacity - at);
     }
 }
 
 void rings_advance(Rings *rings, size_t nbytes)
 {
-    pass(rings, HEADER_NBYTES + padded(nbytes));
+    rings_pass(rings, HEADER_NBYTES + rings_padded(nbytes));
 }
 
 /* ------------------------------------------------------------------ for the class in Python */
 
-static void let_memory_go(Rings *rings)
+static void rings_let_memory_go(Rings *rings)
 {
     if (rings->out == NULL || rings->inside > 0)
         return;
@@ -200,20 +197,20 @@ void rings_leave(Rings *rings)
 {
     rings->inside--;
     if (rings->closing)
-        let_memory_go(rings);
+        rings_let_memory_go(rings);
     Py_DECREF(rings);
 }
 
-static bool is_open(const Rings *rings)
+static bool rings_is_open(const Rings *rings)
 {
     if (rings->out == NULL || rings->closing)
         PyErr_SetString(PyExc_ValueError, "the rings have been closed");
     return rings->out != NULL && !rings->closing;
 }
 
-static PyObject *py_write(Rings *rings, PyObject *const *args, Py_ssize_t count)
+static PyObject *rings_py_write(Rings *rings, PyObject *const *args, Py_ssize_t count)
 {
-    if (!is_open(rings))
+    if (!rings_is_open(rings))
         return NULL;
     uint64_t words[4] = {0};
     Py_buffer data;
@@ -232,29 +229,29 @@ static PyObject *py_write(Rings *rings, PyObject *const *args, Py_ssize_t count)
     return PyBool_FromLong(written);
 }
 
-static PyObject *py_ask_for_room(Rings *rings, PyObject *Py_UNUSED(unused))
+static PyObject *rings_py_ask_for_room(Rings *rings, PyObject *Py_UNUSED(unused))
 {
-    if (!is_open(rings))
+    if (!rings_is_open(rings))
         return NULL;
-    atomic_store_explicit(control(rings->out, WANTS_ROOM), 1, memory_order_relaxed);
+    atomic_store_explicit(rings_control(rings->out, WANTS_ROOM), 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst); /* the other half of the one in `pass` */
     Py_RETURN_NONE;
 }
 
-static PyObject *py_has_room(Rings *rings, PyObject *Py_UNUSED(unused))
+static PyObject *rings_py_has_room(Rings *rings, PyObject *Py_UNUSED(unused))
 {
-    return is_open(rings) ? PyBool_FromLong(atomic_load_explicit(control(rings->out, WANTS_ROOM), memory_order_relaxed) == 0) : NULL;
+    return rings_is_open(rings) ? PyBool_FromLong(atomic_load_explicit(rings_control(rings->out, WANTS_ROOM), memory_order_relaxed) == 0) : NULL;
 }
 
-static PyObject *py_has_news(Rings *rings, PyObject *Py_UNUSED(unused))
+static PyObject *rings_py_has_news(Rings *rings, PyObject *Py_UNUSED(unused))
 {
-    return is_open(rings) ? PyBool_FromLong(rings_have_news(rings)) : NULL;
+    return rings_is_open(rings) ? PyBool_FromLong(rings_have_news(rings)) : NULL;
 }
 
-static PyObject *py_next(Rings *rings, PyObject *Py_UNUSED(unused))
+static PyObject *rings_py_next(Rings *rings, PyObject *Py_UNUSED(unused))
 {
     Frame frame;
-    if (!is_open(rings))
+    if (!rings_is_open(rings))
         return NULL;
     if (!rings_next(rings, &frame))
         Py_RETURN_NONE;
@@ -262,30 +259,30 @@ static PyObject *py_next(Rings *rings, PyObject *Py_UNUSED(unused))
                          (unsigned long long)frame.marks, (unsigned long long)frame.address);
 }
 
-static PyObject *py_payload(Rings *rings, PyObject *nbytes)
+static PyObject *rings_py_payload(Rings *rings, PyObject *nbytes)
 {
     Py_ssize_t count = PyLong_AsSsize_t(nbytes);
-    if (PyErr_Occurred() || !is_open(rings))
+    if (PyErr_Occurred() || !rings_is_open(rings))
         return NULL;
     Py_ssize_t start = CONTROL_NBYTES + (Py_ssize_t)(rings->tail % (uint64_t)rings->capacity) + HEADER_NBYTES;
     return PySequence_GetSlice(rings->into_view, start, start + count); /* which ends where the memory does */
 }
 
-static PyObject *py_advance(Rings *rings, PyObject *nbytes)
+static PyObject *rings_py_advance(Rings *rings, PyObject *nbytes)
 {
     Py_ssize_t count = PyLong_AsSsize_t(nbytes);
-    if (PyErr_Occurred() || !is_open(rings))
+    if (PyErr_Occurred() || !rings_is_open(rings))
         return NULL;
     rings_advance(rings, (size_t)count);
     Py_RETURN_NONE;
 }
 
-static PyObject *py_take(Rings *rings, PyObject *args)
+static PyObject *rings_py_take(Rings *rings, PyObject *args)
 {
     unsigned long long first, dtype;
     Py_buffer room;
     Frame frame;
-    if (!is_open(rings) || !PyArg_ParseTuple(args, "KKw*", &first, &dtype, &room))
+    if (!rings_is_open(rings) || !PyArg_ParseTuple(args, "KKw*", &first, &dtype, &room))
         return NULL;
     bool fits = rings_next(rings, &frame) && frame.first == first && frame.length <= (uint64_t)room.len &&
                 frame.length <= (uint64_t)rings->eager_nbytes && frame.length <= frame.room &&
@@ -298,14 +295,14 @@ static PyObject *py_take(Rings *rings, PyObject *args)
     return PyLong_FromLongLong(fits ? (long long)frame.length : -1);
 }
 
-static PyObject *py_close(Rings *rings, PyObject *Py_UNUSED(unused))
+static PyObject *rings_py_close(Rings *rings, PyObject *Py_UNUSED(unused))
 {
     rings->closing = true;
-    let_memory_go(rings);
+    rings_let_memory_go(rings);
     Py_RETURN_NONE;
 }
 
-static bool attach(Rings *rings, PyObject *out, PyObject *into, PyObject *asleep)
+static bool rings_attach(Rings *rings, PyObject *out, PyObject *into, PyObject *asleep)
 {
     if (PyObject_GetBuffer(out, &rings->out_memory, PyBUF_WRITABLE) < 0)
         return false;
@@ -333,7 +330,7 @@ static PyObject *rings_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
     Rings *rings = (Rings *)type->tp_alloc(type, 0);
     if (rings == NULL)
         return NULL;
-    if (!attach(rings, out, into, asleep)) {
+    if (!rings_attach(rings, out, into, asleep)) {
         Py_DECREF(rings);
         return NULL;
     }
@@ -350,20 +347,20 @@ static PyObject *rings_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
 
 static void rings_free(Rings *rings)
 {
-    let_memory_go(rings);
+    rings_let_memory_go(rings);
     Py_TYPE(rings)->tp_free((PyObject *)rings);
 }
 
 static PyMethodDef methods[] = {
-    {"write", (PyCFunction)(void (*)(void))py_write, METH_FASTCALL, "Write a frame; false if there is no room."},
-    {"ask_for_room", (PyCFunction)py_ask_for_room, METH_NOARGS, "Ask the peer to tell when it has made room."},
-    {"has_room", (PyCFunction)py_has_room, METH_NOARGS, "Tell whether it has."},
-    {"has_news", (PyCFunction)py_has_news, METH_NOARGS, "Tell whether something has come."},
-    {"next", (PyCFunction)py_next, METH_NOARGS, "Return the next frame's header."},
-    {"payload", (PyCFunction)py_payload, METH_O, "Return what follows it."},
-    {"advance", (PyCFunction)py_advance, METH_O, "Pass over the next frame."},
-    {"take", (PyCFunction)py_take, METH_VARARGS, "Take the next frame if it is such a message."},
-    {"close", (PyCFunction)py_close, METH_NOARGS, "Let the memory go, as soon as no call uses it."},
+    {"write", (PyCFunction)(void (*)(void))rings_py_write, METH_FASTCALL, "Write a frame; false if there is no room."},
+    {"ask_for_room", (PyCFunction)rings_py_ask_for_room, METH_NOARGS, "Ask the peer to tell when it has made room."},
+    {"has_room", (PyCFunction)rings_py_has_room, METH_NOARGS, "Tell whether it has."},
+    {"has_news", (PyCFunction)rings_py_has_news, METH_NOARGS, "Tell whether something has come."},
+    {"next", (PyCFunction)rings_py_next, METH_NOARGS, "Return the next frame's header."},
+    {"payload", (PyCFunction)rings_py_payload, METH_O, "Return what follows it."},
+    {"advance", (PyCFunction)rings_py_advance, METH_O, "Pass over the next frame."},
+    {"take", (PyCFunction)rings_py_take, METH_VARARGS, "Take the next frame if it is such a message."},
+    {"close", (PyCFunction)rings_py_close, METH_NOARGS, "Let the memory go, as soon as no call uses it."},
     {0},
 };
 
@@ -385,14 +382,14 @@ PyTypeObject RingsType = {
     .tp_members = members,
 };
 
-static PyObject *py_fence(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+static PyObject *rings_py_fence(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     atomic_thread_fence(memory_order_seq_cst);
     Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
-    {"fence", py_fence, METH_NOARGS, "Let no later access to memory pass an earlier one."},
+    {"fence", rings_py_fence, METH_NOARGS, "Let no later access to memory pass an earlier one."},
     {0},
 };
 

@@ -5,7 +5,12 @@
 
 #include "waiting.h"
 
-enum { HEADER_NBYTES = 32 };
+/* With more ranks on one machine there are none. */
+enum { MOST_PEERS = 64 };
+enum { HEADER_NBYTES = 32, CONTROL_NBYTES = 256 };
+/* Words of the control block: how far the writer has come and whether it waits for room; how far the reader has, and
+   what it waits for. */
+enum { HEAD = 0, WANTS_ROOM = 1, TAIL = 16, WAITS_FOR = 17 };
 /* The kinds of frames that are known here; all others are Python's. */
 enum { WRAP = 0, MESSAGE = 1, OFFER = 2, RECEIPT = 5, CREDIT = 9, SENSELESS = 254, PIECE = 255 };
 /* The flag of an offer whose bytes may be read from the sender's memory. */
@@ -36,12 +41,12 @@ typedef struct {
 extern PyTypeObject RingsType;
 
 /* The first word of a frame about a message. */
-static inline uint64_t frame_word(unsigned kind, unsigned tag)
+static inline uint64_t rings_frame_word(unsigned kind, unsigned tag)
 {
     return kind | (uint64_t)tag << 32;
 }
 
-static inline unsigned kind_of_frame(const Frame *frame)
+static inline unsigned rings_kind_of(const Frame *frame)
 {
     return frame->first & 0xff;
 }

@@ -10,7 +10,7 @@
 #if defined(__x86_64__)
 #include <emmintrin.h>
 
-static inline void stream(void *to, const void *from, size_t nbytes)
+static inline void streaming_copy(void *to, const void *from, size_t nbytes)
 {
     unsigned char *target = to;
     const unsigned char *source = from;
@@ -30,7 +30,7 @@ static inline void stream(void *to, const void *from, size_t nbytes)
     _mm_sfence(); /* they obey no other order, not even that of a release */
 }
 #else
-static inline void stream(void *to, const void *from, size_t nbytes)
+static inline void streaming_copy(void *to, const void *from, size_t nbytes)
 {
     memcpy(to, from, nbytes);
 }

@@ -1,7 +1,7 @@
 #include "turn.h"
 #include <structmember.h>
 
-static void hold(Turn *turn, PyObject *holder)
+static void turn_hold(Turn *turn, PyObject *holder)
 {
     PyObject *old = turn->holder;
     Py_INCREF(holder);
@@ -11,19 +11,19 @@ static void hold(Turn *turn, PyObject *holder)
 
 bool turn_take(Turn *turn, PyObject *holder)
 {
-    if (turn->holder != Py_None || turn->queued != 0)
+    if (turn->holder != Py_None || turn->queued != 0 || turn->closed)
         return false;
-    hold(turn, holder);
+    turn_hold(turn, holder);
     return true;
 }
 
 bool turn_give_back(Turn *turn)
 {
-    hold(turn, Py_None);
+    turn_hold(turn, Py_None);
     return turn->watchers != 0;
 }
 
-static PyObject *py_take(Turn *turn, PyObject *holder)
+static PyObject *turn_py_take(Turn *turn, PyObject *holder)
 {
     return PyBool_FromLong(turn_take(turn, holder));
 }
@@ -32,7 +32,7 @@ static PyObject *turn_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
 {
     Turn *turn = (Turn *)type->tp_alloc(type, 0);
     if (turn != NULL)
-        hold(turn, Py_None);
+        turn_hold(turn, Py_None);
     return (PyObject *)turn;
 }
 
@@ -43,7 +43,7 @@ static void turn_free(Turn *turn)
 }
 
 static PyMethodDef methods[] = {
-    {"take", (PyCFunction)py_take, METH_O, NULL},
+    {"take", (PyCFunction)turn_py_take, METH_O, NULL},
     {0},
 };
 
@@ -51,6 +51,7 @@ static PyMemberDef members[] = {
     {"holder", T_OBJECT_EX, offsetof(Turn, holder), 0, NULL},
     {"queued", T_INT, offsetof(Turn, queued), 0, NULL},
     {"watchers", T_INT, offsetof(Turn, watchers), 0, NULL},
+    {"closed", T_BOOL, offsetof(Turn, closed), 0, NULL},
     {0},
 };
 

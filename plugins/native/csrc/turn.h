@@ -8,11 +8,12 @@ typedef struct {
     PyObject_HEAD
     PyObject *holder; /* owned; None while nobody has it */
     int queued, watchers;
+    bool closed; /* the group has failed: nobody takes it any more */
 } Turn;
 
 extern PyTypeObject TurnType;
 
-/* Take the turn if nobody has it or is before; the holder is borrowed. */
+/* Take the turn if nobody has it or is before, and the group has not failed; the holder is borrowed. */
 bool turn_take(Turn *turn, PyObject *holder);
 /* Give it back; tell whether anybody must be told. */
 bool turn_give_back(Turn *turn);

@@ -14,17 +14,17 @@ Patience patience_new(bool may_spin)
 
 /* Where ranks share processors: let others have this one, as whoever is waited for may be next in line. Where other
    programs are, that costs whole slices of time, and is done no more than a few times for a while. */
-static bool yield(Patience *patience, Ready ready, void *what, bool held)
+static bool waiting_yield(Patience *patience, Ready ready, void *what, bool held)
 {
     PyThreadState *let_go = held ? PyEval_SaveThread() : NULL;
-    int64_t began = monotonic_ns(), before, now = began;
+    int64_t began = native_monotonic_ns(), before, now = began;
     bool come = false;
     int yields = 0;
     do {
         before = now;
         sched_yield();
         come = ready(what);
-        now = monotonic_ns();
+        now = native_monotonic_ns();
     } while (!come && now - before < SLICE_NS && now - began < patience->spin_ns &&
              (patience->resigned == 0 || ++yields < LEAST_YIELDS));
     patience->waited_ns += now - began;
@@ -38,7 +38,7 @@ static bool yield(Patience *patience, Ready ready, void *what, bool held)
 }
 
 /* For as long as it takes to fall asleep and be woken. */
-static bool spin(Patience *patience, Ready ready, void *what, bool held)
+static bool waiting_spin(Patience *patience, Ready ready, void *what, bool held)
 {
     PyThreadState *let_go = NULL;
     int64_t began = 0;
@@ -49,14 +49,14 @@ static bool spin(Patience *patience, Ready ready, void *what, bool held)
             let_go = PyEval_SaveThread();
         if (n % CLOCK != 0)
             continue;
-        int64_t now = monotonic_ns();
+        int64_t now = native_monotonic_ns();
         if (began == 0)
             began = now;
         else if (now - began >= patience->spin_ns)
             break;
     }
     if (began != 0) /* else the wait was so short that nobody looked at the clock */
-        patience->waited_ns += monotonic_ns() - began;
+        patience->waited_ns += native_monotonic_ns() - began;
     if (let_go != NULL)
         PyEval_RestoreThread(let_go);
     if (come) {
@@ -68,7 +68,7 @@ static bool spin(Patience *patience, Ready ready, void *what, bool held)
 
 bool patience_look(Patience *patience, Ready ready, void *what, bool held)
 {
-    return patience->may_spin ? spin(patience, ready, what, held) : yield(patience, ready, what, held);
+    return patience->may_spin ? waiting_spin(patience, ready, what, held) : waiting_yield(patience, ready, what, held);
 }
 
 /* Look for longer next time. To be woken takes longer than a short look, so that ranks that have slept once would go on

@@ -170,7 +170,8 @@ def call(ways: Any, op: str, count: int, dtype: np.dtype[Any], reduction: str, r
         "reduce_scatter": Call(op, own.copy(), how, ins=parts),
         "all_to_all": Call(op, own, ins=_to_all(parts, own), outs=[part.copy() for part in _to_all(parts, own)]),
     }
-    ways.comm.note(calls[op], ways.algorithm(calls[op]))
+    along = ways.prepare(calls[op]) if isinstance(ways, several_hosts.SeveralHosts) else None
+    ways.comm.note(calls[op], along or ways.algorithm(calls[op]))
 
 
 def _to_all(parts: list[Any], own: Any) -> list[Any]:
@@ -189,8 +190,8 @@ def run(all_notes: list[Notes], all_ways: list[Any], count: int) -> None:
         return
     shares = [count * (i + 1) // size - count * i // size for i in range(size)]
     for notes in all_notes:
-        if isinstance(notes.body, several_hosts.Given):
-            assert notes.body.kind.mine.nbytes == all_notes[0].body.kind.mine.nbytes <= several_hosts.ALONG_NBYTES
+        if isinstance(notes.body, several_hosts.Relayed):
+            assert notes.body.mine.nbytes == all_notes[0].body.mine.nbytes <= several_hosts.ALONG_NBYTES
         else:
             notes.body(DEADLINE, shares)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -17,16 +18,17 @@ from rankwise import ReduceOp
 from rankwise.backends import Call
 from rankwise.basics import native
 from rankwise.basics.recorder import make_recorder
-from rankwise.basics.recording import Trail
 from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import CollectiveMismatchError
 from rankwise_gloo_tcp.board import board as boards
+from rankwise_gloo_tcp.board.call import BoardCall
+from rankwise_gloo_tcp.board.compiled import compare
 from rankwise_gloo_tcp.board.moving import Move
-from rankwise_gloo_tcp.board.prepared import Prepared
+from rankwise_gloo_tcp.board.native_board import NativeBoard
+from rankwise_gloo_tcp.board.prepared import BoardKinds
+from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, WAYS, kind_of
 from rankwise_gloo_tcp.transport.rings import ring_nbytes
-from rankwise_native._native import Calls, Rings, Turns
-from rankwise_native.board import NativeBoard
-from rankwise_native.shortest import _OPS, _WAYS, _key
+from rankwise_native._native import CONSTANTS, Calls, Rings, Turns
 
 pytestmark = pytest.mark.skipif(native.module() is None, reason=f"turned off by {native.VARIABLE}")
 
@@ -49,63 +51,68 @@ def board() -> Iterator[NativeBoard]:
     made.close()
 
 
-class Sound:
-    """As much of a communicator as is looked at."""
+class Plan:
+    """One kind of call as compiled calls see it."""
 
-    __slots__ = ("failure",)
+    def __init__(self, call: BoardCall) -> None:
+        self.way, self.about = WAYS[type(call)], call.about(RANK)
+        self.fetch_count = call.route.fetch_count if isinstance(call, Move) else 0
 
-    def __init__(self) -> None:
-        self.failure = None
 
+class Hooks:
+    """A Python side that gives up or believes at random.
 
-def calls_at(board: NativeBoard, trail: Trail, rng: np.random.Generator) -> Calls:
-    """Return the compiled calls, with a Python side that gives up or believes at random."""
-    prepared = Prepared(board)
+    Attributes:
+        kinds: What the general way would have prepared.
+    """
 
-    def wait(deadline: Any) -> Any:
-        if rng.random() < 0.5:
+    def __init__(self, board: NativeBoard, rng: np.random.Generator) -> None:
+        self._board_kinds, self._rng = BoardKinds(board), rng
+        self.kinds: dict[Any, Plan] = {}
+        self.tell = IssueOrder("hostile").tell
+
+    def prepare(self, call: Call) -> None:
+        kind = self._board_kinds.prepare(call)
+        assert kind is not None
+        self.kinds[call.kind] = Plan(kind.prepared)
+
+    def wait(self, deadline: Any) -> Any:
+        if self._rng.random() < 0.5:
             raise Late
         return "a deadline"
 
-    def broken(call: Any, number: int, error: BaseException | None, unreadable: bool) -> None:
+    def learn(self, name: str, array: Any, option: Any, numbers: tuple[int, ...]) -> Any:
+        return self.kinds.get(kind_of(name, array, option, numbers, RANK))
+
+    def failed(self, kind: Any, number: int, error: BaseException | None, unreadable: bool) -> None:
         raise error or CollectiveMismatchError("they differ", (0,))
 
-    def learn(name: str, array: Any, option: Any, numbers: tuple[int, ...]) -> Any:
-        call = prepared.barrier.call if name == "barrier" else prepared.calls.get(_key(name, array, option, numbers))
-        fetch_count = call.route.fetch_count if isinstance(call, Move) else 0
-        return None if call is None else (call, _WAYS[type(call)], *call.about(RANK), fetch_count)
-
-    order = IssueOrder("hostile")
-    made = Calls(board, trail, order.turn, Sound(), order.tell, count(), {}, _OPS, wait, broken, learn)
-    made_for[id(made)] = prepared
-    return made
+    broken = failed
 
 
-#: What the general way would have prepared.
-made_for: dict[int, Prepared] = {}
+def calls_of(board: NativeBoard, hooks: Hooks) -> Calls:
+    """Return the compiled calls of a group."""
+    calls = Calls(board, IssueOrder("hostile").turn, COMPILED_OPS, hooks)
+    calls.serve(make_recorder().trail("default", "default", (0, 1, 2)), {}, count())
+    return calls
 
 
-def arguments(prepared: Prepared, name: str, elements: int) -> tuple[Any, ...]:
+def arguments(hooks: Hooks, name: str, elements: int) -> tuple[Any, ...]:
     """Prepare a call, and return arguments of it."""
     array = np.ones(elements, np.float32)
     parts = [np.ones(elements, np.float32) for _ in range(SIZE)]
     outs = [np.ones(elements, np.float32) for _ in range(SIZE)]
-    if name == "all_reduce":
-        prepared.prepare(Call("all_reduce", array, ReduceOp.SUM))
-        return array, ReduceOp.SUM
-    if name == "broadcast":
-        prepared.prepare(Call("broadcast", array, root=0))
-        return array, 0
-    if name == "all_gather":
-        prepared.prepare(Call("all_gather", array, outs=parts))
-        return parts, array
-    if name == "reduce_scatter":
-        prepared.prepare(Call("reduce_scatter", array, ReduceOp.SUM, ins=parts))
-        return array, parts, ReduceOp.SUM
-    if name == "all_to_all":
-        prepared.prepare(Call("all_to_all", parts[RANK], ins=parts, outs=outs))
-        return outs, parts
-    return ()
+    calls: dict[str, tuple[Call, tuple[Any, ...]]] = {
+        "all_reduce": (Call(name, array, ReduceOp.SUM), (array, ReduceOp.SUM)),
+        "broadcast": (Call(name, array, root=0), (array, 0)),
+        "all_gather": (Call(name, array, outs=parts), (parts, array)),
+        "reduce_scatter": (Call(name, array, ReduceOp.SUM, ins=parts), (array, parts, ReduceOp.SUM)),
+        "all_to_all": (Call(name, parts[RANK], ins=parts, outs=outs), (outs, parts)),
+        "barrier": (Call(name), ()),
+    }
+    call, given = calls[name]
+    hooks.prepare(call)
+    return given
 
 
 def scribble(board: NativeBoard, rng: np.random.Generator, number: int, about: tuple[int, ...]) -> None:
@@ -131,17 +138,18 @@ NAMES = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"
 @pytest.mark.parametrize("name", NAMES)
 def test_nonsense_in_shared_memory_harms_nobody(board: NativeBoard, name: str, elements: int) -> None:
     rng = np.random.default_rng(elements + NAMES.index(name))
-    calls = calls_at(board, make_recorder().trail("default", "default", (0, 1, 2)), rng)
-    prepared = made_for.pop(id(calls))
-    given = arguments(prepared, name, elements)
-    about = [prepared.barrier.call, *prepared.calls.values()][-1].about(RANK)
+    hooks = Hooks(board, rng)
+    calls = calls_of(board, hooks)
+    given = arguments(hooks, name, elements)
+    (plan,) = hooks.kinds.values()
+    about = plan.about
     ends: dict[str, int] = {}
     made = 0
     for _ in range(ROUNDS if elements < 100_000 else 20):
         scribble(board, rng, made, about)
         try:
             # Nobody has said that there would be an end to it, where the records tell how much is to come.
-            end = "longest" if name == "all_to_all" and _long(board) else str(getattr(calls, name)(*given))
+            end = "longest" if name == "all_to_all" and _long(board) else str(getattr(calls, name)(*given, None))
         except (Late, CollectiveMismatchError, OSError) as error:
             end = type(error).__name__
         made += end != "longest"
@@ -199,12 +207,12 @@ def _long(board: NativeBoard) -> bool:
 )
 def test_a_layout_that_the_memory_does_not_hold_is_refused(layout: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="does not hold"):
-        Turns().attach(memoryview(bytearray(1 << 16)), *layout, True)
+        Turns().attach(memoryview(bytearray(1 << 16)), boards.Layout(*layout), True)
 
 
 def test_a_closed_board_is_not_touched() -> None:
     turns = Turns()
-    turns.attach(memoryview(bytearray(1 << 16)), 0, 2, 4096, 128, 8192, 12288, 4096, 4096, True)
+    turns.attach(memoryview(bytearray(1 << 16)), boards.Layout(0, 2, 4096, 128, 8192, 12288, 4096, 4096), True)
     turns.detach()
     for use in (turns.arrive, turns.wake, lambda: turns.doze(0.001)):
         with pytest.raises(ValueError, match="closed"):
@@ -213,11 +221,27 @@ def test_a_closed_board_is_not_touched() -> None:
 
 @pytest.mark.parametrize("nonsense", [None, 1, "x", [], (), np.float32(1), object(), np.ones((4, 4))[:, 1]])
 def test_odd_arguments_are_left_to_the_general_way(board: NativeBoard, nonsense: Any) -> None:
-    calls = calls_at(board, make_recorder().trail("default", "default", (0, 1, 2)), np.random.default_rng(0))
+    calls = calls_of(board, Hooks(board, np.random.default_rng(0)))
     array = np.ones(3)
     for name, n in (("all_reduce", 2), ("broadcast", 2), ("all_gather", 2), ("reduce_scatter", 3), ("all_to_all", 2)):
         call = getattr(calls, name)
-        assert call(*[nonsense] * n) is False
-        assert call(*[nonsense] * (n - 1), array) is False
-        assert call(array, *[nonsense] * (n - 1)) is False
+        assert call(*[nonsense] * n, None) is False
+        assert call(*[nonsense] * (n - 1), array, None) is False
+        assert call(array, *[nonsense] * (n - 1), None) is False
         assert call() is False
+
+
+@pytest.mark.parametrize("timeout", [-1.0, float("nan"), 1, "1", True, timedelta(seconds=1)])
+def test_an_odd_time_out_is_left_to_the_general_way(board: NativeBoard, timeout: Any) -> None:
+    hooks = Hooks(board, np.random.default_rng(0))
+    calls = calls_of(board, hooks)
+    assert calls.all_reduce(*arguments(hooks, "all_reduce", 3), timeout) is False
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_a_constant_that_differs_from_pythons_is_noticed_when_gloo_is_loaded(name: str) -> None:
+    compare(CONSTANTS)
+    with pytest.raises(ImportError, match=f": {name}$"):
+        compare({**CONSTANTS, name: CONSTANTS[name] + 1})
+    with pytest.raises(ImportError, match=f": {name}$"):
+        compare({other: value for other, value in CONSTANTS.items() if other != name})

@@ -40,5 +40,5 @@ def test_the_model_is_of_the_code() -> None:
     arrive, doze = code[code.index("bool board_arrive") :], code[code.index("bool board_doze") :]
     assert "turn, memory_order_release" in arrive[: arrive.index("first_late")]
     assert "atomic_thread_fence(memory_order_seq_cst)" in arrive[: arrive.index("first_late")]
-    assert "memory_order_acquire" in code[code.index("static int first_late") : code.index("void board_wake")]
+    assert "memory_order_acquire" in code[code.index("static int board_first_late") : code.index("void board_wake")]
     assert "atomic_thread_fence(memory_order_seq_cst)" in doze[: doze.index("first_late")]

@@ -7,7 +7,19 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from rankwise.backends import Array, Call, Caller, Communicator, Context, Deadline, Gauges, Shortcuts, Trail, Work
+from rankwise.backends import (
+    Array,
+    Call,
+    Caller,
+    Communicator,
+    Context,
+    Deadline,
+    Gauges,
+    Prepared,
+    Shortcuts,
+    Trail,
+    Work,
+)
 from rankwise.errors import DistBackendError, DistError, PeerDiedError
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.collectives.selection import Selection
@@ -60,6 +72,16 @@ class GlooCommunicator(Communicator):
         """Run collectives in these ways from now on."""
         self.ways = ways
 
+    def new_kind(self, call: Call) -> Prepared | None:
+        """Return what does all calls of a kind."""
+        return self.ways.prepare(call)
+
+    def forget(self) -> None:
+        """Forget what was kept for calls."""
+        super().forget()
+        if "ways" in self.__dict__:
+            self.ways.forget()
+
     def algorithm(self, call: Call) -> Any:
         """Return which way a collective goes."""
         return self.ways.algorithm(call)
@@ -75,7 +97,7 @@ class GlooCommunicator(Communicator):
 
     def shortcuts(self, group: Caller) -> Shortcuts:
         """Return what does the plainest calls in one go, where the ways of this group know how."""
-        return self.ways.shortcuts(self._order, self._sequence, group)
+        return self.ways.shortcuts(group)
 
     # ------------------------------------------------------------------ messages
 

@@ -47,4 +47,5 @@ class CheckedCommunicator(MpiCommunicator):
             return run(call, timeout_s, async_op)  # derived, and so compared already
         # Asynchronous calls compare on a thread of their own, for which MPI must allow several.
         later = async_op and self._endpoint.progresses
-        return self.issue(call, lambda deadline, counts: run(call, deadline.remaining()).wait(), timeout_s, later)
+        once = self.once(call, lambda deadline, counts: run(call, deadline.remaining()).wait())
+        return self.issue(call, once, timeout_s, later)

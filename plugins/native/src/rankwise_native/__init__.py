@@ -3,7 +3,24 @@
 from pathlib import Path
 
 try:
-    from rankwise_native._native import API_VERSION, Calls, FlightRecorder, Messages, Rings, Turn, Turns, fence
+    from rankwise_native._native import (
+        API_VERSION,
+        CONSTANTS,
+        Calls,
+        EngineState,
+        FailureState,
+        FlightRecorder,
+        Messages,
+        PeerState,
+        PipeState,
+        ProgressState,
+        Rings,
+        Trail,
+        Turn,
+        Turns,
+        WindowState,
+        fence,
+    )
 except ModuleNotFoundError as error:
     _record = Path(__file__).with_name("not_built.txt")
     if error.name != "rankwise_native._native" or not _record.exists():
@@ -11,6 +28,24 @@ except ModuleNotFoundError as error:
     _reason = _record.read_text(encoding="utf-8").strip()
     raise ImportError(f"it was installed without its compiled parts: {_reason}") from None
 
-__all__ = ["API_VERSION", "Calls", "FlightRecorder", "Messages", "Rings", "Turn", "Turns", "__version__", "fence"]
+__all__ = [
+    "API_VERSION",
+    "CONSTANTS",
+    "Calls",
+    "EngineState",
+    "FailureState",
+    "FlightRecorder",
+    "Messages",
+    "PeerState",
+    "PipeState",
+    "ProgressState",
+    "Rings",
+    "Trail",
+    "Turn",
+    "Turns",
+    "WindowState",
+    "__version__",
+    "fence",
+]
 
 __version__ = "0.1.0"

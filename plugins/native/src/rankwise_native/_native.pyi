@@ -1,7 +1,8 @@
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 API_VERSION: int
+CONSTANTS: dict[str, int]
 
 class FlightRecorder:
     on_failure: Callable[[Any], object] | None
@@ -21,46 +22,84 @@ class Turn:
     watchers: int
     def take(self, holder: object, /) -> bool: ...
 
+class Layout(Protocol):
+    """Where what lies on a board: the numbers of this rank and of ranks, and offsets and sizes in bytes."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def control(self) -> int: ...
+    @property
+    def control_stride(self) -> int: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def data(self) -> int: ...
+    @property
+    def area_nbytes(self) -> int: ...
+    @property
+    def most_nbytes(self) -> int: ...
+
 class Turns:
     _turn: int
     _parity: int
     waited_ns: int
-    def attach(
-        self,
-        memory: memoryview,
-        rank: int,
-        size: int,
-        control: int,
-        control_stride: int,
-        records: int,
-        data: int,
-        area_nbytes: int,
-        most_nbytes: int,
-        may_spin: bool,
-        /,
-    ) -> None: ...
+    def attach(self, memory: memoryview, layout: Layout, may_spin: bool, /) -> None: ...
     def detach(self) -> None: ...
     def read_from(self, pids: tuple[int, ...], /) -> None: ...
     def arrive(self) -> bool: ...
     def doze(self, longest_s: float, /) -> bool: ...
     def wake(self) -> None: ...
 
+class EngineState:
+    leaving: bool
+
+class FailureState:
+    failing: bool
+
+class ProgressState:
+    owner: int
+    callers: int
+
+class PeerState:
+    connection: Any
+    gone: Any
+
+class PipeState:
+    queue: Any
+    rest: Any
+
+class WindowState:
+    unconfirmed: int
+
+class CallKind(Protocol):
+    """One kind of call: which of the ways in C it goes, what all ranks compare, and from where on parts are fetched."""
+
+    way: int
+    about: tuple[int, int, int, int, int]
+    fetch_count: int
+
+class CallHooks(Protocol):
+    """What compiled calls leave to Python; the kinds are those that `learn` has returned."""
+
+    tell: Callable[[], None]
+
+    def wait(self, deadline: Any, /) -> Any:
+        """Wait for those who are late, and return the deadline of the call; None or a time-out the first time."""
+    def learn(self, name: str, array: Any, option: Any, numbers: tuple[int, ...], /) -> Any:
+        """Return the `CallKind` of a call that has been prepared, or None."""
+    def failed(self, kind: Any, number: int, error: BaseException | None, unreadable: bool, /) -> None:
+        """Raise why a call has failed."""
+    def broken(self, kind: Any, number: int, error: BaseException | None, unreadable: bool, /) -> None:
+        """Raise what all ranks raise after a public call that has failed."""
+
 class Calls:
-    def __init__(
-        self,
-        board: Turns,
-        trail: Trail,
-        turn: Any,
-        comm: object,
-        tell: Callable[[], None],
-        sequence: Iterator[int],
-        collected: Any,
-        ops: dict[str, Any],
-        wait: Callable[[Any], Any],
-        broken: Callable[[Any, int, BaseException | None, bool], None],
-        learn: Callable[[str, Any, int, tuple[int, ...]], tuple[Any, ...] | None],
-        /,
-    ) -> None: ...
+    def __init__(self, board: Turns, turn: Any, ops: dict[str, Any], hooks: CallHooks, /) -> None: ...
+    def serve(self, trail: Trail, collected: Any, sequence: Iterator[int], /) -> None: ...
+    def run(self, name: str, args: tuple[Any, ...], sequence: int, deadline: Any, /) -> bool: ...
+    def forget(self) -> None: ...
 
 class Rings:
     capacity: int
@@ -78,8 +117,60 @@ class Rings:
     def take(self, first: int, dtype: int, room: memoryview, /) -> int: ...
     def close(self) -> None: ...
 
+class MessagePeer(Protocol):
+    """One rank: how errors call it, the process whose memory may be read or 0, and what leads there if rings do."""
+
+    @property
+    def name(self) -> int: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def rings(self) -> Any: ...
+    @property
+    def pipe(self) -> Any: ...
+    @property
+    def peer(self) -> Any: ...
+    @property
+    def window(self) -> Any: ...
+
+class MessageHooks(Protocol):
+    """What compiled messages look at, and what they leave to Python."""
+
+    turn: Any
+    engine: Any
+    failure_state: Any
+    progress_lock: Any
+    deferred: Any
+    arrivals: Any
+    receives: Any
+    offered: Any
+    most_tag: int
+    raw: int
+    window_nbytes: int
+    message_nbytes: int
+
+    # Of the engine's lock, the progress lock, and what has been left to be done without the lock.
+    def locked(self) -> bool: ...
+    lock: Callable[..., bool]
+    def unlock(self) -> None: ...
+    def stand_up(self) -> None: ...
+    def settle(self) -> None: ...
+
+    # Of messages; a request stands for one that goes on.
+    def mark(self, dtype: Any, /) -> int: ...
+    def register_offer(self, array: Any, to: int, tag: int, /) -> tuple[Any, int]: ...
+    def offer(self, request: Any, ident: int, to: int, /) -> None: ...
+    def ask_for(self, array: Any, source: int, tag: int, offer: tuple[int, int, int], /) -> Any: ...
+    def answer(self, source: int, ident: int, /) -> None: ...
+    def copied(self, nbytes: int, /) -> None: ...
+    def go_on_sending(self, array: Any, to: int, tag: int, sent: int, /) -> Any: ...
+    def go_on_receiving(self, array: Any, source: int, tag: int, length: int, filled: int, /) -> Any: ...
+    def finish(self, request: Any, verb: str, peer: int, /) -> None: ...
+    def receive(self, array: Any, source: int, tag: int, /) -> None: ...
+    def taken(self, source: int, nbytes: int, /) -> None: ...
+
 class Messages:
-    def __init__(self, *parts: Any) -> None: ...
+    def __init__(self, trail: Trail, peers: Sequence[MessagePeer], hooks: MessageHooks, may_spin: bool, /) -> None: ...
     def send(self, array: Any, dst: Any, tag: Any, /) -> bool: ...
     def recv(self, array: Any, src: Any, tag: Any, /) -> int | None: ...
 

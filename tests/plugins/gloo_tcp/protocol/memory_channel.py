@@ -97,10 +97,11 @@ class MemoryChannel:
         self.flush()
 
     def post(self, head: bytes, data: bytes | memoryview) -> bool:
-        if self.closed or not self._writer.idle:
-            return False
-        self._put(self._writer.whole(head, data))
-        return True
+        frame = b"" if self.closed else self._writer.whole(head, data)
+        if frame:
+            self._writer.left(frame, 0)
+            self._put(self._writer.parts[0])
+        return bool(frame)
 
     def end_with_rest(self, request: Message) -> None:
         self._writer.end_with_rest(request)

@@ -163,7 +163,6 @@ def test_small_messages_at_once_and_the_usual_way_are_the_same_bytes(
         data = Random(index).randbytes(length)
         if whole:
             stream += writer.whole(message_head(tag, length, 5), data)
-            writer.sent(len(writer.parts[0]))
         else:
             put_one = Request(memoryview(data))
             writer.put(Header(Kind.MESSAGE, 0, tag, length, 0, 5), put_one.buffer, put_one, b"")
@@ -201,7 +200,7 @@ def test_small_messages_at_once_and_the_usual_way_are_the_same_bytes(
 def test_a_rest_that_leaves_later_ends_its_request_and_nothing_goes_before_it(name: str) -> None:
     writer, receiver = Writer(GUARDS[name]), Receiver(GUARDS[name], [True, True])
     frame, rest = writer.whole(message_head(3, 50, 0), b"x" * 50), Request(memoryview(b""))
-    writer.sent(20)
+    writer.left(frame, 20)
     writer.end_with_rest(rest)
     put(writer, [Sent(Header(Kind.CREDIT, length=5), 0, True)])
     assert not writer.idle

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.machine import futex, peer_memory
 from rankwise_gloo_tcp.transport.rings import Sleep, ring_nbytes
 
-__all__ = ["FETCHES", "FETCH_FROM_NBYTES", "Board", "available", "create", "slice_s"]
+__all__ = ["FETCHES", "FETCH_FROM_NBYTES", "SHARED", "Board", "Layout", "available", "create", "slice_s"]
 
 #: Added to the longest part that a rank tells of, where there are parts that are copied from its memory.
 FETCHES = 1 << 62
@@ -35,16 +35,17 @@ FETCH_FROM_NBYTES = 8 << 20
 
 #: Eight words: the number of the call, its digest, what follows, and the turn: they come in one line of the cache.
 _RECORD_STRIDE = 64
-_COUNT, _SENT, _RECEIVED, _LONGEST, _TURN = 2, 3, 4, 5, 6
+_SEQUENCE, _DIGEST, _COUNT, _SENT, _RECEIVED, _LONGEST, _TURN = range(7)
 _MASK = (1 << 64) - 1
 _CONTROL_STRIDE = 128
 #: Words of a rank's control block: whether and how it has gone, and whether it sleeps until a pipe has news.
 _GONE, _ASLEEP = 9, 10
 _IN_GOOD_ORDER, _GIVING_UP, _WITH_PROCESS = 1, 2, 3
-#: Words of the board: for which turn somebody sleeps, by parity; and up to which turn all have come.
-_SLEEPERS, _GO = 4, 6
+#: Words of the board: who has given the group up; for which turn somebody sleeps, by parity; and up to which turn all
+#: have come.
+_GIVEN_UP, _SLEEPERS, _GO = 0, 4, 6
 _PAGE = 4096
-#: The board's first word is 1 more than the rank that has given the group up. Why is in a page of that rank's own, as
+#: That first word is 1 more than the rank that has given the group up. Why is in a page of that rank's own, as
 #: several may do so at once: the length, and the text.
 _WHY_AT = 8
 #: The size of an area, and of a slot of it at the most: small enough for the cache where there is a processor for each
@@ -104,6 +105,48 @@ def create(size: int, may_spin: bool) -> int:
     return descriptor
 
 
+class Layout(NamedTuple):
+    """Where what lies on one rank's view of a board, for compiled parts.
+
+    Attributes:
+        rank: This rank.
+        size: Number of ranks.
+        control: Where the ranks' control blocks begin.
+        control_stride: How far they are apart.
+        records: Where the records begin.
+        data: Where the areas begin.
+        area_nbytes: The size of each.
+        most_nbytes: The size of a slot at the most.
+    """
+
+    rank: int
+    size: int
+    control: int
+    control_stride: int
+    records: int
+    data: int
+    area_nbytes: int
+    most_nbytes: int
+
+
+#: What compiled parts have in common with this module, which is the same in both.
+SHARED = {
+    "GIVEN_UP": _GIVEN_UP,
+    "SLEEPERS": _SLEEPERS,
+    "GO": _GO,
+    "SEQUENCE": _SEQUENCE,
+    "DIGEST": _DIGEST,
+    "COUNT": _COUNT,
+    "SENT": _SENT,
+    "RECEIVED": _RECEIVED,
+    "LONGEST": _LONGEST,
+    "TURN": _TURN,
+    "RECORD_STRIDE": _RECORD_STRIDE,
+    "FETCHES": FETCHES,
+    "ALIGN": _ALIGN,
+}
+
+
 def slice_s(began: float, deadline: Deadline) -> float:
     """Return how long a wait that began then may sleep until it looks around."""
     return min(max(_SLICE_S, (monotonic() - began) / 4), _LONG_SLICE_S, deadline.remaining())
@@ -128,7 +171,9 @@ class Board:
         self.rank, self.size, self.may_spin = rank, size, may_spin
         self.nbytes = total
         #: Where control blocks, records and areas begin, for those who look for themselves.
-        self.layout = _PAGE, _CONTROL_STRIDE, records, data
+        self.layout = Layout(
+            rank, size, _PAGE, _CONTROL_STRIDE, records, data, area_nbytes, min(self.most_nbytes, area_nbytes)
+        )
         self._memory = mmap.mmap(descriptor, total)
         self._bytes = memoryview(self._memory)
         self._words = self._bytes.cast("Q")
@@ -177,12 +222,12 @@ class Board:
         at = table[self.rank]
         words[at] = sequence
         if about is not self._told[phase]:  # most calls are the same as before
-            for field, word in enumerate(about, 1):
+            for field, word in enumerate(about, _DIGEST):
                 words[at + field] = word
             self._told[phase] = about
         self._arrive(turn, deadline)
         for at in self._places[phase]:
-            if words[at] != sequence or words[at + 1] != digest:
+            if words[at] != sequence or words[at + _DIGEST] != digest:
                 return False
         return not (about[2] or about[3]) or not (sum(self._column(_SENT)) - sum(self._column(_RECEIVED))) & _MASK
 
@@ -253,7 +298,7 @@ class Board:
                 return
         if words[_SLEEPERS + (turn & 1)] == turn:
             words[_GO] = turn
-            self._wake()
+            futex.wake(self._base + 8 * _GO)
 
     def _await(self, turn: int, deadline: Deadline) -> None:
         words, spin_s = self._words, self._spin_s
@@ -333,21 +378,21 @@ class Board:
 
     def give_up(self, text: bytes) -> None:
         """Tell everyone that the group is given up, and wake them; one of those who have said so is heard."""
-        if not self._words[0]:
+        if not self._words[_GIVEN_UP]:
             at = self._notices + self.rank * _PAGE
             self._bytes[at + _WHY_AT : at + _WHY_AT + len(text)] = text
             self._words[at // 8] = len(text)
             futex.fence()
-            self._words[0] = self.rank + 1
+            self._words[_GIVEN_UP] = self.rank + 1
         self._words[self._controls[self.rank] + _GONE] = _GIVING_UP
         self._wake()
 
     def given_up(self) -> tuple[int, bytes] | None:
         """Return who has given the group up, and the text."""
-        if not self._words[0]:
+        if not self._words[_GIVEN_UP]:
             return None
         futex.fence()  # the text was written before
-        sender = min(int(self._words[0]), self.size) - 1
+        sender = min(int(self._words[_GIVEN_UP]), self.size) - 1
         at = self._notices + sender * _PAGE
         length = min(self._words[at // 8], _PAGE - _WHY_AT)
         return sender, bytes(self._bytes[at + _WHY_AT : at + _WHY_AT + length])

@@ -7,12 +7,12 @@ goes through. Then each call of a small collective only has to write, post, wait
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rankwise.backends import Array, Deadline, Fingerprint
 from rankwise_gloo_tcp.board.board import Board
 
-__all__ = ["Barrier", "BoardCall", "Errand", "Meet", "Messages", "flat"]
+__all__ = ["Barrier", "BoardCall", "Meet", "Messages", "flat"]
 
 
 #: Waits for everyone.
@@ -30,15 +30,12 @@ class BoardCall:
 
     def __init__(self, fingerprint: Fingerprint) -> None:
         self.fingerprint = fingerprint
-        self._about: tuple[int, int, int, int, int] | None = None
 
     def about(self, rank: int) -> tuple[int, int, int, int, int]:
-        """Return what `Board.exchange` tells of this call; each time the same object."""
-        if self._about is None:
-            call = self.fingerprint
-            digest = call.digest() ^ _salt(type(self).__name__)
-            self._about = (digest, call.count, *call.sums(rank), self.longest)
-        return self._about
+        """Return what `Board.exchange` tells of this call."""
+        call = self.fingerprint
+        digest = call.digest() ^ _salt(type(self).__name__)
+        return (digest, call.count, *call.sums(rank), self.longest)
 
     def offer(self, board: Board, given: Any) -> None:
         """Write what the others will want of what this call was given; nothing has been compared yet.
@@ -74,15 +71,6 @@ class Barrier(BoardCall):
 
     def take(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
         pass
-
-
-class Errand(NamedTuple):
-    """A call with the arrays of one time. It stands where the core expects the body of a collective."""
-
-    call: BoardCall
-    given: Any
-    #: What this rank has for itself: where to, and where from.
-    kept: tuple[tuple[Array, Array], ...] = ()
 
 
 def flat(array: Array) -> Array:

@@ -2,179 +2,198 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
-from rankwise.backends import Array, Call, Fingerprint, ReduceOp, accumulation_dtype
+from rankwise.backends import Array, Call, ReduceOp, accumulation_dtype
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.board.call import Barrier, BoardCall, Errand
+from rankwise_gloo_tcp.board.call import Barrier, BoardCall
 from rankwise_gloo_tcp.board.moving import Combine, Move, Route
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot, one_shot_fits
 
-__all__ = ["PREPARE", "Prepared"]
+__all__ = ["PREPARE", "BoardKinds", "Kept", "Kind"]
 
-#: How many kinds of calls are kept. A program has few; one with ever new sizes must not fill the memory.
-_KEPT = 512
+#: What this rank has for itself: where to, and where from.
+Kept: TypeAlias = tuple[Array, Array]
 
 
-class Prepared:
-    """The calls of one group."""
+class Kind(NamedTuple):
+    """One kind of call at the board.
+
+    Attributes:
+        prepared: What does it.
+        given: Returns of a call what `prepared` takes.
+        kept: Returns of a call what this rank copies for itself in the end.
+    """
+
+    prepared: BoardCall
+    given: Callable[[Call], Any]
+    kept: Callable[[Call], Kept] | None = None
+
+
+class BoardKinds:
+    """The kinds of calls at one board."""
 
     def __init__(self, board: Board) -> None:
         self._board, self._rank, self._size = board, board.rank, board.size
         self._others = [(board.rank + k) % board.size for k in range(1, board.size)]
-        #: By what they are about.
-        self.calls: dict[Hashable, BoardCall] = {}
-        self.barrier = Errand(Barrier(Fingerprint("barrier")), None)
 
-    def prepare(self, call: Call) -> Errand | None:
-        """Return what is to be done with just the arrays of a call, or None where they do not fit through the board."""
+    def prepare(self, call: Call) -> Kind | None:
+        """Return what does calls of this kind, or None where they do not fit through the board."""
         prepare = PREPARE.get(call.op)
         return None if prepare is None else prepare(self, call)
 
-    def _barrier(self, call: Call) -> Errand:
-        return self.barrier
+    def _barrier(self, call: Call) -> Kind:
+        return Kind(Barrier(call.fingerprint), _nothing)
 
-    def _broadcast(self, call: Call) -> Errand | None:
+    def _broadcast(self, call: Call) -> Kind | None:
         array, root = call.array, call.root
-        key = ("broadcast", root, array.dtype, array.shape)
-        found = self.calls.get(key)
-        if found is None:
-            if not self._fits(array, 1):
-                return None
-            sends = [(0, array.size)] if self._rank == root else []
-            takes = [] if self._rank == root else [(root, 0, array.size)]
-            route = Route(self._board, array.dtype, 1, sends, takes, self._board.fetch_nbytes)
-            found = self._keep(key, Move(call.fingerprint, route, [array.size]))
-        return Errand(found, ([array], []) if self._rank == root else ([], [array]))
+        if not self._fits(array, 1):
+            return None
+        sends = [(0, array.size)] if self._rank == root else []
+        takes = [] if self._rank == root else [(root, 0, array.size)]
+        route = Route(self._board, array.dtype, 1, sends, takes, self._board.fetch_nbytes)
+        given = _to_others if self._rank == root else _from_root
+        return Kind(Move(call.fingerprint, route, [array.size]), given)
 
-    def _all_reduce(self, call: Call) -> Errand | None:
+    def _all_reduce(self, call: Call) -> Kind | None:
         array, op = call.array, call.reduce_op
         assert op is not None
-        key = ("all_reduce", op.name, array.dtype, array.shape)
-        found = self.calls.get(key)
-        if found is None:
-            if not self._fits(array, self._size, op):
-                return None
-            kind = OneShot if one_shot_fits(array, op, self._board) else TwoShot
-            found = self._keep(key, kind(call.fingerprint, self._board, array, op))
-        return Errand(found, (array, op))
+        if not self._fits(array, self._size, op):
+            return None
+        kind = OneShot if one_shot_fits(array, op, self._board) else TwoShot
+        return Kind(kind(call.fingerprint, self._board, array, op), _array_and_op)
 
-    def _reduce(self, call: Call) -> Errand | None:
+    def _reduce(self, call: Call) -> Kind | None:
         array, op, root = call.array, call.reduce_op, call.root
         assert op is not None
-        key = ("reduce", op.name, root, array.dtype, array.shape)
-        found = self.calls.get(key)
         if one_shot_fits(array, op, self._board):
-            if found is None:
-                found = self._keep(key, OneShot(call.fingerprint, self._board, array, op, root))
-            return Errand(found, (array, op))
+            return Kind(OneShot(call.fingerprint, self._board, array, op, root), _array_and_op)
         if not (self._fits(array, 1) and op.is_plain_on(array.dtype)):
             return None
-        if found is None:
-            sends = [] if self._rank == root else [(0, array.size)]
-            takes = [(peer, 0, array.size) for peer in self._others] if self._rank == root else []
-            route = Route(self._board, array.dtype, 1, sends, takes)
-            found = self._keep(key, Combine(call.fingerprint, route, [array.size]))
-        return Errand(found, ([] if self._rank == root else [array], array, array, op))
+        at_root = self._rank == root
+        sends = [] if at_root else [(0, array.size)]
+        takes = [(peer, 0, array.size) for peer in self._others] if at_root else []
+        route = Route(self._board, array.dtype, 1, sends, takes)
+        return Kind(Combine(call.fingerprint, route, [array.size]), _at_root if at_root else _elsewhere)
 
-    def _all_gather(self, call: Call) -> Errand | None:
-        array, parts = call.array, call.outs or ()
-        sizes = _sizes(parts)
-        key = ("all_gather", array.dtype, sizes)
-        found = self.calls.get(key)
-        if found is None:
-            if not self._fits(array, 1):
-                return None
-            takes = [(peer, 0, sizes[peer]) for peer in self._others]
-            route = Route(self._board, array.dtype, 1, [(0, array.size)], takes, self._board.fetch_nbytes)
-            found = self._keep(key, Move(call.fingerprint, route, sizes))
-        return Errand(found, ([array], self._of_others(parts)), ((parts[self._rank], array),))
+    def _all_gather(self, call: Call) -> Kind | None:
+        array, sizes = call.array, _sizes(call.outs)
+        if not self._fits(array, 1):
+            return None
+        takes = [(peer, 0, sizes[peer]) for peer in self._others]
+        route = Route(self._board, array.dtype, 1, [(0, array.size)], takes, self._board.fetch_nbytes)
+        return Kind(Move(call.fingerprint, route, sizes), self._mine_for_theirs, self._own_out)
 
-    def _gather(self, call: Call) -> Errand | None:
-        array, parts, root = call.array, call.outs, call.root
-        sizes = _sizes(parts or ())
-        key = ("gather", root, array.dtype, array.size, sizes)
-        found = self.calls.get(key)
-        if found is None:
-            if not self._fits(array, 1):
-                return None
-            sends = [] if self._rank == root else [(0, array.size)]
-            takes = [(peer, 0, sizes[peer]) for peer in self._others] if sizes else []
-            found = self._keep(key, Move(call.fingerprint, Route(self._board, array.dtype, 1, sends, takes)))
-        kept = () if parts is None else ((parts[root], array),)
-        return Errand(found, ([] if self._rank == root else [array], self._of_others(parts)), kept)
+    def _gather(self, call: Call) -> Kind | None:
+        array, root, sizes = call.array, call.root, _sizes(call.outs)
+        if not self._fits(array, 1):
+            return None
+        at_root = self._rank == root
+        sends = [] if at_root else [(0, array.size)]
+        takes = [(peer, 0, sizes[peer]) for peer in self._others] if sizes else []
+        move = Move(call.fingerprint, Route(self._board, array.dtype, 1, sends, takes))
+        return Kind(move, self._theirs, self._own_out) if at_root else Kind(move, _to_others)
 
-    def _scatter(self, call: Call) -> Errand | None:
-        array, parts, root = call.array, call.ins, call.root
-        sizes = _sizes(parts or ())
-        key = ("scatter", root, array.dtype, array.size, sizes)
-        found = self.calls.get(key)
-        if found is None:
-            if not self._fits(array, self._size):
-                return None
-            sends = [(peer, sizes[peer]) for peer in self._others] if sizes else []
-            takes = [] if self._rank == root else [(root, self._rank, array.size)]
-            found = self._keep(key, Move(call.fingerprint, Route(self._board, array.dtype, self._size, sends, takes)))
-        kept = () if parts is None else ((array, parts[root]),)
-        return Errand(found, (self._of_others(parts), [] if self._rank == root else [array]), kept)
+    def _scatter(self, call: Call) -> Kind | None:
+        array, root, sizes = call.array, call.root, _sizes(call.ins)
+        if not self._fits(array, self._size):
+            return None
+        at_root = self._rank == root
+        sends = [(peer, sizes[peer]) for peer in self._others] if sizes else []
+        takes = [] if at_root else [(root, self._rank, array.size)]
+        move = Move(call.fingerprint, Route(self._board, array.dtype, self._size, sends, takes))
+        return Kind(move, self._for_theirs, self._own_in) if at_root else Kind(move, _from_root)
 
-    def _reduce_scatter(self, call: Call) -> Errand | None:
-        array, op, parts = call.array, call.reduce_op, call.ins or ()
+    def _reduce_scatter(self, call: Call) -> Kind | None:
+        array, op, sizes = call.array, call.reduce_op, _sizes(call.ins)
         assert op is not None
-        sizes = _sizes(parts)
-        key = ("reduce_scatter", op.name, array.dtype, sizes)
-        found = self.calls.get(key)
-        if found is None:
-            if not (self._fits(array, self._size) and op.is_plain_on(array.dtype)):
-                return None
-            sends = [(peer, sizes[peer]) for peer in self._others]
-            takes = [(peer, self._rank, array.size) for peer in self._others]
-            route = Route(self._board, array.dtype, self._size, sends, takes)
-            found = self._keep(key, Combine(call.fingerprint, route, sizes))
-        return Errand(found, (self._of_others(parts), parts[self._rank], array, op))
+        if not (self._fits(array, self._size) and op.is_plain_on(array.dtype)):
+            return None
+        sends = [(peer, sizes[peer]) for peer in self._others]
+        takes = [(peer, self._rank, array.size) for peer in self._others]
+        route = Route(self._board, array.dtype, self._size, sends, takes)
+        return Kind(Combine(call.fingerprint, route, sizes), self._parts_and_op)
 
-    def _all_to_all(self, call: Call) -> Errand | None:
-        ins, outs = call.ins or (), call.outs or ()
-        mine, sent, received = ins[self._rank], _sizes(ins), _sizes(outs)
-        key = ("all_to_all", mine.dtype, sent, received)
-        found = self.calls.get(key)
-        if found is None:
-            if not self._fits(mine, self._size):
-                return None
-            sends = [(peer, sent[peer]) for peer in self._others]
-            takes = [(peer, self._rank, received[peer]) for peer in self._others]
-            route = Route(self._board, mine.dtype, self._size, sends, takes, self._board.fetch_nbytes)
-            found = self._keep(key, Move(call.fingerprint, route))
-        return Errand(found, (self._of_others(ins), self._of_others(outs)), ((outs[self._rank], mine),))
-
-    def _keep(self, key: Hashable, call: BoardCall) -> BoardCall:
-        if len(self.calls) >= _KEPT:
-            self.calls.clear()
-        self.calls[key] = call
-        return call
+    def _all_to_all(self, call: Call) -> Kind | None:
+        sent, received, dtype = _sizes(call.ins), _sizes(call.outs), call.array.dtype
+        if not self._fits(call.array, self._size):
+            return None
+        sends = [(peer, sent[peer]) for peer in self._others]
+        takes = [(peer, self._rank, received[peer]) for peer in self._others]
+        route = Route(self._board, dtype, self._size, sends, takes, self._board.fetch_nbytes)
+        return Kind(Move(call.fingerprint, route), self._theirs_for_theirs, self._own_out)
 
     def _fits(self, array: Array, slots: int, op: ReduceOp | None = None) -> bool:
         """Tell whether a slot has room for an element, in the dtype that it is reduced in."""
         dtype = array.dtype if op is None else accumulation_dtype(op.name, array.dtype)
         return 0 < dtype.itemsize <= self._board.slot_nbytes(slots)
 
+    # ------------------------------------------------------------------ what is given, and kept
+
     def _of_others(self, arrays: Sequence[Array] | None) -> list[Array]:
         return [] if arrays is None else [arrays[peer] for peer in self._others]
 
+    def _mine_for_theirs(self, call: Call) -> Any:
+        return [call.array], self._of_others(call.outs)
+
+    def _theirs(self, call: Call) -> Any:
+        return [], self._of_others(call.outs)
+
+    def _for_theirs(self, call: Call) -> Any:
+        return self._of_others(call.ins), []
+
+    def _theirs_for_theirs(self, call: Call) -> Any:
+        return self._of_others(call.ins), self._of_others(call.outs)
+
+    def _parts_and_op(self, call: Call) -> Any:
+        parts = call.ins or ()
+        return self._of_others(parts), parts[self._rank], call.array, call.reduce_op
+
+    def _own_out(self, call: Call) -> Kept:
+        return (call.outs or ())[self._rank], call.array
+
+    def _own_in(self, call: Call) -> Kept:
+        return call.array, (call.ins or ())[self._rank]
+
 
 #: What prepares each operation; one that is not here goes by messages.
-PREPARE: dict[str, Callable[[Prepared, Call], Errand | None]] = {
-    "broadcast": Prepared._broadcast,
-    "all_reduce": Prepared._all_reduce,
-    "reduce": Prepared._reduce,
-    "all_gather": Prepared._all_gather,
-    "gather": Prepared._gather,
-    "scatter": Prepared._scatter,
-    "reduce_scatter": Prepared._reduce_scatter,
-    "all_to_all": Prepared._all_to_all,
-    "barrier": Prepared._barrier,
+PREPARE: dict[str, Callable[[BoardKinds, Call], Kind | None]] = {
+    "broadcast": BoardKinds._broadcast,
+    "all_reduce": BoardKinds._all_reduce,
+    "reduce": BoardKinds._reduce,
+    "all_gather": BoardKinds._all_gather,
+    "gather": BoardKinds._gather,
+    "scatter": BoardKinds._scatter,
+    "reduce_scatter": BoardKinds._reduce_scatter,
+    "all_to_all": BoardKinds._all_to_all,
+    "barrier": BoardKinds._barrier,
 }
 
 
-def _sizes(arrays: Sequence[Array]) -> tuple[int, ...]:
-    return tuple([array.size for array in arrays])
+def _nothing(call: Call) -> None:
+    """Give a barrier nothing."""
+
+
+def _array_and_op(call: Call) -> Any:
+    return call.array, call.reduce_op
+
+
+def _to_others(call: Call) -> Any:
+    return [call.array], []
+
+
+def _from_root(call: Call) -> Any:
+    return [], [call.array]
+
+
+def _at_root(call: Call) -> Any:
+    return [], call.array, call.array, call.reduce_op
+
+
+def _elsewhere(call: Call) -> Any:
+    return [call.array], call.array, call.array, call.reduce_op
+
+
+def _sizes(arrays: Sequence[Array] | None) -> tuple[int, ...]:
+    return tuple([array.size for array in arrays or ()])

@@ -35,7 +35,10 @@ class OneShot(BoardCall):
     def offer(self, board: Board, given: Any) -> None:
         array, op = given
         self._now = views = self.views[board.flip()]
-        views[board.rank][...] = flat(array) if op.factor is None else op.accumulator(array)
+        if op.factor is not None:
+            views[board.rank][...] = op.accumulator(array)
+        else:
+            views[board.rank][...] = array if array.ndim == 1 else array.reshape(-1)
 
     def take(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
         array, op = given
@@ -43,7 +46,7 @@ class OneShot(BoardCall):
             return
         views = self._now
         if self.plain:
-            total = flat(array)
+            total = array if array.ndim == 1 else array.reshape(-1)
             op.merge(views[0], views[1], total)
             for view in views[2:]:
                 op.merge(total, view, total)

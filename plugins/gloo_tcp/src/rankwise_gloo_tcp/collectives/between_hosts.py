@@ -3,8 +3,7 @@ and large reductions in segments, so that connections and processors are busy at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,11 +11,9 @@ from rankwise.backends import (
     Algorithm,
     Array,
     Call,
-    Caller,
     Deadline,
-    IssueOrder,
+    Prepared,
     ReduceOp,
-    Shortcuts,
     accumulation_dtype,
     counts,
     mismatch,
@@ -28,8 +25,7 @@ from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.copying import assign, pieces
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, Opening
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot, Plan
-from rankwise_gloo_tcp.collectives.shortest import plainest
-from rankwise_gloo_tcp.collectives.small import Small, SmallCall
+from rankwise_gloo_tcp.collectives.small import SmallAllReduce, SmallBroadcast, SmallCall, is_small
 from rankwise_gloo_tcp.collectives.tables import NETWORK
 from rankwise_gloo_tcp.collectives.ways import Ways
 from rankwise_gloo_tcp.engine.engine import Engine
@@ -53,7 +49,6 @@ class BetweenHosts(Ways):
         super().__init__(comm)
         self._opening = Opening(comm.engine, comm.rank, comm.size)
         self._none = [0] * comm.size
-        self._small = Small(self._opening, comm.rank, comm.size)
 
     def choose(self, op: str, nbytes: int) -> str:
         """Return the algorithm of an operation; where a forced one is impossible, that of the table.
@@ -70,11 +65,25 @@ class BetweenHosts(Ways):
             return fitting(op, nbytes, self.size, NETWORK).name
         return name
 
+    def prepare(self, call: Call) -> Prepared | None:
+        """Return what does small calls of a kind, whose data goes along as it is."""
+        array, op = call.array, call.reduce_op
+        if not 1 < self.size <= FEW_RANKS or not (array is None or is_small(array)):
+            return None
+        if call.op == "barrier" and self.choose("barrier", 0) == "along":
+            return SmallCall(self.comm, self._opening, call, self._none)
+        # What lies between fields is copied too; NumPy's own copies leave it out.
+        if call.op == "broadcast" and array.dtype.names is None and self.choose(call.op, array.nbytes) != "derived":
+            return SmallBroadcast(self.comm, self._opening, call)
+        if call.op == "all_reduce" and op is not None and op.base is op and op.is_plain_on(array.dtype):
+            along = self.choose(call.op, array.nbytes) == "along"
+            return SmallAllReduce(self.comm, self._opening, call) if along else None
+        return None
+
     def _broadcast(self, call: Call) -> Plan | None:
         array, root = call.array, call.root
         if self.choose("broadcast", array.nbytes) == "derived":
             return None
-        self._small.prepare_broadcast(call)
         return Along(dict.fromkeys(range(self.size), array) if self.rank == root else {}, {root: array})
 
     def _all_reduce(self, call: Call) -> Plan | Algorithm | None:
@@ -83,7 +92,6 @@ class BetweenHosts(Ways):
         if name == "derived":
             return None
         if name == "along":
-            self._small.prepare_all_reduce(call)
             return OneShot(array, op, [array] * self.size)
         return partial(
             _all_reduce, self.comm, streams.exchange if name == "exchange" else streams.all_reduce, array, op
@@ -121,20 +129,6 @@ class BetweenHosts(Ways):
         "reduce_scatter": _reduce_scatter,
         **dict.fromkeys(("all_gather", "gather", "scatter", "all_to_all"), _exchange),
     }
-
-    def shortcuts(self, order: IssueOrder, sequence: Iterator[int], group: Caller) -> Shortcuts:
-        """Return what does the plainest small calls in one go."""
-        if not 1 < self.size <= FEW_RANKS:
-            return Shortcuts()
-        small = self._small
-        barrier = small.barrier if self.choose("barrier", 0) == "along" else None
-        made = plainest(self.comm, small.calls, barrier, self._meet, order, sequence, group)
-        return made if barrier is not None else replace(made, barrier=Shortcuts().barrier)
-
-    def _meet(self, call: SmallCall, given: Any, sequence: int, deadline: Deadline) -> None:
-        """Carry a small call out that has been prepared."""
-        if not self._small.meet(call, given, sequence, deadline):
-            raise mismatch(self.comm, call.fingerprint, sequence, deadline)
 
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks, with small data along, and run the collective."""

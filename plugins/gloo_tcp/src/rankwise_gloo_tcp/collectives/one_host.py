@@ -5,24 +5,35 @@ What does not fit through the board goes by messages, once the board has compare
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from rankwise.backends import Call, Caller, Deadline, IssueOrder, Shortcuts, mismatch
+from rankwise.backends import Call, Deadline, Prepared, mismatch
+from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.board.call import BoardCall, Errand, Messages
+from rankwise_gloo_tcp.board.call import BoardCall, Messages
 from rankwise_gloo_tcp.board.moving import Unreadable
-from rankwise_gloo_tcp.board.prepared import PREPARE, Prepared
-from rankwise_gloo_tcp.collectives.shortest import at_board
+from rankwise_gloo_tcp.board.prepared import PREPARE, BoardKinds, Kept, Kind
 from rankwise_gloo_tcp.collectives.ways import Ways
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["OneHost"]
+__all__ = ["AtBoard", "OneHost", "one_host"]
+
+
+def _nothing(call: Call) -> None:
+    """Give nothing."""
+
+
+def one_host(comm: GlooCommunicator, board: Board) -> OneHost:
+    """Return the ways of a group whose ranks share a board, compiled where that is."""
+    if native.module() is None:
+        return OneHost(comm, board)
+    from rankwise_gloo_tcp.collectives.compiled import CompiledHost
+
+    return CompiledHost(comm, board)
 
 
 class OneHost(Ways):
@@ -30,47 +41,77 @@ class OneHost(Ways):
 
     def __init__(self, comm: GlooCommunicator, board: Board) -> None:
         super().__init__(comm)
-        self.board, self.prepared = board, Prepared(board)
+        self.board, self._kinds = board, BoardKinds(board)
 
-    def algorithm(self, call: Call) -> Any:
-        """Return the errand of a call at the board, or what goes by messages."""
-        plain = call.array is None or type(call.array) is np.ndarray
-        return (self.prepared.prepare(call) if plain else None) or super().algorithm(call)
+    def prepare(self, call: Call) -> Prepared | None:
+        """Return what does calls of this kind at the board."""
+        kind = self._kinds.prepare(call)
+        return None if kind is None else self.at_board(kind, call.op)
+
+    def at_board(self, kind: Kind, op: str) -> AtBoard:
+        """Return what does a kind of call of an operation."""
+        return AtBoard(self, *kind)
 
     def own_collectives(self) -> Collection[str]:
         """Return those that go by the board."""
         return PREPARE
 
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
-        """Compare the calls of all ranks at the board, and run the collective."""
-        errand = algorithm if isinstance(algorithm, Errand) else Errand(Messages(call.fingerprint, algorithm), None)
-        self.meet_at_board(errand.call, errand.given, sequence, deadline)
-        for target, source in errand.kept:
-            if target is not source:
-                target[...] = source.reshape(target.shape)
-
-    def meet_at_board(self, call: BoardCall, given: Any, sequence: int, deadline: Deadline) -> None:
-        """Compare a call with those of the others, and carry it out."""
-        board = self.board
-        waited_ns = board.waited_ns
-        call.offer(board, given)
-        try:
-            alike = board.exchange(sequence, call.about(self.rank), deadline)
-        except TimeoutError:
-            raise agreement.late(board, self.comm.context.global_ranks, deadline) from None
-        if not alike:
-            raise mismatch(self.comm, call.fingerprint, sequence, deadline)
-        try:
-            call.take(board, self.meet, deadline, given)
-        except Unreadable:
-            raise self.comm.unreadable() from None
-        if board.waited_ns != waited_ns:
-            self.comm.on_wait(board.waited_ns - waited_ns)
-
-    def shortcuts(self, order: IssueOrder, sequence: Iterator[int], group: Caller) -> Shortcuts:
-        """Return what does the plainest calls at the board."""
-        return at_board(self.comm, self, order, sequence, group)
+        """Compare the calls of all ranks at the board, and run the collective by messages."""
+        AtBoard(self, Messages(call.fingerprint, algorithm)).run(None, sequence, deadline)
 
     def meet(self, deadline: Deadline) -> None:
         """Wait for everyone."""
         agreement.timely(self.board, self.comm.context.global_ranks, deadline)
+
+
+class AtBoard:
+    """One kind of call at a board.
+
+    Args:
+        ways: The ways of the group.
+        call: What is done.
+        given: Returns of a `Call` what that takes.
+        kept: Returns of a `Call` what this rank copies for itself in the end.
+    """
+
+    def __init__(
+        self,
+        ways: OneHost,
+        call: BoardCall,
+        given: Callable[[Call], Any] = _nothing,
+        kept: Callable[[Call], Kept] | None = None,
+    ) -> None:
+        self.fingerprint, self.call, self._given, self._kept = call.fingerprint, call, given, kept
+        self._ways, self._comm, self._board = ways, ways.comm, ways.board
+        #: What the ranks compare; as long as it is this object the board does not write it anew.
+        self.about = call.about(ways.rank)
+
+    def bind(self, call: Call) -> Any:
+        """Return the arrays of a call."""
+        given = self._given(call)
+        return given if self._kept is None else (given, self._kept(call))
+
+    def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare a call with those of the others, and carry it out."""
+        board, call, kept = self._board, self.call, None
+        if self._kept is not None:
+            given, kept = given
+        waited_ns = board.waited_ns
+        call.offer(board, given)
+        try:
+            alike = board.exchange(sequence, self.about, deadline)
+        except TimeoutError:
+            raise agreement.late(board, self._comm.context.global_ranks, deadline) from None
+        if not alike:
+            raise mismatch(self._comm, self.fingerprint, sequence, deadline)
+        try:
+            call.take(board, self._ways.meet, deadline, given)
+        except Unreadable:
+            raise self._comm.unreadable() from None
+        if board.waited_ns != waited_ns:
+            self._comm.on_wait(board.waited_ns - waited_ns)
+        if kept is not None:
+            target, source = kept
+            if target is not source:
+                target[...] = source.reshape(target.shape)

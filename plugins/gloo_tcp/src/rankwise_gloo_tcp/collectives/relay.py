@@ -7,29 +7,36 @@ group, and the views of a kind of call once for that; so a call that comes again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankwise.backends import FINGERPRINT_TAG, Array, Call, Deadline, Fingerprint, accumulation_dtype, as_bytes
+from rankwise.backends import (
+    FINGERPRINT_TAG,
+    Array,
+    Call,
+    Deadline,
+    Fingerprint,
+    accumulation_dtype,
+    as_bytes,
+    mismatch,
+)
 from rankwise.backends import derived_collectives as derived
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import BoardCall, Meet
-from rankwise_gloo_tcp.collectives.one_host import OneHost
+from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES, SMALL_NBYTES, Opening
 from rankwise_gloo_tcp.collectives.subset import Subset
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["ALONG_NBYTES", "Given", "Relay", "Relayed"]
+__all__ = ["ALONG_NBYTES", "Relay", "Relayed"]
 
 #: How much data goes with the comparison of the calls.
 ALONG_NBYTES = 2048
-#: How many kinds of calls are kept.
-_KEPT = 512
 
 #: Carries out what all ranks of this host do together.
 Step = Callable[[Deadline], None]
@@ -45,7 +52,7 @@ class Relay:
         firsts: The first ranks of all hosts, on one of them.
 
     Attributes:
-        calls: The kinds of calls that have been prepared, by operation, reduce op or root, dtype and shape.
+        comm: The group.
         slot: What this rank writes.
         slots: What the ranks of this host have written, at the first.
         rows: What the hosts have written, at the first.
@@ -55,7 +62,8 @@ class Relay:
     def __init__(
         self, comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator, firsts: Subset | None
     ) -> None:
-        self.rank, self.size, self.hosts, self._firsts = comm.rank, comm.size, hosts, firsts
+        self.comm, self.hosts, self._firsts = comm, hosts, firsts
+        self.rank, self.size = comm.rank, comm.size
         self.here = next(index for index, host in enumerate(hosts) if comm.rank in host)
         head = RECORD_NBYTES * max(map(len, hosts))
         self.slot = np.zeros(RECORD_NBYTES + ALONG_NBYTES, np.uint8)
@@ -66,19 +74,6 @@ class Relay:
         self._records = self.answer[:-ALONG_NBYTES].reshape(self.size, RECORD_NBYTES)
         self._gather, self._spread = _steps(local, self)
         self._swap = None if firsts is None else self._swapped(comm, firsts)
-        self.calls: dict[Hashable, Relayed] = {}
-        self.barrier = Relayed(self, Call("barrier"))
-
-    def prepare(self, call: Call) -> Relayed:
-        """Return how calls of this kind go along; their data fits."""
-        option = call.root if call.reduce_op is None else call.reduce_op.name
-        key = call.op, option, call.array.dtype, call.array.shape
-        found = self.calls.get(key)
-        if found is None:
-            if len(self.calls) >= _KEPT:
-                self.calls.clear()
-            found = self.calls[key] = Relayed(self, call)
-        return found
 
     def compare(self, record: bytes, relayed: Relayed | None, deadline: Deadline) -> bytes:
         """Give this rank's record to all others, with what the slot holds behind it, and return all records."""
@@ -167,14 +162,16 @@ class Relayed:
             at_home = home == relay.here
             self.of_ranks = [self.of_ranks[relay.hosts[home].index(call.root)]] if at_home else []
 
-    def run(self, given: Any, sequence: int, deadline: Deadline) -> bool:
-        """Carry a call out; false, with nothing changed, if it is not the same on all ranks.
+    def bind(self, call: Call) -> Any:
+        """Return array and op; of a broadcast what is sent and what is received, each in a list; of a barrier None."""
+        if call.reduce_op is not None:
+            return call.array, call.reduce_op
+        if call.array is None:
+            return None
+        return ([call.array], []) if call.root == self._relay.rank else ([], [call.array])
 
-        Args:
-            given: Array and op; of a broadcast what is sent and what is received, each in a list; of a barrier None.
-            sequence: The number of the call.
-            deadline: When all must be there.
-        """
+    def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare the calls, and carry this one out."""
         op, record = self._op, sequence.to_bytes(8, "little") + self.about
         if op is not None:
             array, op = given
@@ -182,14 +179,13 @@ class Relayed:
         elif given is not None and given[0]:
             self.mine[...] = given[0][0]
         if self._relay.compare(record, self, deadline) != record * self._relay.size:
-            return False
+            raise mismatch(self._relay.comm, self.fingerprint, sequence, deadline)
         if self._plain:
             array[...] = self.result
         elif op is not None:
             op.finish(self.result, array, self._relay.size)
         elif given is not None and given[1]:
             given[1][0][...] = self.result
-        return True
 
     def combine(self, views: Sequence[Array], total: Array) -> None:
         """Write what the data of several ranks, or of several hosts, comes to."""
@@ -201,13 +197,6 @@ class Relayed:
         merge(views[0], views[1], total)
         for view in views[2:]:
             merge(total, view, total)
-
-
-class Given(NamedTuple):
-    """A call that goes along, with the arrays of one time. It stands where the core expects an algorithm."""
-
-    kind: Relayed
-    arrays: Any
 
 
 class _Step(BoardCall):
@@ -248,14 +237,14 @@ def _steps(local: GlooCommunicator, relay: Relay) -> tuple[Step, Step]:
     others = {rank: slots[rank] for rank in range(1, local.size)} if first else {}
     gathering = _Step("gather records", board, relay.slot, others)
     spreading = _Step("spread records", board, answer if first else None, {} if first else {0: answer})
-    return partial(_meet, local, ways, gathering), partial(_meet, local, ways, spreading)
+    return partial(_meet, local, AtBoard(ways, gathering)), partial(_meet, local, AtBoard(ways, spreading))
 
 
 def _run(local: GlooCommunicator, call: Call, deadline: Deadline) -> None:
     local.run(call, deadline.remaining())
 
 
-def _meet(local: GlooCommunicator, ways: OneHost, step: BoardCall, deadline: Deadline) -> None:
+def _meet(local: GlooCommunicator, step: AtBoard, deadline: Deadline) -> None:
     if local.failure is not None:
         raise local.failure.with_traceback(None)
-    ways.meet_at_board(step, None, next(local._sequence), deadline)
+    step.run(None, next(local._sequence), deadline)

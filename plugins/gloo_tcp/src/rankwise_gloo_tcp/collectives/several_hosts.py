@@ -7,7 +7,7 @@ divide large reductions among themselves; each talks to its counterparts on othe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,11 +18,9 @@ from rankwise.backends import (
     Algorithm,
     Array,
     Call,
-    Caller,
     Deadline,
-    IssueOrder,
+    Prepared,
     ReduceOp,
-    Shortcuts,
     accumulation_dtype,
     counts,
     mismatch,
@@ -34,8 +32,7 @@ from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.between_hosts import reducing
 from rankwise_gloo_tcp.collectives.copying import pieces
 from rankwise_gloo_tcp.collectives.opening import RECORD_NBYTES
-from rankwise_gloo_tcp.collectives.relay import ALONG_NBYTES, Given, Relay, Relayed
-from rankwise_gloo_tcp.collectives.shortest import plainest
+from rankwise_gloo_tcp.collectives.relay import ALONG_NBYTES, Relay, Relayed
 from rankwise_gloo_tcp.collectives.subset import Subset
 from rankwise_gloo_tcp.collectives.ways import Ways
 
@@ -91,19 +88,20 @@ class SeveralHosts(Ways):
 
     # ------------------------------------------------------------------ collectives
 
-    def _choose_broadcast(self, call: Call) -> Given | Algorithm | None:
-        name = self._choose("broadcast", call.array.nbytes)
-        if name == "along":
-            given = ([call.array], []) if call.root == self.rank else ([], [call.array])
-            return Given(self._relay.prepare(call), given)
+    def prepare(self, call: Call) -> Prepared | None:
+        """Return what does small calls of a kind, whose data goes with the comparison."""
+        if call.op == "barrier":
+            return Relayed(self._relay, call)
+        goes_along = call.op in ("broadcast", "all_reduce") and self._choose(call.op, _travelling(call)) == "along"
+        return Relayed(self._relay, call) if goes_along else None
+
+    def _choose_broadcast(self, call: Call) -> Algorithm | None:
+        name = self._choose("broadcast", _travelling(call))
         return None if name == "derived" else partial(self._broadcast, call.array, call.root)
 
-    def _choose_all_reduce(self, call: Call) -> Given | Algorithm | None:
-        array, op = call.array, reducing(call)
-        name = self._choose("all_reduce", array.size * accumulation_dtype(op.name, array.dtype).itemsize)
-        if name == "along":
-            return Given(self._relay.prepare(call), (array, op))
-        return None if name == "derived" else partial(self._all_reduce, array, op)
+    def _choose_all_reduce(self, call: Call) -> Algorithm | None:
+        name = self._choose("all_reduce", _travelling(call))
+        return None if name == "derived" else partial(self._all_reduce, call.array, reducing(call))
 
     def _choose_all_gather(self, call: Call) -> Algorithm | None:
         if not self._even or self._choose("all_gather", 0) == "derived":
@@ -116,11 +114,7 @@ class SeveralHosts(Ways):
             return None
         return partial(self._reduce_scatter, call.array, call.ins or (), op)
 
-    def _choose_barrier(self, call: Call) -> Given:
-        return Given(self._relay.barrier, None)
-
     OWN: ClassVar = {
-        "barrier": _choose_barrier,
         "broadcast": _choose_broadcast,
         "all_reduce": _choose_all_reduce,
         "all_gather": _choose_all_gather,
@@ -130,26 +124,13 @@ class SeveralHosts(Ways):
     # ------------------------------------------------------------------ comparing the calls
 
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
-        """Compare the calls of all ranks, host by host, with small data along, and run the collective."""
-        if isinstance(algorithm, Given):
-            self._meet(*algorithm, sequence, deadline)
-            return
+        """Compare the calls of all ranks, host by host, and run the collective."""
         fingerprint = call.fingerprint
         records = self._relay.compare(fingerprint.record(self.rank, sequence), None, deadline)
         rows = [records[at : at + RECORD_NBYTES] for at in range(0, len(records), RECORD_NBYTES)]
         if not same_call(rows):
             raise mismatch(self.comm, fingerprint, sequence, deadline)
         algorithm(deadline, counts(rows))
-
-    def _meet(self, kind: Relayed, arrays: Any, sequence: int, deadline: Deadline) -> None:
-        """Carry a call out whose data goes with the comparison."""
-        if not kind.run(arrays, sequence, deadline):
-            raise mismatch(self.comm, kind.fingerprint, sequence, deadline)
-
-    def shortcuts(self, order: IssueOrder, sequence: Iterator[int], group: Caller) -> Shortcuts:
-        """Return what does the plainest small calls in one go."""
-        relay = self._relay
-        return plainest(self.comm, relay.calls, relay.barrier, self._meet, order, sequence, group)
 
     # ------------------------------------------------------------------ large data
 
@@ -227,3 +208,10 @@ class SeveralHosts(Ways):
             target[...] = mine
             if op.name == "AVG":
                 op.finish(target, target, self.size)
+
+
+def _travelling(call: Call) -> int:
+    """Return how many bytes an array has in the dtype in which it travels."""
+    op = call.reduce_op
+    dtype = call.array.dtype if op is None else accumulation_dtype(op.name, call.array.dtype)
+    return int(call.array.size * dtype.itemsize)

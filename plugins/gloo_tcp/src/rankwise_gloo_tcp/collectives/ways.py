@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rankwise.backends import Call, Caller, Communicator, Deadline, IssueOrder, Shortcuts, is_sparse
+from rankwise.backends import Call, Caller, Communicator, Deadline, Prepared, Shortcuts, is_sparse
 from rankwise.errors import DistError
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ class Ways:
     def __init__(self, comm: GlooCommunicator) -> None:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
 
+    def prepare(self, call: Call) -> Prepared | None:
+        """Return what does all calls of a kind, of NumPy's arrays, where much of them is the same each time."""
+        return None
+
     def algorithm(self, call: Call) -> Any:
         """Return what `compare_and_run` runs."""
         if call.array is None or type(call.array) is np.ndarray:
@@ -52,15 +56,12 @@ class Ways:
         """Compare the calls of all ranks, and run the collective."""
         Communicator.compare_and_run(self.comm, call, algorithm, sequence, deadline)
 
-    def shortcuts(self, order: IssueOrder, sequence: Iterator[int], group: Caller) -> Shortcuts:
-        """Return what does the plainest calls in one go.
+    def shortcuts(self, group: Caller) -> Shortcuts:
+        """Return what does the plainest calls of a group in one go."""
+        return Communicator.shortcuts(self.comm, group)
 
-        Args:
-            order: Gives each collective its turn.
-            sequence: Numbers the collectives.
-            group: The group as its callers see it.
-        """
-        return Shortcuts()
+    def forget(self) -> None:
+        """Forget what is kept for kinds of calls, as the communicator does."""
 
     def give_up(self, error: DistError) -> None:
         """End what is pending in groups of these ways' own."""

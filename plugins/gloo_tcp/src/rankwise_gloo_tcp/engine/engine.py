@@ -28,6 +28,7 @@ from rankwise_gloo_tcp.engine.progress_thread import BackgroundWork, ProgressThr
 from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.engine.shutdown import Shutdown
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, notice
+from rankwise_gloo_tcp.state import EngineState
 from rankwise_gloo_tcp.transport.channel import Channel
 from rankwise_gloo_tcp.transport.rings import Sleep
 
@@ -37,7 +38,7 @@ __all__ = ["Engine"]
 _LINGER_S = 5.0
 
 
-class Engine:
+class Engine(EngineState):
     """All that one rank of one group does over connections.
 
     Attributes:
@@ -45,9 +46,6 @@ class Engine:
         on_news: Called by the idle poller after it has taken something in.
         leaving: Whether this rank leaves, so that nothing new is begun.
     """
-
-    #: Compiled messages look at what is in a slot without a look-up.
-    __slots__ = ("__dict__", "__weakref__", "leaving")
 
     def __init__(self, config: EngineConfig) -> None:
         self.rank, self.size, self.names = config.rank, len(config.names), config.names

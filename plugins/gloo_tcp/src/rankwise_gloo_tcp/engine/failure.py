@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rankwise.errors import DistError
+from rankwise_gloo_tcp import state
 from rankwise_gloo_tcp.protocol.message import Message
 
 __all__ = ["FailureState"]
 
 
-class FailureState:
+class FailureState(state.FailureState):
     """The failure of one group on one rank. All but `tell` is called with the engine's lock held.
 
     What is pending when a failure is noticed ends a little later, when the communicator has found out what error all
@@ -24,9 +25,6 @@ class FailureState:
         failing: Whether the group is about to fail: what all ranks raise is being found out.
         stranded: Requests that end when it does.
     """
-
-    #: Compiled messages look at what is in a slot without a look-up.
-    __slots__ = ("__dict__", "failing")
 
     def __init__(self, on_failure: Callable[[DistError], object]) -> None:
         self.failure: DistError | None = None

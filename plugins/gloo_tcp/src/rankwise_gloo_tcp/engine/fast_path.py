@@ -9,15 +9,16 @@ from __future__ import annotations
 from time import monotonic
 from typing import cast
 
-from rankwise.backends import MAX_TAG, Array, as_bytes
+from rankwise.backends import MAX_TAG, RAW, Array, as_bytes
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.engine.request import Request
+from rankwise_gloo_tcp.protocol.flow import MESSAGE_NBYTES, WINDOW_NBYTES
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head
 from rankwise_gloo_tcp.protocol.matching import Arrival
 from rankwise_gloo_tcp.transport.channel import Channel
 from rankwise_gloo_tcp.transport.pipe import Pipe
 
-__all__ = ["FastPath", "SlowPathHooks"]
+__all__ = ["FastPath", "MessageHooks"]
 
 #: A look at memory costs less than to ask for the time.
 _LOOKS = 20
@@ -64,11 +65,11 @@ class FastPath:
         nbytes, window, peer = len(data), self._windows[to], self._peers.all[to]
         with self._lock:
             connection = peer.connection
-            if connection is None or nbytes > connection.small_nbytes or not window.fits(nbytes):
+            state = self._failure_state
+            if connection is None or nbytes > connection.small_nbytes or peer.gone is not None:
                 return False
-            if self._is_over or peer.gone is not None:
+            if state.failing or state.failure is not None or self._engine.leaving or not window.claim(nbytes):
                 return False
-            window.spend(nbytes)
             if peer.owed_nbytes:
                 self._dispatcher.pay(peer)
             if not connection.post(head, data):
@@ -96,7 +97,8 @@ class FastPath:
         if connection is None or len(room) > connection.small_nbytes or not progress_lock.spin_policy.spin_s:
             return False
         with self._lock:
-            if progress_lock.owner or self._is_over:
+            state = self._failure_state
+            if progress_lock.owner or state.failing or state.failure is not None or self._engine.leaving:
                 return False
             taken = self._take_from(connection, head, room, tag)
             if taken is None:
@@ -139,17 +141,28 @@ class FastPath:
                 self._progress_thread.released()
         return nbytes >= 0
 
-    @property
-    def _is_over(self) -> bool:
-        """Whether nothing new can succeed."""
-        return self._failure_state.closed or self._engine.leaving
 
+class MessageHooks:
+    """What compiled messages of one engine look at, and ask for where they cannot go on by themselves.
 
-class SlowPathHooks:
-    """What compiled messages of one engine ask for where they cannot go on by themselves."""
+    `rankwise_native._native.MessageHooks` says which of it.
+    """
+
+    most_tag, raw, window_nbytes, message_nbytes = MAX_TAG, RAW, WINDOW_NBYTES, MESSAGE_NBYTES
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._lock, self._dispatcher = engine, engine.lock, engine.dispatcher
+        matching, outbox = self._dispatcher.inbox.matching, self._dispatcher.outbox
+        self.engine, self.failure_state, self.progress_lock = engine, engine.failure_state, engine.progress_lock
+        self.deferred, self.offered = engine.moving.deferred, outbox.offered
+        self.arrivals, self.receives = matching.waiting_arrivals, matching.waiting_receives
+        self.locked, self.lock, self.unlock = engine.lock.locked, engine.lock.acquire, engine.lock.release
+        self.settle, self.stand_up = engine.settle, engine.progress_lock.release
+        self.mark = self._dispatcher.dtypes.mark
+
+    def copied(self, nbytes: int) -> None:
+        """Count what was copied from another process's memory."""
+        self._engine.fetching.moved_nbytes += nbytes
 
     # ------------------------------------------------------------------ messages that stand half-way in a pipe
 
@@ -188,8 +201,16 @@ class SlowPathHooks:
                 self._dispatcher.outbox.offer(request, ident, to, len(request.buffer))
         self._engine.settle()
 
-    def ask_for(self, array: Array, source: int, tag: int, length: int, ident: int, dtype: int) -> Request:
-        """Ask for an offered message that its receiver could not read from the sender's memory."""
+    def ask_for(self, array: Array, source: int, tag: int, offer: tuple[int, int, int]) -> Request:
+        """Ask for an offered message that its receiver could not read from the sender's memory.
+
+        Args:
+            array: Where it goes.
+            source: The sender.
+            tag: The tag.
+            offer: Its length, its number and the mark of its dtype.
+        """
+        length, ident, dtype = offer
         request = Request(self._engine, as_bytes(array), source, tag, dtype)
         with self._lock:
             if not self._engine.refused(request):

@@ -6,13 +6,14 @@ from rankwise.errors import DistError, DistNetworkError, PeerDiedError
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.protocol.frames import Header
 from rankwise_gloo_tcp.protocol.message import Message
+from rankwise_gloo_tcp.state import PeerState
 from rankwise_gloo_tcp.transport.channel import Channel
 from rankwise_gloo_tcp.transport.connecting import Outgoing
 
 __all__ = ["Peer", "broken", "death"]
 
 
-class Peer:
+class Peer(PeerState):
     """One rank as another sees it.
 
     Attributes:
@@ -31,9 +32,6 @@ class Peer:
         wanted_at: Since when a connection has been wanted that has not come about; 0 if none is.
         tried_at: When the last attempt to connect began.
     """
-
-    #: Compiled messages look at what is in a slot without a look-up.
-    __slots__ = ("__dict__", "connection", "gone")
 
     def __init__(self, rank: int, card: Card, near: bool) -> None:
         self.rank, self.card, self.near = rank, card, near

@@ -18,6 +18,7 @@ from rankwise.backends import MAX_TAG, only_waited
 from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.request import Request
+from rankwise_gloo_tcp.state import ProgressState
 
 __all__ = ["LONGEST_SPIN_S", "TICK_S", "Mover", "ProgressLock", "Spin", "SpinPolicy"]
 
@@ -99,7 +100,7 @@ class Changed:
         self.forget(bell)
 
 
-class ProgressLock:
+class ProgressLock(ProgressState):
     """The right to move the messages of one engine, and the engine's lock.
 
     The engine's lock guards all of its state: this object's, the peers', the inbox, the outbox, every connection. The
@@ -111,9 +112,6 @@ class ProgressLock:
         last_drive: When a caller has last released it.
         changed: Notified when a request has ended or the progress lock is free, if a thread waits for that.
     """
-
-    #: Compiled messages look at what is in a slot without a look-up.
-    __slots__ = ("__dict__", "callers", "owner")
 
     def __init__(self, lock: threading.Lock, loop: Loop, mover: Mover) -> None:
         self.lock = lock

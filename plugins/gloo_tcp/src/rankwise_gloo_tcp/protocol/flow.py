@@ -18,6 +18,7 @@ this follow the invariants that the tests hold:
 from __future__ import annotations
 
 from rankwise.errors import ProtocolError
+from rankwise_gloo_tcp.state import WindowState
 
 __all__ = ["MESSAGE_NBYTES", "WINDOW_NBYTES", "Ledger", "Window"]
 
@@ -28,10 +29,10 @@ MESSAGE_NBYTES = 256
 _STEP_NBYTES = WINDOW_NBYTES // 4
 
 
-class Window:
+class Window(WindowState):
     """How much of what was sent to one peer it has not taken yet."""
 
-    __slots__ = ("unconfirmed",)
+    __slots__ = ()
 
     def __init__(self) -> None:
         self.unconfirmed = 0
@@ -43,6 +44,14 @@ class Window:
     def spend(self, nbytes: int) -> None:
         """Count a message that goes out with its payload."""
         self.unconfirmed += nbytes + MESSAGE_NBYTES
+
+    def claim(self, nbytes: int) -> bool:
+        """Count a message that goes out with its payload, if it may."""
+        unconfirmed = self.unconfirmed + nbytes + MESSAGE_NBYTES
+        if unconfirmed > WINDOW_NBYTES:
+            return False
+        self.unconfirmed = unconfirmed
+        return True
 
     def forget(self, nbytes: int) -> None:
         """Count a message no more that has not gone out after all."""

@@ -8,9 +8,10 @@ from rankwise.backends import blake2b
 from rankwise.backends import same_digest as same
 from rankwise.errors import ProtocolError
 
-__all__ = ["SEAL_NBYTES", "TAG_NBYTES", "Guard", "Guards"]
+__all__ = ["CHANGED", "SEAL_NBYTES", "TAG_NBYTES", "Guard", "Guards"]
 
 TAG_NBYTES, SEAL_NBYTES = 8, 16
+CHANGED = "a frame's header was changed on its way"
 
 
 class Guards(NamedTuple):
@@ -39,7 +40,7 @@ class Guard:
     def check(self, head: bytes, tag: memoryview) -> None:
         """Raise `ProtocolError` unless this is the tag of the next header."""
         if not same(self.tag(head), tag):
-            raise ProtocolError("a frame's header was changed on its way")
+            raise ProtocolError(CHANGED)
 
     def seal(self) -> blake2b:
         """Return what takes in the payload of the latest frame."""

@@ -117,7 +117,9 @@ class Inbox:
 
     def taken_directly(self, source: int, nbytes: int, in_step: bool) -> None:
         """Count a message that went from its connection straight into a receive."""
-        self._give_credit(source, self._ledgers[source].take(nbytes), in_step)
+        due = self._ledgers[source].take(nbytes)
+        if due:
+            self._sender.give_credit(source, due, in_step)
 
     # ------------------------------------------------------------------ the ends of others
 

@@ -60,39 +60,39 @@ class Matching(Generic[R]):
     def __init__(self) -> None:
         self._numbers = count()
         #: The receives of a tag and source, the oldest first, with their numbers, by their identities.
-        self._receives: dict[tuple[int, int | None], OrderedDict[int, tuple[int, R]]] = {}
+        self.waiting_receives: dict[tuple[int, int | None], OrderedDict[int, tuple[int, R]]] = {}
         #: The messages of a tag and source, and all those of a tag, by their numbers, the oldest first. A receive from
         #: anyone meets the first of the latter.
         self._lines: dict[tuple[int, int], OrderedDict[int, Arrival[R]]] = {}
-        self._arrivals: dict[int, OrderedDict[int, Arrival[R]]] = {}
+        self.waiting_arrivals: dict[int, OrderedDict[int, Arrival[R]]] = {}
 
     def post(self, receive: R) -> Arrival[R] | None:
         """Return the message that `receive` meets; without one, keep the receive."""
         tag, source = receive.tag, receive.peer
-        found = self._arrivals.get(tag) if source is None else self._lines.get((tag, source))
+        found = self.waiting_arrivals.get(tag) if source is None else self._lines.get((tag, source))
         if found:
             arrival = _first(found)
             self.forget(arrival)
             return arrival
-        self._receives.setdefault((tag, source), OrderedDict())[id(receive)] = next(self._numbers), receive
+        self.waiting_receives.setdefault((tag, source), OrderedDict())[id(receive)] = next(self._numbers), receive
         return None
 
     def knows(self, tag: int) -> bool:
         """Tell whether messages of a tag wait, or receives of it from anyone."""
-        return tag in self._arrivals or (tag, None) in self._receives
+        return tag in self.waiting_arrivals or (tag, None) in self.waiting_receives
 
     def awaits(self, source: int, tag: int) -> bool:
         """Tell whether a receive from a source waits."""
-        return (tag, source) in self._receives
+        return (tag, source) in self.waiting_receives
 
     def is_clear(self, source: int, tag: int) -> bool:
         """Tell whether a receive from a source would be the next to be served: nothing waits that is before it."""
-        receives = self._receives
-        return not (tag in self._arrivals or (tag, source) in receives or (tag, None) in receives)
+        receives = self.waiting_receives
+        return not (tag in self.waiting_arrivals or (tag, source) in receives or (tag, None) in receives)
 
     def arrive(self, source: int, tag: int) -> R | None:
         """Return the receive that a message meets, and forget it."""
-        receives = self._receives
+        receives = self.waiting_receives
         if not receives:
             return None
         own, anyones = receives.get((tag, source)), receives.get((tag, None))
@@ -110,47 +110,47 @@ class Matching(Generic[R]):
         number, tag = next(self._numbers), arrival.header.tag
         arrival.number = number
         self._lines.setdefault((tag, arrival.source), OrderedDict())[number] = arrival
-        self._arrivals.setdefault(tag, OrderedDict())[number] = arrival
+        self.waiting_arrivals.setdefault(tag, OrderedDict())[number] = arrival
 
     def withdraw(self, receive: R) -> bool:
         """Forget a receive; tell whether it was still waiting."""
         key = receive.tag, receive.peer
-        line = self._receives.get(key)
+        line = self.waiting_receives.get(key)
         if line is None or line.pop(id(receive), None) is None:
             return False
         if not line:
-            del self._receives[key]
+            del self.waiting_receives[key]
         return True
 
     def receives(self, source: int | None) -> list[R]:
         """Return the receives that wait for a source, or for anyone."""
-        return [r for (_, peer), line in self._receives.items() if peer == source for _, r in line.values()]
+        return [r for (_, peer), line in self.waiting_receives.items() if peer == source for _, r in line.values()]
 
     def waiting(self) -> tuple[int, int]:
         """Return how many receives wait for messages, and how many messages for receives."""
-        return sum(map(len, self._receives.values())), sum(map(len, self._arrivals.values()))
+        return sum(map(len, self.waiting_receives.values())), sum(map(len, self.waiting_arrivals.values()))
 
     def arrivals(self) -> list[Arrival[R]]:
         """Return the messages that wait, of each tag the oldest first."""
-        return [arrival for arrivals in self._arrivals.values() for arrival in arrivals.values()]
+        return [arrival for arrivals in self.waiting_arrivals.values() for arrival in arrivals.values()]
 
     def forget(self, arrival: Arrival[R]) -> None:
         """Forget a message that waits."""
         tag, source, number = arrival.header.tag, arrival.source, arrival.number
-        line, arrivals = self._lines[tag, source], self._arrivals[tag]
+        line, arrivals = self._lines[tag, source], self.waiting_arrivals[tag]
         del line[number], arrivals[number]
         if not line:
             del self._lines[tag, source]
         if not arrivals:
-            del self._arrivals[tag]
+            del self.waiting_arrivals[tag]
 
     def clear(self) -> tuple[list[R], list[Arrival[R]]]:
         """Forget everything, and return what was there."""
-        receives = [receive for line in self._receives.values() for _, receive in line.values()]
+        receives = [receive for line in self.waiting_receives.values() for _, receive in line.values()]
         arrivals = self.arrivals()
-        self._receives.clear()
+        self.waiting_receives.clear()
         self._lines.clear()
-        self._arrivals.clear()
+        self.waiting_arrivals.clear()
         return receives, arrivals
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rankwise.backends import same_digest as same
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.protocol.frames import HEADER_NBYTES, Header, parse
-from rankwise_gloo_tcp.protocol.guards import SEAL_NBYTES, TAG_NBYTES, Guard, Guards
+from rankwise_gloo_tcp.protocol.guards import CHANGED, SEAL_NBYTES, TAG_NBYTES, Guard, Guards
 from rankwise_gloo_tcp.protocol.message import Destination, Message, nothing
 from rankwise_gloo_tcp.protocol.writer import BAD, GOOD
 
@@ -89,8 +89,8 @@ class Reader:
         inbox, begin = self.inbox, self._unit
         end = begin + len(room)
         if nbytes == end + (end > begin) and inbox.startswith(head) and (end == begin or inbox[end] == GOOD[0]):
-            if self._guard is not None:
-                self._guard.check(head, self._view[HEADER_NBYTES:begin])
+            if self._guard is not None and not same(self._guard.tag(head), self._view[HEADER_NBYTES:begin]):
+                raise ProtocolError(CHANGED)
             room[:] = self._view[begin:end]
             return True
         self._direct = False

@@ -46,19 +46,24 @@ class Writer:
         self._queue.append(_Frame(header, payload, request, prefix))
 
     def whole(self, head: bytes, data: bytes | memoryview) -> bytes:
-        """Return a frame with a little data, whole, as it is to leave now; only while nothing waits.
+        """Return a frame with a little data, whole, as it is to leave now; nothing while others are before it.
 
-        It is in `parts` until `sent` has heard that it has left.
+        `left` is told what has not left of it.
         """
+        if self.parts or self._queue or self._filler or self._spoilt:
+            return b""
         if self._guard is not None:
             frame = head + self._guard.tag(head) + data
         else:
             frame = head + data
         if data:
-            frame += self._trailer(GOOD, data)
-        self._has_payload = False  # none of it is the caller's memory
-        self.parts = [frame]
+            frame += self._trailer(GOOD, data) if self._seals else GOOD
         return frame
+
+    def left(self, frame: bytes, nbytes: int) -> None:
+        """Take what is left of a whole frame of which so many bytes have gone."""
+        self._has_payload = False  # none of it is the caller's memory
+        self.parts = [memoryview(frame)[nbytes:]]
 
     def end_with_rest(self, request: Message) -> None:
         """End a request when what is in `parts` has left."""

@@ -13,7 +13,7 @@ from rankwise.backends import job_secret as secret
 from rankwise.errors import DistNetworkError, RendezvousError
 from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.collectives import selection
-from rankwise_gloo_tcp.collectives.one_host import OneHost
+from rankwise_gloo_tcp.collectives.one_host import one_host
 from rankwise_gloo_tcp.collectives.ways import Ways
 from rankwise_gloo_tcp.communicator import GlooCommunicator
 from rankwise_gloo_tcp.engine.config import EngineConfig
@@ -96,7 +96,7 @@ def _alone(context: Context) -> GlooCommunicator:
 def _ways(comm: GlooCommunicator, places: list[list[int]]) -> Ways:
     """Return what suits a group whose ranks are in these places; a group of one host does not load the others' ways."""
     if comm.board is not None:
-        return OneHost(comm, comm.board)
+        return one_host(comm, comm.board)
     if 1 < len(places) < comm.size:
         from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
 

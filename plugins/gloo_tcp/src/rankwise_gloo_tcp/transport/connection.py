@@ -82,9 +82,11 @@ class Connection:
 
         Where the socket has not taken all of it, this end is not `idle`, and `end_with_rest` tells when it has.
         """
-        if self._broken or self.closed or not self._writer.idle:
+        if self._broken or self.closed:
             return False
         frame = self._writer.whole(head, data)
+        if not frame:
+            return False
         try:
             sent = self.sock.send(frame)
         except (BlockingIOError, InterruptedError):
@@ -94,8 +96,8 @@ class Connection:
             return False
         self.loop.moved_nbytes += sent
         self._went_nbytes += sent
-        self._writer.sent(sent)
         if sent < len(frame):
+            self._writer.left(frame, sent)
             self._watch(writing=True)
         return True
 

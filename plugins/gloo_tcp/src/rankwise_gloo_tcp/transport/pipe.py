@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.protocol.flow import WINDOW_NBYTES
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, check
+from rankwise_gloo_tcp.state import PipeState
 from rankwise_gloo_tcp.transport.rings import PIECE, Rings, Sleep
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class _Frame(NamedTuple):
     request: Message | None
 
 
-class Pipe:
+class Pipe(PipeState):
     """One end of both directions to a peer: a `Channel` through memory.
 
     Args:
@@ -39,9 +40,6 @@ class Pipe:
         rings: The memory of both directions.
         sleep: The peer's.
     """
-
-    #: Compiled messages look at what is in a slot without a look-up.
-    __slots__ = ("__dict__", "_queue", "_rest")
 
     way = "pipe"
     in_memory, ends_with_peer, credit_waits, unconfirmed = True, False, False, False
@@ -56,9 +54,9 @@ class Pipe:
         self._piece_nbytes = rings.capacity // 4
         #: Whether this end has asked to be woken when there is room.
         self.wants_room = False
-        self._queue: deque[_Frame] = deque()
+        self.queue: deque[_Frame] = deque()
         #: The long payload that is going out, and that which is coming in.
-        self._rest: _Frame | None = None
+        self.rest: _Frame | None = None
         self._incoming: Destination | None = None
         self._filled = self._expected = 0
         #: Tells whether something has come that has not been read. Needs no lock.
@@ -68,7 +66,7 @@ class Pipe:
 
     def post(self, head: bytes, data: bytes | memoryview) -> bool:
         """Send a message; false if it cannot be done now: it is long, or others are before it, or there is no room."""
-        if len(data) > self.eager_nbytes or self._queue or self._rest:
+        if len(data) > self.eager_nbytes or self.queue or self.rest:
             return False
         first, length, marks, address = _WORDS.unpack(head)
         if not self.rings.write(first, length, marks, address, memoryview(data)):
@@ -78,7 +76,7 @@ class Pipe:
 
     def go_on_with(self, rest: memoryview, request: Message) -> None:
         """Send the rest of a message whose beginning has left."""
-        self._rest = _Frame(Header(Kind.MESSAGE), rest, request)
+        self.rest = _Frame(Header(Kind.MESSAGE), rest, request)
         self.flush()
 
     def _ask_for_room(self) -> None:
@@ -94,7 +92,7 @@ class Pipe:
     ) -> None:
         """Send a frame behind those that are waiting; end `request` when its last byte has left."""
         data = payload if payload is not None else memoryview(b"")
-        self._queue.append(_Frame(header, memoryview(prefix + bytes(data)) if prefix else data, request))
+        self.queue.append(_Frame(header, memoryview(prefix + bytes(data)) if prefix else data, request))
         self.flush()
 
     def end_with_rest(self, request: Message) -> None:
@@ -114,16 +112,16 @@ class Pipe:
     @property
     def idle(self) -> bool:
         """Whether everything has left."""
-        return self.closed or self.left or not (self._queue or self._rest)
+        return self.closed or self.left or not (self.queue or self.rest)
 
     def flush(self) -> None:
         """Write what there is room for."""
         wrote = False
-        while (self._rest or self._queue) and not self.closed:
-            if not (self._go_on() if self._rest else self._start()):
+        while (self.rest or self.queue) and not self.closed:
+            if not (self._go_on() if self.rest else self._start()):
                 self._ask_for_room()
                 # The peer may have made room before it could know that it is wanted.
-                if not (self._go_on() if self._rest else self._start()):
+                if not (self._go_on() if self.rest else self._start()):
                     self.handler.held_up()
                     break
             wrote = True
@@ -137,29 +135,29 @@ class Pipe:
             self.flush()
 
     def _start(self) -> bool:
-        frame = self._queue[0]
+        frame = self.queue[0]
         header, payload = frame.header, frame.payload
         first = int(header.kind | header.flags << 8 | header.tag << 32)
         inline = len(payload) <= self.eager_nbytes
         data = payload if inline else payload[:0]
         if not self.rings.write(first, header.length, header.ident | header.dtype << 32, header.address, data):
             return False
-        self._queue.popleft()
+        self.queue.popleft()
         if inline:
             self._done(frame)
         else:
-            self._rest = frame
+            self.rest = frame
         return True
 
     def _go_on(self) -> bool:
-        frame = self._rest
+        frame = self.rest
         assert frame is not None
         piece = frame.payload[: self._piece_nbytes]
         if not self.rings.write(PIECE, len(piece), 0, 0, piece):
             return False
         left = frame.payload[len(piece) :]
-        self._rest = frame._replace(payload=left) if len(left) else None
-        if self._rest is None:
+        self.rest = frame._replace(payload=left) if len(left) else None
+        if self.rest is None:
             self._done(frame)
         return True
 
@@ -235,17 +233,17 @@ class Pipe:
     def abort(self, header: Header, payload: bytes) -> list[Message]:
         """Drop what has not left, and wake the peer, which finds the notice on the board."""
         dropped = self.drop()
-        self._rest = self._incoming = None
+        self.rest = self._incoming = None
         self.sleep.wake()
         return dropped
 
     def drop(self) -> list[Message]:
         """Forget the requests that use this pipe, and return them."""
-        frames = [*self._queue, *([self._rest] if self._rest else [])]
+        frames = [*self.queue, *([self.rest] if self.rest else [])]
         dropped = [frame.request for frame in frames if frame.request is not None]
         if self._incoming is not None and self._incoming.request is not None:
             dropped.append(self._incoming.request)
-        self._queue.clear()
+        self.queue.clear()
         return dropped
 
     def after_fork(self) -> None:

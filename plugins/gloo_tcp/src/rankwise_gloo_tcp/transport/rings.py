@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.machine import futex
-from rankwise_gloo_tcp.protocol.frames import Kind
+from rankwise_gloo_tcp.protocol.frames import READABLE, Kind
 
-__all__ = ["MAX_RANKS", "PIECE", "PythonRings", "Rings", "Sleep", "make_rings", "message", "ring_nbytes"]
+__all__ = ["MAX_RANKS", "PIECE", "SHARED", "PythonRings", "Rings", "Sleep", "make_rings", "message", "ring_nbytes"]
 
 #: With more ranks on one machine, connections are made when they are needed.
 MAX_RANKS = 64
@@ -27,6 +27,22 @@ _CONTROL_NBYTES = 256
 _HEAD, _WANTS_ROOM, _TAIL = 0, 1, 16
 #: In place of a kind: nothing more follows until the end of the ring; a piece of a long payload.
 _WRAP, PIECE = 0, 255
+#: What compiled parts have in common with this module, which is the same in both.
+SHARED = {
+    "MAX_RANKS": MAX_RANKS,
+    "HEADER_NBYTES": _HEADER_NBYTES,
+    "CONTROL_NBYTES": _CONTROL_NBYTES,
+    "HEAD": _HEAD,
+    "WANTS_ROOM": _WANTS_ROOM,
+    "TAIL": _TAIL,
+    "WRAP": _WRAP,
+    "PIECE": PIECE,
+    "MESSAGE": Kind.MESSAGE,
+    "OFFER": Kind.OFFER,
+    "RECEIPT": Kind.RECEIPT,
+    "CREDIT": Kind.CREDIT,
+    "READABLE": READABLE << 8,
+}
 
 
 def ring_nbytes(size: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.backends import COMPLETED, Array, Caller, ReduceOp, Work
+from rankwise.backends import COMPLETED, Array, Caller, ReduceOp, Timeout, Work
 from rankwise.errors import CollectiveMismatchError
 from rankwise_mpi.collectives.entry_barrier import EntryBarrier
 from rankwise_mpi.collectives.issuing import Issuing
@@ -25,7 +25,7 @@ from rankwise_mpi.library.reductions import KERNELS
 __all__ = ["Shortest", "shortest_collective"]
 
 #: What takes the place of a method, and what makes the shortcut of a group's public call to it.
-Shortest = tuple[Callable[..., Work], Callable[[Caller], Callable[[Any, Any], bool]]]
+Shortest = tuple[Callable[..., Work], Callable[[Caller], Callable[[Any, Any, Timeout | None], bool]]]
 
 
 def shortest_collective(
@@ -99,14 +99,16 @@ def shortest_collective(
             endpoint.stopped(name, request, args, stop)
         return COMPLETED
 
-    def shorten(group: Caller) -> Callable[[Any, Any], bool]:
+    def shorten(group: Caller) -> Callable[[Any, Any, Timeout | None], bool]:
         begin, end, collected = group.trail.begin, group.trail.end, group.collected
 
-        def shortcut(array: Any, op_or_root: Any) -> bool:
+        def shortcut(array: Any, op_or_root: Any, timeout: Timeout | None) -> bool:
             asked, dtype, shape, *_ = known  # what was asked for last has been checked
-            if type(array) is not np.ndarray or op_or_root is not asked or array.dtype is not dtype:
+            if timeout is not None or type(array) is not np.ndarray or op_or_root is not asked:
                 return False
-            if array.shape != shape or not array.flags.carray or collected or endpoint.failure is not None:
+            if array.dtype is not dtype or array.shape != shape or not array.flags.carray:
+                return False
+            if collected or endpoint.failure is not None:
                 return False
             begin(name, array)
             call(array, op_or_root, group.timeout_s)

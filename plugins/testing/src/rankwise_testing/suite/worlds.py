@@ -76,6 +76,15 @@ class Ranks(ABC):
         return may_s if self.end is None else max(_LEAST_RUN_S, min(may_s, self.end.remaining()))
 
     @contextmanager
+    def patient(self, times: float) -> Iterator[None]:
+        """Allow runs more time, for many calls of which each has a time-out of its own."""
+        self._patience_s *= times
+        try:
+            yield
+        finally:
+            self._patience_s /= times
+
+    @contextmanager
     def noted(self, size: int) -> Iterator[None]:
         """Note the size of a world in which something runs to its end, or else whether that took all of its time."""
         deadline, self.cut_short = Deadline(self.run_s), False

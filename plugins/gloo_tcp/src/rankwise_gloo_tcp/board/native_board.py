@@ -1,4 +1,4 @@
-"""The board of rankwise_gloo_tcp, compiled: it meets by the processor's own fences, without the interpreter."""
+"""The board, compiled: it meets by the processor's own fences, without the interpreter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from time import monotonic
 
 from rankwise.backends import Deadline
 from rankwise_gloo_tcp.board.board import Board, slice_s
-from rankwise_native._native import Turns
+from rankwise_native import Turns
 
 __all__ = ["NativeBoard"]
 
@@ -17,8 +17,7 @@ class NativeBoard(Turns, Board):
 
     def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
         Board.__init__(self, descriptor, rank, size, may_spin, look)
-        most_nbytes = min(self.most_nbytes, self.area_nbytes)
-        self.attach(self._bytes, rank, size, *self.layout, self.area_nbytes, most_nbytes, may_spin)
+        self.attach(self._bytes, self.layout, may_spin)
 
     def exchange(self, sequence: int, about: tuple[int, int, int, int, int], deadline: Deadline) -> bool:
         """Tell which call this rank makes, and return whether all make the same."""

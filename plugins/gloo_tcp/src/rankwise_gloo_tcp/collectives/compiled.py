@@ -1,0 +1,234 @@
+"""The plainest calls of a group whose ranks share a board, compiled; and what they leave to Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rankwise.backends import (
+    REDUCE_OPS,
+    Array,
+    Call,
+    Caller,
+    Context,
+    Deadline,
+    ReduceOp,
+    Shortcuts,
+    Timeout,
+    mismatch,
+    seconds,
+)
+from rankwise_gloo_tcp.board import agreement
+from rankwise_gloo_tcp.board.board import Board
+from rankwise_gloo_tcp.board.call import Barrier
+from rankwise_gloo_tcp.board.compiled import WAYS as WAY_NUMBERS
+from rankwise_gloo_tcp.board.moving import Combine, Move
+from rankwise_gloo_tcp.board.native_board import NativeBoard
+from rankwise_gloo_tcp.board.prepared import Kind
+from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
+from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
+from rankwise_gloo_tcp.engine.fast_path import MessageHooks
+from rankwise_gloo_tcp.engine.request import Request
+from rankwise_gloo_tcp.transport.channel import Channel
+from rankwise_native import Calls, Messages, Trail
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.communicator import GlooCommunicator
+    from rankwise_gloo_tcp.engine.peer import Peer
+    from rankwise_gloo_tcp.protocol.flow import Window
+    from rankwise_gloo_tcp.transport.rings import Rings
+
+__all__ = ["COMPILED_OPS", "WAYS", "CallHooks", "CompiledHost", "kind_of"]
+
+#: How C calls what does a call at the board.
+WAYS = dict(zip((Barrier, OneShot, TwoShot, Move, Combine), WAY_NUMBERS.values(), strict=True))
+#: Those that C does not know by their names are left to Python.
+COMPILED_OPS = {name: op for name in REDUCE_OPS if isinstance(op := getattr(ReduceOp, name, None), ReduceOp)}
+#: What the public function of an operation is given, of a call.
+_ARGUMENTS: dict[str, Callable[[Call], tuple[Any, ...]]] = {
+    "all_reduce": lambda call: (call.array, call.reduce_op),
+    "broadcast": lambda call: (call.array, call.root),
+    "all_gather": lambda call: (call.outs, call.array),
+    "reduce_scatter": lambda call: (call.array, call.ins, call.reduce_op),
+    "all_to_all": lambda call: (call.outs, call.ins),
+    "barrier": lambda call: (),
+}
+_PUBLIC = (*_ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single")
+
+
+class CompiledHost(OneHost):
+    """The ways of a group whose ranks share a compiled board."""
+
+    def __init__(self, comm: GlooCommunicator, board: Board) -> None:
+        super().__init__(comm, board)
+        assert isinstance(board, NativeBoard)  # the compiled parts make both
+        self._hooks = CallHooks(comm, board)
+        self.calls = Calls(board, comm._order.turn, COMPILED_OPS, self._hooks)
+
+    def at_board(self, kind: Kind, op: str) -> AtBoard:
+        """Return what does a kind of call, in C as far as that takes it."""
+        return _Compiled(self, kind, op) if op in _ARGUMENTS else super().at_board(kind, op)
+
+    def forget(self) -> None:
+        """Forget the kinds of calls."""
+        self.calls.forget()
+
+    def shortcuts(self, group: Caller) -> Shortcuts:
+        """Return what does the plainest calls and messages of a group in C."""
+        if not isinstance(group.trail, Trail):
+            return Shortcuts()
+        self._hooks.group = group
+        self.calls.serve(group.trail, group.collected, self.comm._sequence)
+        found: dict[str, Any] = {name: getattr(self.calls, name) for name in _PUBLIC}
+        if self.comm.engine.peers.pipes:
+            engine = self.comm.engine
+            made = Messages(group.trail, _peers(self.comm), _Hooks(self.comm, group), _spins(engine))
+            found.update(send=made.send, recv=made.recv)
+        return Shortcuts(**found)
+
+
+class _Compiled(AtBoard):
+    """One kind of call at the board that C may know; if it does not take one, that is done in Python.
+
+    Attributes:
+        way: How C calls it.
+        fetch_count: From how many elements on parts are copied from their owner's memory.
+    """
+
+    def __init__(self, ways: CompiledHost, kind: Kind, op: str) -> None:
+        super().__init__(ways, *kind)
+        self.way = WAYS.get(type(self.call), 0)
+        self.fetch_count = self.call.route.fetch_count if isinstance(self.call, Move) else 0
+        self._run, self._op, self._arguments = ways.calls.run, op, _ARGUMENTS[op]
+
+    def bind(self, call: Call) -> Any:
+        """Return the call."""
+        return call
+
+    def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare a call with those of the others, and carry it out."""
+        waited_ns = self._board.waited_ns
+        if not self._run(self._op, self._arguments(given), sequence, deadline):
+            super().run(super().bind(given), sequence, deadline)
+        elif self._board.waited_ns != waited_ns:
+            self._comm.on_wait(self._board.waited_ns - waited_ns)
+
+
+class CallHooks:
+    """What compiled calls of one group ask for where they cannot go on by themselves."""
+
+    def __init__(self, comm: GlooCommunicator, board: NativeBoard) -> None:
+        self._comm, self._board = comm, board
+        self.tell = comm._order.tell
+        #: What says how long a call takes that has no time-out of its own: the group, once it has public calls.
+        self.group: Caller | Context = comm.context
+
+    def wait(self, deadline: Deadline | Timeout | None) -> Deadline:
+        """Wait for those who are late, and return the call's deadline.
+
+        Args:
+            deadline: It, or the time-out of a call that has not waited yet; None is the group's.
+        """
+        if not isinstance(deadline, Deadline):
+            deadline = Deadline(self.group.timeout_s if deadline is None else seconds(deadline))
+        try:
+            self._board.await_all(deadline)
+        except TimeoutError as error:
+            raise agreement.late(self._board, self._comm.context.global_ranks, deadline) from error
+        return deadline
+
+    def learn(self, name: str, array: Array | None, option: Any, numbers: tuple[int, ...]) -> Any:
+        """Return the kind of a call if the general way has prepared it, and so has checked it; else None."""
+        found = self._comm.kinds.get(kind_of(name, array, option, numbers, self._board.rank))
+        return found if isinstance(found, _Compiled) else None
+
+    def failed(self, kind: _Compiled, number: int, error: BaseException | None, unreadable: bool) -> None:
+        """Raise why a call has failed, or was not the same on all ranks.
+
+        Args:
+            kind: What kind of call.
+            number: Its number.
+            error: What a wait has raised.
+            unreadable: Whether another rank's memory could not be read any more.
+        """
+        if unreadable:
+            error = self._comm.unreadable()
+        raise error or mismatch(self._comm, kind.fingerprint, number, Deadline(self.group.timeout_s))
+
+    def broken(self, kind: _Compiled, number: int, error: BaseException | None, unreadable: bool) -> None:
+        """Raise what all ranks raise after a public call that has failed."""
+        try:
+            self.failed(kind, number, error, unreadable)
+        except BaseException as reason:
+            self._comm.broken_off(kind.fingerprint.op, number, reason)
+            raise
+
+
+class MessagePeer(NamedTuple):
+    """What compiled messages know of a rank: how errors call it, its process if that is read, and what leads there."""
+
+    name: int
+    pid: int
+    rings: Rings | None
+    pipe: Channel | None
+    peer: Peer
+    window: Window
+
+
+class _Hooks(MessageHooks):
+    """What compiled messages of one group ask for."""
+
+    def __init__(self, comm: GlooCommunicator, group: Caller) -> None:
+        super().__init__(comm.engine)
+        self.turn, self._comm, self._group = comm._order.turn, comm, group
+
+    def finish(self, request: Request, verb: str, peer: int) -> None:
+        """Wait until a message has been sent or received."""
+        self._comm._finish(request, verb, peer, self._group.timeout_s)
+
+    def receive(self, array: Array, source: int, tag: int) -> None:
+        """Receive a message for which this has looked in vain."""
+        self.finish(self._engine.receive(array, source, tag, waited=True), "recv from", source)
+
+
+def _peers(comm: GlooCommunicator) -> list[MessagePeer]:
+    names, windows = comm.context.global_ranks, comm.engine.dispatcher.outbox.windows
+    return [
+        MessagePeer(
+            names[peer.rank],
+            peer.card.pid if peer.readable else 0,
+            None if peer.connection is None else peer.connection.rings,
+            peer.connection,
+            peer,
+            window,
+        )
+        for peer, window in zip(comm.engine.peers.all, windows, strict=True)
+    ]
+
+
+def _spins(engine: Any) -> bool:
+    return bool(engine.progress_lock.spin_policy.spin_s > 0)
+
+
+def kind_of(name: str, array: Array | None, option: Any, numbers: tuple[int, ...], rank: int) -> tuple[Any, ...]:
+    """Return `Call.kind` of a call as C sees it.
+
+    Args:
+        name: The operation.
+        array: This rank's array; None for a barrier.
+        option: The reduce op, or the root.
+        numbers: The shape of the array, or the sizes of the parts; of an `all_to_all` first of those that go.
+        rank: This rank.
+    """
+    if array is None:
+        return (name,)
+    if name == "all_reduce":
+        return name, option.name, array.dtype, numbers
+    if name == "broadcast":
+        return name, option, array.dtype, numbers
+    if name == "reduce_scatter":
+        return name, option.name, array.dtype, numbers[rank], numbers, ()
+    if name == "all_gather":
+        return name, -1, array.dtype, numbers[rank], (), numbers
+    size = len(numbers) // 2
+    return name, -1, array.dtype, numbers[rank], numbers[:size], numbers[size:]

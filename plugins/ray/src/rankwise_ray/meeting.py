@@ -1,0 +1,170 @@
+"""How the ranks of a group find each other: rank 0's address, and the job's secret, in Ray's own key-value store.
+
+A key is there only while its group is being made. What a killed process has left leads nowhere: nobody listens there,
+and a rank that finds such an address looks for another.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import ray
+
+import rankwise as dist
+from rankwise_ray.installed import internal_kv as kv
+
+__all__ = ["Meeting", "Met", "job_secret", "leave"]
+
+_SPACE = b"rankwise"
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
+#: How long rank 0 keeps the store for others that have not left yet.
+_STAY_S = 30.0
+
+#: Which meetings this process has come to last: it may be back before rank 0 has taken the key of one away.
+_joined: deque[str] = deque(maxlen=1000)
+
+
+class Met(NamedTuple):
+    """A group, and the store that it was made in."""
+
+    group: dist.ProcessGroup
+    store: dist.TCPStore
+
+
+def job_secret() -> dist.secret.Secret:
+    """Return the secret of this Ray job; the first to come makes it. Who can read it can run code in the cluster."""
+    key = b"secret:" + ray.get_runtime_context().get_job_id().encode()
+    found = kv._internal_kv_get(key, namespace=_SPACE)
+    if found is None:
+        kv._internal_kv_put(key, bytes(dist.secret.new()), overwrite=False, namespace=_SPACE)
+        found = kv._internal_kv_get(key, namespace=_SPACE)
+    return dist.secret.Secret(found)
+
+
+class Meeting:
+    """One rank's way into a group.
+
+    Args:
+        name: The group's name, for messages.
+        rank: This rank.
+        size: How many ranks there are.
+        create: Makes the group in a store, under a name that all ranks know, within so many seconds.
+        place: What tells this meeting from others of the same name; by default the job that this process belongs to.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rank: int,
+        size: int,
+        create: Callable[[dist.TCPStore, str, float], dist.ProcessGroup],
+        place: str = "",
+    ) -> None:
+        self._name, self._rank, self._size, self._create = name, rank, size, create
+        self._key = f"group:{place or ray.get_runtime_context().get_job_id()}:{name}".encode()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._mine = b""
+        self._store: dist.TCPStore | None = None
+
+    def come(self, timeout_s: float) -> Met:
+        """Return the group, once all its ranks have come.
+
+        Raises:
+            DistError: The group cannot be made; missing ranks are named.
+        """
+        deadline = time.monotonic() + timeout_s
+        secret = job_secret()
+        try:
+            mark = self._serve(secret) if self._rank == 0 else self._find(secret, deadline)
+            assert self._store is not None
+            return Met(self._create(self._store, mark, max(0.1, deadline - time.monotonic())), self._store)
+        except BaseException:
+            if self._store is not None:
+                self._store.close()
+            raise
+        finally:
+            self._withdraw()  # whoever comes now is of another group
+
+    def cancel(self) -> None:
+        """Have a meeting that goes on end with an error."""
+        with self._lock:
+            self._closed = True
+            store = self._store
+        self._withdraw()
+        if store is not None:
+            store.close()
+
+    def _serve(self, secret: bytes) -> str:
+        address, mark = ray.util.get_node_ip_address(), secrets.token_hex(8)
+        store = dist.TCPStore(address, is_master=True, secret=secret)
+        with self._lock:
+            self._store = store
+            self._check_open()
+            self._mine = f"{address} {store.port} {mark}".encode()
+            kv._internal_kv_put(self._key, self._mine, overwrite=True, namespace=_SPACE)
+        return mark
+
+    def _find(self, secret: bytes, deadline: float) -> str:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            found = kv._internal_kv_get(self._key, namespace=_SPACE)
+            if found and (mark := self._connect(found.decode(), secret, deadline)):
+                return mark
+            if time.monotonic() > deadline:
+                raise dist.DistTimeoutError(f"group {self._name!r}: rank 0 of {self._size} has not come in time")
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+            self._check_open()
+
+    def _connect(self, found: str, secret: bytes, deadline: float) -> str:
+        """Return the mark of a meeting once connected to its store; nothing if nobody is there any more."""
+        address, port, mark = found.split()
+        if mark in _joined:
+            return ""
+        left_s = max(0.1, deadline - time.monotonic())
+        try:
+            store = dist.TCPStore(address, int(port), timeout=left_s, secret=secret, wait_for_server=False)
+        except dist.DistNetworkError:
+            return ""
+        with self._lock:
+            self._store = store
+            self._check_open()
+        _joined.append(mark)
+        return mark
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise dist.GroupAbortedError(f"group {self._name!r} was destroyed on rank {self._rank} before it was made")
+
+    def _withdraw(self) -> None:
+        with self._lock:
+            mine, self._mine = self._mine, b""
+        if mine and kv._internal_kv_get(self._key, namespace=_SPACE) == mine:
+            kv._internal_kv_del(self._key, namespace=_SPACE)
+
+
+def leave(met: Met, size: int) -> None:
+    """Leave a group; whoever serves its store stays until all have left, or for half a minute."""
+    try:
+        dist.destroy_process_group(met.group)
+    finally:
+        _close(met.store, size)
+
+
+def _close(store: Any, size: int) -> None:
+    try:
+        left = store.add("left", 1)
+        until = time.monotonic() + _STAY_S
+        while store.is_master and left < size and time.monotonic() < until:
+            time.sleep(_LONGEST_PAUSE_S)
+            left = store.add("left", 0)
+    except dist.DistError:
+        pass  # rank 0 is gone, and the store with it
+    finally:
+        store.close()

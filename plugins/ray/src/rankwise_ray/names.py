@@ -1,0 +1,40 @@
+"""The backend's name, which registers the backend wherever it comes, so that actors need not import this package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rankwise.backends import require_series
+from rankwise_ray.group import NAME, RankwiseGroup
+from rankwise_ray.installed import backend_registry, types
+
+__all__ = ["BACKEND", "register"]
+
+
+class _Name(str):
+    """A name that registers the backend in the process in which it is unpickled."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> Any:
+        return _arrived, ()
+
+    def upper(self) -> str:  # which Ray calls, and pickles what it gets
+        return self
+
+
+#: Give this as `backend` to have actors find the backend without importing this package.
+BACKEND: str = _Name(NAME)
+
+
+def register() -> None:
+    """Register the backend in this process; again does nothing."""
+    require_series("rankwise-ray", "0.1")
+    types.Backend.RANKWISE = BACKEND
+    if not backend_registry._global_registry.is_registered(NAME):
+        backend_registry.register_collective_backend(NAME, RankwiseGroup)
+
+
+def _arrived() -> str:
+    register()
+    return BACKEND

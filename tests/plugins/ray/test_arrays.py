@@ -1,0 +1,51 @@
+"""Arrays as Ray hands them out: private and read-only, in the object store, strided, empty."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from rankwise_ray import arrays
+
+
+def read_only(array):
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "array", [np.arange(6.0), np.arange(12).reshape(3, 4)[:, ::2], np.arange(5)[::-1], np.ones(())]
+)
+def test_a_private_array_is_written_to_without_a_word(array):
+    whole = array.base if array.base is not None else array
+    view = read_only(array)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        out = arrays.to_array(view, written=True)
+    assert out.flags.writeable
+    assert out.shape == view.shape
+    assert out.strides == view.strides
+    out[...] = 7
+    assert (view == 7).all()
+    assert whole is not None
+    assert arrays.to_array(view) is view
+
+
+def test_nothing_in_an_array_is_no_trouble():
+    assert arrays.to_array(read_only(np.empty((0, 3))), written=True).shape == (0, 3)
+
+
+def test_it_can_be_refused(monkeypatch):
+    monkeypatch.setenv("RANKWISE_RAY_READONLY", "refuse")
+    with pytest.raises(ValueError, match="read-only"):
+        arrays.to_array(read_only(np.ones(3)), written=True)
+    arrays.to_array(read_only(np.ones(3)))
+    monkeypatch.setenv("RANKWISE_RAY_READONLY", "maybe")
+    with pytest.raises(ValueError, match="expected one of write, refuse"):
+        arrays.to_array(read_only(np.ones(3)), written=True)
+
+
+def test_a_write_into_the_object_store_is_told(cluster):
+    shared = cluster.get(cluster.put(np.ones(100_000)))
+    with pytest.warns(UserWarning, match="object store"):
+        arrays.to_array(shared, written=True)
