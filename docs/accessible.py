@@ -33,7 +33,7 @@ async function ask(page, scheme) {
   inside.body.setAttribute("data-md-color-scheme", scheme);
   script.textContent = source;
   inside.head.append(script);
-  // The theme lets the keyboard reach wide programs only where there is a pointer, which a browser without a screen lacks.
+  // The theme lets the keyboard reach wide programs where there is a pointer, which a browser without a screen lacks.
   const rules = { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], rules: { [SCROLLS]: { enabled: false } } };
   const { violations } = await frame.contentWindow.axe.run(inside, rules);
   for (const { id, nodes } of violations) {
