@@ -57,6 +57,12 @@ packages_for_ray() {
     compiled
 }
 
+# packages_for_dask: the distributions that rankwise-dask needs, and itself.
+packages_for_dask() {
+    printf '%s\n' -e . -e ./plugins/gloo_tcp -e ./plugins/dask
+    compiled
+}
+
 # compiled: the compiled parts as arguments for pip, where they can be built; everything else goes on without them.
 compiled() {
     local header='import os, sysconfig; print(os.path.join(sysconfig.get_path("include"), "Python.h"))'

@@ -10,8 +10,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
 from types import FrameType
 from typing import Any
 
@@ -288,6 +289,7 @@ def test_a_pop_that_times_out_while_the_server_stands_still_has_taken_nothing() 
             one.queue_push(QUEUE, f"item {number}")
             other.check([])
             os.kill(pid, signal.SIGSTOP)
+            os.waitpid(pid, os.WUNTRACED)  # until then a thread of it may still answer
             with pytest.raises(DistTimeoutError):
                 other.queue_pop(QUEUE, timeout=0.05)
             os.kill(pid, signal.SIGCONT)
@@ -295,6 +297,25 @@ def test_a_pop_that_times_out_while_the_server_stands_still_has_taken_nothing() 
         kill(pid)
         with pytest.raises((DistNetworkError, DistTimeoutError)):
             one.queue_pop(QUEUE, timeout=0.5)
+
+
+def test_an_item_that_was_given_back_over_another_connection_is_not_lent_to_the_one_left_waiting() -> None:
+    with TCPStore("127.0.0.1", is_master=True, timeout=PATIENCE_S) as store:
+        token = os.urandom(16)
+        waiting = threading.Thread(target=lambda: suppressed(store, token))
+        waiting.start()
+        until = monotonic() + PATIENCE_S
+        while not store._pool._server._waiting.has(queues.queue_key(QUEUE)) and monotonic() < until:  # type: ignore[union-attr]
+            sleep(0.001)
+        store._run(operations.queue_release, 1.0, QUEUE, token, None)
+        store.queue_push(QUEUE, "item")
+        assert store.queue_pop(QUEUE, block=False) == b"item"
+        waiting.join()
+
+
+def suppressed(store: TCPStore, token: bytes) -> None:
+    with suppress(DistTimeoutError):
+        store._await(operations.queue_pop, 0.5, QUEUE, token)
 
 
 def test_an_item_that_comes_back_wakes_the_next_in_the_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,13 +34,16 @@ def test_what_is_public_shortens_what_it_raises(name):
     tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function)))).body[0]
     assert isinstance(tree, ast.FunctionDef)
     _, *first, block = tree.body
-    assert [ast.unparse(line) for line in first] in ([], ["pg = None"]), f"all of {name} belongs into one block"
+    before = [ast.unparse(line).partition(":")[0] for line in first]
+    assert before in ([], ["pg = None"], ["made"]), f"all of {name} belongs into one block"
     if isinstance(block, ast.With):
-        assert [ast.unparse(item) for item in block.items] == ["shortened"]
+        # What ends groups is not interrupted in the midst of it.
+        assert [ast.unparse(item) for item in block.items] in (["shortened"], ["shortened", "held"])
     else:
         handler = ast.unparse(block.handlers[-1])
-        # What makes a call on a group ends that after an interrupt; the first two shorten too.
+        # What makes a call on a group ends that after an interrupt, as what makes groups ends those; these shorten too.
         ends = {"failed(pg, error)", "broken(pg, error)"} if first else {"shorten(error)", "self._broken(error)"}
+        ends = {f"not_made('{name}', made, error)"} if before == ["made"] else ends
         assert handler in {f"except BaseException as error:\n    {end}\n    raise" for end in ends}
 
 

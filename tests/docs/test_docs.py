@@ -13,7 +13,6 @@ import rankwise
 from rankwise import errors
 from rankwise.cli.table import COMMANDS
 from rankwise.launch.exit_codes import DESCRIPTIONS
-from rankwise.launch.options import add_options
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -189,16 +188,3 @@ def documented(module, chosen):
     assigned = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.Assign)]
     names = [node.value for node in assigned if getattr(node.targets[0], "id", "") == "__all__"]
     return set(ast.literal_eval(names[0])) if names else set()
-
-
-def test_the_manifest_for_kubernetes_has_a_command_line_that_makes_sense():
-    import argparse
-
-    command = re.search(r"command: \[(.+)\]", text("assets/kubernetes-job.yaml"))[1]
-    program, sub_command, *arguments = [word.strip().strip('"') for word in command.split(",")]
-    assert (program, sub_command) == ("rankwise", "run")
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    options = parser.parse_args(arguments)
-    assert (options.nnodes, options.nproc_per_node, options.script) == (4, 8, "train.py")
-    assert options.node_rank is None  # JOB_COMPLETION_INDEX tells

@@ -4,7 +4,8 @@ Each way is a backend with variables of the environment. Ranks are processes; a 
 unknown state is started anew with the next seed. It prints a line for each way, and what was wrong; exit code 1 if
 anything was.
 
-    --ways shm,python,tcp,auto    which ways; `mpi` is started by mpiexec
+    --ways shm,python,tcp,auto    which ways; `mpi` is started by mpiexec. `stores` are calls of stores, `beginnings`
+                                  and `beginnings-mpi` those that make groups and end them
     --cases send,all_reduce       only calls whose names contain one of these words
     --points 10000                in all, shared among the ways
     --seconds 500                 stop after so long
@@ -18,16 +19,20 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from interrupt_cases import names
+from interrupt_beginnings import BEGINNINGS, run_beginning_points
+from interrupt_cases import CASES
 from interrupt_points import Tally, run_points
+from interrupt_stores import STORE_CASES, run_store_points
 
 from rankwise_testing import RankPool
 
-__all__ = ["WAYS", "try_way"]
+__all__ = ["WAYS", "cases_of", "try_way"]
 
 _MPIEXEC = ("mpiexec", "-n", "{size}")
 #: Backend, how its ranks are started, and with which variables.
@@ -39,7 +44,17 @@ WAYS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
     "tcp-python": ("gloo", (), {"RANKWISE_GLOO_TRANSPORT": "tcp", "RANKWISE_NATIVE": "off"}),
     "auto": ("gloo", (), {}),
     "mpi": ("mpi", _MPIEXEC, {}),
+    "stores": ("", (), {}),
+    "beginnings": ("gloo", (), {}),
+    "beginnings-mpi": ("mpi", _MPIEXEC, {}),
 }
+
+
+def cases_of(way: str, wanted: str = "") -> list[str]:
+    """Return the cases of a way whose names contain one of some words, which are parted by commas; all if none."""
+    words = [word for word in wanted.split(",") if word]
+    found = STORE_CASES if way == "stores" else BEGINNINGS if way.startswith("beginnings") else CASES
+    return [name for name in found if not words or any(word in name for word in words)]
 
 
 def try_way(way: str, points: int, seed: int, cases: list[str], seconds: float, most_wrong: int = 5) -> list[Tally]:
@@ -51,13 +66,20 @@ def try_way(way: str, points: int, seed: int, cases: list[str], seconds: float, 
         left = until - time.monotonic()
         if left <= 0:
             break
-        with RankPool(2, launch=launch, env={"PYTHONFAULTHANDLER": "1", **env}) as pool:
-            tally = pool.run(run_points, backend, points - done, seed + done, cases, left, timeout=left + 120)[0]
+        with RankPool(1 if way == "stores" else 2, launch=launch, env={"PYTHONFAULTHANDLER": "1", **env}) as pool:
+            run, args = _points_of(way, (points - done, seed + done, cases, left), backend)
+            tally = pool.run(run, *args, timeout=left + 120)[0]
         tallies.append(tally)
         done += tally.went_on + tally.given_up + tally.not_raised + (tally.wrong is not None)
         if tally.wrong is not None:
             print(f"  {way}: {tally.wrong}", flush=True)
     return tallies
+
+
+def _points_of(way: str, terms: tuple[Any, ...], backend: str) -> tuple[Callable[..., Tally], tuple[Any, ...]]:
+    if way == "stores":
+        return run_store_points, terms
+    return (run_beginning_points if way.startswith("beginnings") else run_points), (backend, *terms)
 
 
 def main() -> int:
@@ -69,10 +91,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e6)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    ways, cases = options.ways.split(","), names(options.cases)
+    ways = options.ways.split(",")
     failed, done = 0, 0
     for way in ways:
-        tallies = try_way(way, -(-options.points // len(ways)), options.seed, cases, options.seconds / len(ways))
+        tallies = try_way(
+            way,
+            -(-options.points // len(ways)),
+            options.seed,
+            cases_of(way, options.cases),
+            options.seconds / len(ways),
+        )
         went_on, given_up, not_raised = (sum(t[i] for t in tallies) for i in range(3))
         wrong = sum(t.wrong is not None for t in tallies)
         done, failed = done + went_on + given_up + not_raised + wrong, failed + wrong

@@ -13,7 +13,7 @@ import numpy as np
 
 import rankwise as dist
 
-__all__ = ["CASES", "Place", "Wrong", "names"]
+__all__ = ["CASES", "Place", "Wrong"]
 
 #: Numbers of elements: within a frame, beyond it, through pieces, and so many that memory is read where it may be.
 SIZES = (1, 300, 20_000, 400_000)
@@ -196,9 +196,3 @@ def _cases() -> Iterator[tuple[str, Case]]:
 
 
 CASES: dict[str, Case] = dict(_cases())
-
-
-def names(wanted: str = "") -> list[str]:
-    """Return the cases whose names contain one of some words, which are parted by commas; all if there is none."""
-    words = [word for word in wanted.split(",") if word]
-    return [name for name in CASES if not words or any(word in name for word in words)]

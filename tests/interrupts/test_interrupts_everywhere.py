@@ -7,7 +7,6 @@ import time
 from importlib.util import find_spec
 
 import everywhere
-import interrupt_cases
 import numpy as np
 import pytest
 
@@ -21,9 +20,17 @@ WAYS = ("shm", "python", "tcp") if find_spec("rankwise_native") else ("python", 
 @pytest.mark.parametrize("way", WAYS)
 def test_an_interrupted_call_has_done_nothing_or_ends_its_group(way: str) -> None:
     seed = random.randrange(1 << 30)
-    tallies = everywhere.try_way(way, 120, seed, interrupt_cases.names(), seconds=10, most_wrong=1)
+    tallies = everywhere.try_way(way, 120, seed, everywhere.cases_of(way), seconds=10, most_wrong=1)
     assert all(tally.wrong is None for tally in tallies), tallies
     assert any(tally.given_up for tally in tallies)
+    assert any(tally.went_on for tally in tallies)
+
+
+@pytest.mark.parametrize(("way", "points"), [("stores", 300), ("beginnings", 40)])
+def test_an_interrupted_store_or_beginning_may_be_tried_again(way: str, points: int) -> None:
+    seed = random.randrange(1 << 30)
+    tallies = everywhere.try_way(way, points, seed, everywhere.cases_of(way), seconds=10, most_wrong=1)
+    assert all(tally.wrong is None for tally in tallies), tallies
     assert any(tally.went_on for tally in tallies)
 
 

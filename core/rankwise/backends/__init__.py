@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from rankwise.basics.error_form import pack as pack_error
     from rankwise.basics.error_form import unpack as unpack_error
     from rankwise.basics.future import WorkFuture
+    from rankwise.basics.held import heed
     from rankwise.basics.interrupts import aborted_by, only_waited
     from rankwise.basics.process_end import ending as process_ending
     from rankwise.collective.algorithms.table import Choice as AlgorithmChoice
@@ -90,6 +91,7 @@ _LATER = {
     "derived_algorithm": "collective.algorithms.table:choose",
     "derived_collectives": "collective.derived",
     "fitting_algorithm": "collective.algorithms.table:fitting",
+    "heed": "basics.held:heed",
     "hookimpl": "backends.hookspecs:hookimpl",  # only plugins need pluggy, and only once they are asked for
     "job_secret": "network.secret",
     "keyed_digest": "network.secret:digest",
@@ -146,6 +148,7 @@ __all__ = [
     "WorkFuture",
     "aborted_by",
     "at_free_port",
+    "heed",
     "only_waited",
     "patiently",
     # what it may offer for the plainest calls

@@ -14,6 +14,10 @@ def cause(error: BaseException) -> str:
     if number in (errno.EMFILE, errno.ENFILE):
         whose = f"this process has no free file descriptor ({descriptor_limit()})"
         return whose if number == errno.EMFILE else "this machine has no free file descriptor (sysctl fs.file-max)"
+    if number == errno.EFBIG:
+        return f"a file, as shared memory is one, would be larger than this process may make any ({_file_limit()})"
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return "no thread can be started: this user or its control group has as many as it may (`ulimit -u`, pids.max)"
     if number == errno.ENOSPC:
         return "the disk is full (No space left on device)"
     return getattr(error, "strerror", None) or (os.strerror(number) if number else str(error))
@@ -35,3 +39,10 @@ def descriptor_limit() -> str:
     except ImportError:  # Windows
         return "close files or sockets that are not needed"
     return f"its limit is {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}; raise it with `ulimit -n`"
+
+
+def _file_limit() -> str:
+    """Say how large a file may be, and how to allow more."""
+    import resource
+
+    return f"its limit is {resource.getrlimit(resource.RLIMIT_FSIZE)[0]} bytes; raise it with `ulimit -f`"

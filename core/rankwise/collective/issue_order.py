@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from rankwise.basics.deadline import Deadline, Timeout
+from rankwise.basics.held import heed, held
 from rankwise.basics.work import FutureWork
 from rankwise.collective.turn import make_turn
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
@@ -142,7 +143,8 @@ class IssueOrder:
         deadline = Deadline(timeout_s)
         with self._watching():
             while self._waiting or self.turn.holder is not None:
-                if not self._wait(deadline.remaining()) and deadline.expired():
+                heed()
+                if not self._wait(min(deadline.remaining(), held.patience_s)) and deadline.expired():
                     raise DistTimeoutError(
                         f"timed out: {len(self._waiting)} operations still wait after {timeout_s:g} s"
                     )

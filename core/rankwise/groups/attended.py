@@ -9,14 +9,15 @@ from typing import TypeVar
 
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.ending import Ending
+from rankwise.basics.held import heed
 from rankwise.errors import DistTimeoutError
 
 __all__ = ["attended"]
 
 _T = TypeVar("_T")
 
-#: How often the caller looks.
-_LOOK_S = 0.05
+#: How long the caller waits until it looks, at first and later: with many ranks each look costs all others time.
+_LOOK_S, _LONGEST_LOOK_S = 0.05, 0.25
 #: How long after the deadline a step may still take to find out who is missing.
 _LEEWAY_S = 0.5
 _STORE = "the store of the job"
@@ -32,7 +33,7 @@ def attended(
 
     Args:
         step: What to do, on a thread of its own.
-        look: Raises if it is of no use to wait any more; None where nobody can know, and the step is done here.
+        look: Raises if it is of no use to wait any more; None where nobody can know.
         deadline: When the step should have ended by itself.
         what: What it belongs to, for messages.
         store: The store, for messages, and who serves it.
@@ -40,13 +41,15 @@ def attended(
     Raises:
         DistTimeoutError: The deadline has passed, and the store does not answer.
     """
-    if look is None:
-        return step()
     ending = Ending()
     run = contextvars.copy_context().run
     threading.Thread(target=run, args=(_carry_out, step, ending), name="rankwise meeting", daemon=True).start()
-    while not ending.wait(_LOOK_S):
-        look()
+    look_s = _LOOK_S
+    while not ending.wait(look_s):
+        heed()
+        if look is not None:
+            look()
+        look_s = min(1.5 * look_s, _LONGEST_LOOK_S)
         if deadline.overdue_s() > _LEEWAY_S:
             text = f"{what}: timed out: not done within {deadline.timeout_s:g} s: {store} does not answer"
             raise DistTimeoutError(text)

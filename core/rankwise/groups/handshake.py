@@ -16,20 +16,22 @@ from typing import Any
 
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.systems import boot_of_macos
-from rankwise.errors import DistError, DistTimeoutError, PeerDiedError, RendezvousError
+from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError, PeerDiedError, RendezvousError
 from rankwise.store import Store
 
 __all__ = [
     "MEETING",
+    "call_off",
     "death_verdict",
-    "died",
     "has_reached",
+    "interrupted",
     "is_over",
     "leave",
     "meet",
     "process_space",
     "started_at",
     "to_be_told",
+    "told_by",
     "wait_for",
 ]
 
@@ -39,6 +41,7 @@ MEETING = "meet"
 _FINE = "ok"
 _LATE = "did not come within"
 _DIED = "died: "
+_INTERRUPTED = " was interrupted on rank "
 
 
 def meet(
@@ -65,6 +68,7 @@ def meet(
         RendezvousError: Two processes claim one rank, or two configurations differ; the same text on all ranks.
         DistTimeoutError: Some have not come; they are named, on all ranks that have.
         PeerDiedError: One has died meanwhile.
+        GroupAbortedError: One was interrupted.
 
     Whoever hosts the store must not leave after an error before `to_be_told` have heard of it, by the counter "told".
     """
@@ -86,7 +90,7 @@ def meet(
         raise RendezvousError(problem)  # the others are complete without this rank, which is one too many
     if verdict != _FINE:
         store.add("told", 1)
-        raise died(verdict) or (DistTimeoutError if _LATE in verdict else RendezvousError)(verdict)
+        raise told_by(verdict) or (DistTimeoutError if _LATE in verdict else RendezvousError)(verdict)
 
 
 def death_verdict(error: PeerDiedError, during: str) -> str:
@@ -94,8 +98,21 @@ def death_verdict(error: PeerDiedError, during: str) -> str:
     return _DIED + json.dumps([error.rank, error.host, f"{error.cause}, during {during}" if during else error.cause])
 
 
-def died(verdict: str) -> PeerDiedError | None:
-    """Return the error of a verdict that `death_verdict` has made, None for any other."""
+def interrupted(what: str, rank: int, error: BaseException) -> str:
+    """Return the verdict that has all who wait for it raise that a rank was interrupted."""
+    return f"{what}{_INTERRUPTED}{rank} by {type(error).__name__}"
+
+
+def call_off(store: Store, error: DistError) -> int:
+    """Have all who meet raise an error, for a rank that does not; return how many have come, and will hear of it."""
+    store.compare_set("verdict", "", str(error))
+    return store.add("come", 0)
+
+
+def told_by(verdict: str) -> DistError | None:
+    """Return the error of a verdict that `death_verdict` or `interrupted` has made, None for any other."""
+    if _INTERRUPTED in verdict:
+        return GroupAbortedError(verdict)
     if not verdict.startswith(_DIED):
         return None
     rank, host, cause = json.loads(verdict[len(_DIED) :])

@@ -12,6 +12,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.declaration import Runtime
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.held import held
 from rankwise.errors import DistNetworkError, DistStoreError
 from rankwise.groups.handshake import is_over
 from rankwise.groups.world import World
@@ -94,7 +95,8 @@ def _runtime(config: BackendConfig, rank: int, world_size: int, deadline: Deadli
         ask = registry.get(name).runtime
         if ask is None:
             continue
-        runtime = ask(deadline.timeout_s)
+        with held:  # a library that has begun half-way cannot begin again
+            runtime = ask(deadline.timeout_s)
         if rank not in (-1, runtime.rank) or world_size not in (-1, runtime.size):
             warnings.warn(
                 f"{name} says that this is rank {runtime.rank} of {runtime.size}; the arguments rank={rank} and "

@@ -12,8 +12,10 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import tell
+from rankwise.basics.held import held
+from rankwise.basics.interrupts import is_interrupt
 from rankwise.basics.systems import keep_standard
-from rankwise.basics.tracebacks import shortened
+from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import (
     BackendUnavailableError,
     DistError,
@@ -103,7 +105,8 @@ def init_process_group(
         (0, 1)
         >>> dist.destroy_process_group()
     """
-    with shortened:
+    made: list[ProcessGroup] = []
+    try:
         world = current()
         if world.forked:
             world.reset()
@@ -127,7 +130,10 @@ def init_process_group(
                 purpose="init_process_group",
             )
 
-        begin(world, plan, deadline)
+        made.append(begin(world, plan, deadline))
+    except BaseException as error:
+        not_made("init_process_group", made, error)
+        raise
 
 
 def begin(world: World, plan: Callable[[], Plan], deadline: Deadline) -> ProcessGroup:
@@ -139,18 +145,50 @@ def begin(world: World, plan: Callable[[], Plan], deadline: Deadline) -> Process
         deadline: When all must have come.
     """
     keep_standard()
+    meets, left = False, set((world.home or world).left_marks)
     try:
         first = plan()
-        tell(
-            f"rank {first.global_rank} of {len(first.ranks)} (pid {os.getpid()}) meets the others at "
-            f"{_where(first.store)}, {_guard(world)}; backends: {first.config.listed()}"
-        )
-        world.store = first.store
-        world.watcher = observers.begin(world, first.global_rank, first.ranks)
-        made = world.default = make_group(world, first, deadline)
-    except BaseException:
-        _release(world)
+        with held:
+            meets = True
+            return _begin(world, first, deadline)
+    except BaseException as error:
+        with held:
+            if not meets and is_interrupt(error):  # nobody knows of it there, and it may come again
+                world.joined, (world.home or world).left_marks = None, left
+            if world.default is None:
+                _release(world)
+            else:
+                _give_up(world.default, error, "init_process_group")
         raise
+
+
+def not_made(op: str, made: Sequence[ProcessGroup | int | None], error: BaseException) -> None:
+    """End a public call that raises: give up the groups that it has made if it was interrupted.
+
+    Only the function that the program has called calls this, at its end: see `rankwise.basics.interrupts`.
+    """
+    if made and is_interrupt(error):
+        with held:
+            for group in made:
+                if isinstance(group, ProcessGroup) and group.is_open():
+                    _give_up(group, error, op)
+    shorten(error)
+
+
+def _give_up(group: ProcessGroup, error: BaseException, op: str) -> None:
+    group.interrupted(error, op)
+    with contextlib.suppress(DistError):
+        destroy_process_group(group)
+
+
+def _begin(world: World, first: Plan, deadline: Deadline) -> ProcessGroup:
+    tell(
+        f"rank {first.global_rank} of {len(first.ranks)} (pid {os.getpid()}) meets the others at "
+        f"{_where(first.store)}, {_guard(world)}; backends: {first.config.listed()}"
+    )
+    world.store = first.store
+    world.watcher = observers.begin(world, first.global_rank, first.ranks)
+    made = world.default = make_group(world, first, deadline)
     observers.start(world)
     _close_at_exit()
     return made
@@ -180,7 +218,7 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
         >>> dist.is_initialized()
         False
     """
-    with shortened:
+    with shortened, held:
         if group == NON_GROUP_MEMBER:
             return
         if not isinstance(group, ProcessGroup | None):
@@ -241,11 +279,11 @@ def device_index(device_id: Any) -> int | None:
 def _leave(world: World) -> None:
     """Close all groups, the default group last; whatever fails, the world is left."""
     observers.stop(world, "the groups were destroyed")
-    errors: list[DistError] = []
+    errors: list[BaseException] = []
     for group in reversed(list(world.groups.values())):
         try:
             group.close(group.timeout_s)
-        except DistError as error:
+        except BaseException as error:
             errors.append(error)
     _release(world)
     if errors:

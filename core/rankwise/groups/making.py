@@ -15,6 +15,7 @@ from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION
 from rankwise.backends.registry import registry
+from rankwise.basics import held as interrupts
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import tell
 from rankwise.basics.system_errors import cause
@@ -25,12 +26,13 @@ from rankwise.errors import (
     DistNetworkError,
     DistStoreError,
     DistTimeoutError,
+    GroupAbortedError,
     PeerDiedError,
     RendezvousError,
 )
 from rankwise.groups import refusals
 from rankwise.groups.attended import attended
-from rankwise.groups.handshake import MEETING, died, has_reached, meet, to_be_told
+from rankwise.groups.handshake import MEETING, call_off, has_reached, interrupted, meet, to_be_told, told_by
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import World
 from rankwise.network import secret
@@ -45,6 +47,8 @@ _MADE = "ok"
 #: Counts, in a group's store, who has heard that it is made.
 MADE_TOLD = "made/told"
 
+#: What the system says where a limit is met; a thread that cannot be started has no number.
+_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EFBIG, None)
 #: How long telling the others that a group cannot be made may take, where the store may be out of reach.
 _TELL_S = 1.0
 #: How soon it is known that a process has ended whose connection has, and how often to look.
@@ -85,13 +89,22 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
             except DistNetworkError:
                 _look_again(look)  # a connection ends a little before it is known that its process has
                 raise
-            attended(lambda: _settle(world, plan, deadline), look, deadline, _making(plan), _served(world, plan))
+            if plan.store is not None and len(plan.ranks) > 1:
+                attended(lambda: _settle(world, plan, deadline), look, deadline, _making(plan), _served(world, plan))
+        interrupts.heed()
     except BaseException as error:
         for communicator in made.values():
             with contextlib.suppress(Exception):  # the error that led here says more
+                if interrupts.is_a_handlers(error):  # the others may all have made theirs, and use them
+                    communicator.give_up(GroupAbortedError(interrupted(_making(plan), plan.global_rank, error)))
                 communicator.shutdown()
         _tell(world, plan, error)
         raise
+    return _enter(world, plan, made)
+
+
+def _enter(world: World, plan: Plan, made: dict[str, Communicator]) -> ProcessGroup:
+    """Enter a group that is made in the world."""
     for communicator in made.values():
         communicator.watch = world.watcher
     serving = {device: made[name] for device, name in plan.config.device_backend_map.items()}
@@ -116,11 +129,11 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
 
 
 def _create(name: str, context: Context) -> Communicator:
-    """Have a backend make a communicator; a lack of descriptors becomes an error that says so."""
+    """Have a backend make a communicator; a limit of the system that is met becomes an error that says which."""
     try:
         return registry.communicator(name, context)
-    except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE):
+    except (OSError, RuntimeError) as error:
+        if cause(error) == str(error) or getattr(error, "errno", None) not in _LIMITS:
             raise
         raise DistBackendError(f"group {context.name!r}: backend {name!r} cannot connect: {cause(error)}") from error
 
@@ -131,14 +144,15 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
     if plan.store is None or len(participants) == 1:
         return
     store, place = plan.store, PrefixStore(MEETING, plan.store)
-    what = _making(plan)
+    what, life = _making(plan), world.store
 
     def step() -> None:
         try:
             meet(place, plan.global_rank, participants, _terms(plan), what, deadline, _tell_more(world))
-        except (RendezvousError, DistTimeoutError, PeerDiedError) as error:
+        except (RendezvousError, DistTimeoutError, PeerDiedError, GroupAbortedError) as error:
             with contextlib.suppress(DistError):
-                stay_for(world, store, f"{MEETING}/told", to_be_told(place, participants, error))
+                if world.store is life:  # else this thread has been left behind
+                    stay_for(world, store, f"{MEETING}/told", to_be_told(place, participants, error))
             raise
 
     try:
@@ -152,6 +166,20 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
         raise DistStoreError(
             f"{what}: the store of the job is gone, perhaps with the rank that hosted it: {error}"
         ) from error
+    except BaseException as error:
+        if interrupts.is_a_handlers(error):
+            _call_off(world, store, participants, what, plan.global_rank, error)
+        raise
+
+
+def _call_off(
+    world: World, store: Store, participants: tuple[int, ...], what: str, rank: int, error: BaseException
+) -> None:
+    """Tell the others that this rank was interrupted and does not come; those who have come are stayed for."""
+    said = GroupAbortedError(interrupted(what, rank, error))
+    with contextlib.suppress(DistError):
+        step = partial(call_off, PrefixStore(MEETING, store), said)
+        stay_for(world, store, f"{MEETING}/told", attended(step, None, Deadline(_TELL_S), what))
 
 
 def _look_again(look: Callable[[], None] | None) -> None:
@@ -203,14 +231,13 @@ def _settle(world: World, plan: Plan, deadline: Deadline) -> None:
         PeerDiedError: One has died meanwhile.
         DistTimeoutError: Some have not come so far in time.
     """
-    if plan.store is None or len(plan.ranks) == 1:
-        return
+    assert plan.store is not None
     store = PrefixStore("made", plan.store)
     if store.add("count", 1) == len(plan.ranks):
         store.compare_set("verdict", "", _MADE)
     verdict = store.get("verdict", timeout=deadline.remaining()).decode()
     if verdict != _MADE:
-        raise died(verdict) or DistBackendError(f"group {plan.name!r} cannot be made: {verdict}")
+        raise told_by(verdict) or DistBackendError(f"group {plan.name!r} cannot be made: {verdict}")
     stay_for(world, plan.store, MADE_TOLD, len(plan.ranks))
     store.add("told", 1)
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.held import held
 from rankwise.groups.joining import lend
 from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available, begin, device_index
 from rankwise.groups.making import Plan, make_group
@@ -86,7 +87,8 @@ def _with_parent(asked: Request, parent: ProcessGroup) -> ProcessGroup:
         options=asked.options,
         device_index=device_index(asked.device_id),
     )
-    return make_group(world, plan, Deadline(timeout_s))
+    with held:
+        return make_group(world, plan, Deadline(timeout_s))
 
 
 def _checked(asked: Request) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from rankwise.backends.shortcuts import Shortcuts
 from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.ending import Ending
+from rankwise.basics.held import is_a_handlers
 from rankwise.basics.interrupts import aborted_by
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
@@ -144,11 +145,16 @@ class ProcessGroup:
             >>> dist.destroy_process_group(pair)
             >>> store.close()
         """
-        with shortened:
-            from rankwise.groups.outside import Request, create  # which makes groups, and so knows this class
+        from rankwise.groups import lifecycle, outside  # which make groups, and so know this class
 
+        made: list[ProcessGroup] = []
+        try:
             where = store, rank, size, name, backend, timeout, ranks, description, options, device_id, parent
-            return create(Request(*where, secret))
+            made.append(outside.create(outside.Request(*where, secret)))
+            return made[0]
+        except BaseException as error:
+            lifecycle.not_made("ProcessGroup.create", made, error)
+            raise
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_desc!r}: rank {self._rank} of {self.size()}, {self.config}>"
@@ -303,17 +309,25 @@ class ProcessGroup:
         communicators, self._communicators = self.communicators(), {}
         self._lanes.clear()
         self.shortcuts = Shortcuts()
-        errors: list[DistError] = []
+        errors: list[BaseException] = []
         for communicator in communicators:
             for step in (partial(communicator.drain, timeout_s), communicator.shutdown):
                 try:
                     step()
-                except Exception as error:  # one backend's trouble must not keep the others open
-                    failure = error if isinstance(error, DistError) else DistBackendError(f"closing failed: {error!r}")
-                    communicator.fail(failure)
-                    errors.append(failure)
+                except BaseException as error:  # one backend's trouble must not keep the others open
+                    errors.append(self._broken_off(communicator, error))
         if errors:
             raise errors[0]
+
+    def _broken_off(self, communicator: Communicator, error: BaseException) -> BaseException:
+        """Return what the end of a communicator that has failed raises: an error, or what a handler has raised."""
+        if is_a_handlers(error):
+            where = f"destroy_process_group on group {self.group_desc!r}, rank {self.global_rank},"
+            communicator.fail(aborted_by(error, where))
+            return error
+        failure = error if isinstance(error, DistError) else DistBackendError(f"closing failed: {error!r}")
+        communicator.fail(failure)
+        return failure
 
     def _usual_device(self) -> str:
         return "cpu" if "cpu" in self._communicators else next(iter(self._communicators), "cpu")

@@ -7,9 +7,10 @@ from typing import Any
 
 from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.held import held
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import ForkedProcessError, PeerDiedError
-from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available, forget
+from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available, forget, not_made
 from rankwise.groups.making import MADE_TOLD, Plan, come_together, make_group, stay_for
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.ranks import members
@@ -70,11 +71,18 @@ def new_group(
         >>> dist.get_world_size(alone)  # -1 on rank 1
         1
     """
-    with shortened:
+    made: list[ProcessGroup | int] = []
+    try:
         default = _parent(None, "new_group")
         listed = members(default.ranks if ranks is None else ranks, default.rank_of)
         listed = tuple(sorted(listed)) if sort_ranks else listed
-        return _new_group(default, listed, timeout, backend, pg_options, use_local_synchronization, group_desc)
+        options = timeout, backend, pg_options, use_local_synchronization, group_desc
+        with held:
+            made.append(_new_group(default, listed, *options))
+        return made[0]
+    except BaseException as error:
+        not_made("new_group", made, error)
+        raise
 
 
 def _new_group(
@@ -132,7 +140,8 @@ def split_group(
         >>> dist.get_process_group_ranks(part)  # [1] on rank 1
         [0]
     """
-    with shortened:
+    made: list[ProcessGroup] = []
+    try:
         parent = _parent(parent_pg, "split_group")
         if not split_ranks:
             raise ValueError("split_group: split_ranks must list the ranks of each new group")
@@ -144,8 +153,13 @@ def split_group(
         listed = tuple(parent.ranks[rank] for rank in mine)
         timeout_s = parent.timeout_s if timeout is None else seconds(timeout)
         config = parent.config if backend is None else available(BackendConfig(backend))
-        plan = _plan(parent, _local_name(parent.world, listed), listed, config, timeout_s, group_desc, pg_options)
-        return make_group(parent.world, plan, Deadline(timeout_s))
+        with held:
+            plan = _plan(parent, _local_name(parent.world, listed), listed, config, timeout_s, group_desc, pg_options)
+            made.append(make_group(parent.world, plan, Deadline(timeout_s)))
+        return made[0]
+    except BaseException as error:
+        not_made("split_group", made, error)
+        raise
 
 
 def new_subgroups(
@@ -177,7 +191,8 @@ def new_subgroups(
         >>> dist.get_process_group_ranks(mine)  # [1] on rank 1
         [0]
     """
-    with shortened:
+    made: list[Any] = []
+    try:
         whole = _parent(group, "new_subgroups")
         first = whole.world.default or whole
         size = group_size if group_size is not None else _local_world_size()
@@ -187,9 +202,14 @@ def new_subgroups(
         # Of a subgroup only its own ranks call.
         local = whole is not first
         options = timeout, backend, pg_options, local, group_desc
-        made = [_new_group(first, tuple(sorted(ranks)), *options) for ranks in lists]
-        (mine,) = (group for group in made if isinstance(group, ProcessGroup))
+        with held:
+            for ranks in lists:
+                made.append(_new_group(first, tuple(sorted(ranks)), *options))
+            (mine,) = (group for group in made if isinstance(group, ProcessGroup))
         return mine, made
+    except BaseException as error:
+        not_made("new_subgroups", made, error)
+        raise
 
 
 def new_subgroups_by_enumeration(
@@ -219,13 +239,19 @@ def new_subgroups_by_enumeration(
         >>> dist.get_process_group_ranks(mine)  # [1] on rank 1
         [0]
     """
-    with shortened:
+    made: list[Any] = []
+    try:
         default = _parent(None, "new_subgroups_by_enumeration")
         lists = [members(ranks, default.rank_of) for ranks in ranks_per_subgroup_list]
         _disjoint("new_subgroups_by_enumeration", lists)
-        made = [new_group(ranks, timeout, backend, pg_options, group_desc=group_desc) for ranks in lists]
-        mine = next((group for group in made if isinstance(group, ProcessGroup)), None)
+        with held:
+            for ranks in lists:
+                made.append(new_group(ranks, timeout, backend, pg_options, group_desc=group_desc))
+            mine = next((group for group in made if isinstance(group, ProcessGroup)), None)
         return mine, made
+    except BaseException as error:
+        not_made("new_subgroups_by_enumeration", made, error)
+        raise
 
 
 def shrink_group(
@@ -257,7 +283,8 @@ def shrink_group(
         ...     print(survivors.size())
         1
     """
-    with shortened:
+    made: list[ProcessGroup] = []
+    try:
         parent = _parent(group, "shrink_group")
         gone = members(ranks_to_exclude, range(1 + max(parent.ranks)))
         strangers = [rank for rank in gone if rank not in parent.rank_of]
@@ -269,7 +296,12 @@ def shrink_group(
             parent.require_feature("shrink", device, "shrink_group")
         if shrink_flags & SHRINK_ABORT:
             parent.abort("by shrink_group")
-        return _survivors(parent, set(gone), pg_options, Deadline(parent.timeout_s))
+        with held:
+            made.append(_survivors(parent, set(gone), pg_options, Deadline(parent.timeout_s)))
+        return made[0]
+    except BaseException as error:
+        not_made("shrink_group", made, error)
+        raise
 
 
 def _survivors(parent: ProcessGroup, gone: set[int], options: Any, deadline: Deadline) -> ProcessGroup:

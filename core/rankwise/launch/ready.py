@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from rankwise.backends.discovery import ENTRY_POINT_GROUP, declared
+from rankwise.backends.registry import registry
 
 __all__: list[str] = []
 
@@ -31,9 +32,9 @@ _MODULES = (
 for _name in _MODULES:
     import_module(_name)
 
-for _package in sorted({value.partition(":")[0].partition(".")[0] for _, value in declared(ENTRY_POINT_GROUP)}):
-    _spec = None
+for _backend, _value in declared(ENTRY_POINT_GROUP):
+    _ready = f"{_value.partition(':')[0].partition('.')[0]}.ready"
     with suppress(Exception):  # what is wrong with a plugin, those who ask for it will hear
-        _spec = find_spec(f"{_package}.ready")
-    if _spec is not None:
-        import_module(f"{_package}.ready")
+        if find_spec(_ready) is not None:
+            import_module(_ready)
+            registry.get(_backend)  # so that its declaration is checked once

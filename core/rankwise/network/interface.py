@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import tell
+from rankwise.basics.held import heed
 from rankwise.basics.system_errors import cause, shortage
 from rankwise.errors import DistNetworkError, DistTimeoutError
 
@@ -123,6 +124,7 @@ def resolve_in_time(host: str, timeout_s: float) -> list[str]:
             if not said and timeout_s - deadline.remaining() > _REMARK_S:
                 said = True
                 logging.getLogger("rankwise").warning("%s; waiting for it", error)
+            heed()
             time.sleep(min(pause_s, deadline.remaining()))
             if deadline.expired():
                 raise DistTimeoutError(f"{error}; that has been so for {timeout_s:.2g} s") from None

@@ -63,10 +63,11 @@ class HashStore(Store):
 
     def __init__(self) -> None:
         self._table = Table()
-        #: Re-entrant, so that waiting can be made of looking. Nothing is returned from a call under it: an interrupt
-        #: between the end of the call and that of the `with` would leave it held.
-        self._lock = threading.RLock()  # entered itself, see `rankwise.collective.issue_order`
-        self._changed = threading.Condition(self._lock)
+        #: Nothing is returned from a call under it: an interrupt between the end of the call and that of the `with`
+        #: would leave it held. It is entered itself, see `rankwise.collective.issue_order`.
+        self._lock = threading.RLock()
+        #: What wakes each thread that waits. A condition would be left half-way by an interrupt.
+        self._bells: dict[int, threading.Lock] = {}
         self._pid = os.getpid()
 
     def peek(self, key: str) -> bytes | None:
@@ -89,7 +90,7 @@ class HashStore(Store):
             super().close()
             if self._pid == os.getpid():
                 with self._lock:
-                    self._changed.notify_all()
+                    self._ring()
 
     def _run(self, operation: Operation[_P, _R], limit_s: float, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         self._check_open(operation)
@@ -99,20 +100,29 @@ class HashStore(Store):
             finally:
                 if self._table.changed:
                     self._table.changed.clear()
-                    self._changed.notify_all()
+                    self._ring()
         return found
 
     def _await(
         self, operation: Operation[_P, _R | Missing], timeout_s: float, /, *args: _P.args, **kwargs: _P.kwargs
     ) -> _R:
         self._check_open(operation)
-        # Held from the look to the wait, lest a change between the two be missed.
-        with self._lock:
-            found = super()._await(operation, timeout_s, *args, **kwargs)
-        return found  # noqa: RET504
+        # Hung up before the first look, lest a change between that and the wait be missed.
+        bell = self._bells[threading.get_ident()] = threading.Lock()
+        bell.acquire()
+        try:
+            return super()._await(operation, timeout_s, *args, **kwargs)
+        finally:
+            self._bells.pop(threading.get_ident(), None)
 
     def _pause(self, pause_s: float, remaining_s: float) -> None:
-        self._changed.wait(remaining_s)
+        self._bells[threading.get_ident()].acquire(timeout=remaining_s)
+
+    def _ring(self) -> None:
+        """Have all who wait look; the lock is held."""
+        for bell in list(self._bells.values()):
+            if bell.locked():
+                bell.release()
 
     def _check_open(self, operation: Callable[..., Any]) -> None:
         if self._pid != os.getpid():

@@ -14,8 +14,8 @@ __all__ = ["patiently"]
 
 _T = TypeVar("_T")
 
-#: How long a wait is, and how long at the most where the answer to a shorter one comes too late: on a slow network.
-_FIRST_S, _LONGEST_S = 0.25, 4.0
+#: How long the first wait is, then the next ones, and at the most where the answer to a shorter one comes too late.
+_FIRST_S, _NEXT_S, _LONGEST_S = 0.25, 0.5, 4.0
 
 
 def patiently(wait: Callable[[float], _T], deadline: Deadline, look: Callable[[], object]) -> _T:
@@ -30,8 +30,7 @@ def patiently(wait: Callable[[float], _T], deadline: Deadline, look: Callable[[]
         try:
             return wait(min(slice_s, deadline.remaining()))
         except DistTimeoutError:
-            if monotonic() >= answer_at:
-                slice_s = min(2 * slice_s, _LONGEST_S)
+            slice_s = min(2 * slice_s, _LONGEST_S) if monotonic() >= answer_at else max(slice_s, _NEXT_S)
             look()
             if deadline.expired():
                 raise

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rankwise.store.limits import RESERVED, fits
 from rankwise.store.primitives import Missing, Primitives, change
 
-__all__ = ["LEASE_S", "TOKEN_NBYTES", "Confirmed", "queue_confirm", "queue_len", "queue_pop", "queue_push"]
+__all__ = ["LEASE_S", "TOKEN_NBYTES", "Confirmed", "queue_confirm", "queue_key", "queue_len", "queue_pop", "queue_push"]
 __all__ += ["queue_release"]
 
 TOKEN_NBYTES = 16
@@ -53,7 +53,7 @@ class _Entry(NamedTuple):
 def queue_push(store: Primitives, queue: str, item: bytes) -> None:
     """Put an item at the end of a queue."""
     more = _entry(item)
-    change(store, _queue(queue), lambda found: fits(f"queue {queue!r}", (found or b"") + more))
+    change(store, queue_key(queue), lambda found: fits(f"queue {queue!r}", (found or b"") + more))
 
 
 def queue_pop(store: Primitives, queue: str, token: bytes, seen: dict[bytes, float] | None = None) -> bytes | Missing:
@@ -65,7 +65,7 @@ def queue_pop(store: Primitives, queue: str, token: bytes, seen: dict[bytes, flo
         token: What the caller will confirm or release the item by.
         seen: Since when this caller has seen each of the tokens that hold an item.
     """
-    key, seen = _queue(queue), {} if seen is None else seen
+    key, seen = queue_key(queue), {} if seen is None else seen
     while True:
         items = store.peek(key) or b""
         entry = next((entry for entry in _entries(items) if _is_free(entry, seen)), None)
@@ -77,7 +77,7 @@ def queue_pop(store: Primitives, queue: str, token: bytes, seen: dict[bytes, flo
 
 def queue_confirm(store: Primitives, queue: str, token: bytes) -> bool:
     """Let a lent item leave the queue; tell whether it was still lent to the holder of the token."""
-    key, confirmed = _queue(queue), getattr(store, "confirmed", None)
+    key, confirmed = queue_key(queue), getattr(store, "confirmed", None)
     while True:
         items = store.peek(key) or b""
         entry = _of(items, token)
@@ -99,7 +99,7 @@ def queue_release(store: Primitives, queue: str, token: bytes, item: bytes | Non
         token: What the item was lent by, if it was.
         item: The item, for a caller that has begun to confirm it.
     """
-    key, confirmed = _queue(queue), getattr(store, "confirmed", None)
+    key, confirmed = queue_key(queue), getattr(store, "confirmed", None)
     while True:
         items = store.peek(key) or b""
         entry = _of(items, token)
@@ -115,10 +115,11 @@ def queue_release(store: Primitives, queue: str, token: bytes, item: bytes | Non
 
 def queue_len(store: Primitives, queue: str) -> int:
     """Count the items of a queue, those that are lent included."""
-    return sum(1 for _ in _entries(store.peek(_queue(queue)) or b""))
+    return sum(1 for _ in _entries(store.peek(queue_key(queue)) or b""))
 
 
-def _queue(name: str) -> str:
+def queue_key(name: str) -> str:
+    """Return the key under which a queue is kept."""
     return f"{RESERVED}queue/{name}"
 
 

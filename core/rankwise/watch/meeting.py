@@ -6,7 +6,7 @@ from contextlib import suppress
 from time import monotonic
 
 from rankwise.errors import DistError, PeerDiedError
-from rankwise.groups.handshake import death_verdict, died
+from rankwise.groups.handshake import death_verdict, told_by
 from rankwise.store import Store
 
 __all__ = ["Meeting"]
@@ -18,12 +18,12 @@ class Meeting:
     def __init__(self, place: Store, ranks: tuple[int, ...], what: str) -> None:
         self._place, self.ranks, self._what = place, ranks, what
         self.began_at = monotonic()
-        self._broken: PeerDiedError | None = None
+        self._broken: DistError | None = None
 
     def break_up(self, error: PeerDiedError) -> None:
         """End it if a rank that has died must come."""
         if error.rank in self.ranks and self._broken is None:
-            self._broken = died(death_verdict(error, self._what))
+            self._broken = told_by(death_verdict(error, self._what))
             with suppress(DistError):
                 self._place.compare_set("fewest", "", str(len(self.ranks) - 1))  # nobody stays to tell the dead
                 self._place.compare_set("verdict", "", death_verdict(error, self._what))

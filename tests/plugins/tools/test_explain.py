@@ -14,7 +14,7 @@ from rankwise.cli import main
 from rankwise.collective.algorithms.table import CHOICES, choose, fitting
 from rankwise_gloo_tcp.board.board import FETCH_FROM_NBYTES
 from rankwise_gloo_tcp.board.moving import Combine, Move
-from rankwise_gloo_tcp.board.prepared import Prepared
+from rankwise_gloo_tcp.board.prepared import BoardKinds
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
 from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK, explain
 
@@ -71,12 +71,12 @@ def board() -> SimpleNamespace:
 def test_on_one_host_it_says_what_is_prepared(board: Any, op: str, nbytes: int) -> None:
     part = np.zeros(max(1, nbytes // 8 // (1 if op in ("broadcast", "all_reduce", "reduce") else SIZE)))
     call = Call(op, part, ReduceOp.SUM, 0, [part] * SIZE, [part] * SIZE)
-    errand = Prepared(board).prepare(call)
+    kind = BoardKinds(board).prepare(call)
     said = explain(op, nbytes, [SIZE]).taken.name
-    assert errand is not None
-    assert type(errand.call) is KINDS[said]
-    if isinstance(errand.call, Move):
-        assert (part.size >= errand.call.route.fetch_count) == (said == "fetch")
+    assert kind is not None
+    assert type(kind.prepared) is KINDS[said]
+    if isinstance(kind.prepared, Move):
+        assert (part.size >= kind.prepared.route.fetch_count) == (said == "fetch")
 
 
 def test_one_rank_is_alone(capsys: pytest.CaptureFixture[str]) -> None:

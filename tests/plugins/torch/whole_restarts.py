@@ -35,9 +35,12 @@ def _port():
 
 
 _RENDEZVOUS = "--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:{port} --rdzv-id=job --max-restarts=2"
+_TWO = f"--nproc-per-node=1 {_RENDEZVOUS} --rdzv-conf=last_call_timeout=5"
 _WAYS = {
     "static": ["--nproc-per-node=2 --max-restarts=1 --master-port={port}"],
     "standalone": ["--nproc-per-node=2 --max-restarts=1 --standalone"],
+    "two nodes": [f"--nnodes=2 {_TWO}"] * 2,
+    "two nodes of two": [f"--nnodes=1:2 {_TWO}"] * 2,
     "one node of two": [f"--nnodes=1:2 --nproc-per-node=2 {_RENDEZVOUS} --rdzv-conf=last_call_timeout=1"],
 }
 

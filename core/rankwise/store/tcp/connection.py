@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.held import heed, held
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
 from rankwise.store.base import in_words
 from rankwise.store.tcp import wire
@@ -99,9 +100,11 @@ class Connection:
             raise
 
     def close(self) -> None:
-        """Give the sockets back."""
+        """Give the sockets back; again does nothing."""
         import zmq
 
+        if self._socket.closed:
+            return
         if self._monitor is not None:
             with contextlib.suppress(zmq.ContextTerminated):
                 self._socket.disable_monitor()
@@ -184,7 +187,10 @@ class Connection:
 
         while not self._stands:
             if not self._monitor.poll(_ms(deadline)):
-                raise _Hitch(self._state, open=True)
+                heed()
+                if deadline.expired():
+                    raise _Hitch(self._state, open=True)
+                continue
             event, value = self._next_event()
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._stands = True
@@ -213,6 +219,7 @@ class Connection:
             if self._socket in ready:
                 return self._read()
             if not ready:
+                heed()
                 if deadline.expired():
                     patience = in_words(deadline.timeout_s)
                     raise DistTimeoutError(f"{name.rstrip('_')} on {self._store}: no answer for {patience}")
@@ -303,6 +310,7 @@ def connect(
         except BaseException:
             connection.close()
             raise
+        heed()
         if turn % len(endpoints) == 0:
             time.sleep(min(pause_s, deadline.remaining()))
             pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
@@ -310,4 +318,4 @@ def connect(
 
 
 def _ms(deadline: Deadline) -> int:
-    return math.ceil(1000 * min(deadline.remaining(), 3600.0))
+    return math.ceil(1000 * min(deadline.remaining(), held.patience_s))

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.held import held
 from rankwise.basics.system_errors import cause
 from rankwise.errors import DistError, DistNetworkError, DistStoreError
 from rankwise.network.descriptors import need
@@ -60,6 +61,8 @@ class Pool:
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._begun: list[Attempt] = []
+        #: Which thread has been lent what.
+        self._lenders: list[tuple[int, list[Connection]]] = []
         self._closed = False
         self._identity: bytes | None = None
         self._server: StoreServer | None = None
@@ -85,18 +88,24 @@ class Pool:
             DistStoreError: The store was closed meanwhile.
         """
         lent: list[Connection] = []
-        with self._explained():
-            try:
-                self._take(deadline, lent)
-                yield lent[0]
-                self._give_back(lent)
-            except BaseException:
-                # What follows, such as that an item is given back, comes after what was sent if it goes the same way.
-                if lent and lent[0].whole:
+        lender = threading.get_ident(), lent
+        self._lenders.append(lender)
+        try:
+            with self._explained():
+                try:
+                    self._take(deadline, lent)
+                    yield lent[0]
                     self._give_back(lent)
-                else:
-                    self._drop(lent)
-                raise
+                except BaseException:
+                    # What follows, such as that an item is given back, comes after what was sent if it goes the same
+                    # way.
+                    if lent and lent[0].whole:
+                        self._give_back(lent)
+                    else:
+                        self._drop(lent)
+                    raise
+        finally:
+            self._lenders.remove(lender)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -122,6 +131,9 @@ class Pool:
             self._closed = True
             idle = [*self._idle, *(attempt.connection for attempt in self._begun)]
             self._idle, self._begun = [], []
+        # A call that an interrupt has broken off may still be on its way out, as long as somebody holds its traceback.
+        me = threading.get_ident()
+        idle += [connection for thread, lent in self._lenders if thread == me for connection in lent]
         if self._server is not None and threading.current_thread() is self._server.thread:
             # The garbage collector may come here in any thread, but this one cannot wait for itself.
             threading.Thread(target=self._end, args=(idle,), name="rankwise store end").start()
@@ -145,6 +157,12 @@ class Pool:
                 lent.append(self._idle[-1])
                 del self._idle[-1]
                 return
+        with held:  # a socket that nobody knows of would keep the context from ending
+            self._open(deadline, lent)
+
+    def _open(self, deadline: Deadline, lent: list[Connection]) -> None:
+        """Put a new connection into `lent`."""
+        with self._lock:
             begun = self._begun[-1:]
             del self._begun[-1:]
         need(_CONNECTION_DESCRIPTORS)

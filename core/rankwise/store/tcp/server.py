@@ -15,6 +15,7 @@ from rankwise.errors import DistStoreError, ProtocolError
 from rankwise.network.secret import same
 from rankwise.store import operations
 from rankwise.store.operations import Missing
+from rankwise.store.queues import queue_key
 from rankwise.store.tcp import wire
 from rankwise.store.tcp.accepting import Accepting
 from rankwise.store.tcp.assembly import Assembly
@@ -188,6 +189,9 @@ class StoreServer:
 
     def _attempt(self, waiter: Waiter) -> None:
         """Carry out a request; if it cannot be yet, let it wait or tell so."""
+        if waiter.operation is operations.queue_release:
+            # Whoever gives an item back by a connection that it has left may still wait for it there.
+            self._waiting.withdraw(queue_key(waiter.args[0]), lambda other: other.args[:2] == waiter.args[:2])
         try:
             result = waiter.operation(self._table, *waiter.args)
         except DistStoreError as error:

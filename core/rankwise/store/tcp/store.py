@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout
+from rankwise.basics.held import held
 from rankwise.basics.loading import loading
 from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shortened
@@ -76,7 +77,7 @@ class TCPStore(Store):
         secret: bytes | None = None,
         wait_for_server: bool = True,
     ) -> None:
-        with shortened:
+        with shortened, held:
             keep_standard()
             self.set_timeout(timeout)
             deadline = Deadline(self._timeout_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
 
 from rankwise.store.tcp import wire
@@ -73,6 +73,11 @@ class Waiting:
         for waiter in list(self._of_key.get(key, ())):
             self._remove(waiter)
             yield waiter
+
+    def withdraw(self, key: str, is_meant: Callable[[Waiter], bool]) -> None:
+        """Forget those that are meant: nobody waits for their answers any more."""
+        for waiter in [waiter for waiter in self._of_key.get(key, ()) if is_meant(waiter)]:
+            self._remove(waiter)
 
     def has(self, key: str) -> bool:
         """Tell whether any wait for a key."""

@@ -6,9 +6,7 @@ from rankwise.backends import compiled_parts
 
 __all__: list[str] = []
 
-_COMPILED = ("rankwise_native.board", "rankwise_native.shortest")
+_COMPILED = ("board.native_board", "collectives.compiled")
 
-for _name in ("plugin", "setup.creation"):
+for _name in ("plugin", "setup.creation", *(_COMPILED if compiled_parts.module() is not None else ())):
     import_module(f"rankwise_gloo_tcp.{_name}")
-for _name in _COMPILED if compiled_parts.module() is not None else ():
-    import_module(_name)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from time import monotonic
 
+from rankwise.backends import heed
 from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.dispatcher import Dispatcher
@@ -89,6 +90,7 @@ class Shutdown:
 
     def _until(self, done: Callable[[], bool], until: float, settle: Callable[[], object]) -> None:
         while not done():
+            heed()
             if self._failure_state.failure is not None and monotonic() >= until:
                 return
             left = until - monotonic()

@@ -9,13 +9,14 @@ are whole in Python; whatever is read twice in between may have changed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.backends import Array, Context, Deadline, aborted_by
+from rankwise.backends import Array, Context, Deadline, aborted_by, heed
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 from rankwise_mpi.group.notices import Notices
 from rankwise_mpi.group.pages import NOTICE_TAG, Pages
@@ -110,7 +111,7 @@ class Endpoint:
         for work in list(self._pending):
             if self.failure is not None:
                 return  # the group has been given up, and each call has said so
-            if work not in self.receives.ages and not self.wait_until(work.poll, deadline.remaining()):
+            if work not in self.receives.ages and not self.wait_until(partial(_polled, work), deadline.remaining()):
                 raise self.late("drain", timeout_s)
 
     def close(self) -> None:
@@ -300,3 +301,9 @@ def _unnoted(ns: int, message: bool) -> None:
 
 def _given_up(context: Context, said: str) -> GroupAbortedError:
     return GroupAbortedError(f"group {context.name!r} was given up by another rank: {said}")
+
+
+def _polled(work: Operation) -> bool:
+    """Tell whether a work has ended; what a signal handler raises comes here."""
+    heed()
+    return work.poll()

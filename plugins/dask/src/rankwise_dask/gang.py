@@ -1,0 +1,209 @@
+"""`run` and `start`: a function as the ranks of a gang, on workers of a cluster, all at once or not at all."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from distributed import Client
+
+import rankwise as dist
+from rankwise.secret import new as new_secret
+from rankwise_dask import scheduling, seats
+from rankwise_dask.orders import Order, Outcome, Work
+
+__all__ = ["Gang", "run", "start"]
+
+#: How long the ranks of a cancelled gang are waited for: one that calls nothing of rankwise's cannot be stopped.
+_LAST_WORDS_S = 5.0
+
+
+def run(
+    client: Client,
+    function: Callable[..., Any],
+    *args: Any,
+    workers: int | Sequence[str] | None = None,
+    backend: str = "gloo",
+    timeout: float = 60.0,
+    retries: int = 0,
+) -> list[Any]:
+    """Run `function(group, *args)` as one rank on each of some workers, and return what the ranks return.
+
+    The ranks begin all at once, in threads of their own beside what the workers do otherwise, or not at all. If one
+    raises, the others' calls raise too; if a worker is lost, they are told at once.
+
+    Args:
+        client: The cluster's client.
+        function: What each rank does. It is given its group, which it passes on as `group=`, and `args`.
+        *args: More arguments for it.
+        workers: Which workers, by address or name, in the order of ranks; or how many; or all of them.
+        backend: The backend of the group.
+        timeout: How many seconds the ranks wait for each other, at first and in each call.
+        retries: How often to begin anew, on workers chosen anew, if a rank fails.
+
+    Returns:
+        The values, in the order of ranks.
+
+    Raises:
+        RuntimeError: The workers that are wanted are not there.
+        BaseException: What the first rank raised that failed by itself.
+
+    Examples:
+        >>> rankwise_dask.run(client, lambda group: dist.get_rank(group), workers=2)
+        [0, 1]
+    """
+    gang = start(client, function, *args, workers=workers, backend=backend, timeout=timeout, retries=retries)
+    try:
+        values: list[Any] = gang.result()
+        return values
+    except BaseException:
+        gang.cancel("the client has given it up")  # nothing, if it has ended
+        raise
+
+
+def start(
+    client: Client,
+    function: Callable[..., Any],
+    *args: Any,
+    workers: int | Sequence[str] | None = None,
+    backend: str = "gloo",
+    timeout: float = 60.0,
+    retries: int = 0,
+) -> Gang:
+    """Begin what `run` does, and return at once.
+
+    Returns:
+        The gang, whose `result` is what `run` returns.
+    """
+    return Gang(client, Work.of(function, args), workers, backend, timeout, retries)
+
+
+class Gang:
+    """The ranks of one call of `start`."""
+
+    def __init__(
+        self,
+        client: Client,
+        work: Work,
+        workers: int | Sequence[str] | None,
+        backend: str,
+        timeout: float,
+        retries: int,
+        then: Callable[[Order, list[Any]], Any] = lambda order, values: values,
+    ) -> None:
+        if client.asynchronous:
+            raise TypeError("rankwise_dask: give a Client that is not asynchronous")
+        self._client, self._work = client, work
+        self._wanted = list(workers) if isinstance(workers, Sequence) else workers
+        self._backend, self._timeout_s, self._retries, self._then = backend, float(timeout), retries, then
+        self._token, self._cancelled = "", ""
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name="rankwise gang", daemon=True)
+        self._thread.start()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the end of all ranks.
+
+        Args:
+            timeout: For how many seconds, None for ever.
+
+        Returns:
+            The values of the ranks, in their order.
+
+        Raises:
+            TimeoutError: They have not ended by then; they go on.
+            BaseException: What the first rank raised that failed by itself.
+        """
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the ranks have not ended within {timeout:g} s")
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def done(self) -> bool:
+        """Tell whether all ranks have ended."""
+        return not self._thread.is_alive()
+
+    def cancel(self, reason: str = "it was cancelled") -> None:
+        """Have all ranks' calls raise; a rank that calls nothing of rankwise's goes on until it does.
+
+        Args:
+            reason: Why, for the message.
+        """
+        if self.done():
+            return
+        self._cancelled = reason
+        if self._token:
+            self._client.run_on_scheduler(scheduling.cancel, self._token, reason)
+        self._thread.join(_LAST_WORDS_S)
+
+    # ------------------------------------------------------------------ its thread
+
+    def _main(self) -> None:
+        for left in range(self._retries, -1, -1):
+            try:
+                self._value, self._error = self._attempt(), None
+                return
+            except BaseException as error:
+                self._error = error
+            if left == 0 or self._cancelled:
+                return
+
+    def _attempt(self) -> Any:
+        token = secrets.token_hex(8)
+        draft = Order(token, {}, new_secret(), self._backend, self._timeout_s, self._client.id)
+        order, place = self._client.run_on_scheduler(scheduling.enroll, draft, self._wanted)
+        self._token = token
+        try:
+            if self._cancelled:
+                raise dist.GroupAbortedError(f"the gang has not begun: {self._cancelled}")
+            replies = self._client.run(
+                seats.start, token, self._work, place, workers=list(order.places), on_error="return"
+            )
+            return self._then(order, _values(order, replies))
+        finally:
+            with suppress(OSError):  # the client or the scheduler has gone
+                self._client.run_on_scheduler(scheduling.withdraw, token)
+
+
+def _values(order: Order, replies: Mapping[str, Outcome | Exception]) -> list[Any]:
+    """Return what the ranks returned, or raise what was the first cause."""
+    outcomes = {rank: replies.get(address) for address, rank in order.places.items()}
+    errors = {rank: o.load() for rank, o in outcomes.items() if isinstance(o, Outcome) and o.failed}
+    lost = [rank for rank, outcome in outcomes.items() if not isinstance(outcome, Outcome)]
+    if not errors and not lost:
+        return [outcome.load() for outcome in outcomes.values() if isinstance(outcome, Outcome)]
+    # Those that only heard of it come last: of an abort, and of what follows from a rank that is lost.
+    own = [rank for rank, error in errors.items() if not isinstance(error, dist.DistError)]
+    if not own and lost:
+        address = next(address for address, rank in order.places.items() if rank == lost[0])
+        raise _lost(errors.values(), lost[0], address, outcomes[lost[0]])
+    first = next(iter([*own, *_causes(errors)]))
+    outcome = outcomes[first]
+    assert isinstance(outcome, Outcome)
+    raise errors[first] from _Remote(f"on rank {first}:\n\n{outcome.traceback}")
+
+
+def _causes(errors: Mapping[int, BaseException]) -> list[int]:
+    """Return ranks that failed, those first that were not merely told that the group is given up."""
+    return sorted(errors, key=lambda rank: isinstance(errors[rank], dist.GroupAbortedError))
+
+
+def _lost(errors: Any, rank: int, address: str, why: object) -> BaseException:
+    """Return the error for a worker that is gone: that of a rank which knew it, if there is one."""
+    for error in errors:
+        if isinstance(error, dist.PeerDiedError) and error.rank == rank:
+            return error
+    return dist.PeerDiedError(rank, address, f"Dask has lost its worker {address} ({why})")
+
+
+class _Remote(Exception):
+    """Where on a worker an error was raised; it is shown as its cause."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
