@@ -14,6 +14,9 @@ from rankwise_ray.names import BACKEND
 
 __all__ = ["create_group", "destroy_group"]
 
+#: How long to wait, when a group cannot be made, until the actors have left it; those that wait in it leave later.
+_LEAVE_S = 2.0
+
 
 def create_group(
     actors: Sequence[Any], name: str = "default", ranks: Sequence[int] | None = None, timeout: float | None = None
@@ -46,8 +49,8 @@ def create_group(
         _first_error([_call(actor, _join, rank, *terms) for actor, rank in zip(actors, order, strict=True)])
         _first_error([_call(actor, _wait, name) for actor in actors])
     except BaseException:
-        for actor in actors:
-            _call(actor, _give_up, name, place, beside=True)
+        leaving = [_call(actor, _give_up, name, place) for actor in actors]
+        ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_S)
         raise
 
 
@@ -58,12 +61,8 @@ def destroy_group(actors: Sequence[Any], name: str = "default") -> None:
             ray.get(call)
 
 
-def _call(actor: Any, function: Callable[..., Any], *args: Any, beside: bool = False) -> Any:
-    """Have an actor call a function, in its turn or beside what it does."""
-    method = actor.__ray_call__
-    if beside:
-        method = method.options(concurrency_group="_ray_system")
-    return method.remote(function, *args)
+def _call(actor: Any, function: Callable[..., Any], *args: Any) -> Any:
+    return actor.__ray_call__.remote(function, *args)
 
 
 def _first_error(calls: Sequence[Any]) -> None:
