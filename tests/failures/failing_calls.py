@@ -122,14 +122,16 @@ def interrupt(call: Call, group: Any, count: int) -> str:
     It may have done its part by then: so the others call once more.
     """
     if dist.get_rank() != ODD:
-        time.sleep(0.3)
+        time.sleep(0.5)
         return said(lambda: (call(group, count), dist.barrier(group)))
 
-    began = time.monotonic()
+    seen = 0
 
     def handler(number: int, frame: FrameType | None) -> None:
-        # The arrays are made before the call; and it is to wait already.
-        if time.monotonic() - began > 0.025 and _is_in_a_call(frame):
+        # The arrays are made before the call; and it waits once it has been in it for a while.
+        nonlocal seen
+        seen += _is_in_a_call(frame)
+        if seen == 10:
             raise Stop
 
     old = signal.signal(signal.SIGALRM, handler)
