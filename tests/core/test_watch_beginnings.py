@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from rankwise.groups.handshake import died, process_space, started_at
+from rankwise.errors import PeerDiedError
+from rankwise.groups.handshake import process_space, started_at, told_by
 from rankwise.groups.world import World
 from rankwise.store import HashStore, PrefixStore
 from rankwise.watch.watcher import Watcher
@@ -37,9 +38,9 @@ def test_a_rank_that_has_come_and_ended_before_it_was_looked_at_is_named() -> No
     watcher = Watcher(World(), store, 0, range(3), dict)  # rank 2 has yet to come
     try:
         with watcher.meeting(place, (0, 1, 2), "making group 'dp'"):
-            said = died(place.get("verdict", timeout=PATIENCE_S).decode())
+            said = told_by(place.get("verdict", timeout=PATIENCE_S).decode())
     finally:
         watcher.stop()
     assert str(said) == "rank 1 on node7 is gone: its process has ended, during making group 'dp'"
-    assert said is not None
+    assert isinstance(said, PeerDiedError)
     assert said.rank == 1
