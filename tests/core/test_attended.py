@@ -38,9 +38,10 @@ def test_a_step_is_done_in_the_callers_world() -> None:
     assert attended(current, see_nothing, Deadline(PATIENCE_S), "a step") is world
 
 
-def test_where_nobody_can_look_the_step_is_done_by_the_caller() -> None:
+def test_a_step_leaves_the_caller_free_to_look_and_to_be_interrupted() -> None:
     step = threading.current_thread
-    assert attended(step, None, Deadline(0.0), "a step") is threading.current_thread()
+    for look in (see_nothing, None):
+        assert attended(step, look, Deadline(PATIENCE_S), "a step") is not threading.current_thread()
 
 
 def test_what_is_seen_ends_the_wait() -> None:
