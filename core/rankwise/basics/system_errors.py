@@ -15,7 +15,7 @@ def cause(error: BaseException) -> str:
         whose = f"this process has no free file descriptor ({descriptor_limit()})"
         return whose if number == errno.EMFILE else "this machine has no free file descriptor (sysctl fs.file-max)"
     if number == errno.EFBIG:
-        return f"a file, as shared memory is one, would be larger than this process may make any ({_file_limit()})"
+        return f"a file or shared memory would be larger than this process may make it ({_file_limit()})"
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         return "no thread can be started: this user or its control group has as many as it may (`ulimit -u`, pids.max)"
     if number == errno.ENOSPC:
