@@ -130,7 +130,7 @@ def test_a_disk_that_fills_up_does_not_end_the_ranks(tmp_path: Path, option: str
     for rank in (0, 1):
         path = tmp_path / "logs" / "r" / "attempt_0" / str(rank) / "stdout.log"
         assert 0 < path.stat().st_size <= 20_000
-        why = "a file or shared memory would be larger than this process may make it (its limit is 20000 bytes; raise it"
+        why = "a file or shared memory would be larger than this process may make it (its limit is 20000 bytes; raise"
         assert result.stderr.count(f"cannot write to {path}: {why}") == 1
         assert result.stderr.count("the rank goes on without this log") == 2
         assert f"[{rank}]: the end" in result.stdout
