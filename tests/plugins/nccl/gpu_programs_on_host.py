@@ -22,7 +22,7 @@ import gpu_programs as programs
 
 def in_the_world_that_is_there() -> None:
     """Let the programs use the group of their thread, which they would otherwise make and destroy."""
-    without_ends = {**vars(dist), "destroy_process_group": lambda: None}
+    without_ends = {name: getattr(dist, name) for name in dist.__all__} | {"destroy_process_group": lambda: None}
     for name, value in {
         "dist": SimpleNamespace(**without_ends),
         "join": lambda *_: None,
