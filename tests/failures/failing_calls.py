@@ -130,9 +130,10 @@ def interrupt(call: Call, group: Any, count: int) -> str:
     def handler(number: int, frame: FrameType | None) -> None:
         # The arrays are made before the call; and it waits once it has been in it for a while.
         nonlocal seen
-        seen += _is_in_a_call(frame)
-        if seen == 10:
-            raise Stop
+        if _is_in_a_call(frame):
+            seen += 1
+            if seen == 10:
+                raise Stop
 
     old = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.03, 0.01)
