@@ -83,7 +83,7 @@ def test_the_site_and_the_recipes_have_the_same_home_and_version():
         assert f"  homepage: {core['urls']['Source']}\n" in recipe
         for requirement in project(folder)["dependencies"]:
             name, how, least = re.fullmatch(REQUIREMENT, requirement).groups()
-            name = {"torch": "pytorch"}.get(name, name)  # conda's name for it
+            name = {"torch": "pytorch", "dask": "dask-core"}.get(name, name)  # conda's names for them
             assert re.search(rf"^    - {name}(?:-python)? {how}{re.escape(least)}$", recipe, re.MULTILINE), requirement
 
 
