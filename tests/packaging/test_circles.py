@@ -25,7 +25,7 @@ DEFENDED = {
     ("rankwise.backends.context", "rankwise.backends.communicator"): "the context of a group may name its parent",
     ("rankwise.backends.fast_calls", "rankwise.backends.communicator"): "a communicator hands its fast calls out",
     ("rankwise.groups.process_group", "rankwise.groups.outside"): "`ProcessGroup.create` is where users look for it",
-    ("rankwise.groups.process_group", "rankwise.groups.lifecycle"): "what `ProcessGroup.create` began and could not make",
+    ("rankwise.groups.process_group", "rankwise.groups.lifecycle"): "`ProcessGroup.create` calls off what failed",
     ("rankwise.groups.world", "rankwise.groups.process_group"): "a world holds its groups, and a group knows its world",
     ("rankwise.metrics", "rankwise.metrics.window"): "loaded when the variable that asks for it is set",
     (
