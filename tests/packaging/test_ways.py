@@ -1,4 +1,4 @@
-"""Other ways to have it installed: in a zip file, and exchanged for another version while a process runs."""
+"""Other ways to have it installed: editable, in a zip file, and exchanged for another version while a process runs."""
 
 import importlib.util
 import os
@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tests.packaging.conftest import native_source
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 100
@@ -57,6 +58,27 @@ def python(needed, site, *arguments):
         timeout=TIMEOUT_S,
         check=False,
     )
+
+
+def test_an_editable_installation_is_found_by_its_entry_points_and_runs(scratch, tmp_path):
+    scratch.pip("hatchling>=1.21", "editables", "setuptools>=64", "wheel", "numpy")
+    parts = [ROOT, ROOT / "plugins/gloo_tcp", native_source(tmp_path)]
+    without = {**os.environ, "CC": "no-such-compiler"}  # which takes no time
+    scratch.pip("--no-build-isolation", *(word for part in parts for word in ("-e", str(part))), env=without)
+    said = scratch.run(
+        """
+        import numpy as np, rankwise as dist, rankwise_gloo_tcp
+        dist.init_process_group("gloo", rank=0, world_size=1)
+        array = np.ones(3)
+        dist.all_reduce(array)
+        dist.destroy_process_group()
+        print(dist.__file__, rankwise_gloo_tcp.__file__, dist.availability("gloo").available, array.tolist(), sep="\\n")
+        """
+    )
+    core, gloo, available, array = said.splitlines()
+    assert Path(core).parent == ROOT / "core" / "rankwise"
+    assert Path(gloo).parents[1] == ROOT / "plugins" / "gloo_tcp" / "src"
+    assert (available, array) == ("True", "[1.0, 1.0, 1.0]")
 
 
 PROGRAM = """
