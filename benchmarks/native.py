@@ -32,7 +32,7 @@ from rankwise.basics.recorder import make_recorder
 OPS, SIZES = gloo_compare.OPS, gloo_compare.SIZES
 Runs = dict[str, list[dict[str, float]]]
 
-#: What docs/native.md aims at: for each number of ranks the least mean over the sizes, and the least of any cell.
+#: The aims of docs/developers/aims.md: by number of ranks the least mean over the sizes, and the least of any cell.
 AIMS = {2: (1.3, 0.9), 4: (1.0, 0.7)}
 
 
@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--alternations", type=int, default=5)
     parser.add_argument("--budget", type=float, default=0.1)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--write", type=Path, help="a page in which the figures take the place of the former ones")
+    parser.add_argument("--write", type=Path, help="a page to put the figures in; that of aims gets the rest")
     given = parser.parse_args()
     everything = {}
     told: list[str] = []
@@ -171,7 +171,8 @@ def main() -> None:
         everything[ranks] = measure(given, ranks)
         summary.append(means(everything[ranks], ranks))
         tell(f"\n{cells(everything[ranks], ranks)}")
-    tell("\n" + "\n".join(summary))
+    print("\n" + "\n".join(summary))
+    told.append("\n" + pages.columns("\n".join(summary), 5))
     large = [size for size in given.sizes if size >= 16 << 20]
     if large and 2 in everything and "all_reduce" in given.ops:
         for nbytes, floor in floors(large).items():
@@ -179,6 +180,7 @@ def main() -> None:
             tell(f"\n`all_reduce` of {nbytes >> 20} MiB takes {own:.0f} us, {own / floor:.2f} copies on both together.")
     if given.write:
         pages.put_into(given.write, "\n".join(told))
+        pages.put_into(pages.AIMS, "\n".join(summary), "native")
     if given.json:
         given.json.write_text(json.dumps({"machine": list(os.uname()), "results": everything}, indent=1))
 

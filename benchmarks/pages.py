@@ -6,17 +6,25 @@ import os
 import platform
 from pathlib import Path
 
-#: What stands around the figures in a page.
-BEGIN, END = "<!-- figures -->", "<!-- end of the figures -->"
+#: Where it says what was aimed at, and what was reached.
+AIMS = Path(__file__).parents[1] / "docs/developers/aims.md"
+#: What stands around the figures in a page; where a page has several such places, each has a name.
+BEGIN, END = "<!-- figures{} -->", "<!-- end of the figures{} -->"
 
 
-def put_into(page: Path, text: str) -> None:
+def put_into(page: Path, text: str, name: str = "") -> None:
     """Put the figures in the place of those that the page has."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
+    begin, end = (mark.format(f": {name}" if name else "") for mark in (BEGIN, END))
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, _, after = rest.partition(end)
     if not after:
-        raise SystemExit(f"{page} has no place for the figures, between {BEGIN} and {END}")
-    page.write_text(f"{before}{BEGIN}\n\n{text.strip()}\n\n{END}{after}", encoding="utf-8")
+        raise SystemExit(f"{page} has no place for the figures, between {begin} and {end}")
+    page.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}", encoding="utf-8")
+
+
+def columns(table: str, count: int) -> str:
+    """Return the first columns of a table: what users read, without what was aimed at."""
+    return "\n".join("|".join(line.split("|")[: count + 1]) + "|" for line in table.splitlines())
 
 
 def machine() -> str:

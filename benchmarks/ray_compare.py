@@ -1,6 +1,6 @@
 """rankwise against Ray's own CPU collectives between actors of a node, and how soon groups begin and deaths are known.
 
-    python benchmarks/ray_compare.py [--ranks 4] [--turns 7] [--groups 100]
+    python benchmarks/ray_compare.py [beginnings] [speed] [deaths] [passing] [--ranks 4] [--turns 7] [--groups 100]
 
 Ray's own backend needs torch; without it only rankwise is measured. Each figure is the median of turns by turns.
 """
@@ -8,46 +8,50 @@ Ray's own backend needs torch; without it only rankwise is measured. Each figure
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import statistics
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
+# Ray reads some of these when it is imported.
+os.environ.update(
+    RAY_agent_register_timeout_ms="300000",
+    RAY_worker_register_timeout_seconds="300",
+    RAY_AUTH_MODE="disabled",
+    RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
+    RAY_USAGE_STATS_ENABLED="0",
+)
+
+import numpy as np
+import ray
+from ray.experimental.internal_kv import _internal_kv_list
+from ray.util import collective
+
+import rankwise_ray
+
 SIZES = [64 << 10, 1 << 20, 16 << 20]
-QUIET = {
-    "RAY_agent_register_timeout_ms": "300000",
-    "RAY_worker_register_timeout_seconds": "300",
-    "RAY_AUTH_MODE": "disabled",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
+PATIENCE_S = 60.0
 
 
 class Worker:
     """An actor that measures what it does."""
 
     def init(self, size: int, rank: int, backend: str, name: str) -> None:
-        from ray.util import collective
-
-        import rankwise_ray  # noqa: F401 - registers the backend
-
-        collective.init_collective_group(size, rank, backend, name)
+        # Naming the module has it loaded with the class, as in a program that imports it at its top.
+        collective.init_collective_group(size, rank, rankwise_ray.BACKEND if backend == "rankwise" else backend, name)
 
     def first(self, name: str) -> float:
         """Return when the first sum was there."""
-        import numpy as np
-        from ray.util import collective
-
         array = np.ones(4)
         collective.allreduce(array, name)
         return time.time()
 
     def times(self, nbytes: int, name: str, count: int) -> float:
         """Return how long one sum takes."""
-        import numpy as np
-        from ray.util import collective
-
         array = np.zeros(nbytes // 4, np.float32)
         for _ in range(3):
             collective.allreduce(array, name)
@@ -58,33 +62,45 @@ class Worker:
 
     def stand(self, name: str) -> tuple[str, float]:
         """Wait for one that never comes; return what is told, and when."""
-        from ray.util import collective
-
         try:
             collective.barrier(name)
         except Exception as error:
             return str(error), time.time()
         return "", time.time()
 
-    def left(self) -> tuple[int, int]:
-        """Count threads and descriptors."""
-        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+    def left(self) -> dict[str, float]:
+        """Count what groups may leave behind; threads and ports are rankwise's, as Ray has many of its own."""
+        ctypes.CDLL(None).malloc_trim(0)  # what the allocator keeps for later is nobody's
+        sockets = {os.readlink(f"/proc/self/fd/{fd}")[8:-1] for fd in os.listdir("/proc/self/fd") if _is_socket(fd)}
+        with open("/proc/net/tcp", encoding="ascii") as table:
+            listening = [line.split()[9] for line in table if line.split()[3] == "0A"]
+        with open("/proc/self/status", encoding="ascii") as status:
+            resident = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+        return {
+            "threads": sum(thread.name.startswith("rankwise") for thread in threading.enumerate()),
+            "descriptors": len(os.listdir("/proc/self/fd")),
+            "ports": len(sockets.intersection(listening)),
+            "MiB": round(resident / 1024, 1),
+        }
 
 
-def team(ray: Any, count: int) -> list[Any]:
+def _is_socket(descriptor: str) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:")
+    except OSError:
+        return False  # what listed them
+
+
+def team(count: int) -> list[Any]:
     """Start actors, and return once they are there."""
     made = [ray.remote(Worker).remote() for _ in range(count)]
     ray.get([actor.__ray_ready__.remote() for actor in made])
     return made
 
 
-def beginnings(ray: Any) -> None:
+def beginnings() -> None:
     """How long 8 actors take to their first sum, by each way, as fresh processes and once more."""
-    from ray.util import collective
-
-    import rankwise_ray
-
-    actors = team(ray, 8)
+    actors = team(8)
     for state in ("fresh processes", "once more"):
         begin = time.time()
         rankwise_ray.create_group(actors, "ours")
@@ -94,7 +110,7 @@ def beginnings(ray: Any) -> None:
         rankwise_ray.destroy_group(actors, "ours")
     for actor in actors:
         ray.kill(actor)
-    actors = team(ray, 8)
+    actors = team(8)
     for state in ("fresh processes", "once more"):
         begin = time.time()
         collective.create_collective_group(actors, 8, list(range(8)), rankwise_ray.BACKEND, "declared")
@@ -107,12 +123,10 @@ def beginnings(ray: Any) -> None:
         ray.kill(actor)
 
 
-def speed(ray: Any, ranks: int, turns: int) -> None:
+def speed(ranks: int, turns: int) -> None:
     """Time sums of several sizes, turn by turn with Ray's own backend where that is there."""
-    from ray.util import collective
-
     backends = ["rankwise", *(["gloo"] if collective.gloo_available() else [])]
-    teams = {backend: team(ray, ranks) for backend in backends}
+    teams = {backend: team(ranks) for backend in backends}
     for backend, actors in teams.items():
         ray.get([actor.init.remote(ranks, rank, backend, "speed") for rank, actor in enumerate(actors)])
     for nbytes in SIZES:
@@ -129,13 +143,11 @@ def speed(ray: Any, ranks: int, turns: int) -> None:
         ray.kill(actor)
 
 
-def deaths(ray: Any, turns: int) -> None:
+def deaths(turns: int) -> None:
     """How soon a killed actor is named on the others."""
-    import rankwise_ray
-
     took = []
     for _ in range(turns):
-        actors = team(ray, 4)
+        actors = team(4)
         rankwise_ray.create_group(actors, "mortal")
         ray.get([actor.first.remote("mortal") for actor in actors])
         calls = [actor.stand.remote("mortal") for actor in actors[:3]]
@@ -150,38 +162,50 @@ def deaths(ray: Any, turns: int) -> None:
     print(f"a killed actor is named on the 3 others after {statistics.median(took):.3f} s, at most {max(took):.3f} s")
 
 
-def passing(ray: Any, groups: int) -> None:
+def passing(groups: int) -> None:
     """Make many groups, one after the other, and count what they leave."""
-    import rankwise_ray
-
-    actors = team(ray, 4)
+    actors = team(4)
 
     def one(number: int) -> None:
         rankwise_ray.create_group(actors, f"passing {number}")
         ray.get([actor.first.remote(f"passing {number}") for actor in actors])
         rankwise_ray.destroy_group(actors, f"passing {number}")
 
-    for number in range(5):
+    for number in range(20):
         one(number)
-    time.sleep(1)
-    before, begin = ray.get([actor.left.remote() for actor in actors]), time.time()
+    before, begin = _at_rest(actors), time.time()
     for number in range(groups):
         one(number)
     took = time.time() - begin
-    time.sleep(1)
-    after = ray.get([actor.left.remote() for actor in actors])
-    print(f"{groups} groups of 4 in {took:.1f} s; threads and descriptors before {before}, after {after}")
+    after = _at_rest(actors)
+    print(f"{groups} groups of 4 in {took:.1f} s; keys left {len(_internal_kv_list(b'group:', namespace=b'rankwise'))}")
+    for what in before[0]:
+        print(f"{what} of each actor before {[each[what] for each in before]}, after {[each[what] for each in after]}")
+
+
+def _at_rest(actors: list[Any]) -> list[dict[str, float]]:
+    """Return what the actors have once the ends of their groups, which nobody waits for, are over."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        left: list[dict[str, float]] = ray.get([actor.left.remote() for actor in actors])
+        if not any(each["threads"] or each["ports"] for each in left) or time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help="what to measure; everything unless given")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--groups", type=int, default=100)
     args = parser.parse_args()
-    os.environ.update(QUIET)
-    import ray
-
+    parts: dict[str, Callable[[], None]] = {
+        "beginnings": beginnings,
+        "speed": lambda: speed(args.ranks, args.turns),
+        "deaths": lambda: deaths(args.turns),
+        "passing": lambda: passing(args.groups),
+    }
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
         ray.init(
             num_cpus=64,
@@ -193,10 +217,8 @@ def main() -> None:
             logging_level="error",
         )
         try:
-            beginnings(ray)
-            speed(ray, args.ranks, args.turns)
-            deaths(ray, args.turns)
-            passing(ray, args.groups)
+            for part in args.parts or parts:
+                parts[part]()
         finally:
             ray.shutdown()
 

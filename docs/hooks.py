@@ -1,4 +1,4 @@
-"""What the site's build looks up in the sources: the version."""
+"""What the site's build adds to the theme: the version, and a name of the search for screen readers."""
 
 from __future__ import annotations
 
@@ -16,3 +16,10 @@ def on_config(config: Any) -> Any:
     config.site_name = f"rankwise {found[1]}"
     config.copyright = f"rankwise {found[1]}, by {config.copyright}"
     return config
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the dialog of the search, for screen readers."""
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )

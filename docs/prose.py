@@ -1,4 +1,4 @@
-"""Read the documentation for the kinds of sentences that strangers stumble over: python docs/prose.py [PAGE...]
+"""Read pages and public docstrings for sentences that strangers stumble over: python docs/prose.py [PAGE...]
 
 A page is cut into paragraphs without its code. The vocabulary says what to write instead; a sentence may have so many
 words. `tests/docs/test_prose.py` holds all pages to it, and `scripts/docs` runs it.
@@ -6,6 +6,7 @@ words. `tests/docs/test_prose.py` holds all pages to it, and `scripts/docs` runs
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,14 @@ VOCABULARY = {
     r"utili[sz]e\w*|leverag\w*": "use",
     r"simply|obviously|of course|easily": "nothing: what is easy needs no word for it",
     r"in order to": "to",
+    r"mend(?:s|ed|ing)?": "fix, or repair",
+    r"anew|oftener|thereof|whereby|therein": "again, more often, or the noun",
+    r"and (?:its|their) kin": "and the other calls of this kind: name them",
+    r"good-?byes?": "close, end, or GOODBYE, the frame",
+    r"(?:to|from|by|for|of) who(?:ever)?": "name the subject: the rank, the process, the user",
+    r"anybody's guess|last words|in the midst": "undefined, the end of its output, in the middle",
+    r"stands? still|stood still": "hang, or wait for ever",
+    r"(?:the|each) rooms|household|the house": "package: a part of the sources",
     r"and/or": "or",
 }
 PATTERNS = {re.compile(rf"\b(?:{words})\b", re.IGNORECASE): instead for words, instead in VOCABULARY.items()}
@@ -57,6 +66,21 @@ def found_in(text: str) -> Iterator[tuple[int, str]]:
                 yield line, f"a sentence of {words} words: {' '.join(sentence.split()[:6])} ..."
 
 
+def docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """Return what the public docstrings of a module should say in other words: about where, and why."""
+    for node in ast.walk(ast.parse(source)):
+        documented = isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_"
+        if documented and (text := ast.get_docstring(node)):
+            prose = text.partition("\nExamples:")[0]
+            yield from ((node.lineno + line, why) for line, why in found_in(prose))
+
+
+def modules() -> list[Path]:
+    """Return the sources of the calls that programs make, and of the errors that they get."""
+    core = ROOT / "core/rankwise"
+    return [*sorted(core.glob("calls/*.py")), core / "errors.py", core / "basics/work.py", core / "metrics/stats.py"]
+
+
 def pages() -> list[Path]:
     """Return the pages that strangers read: not the changelog."""
     found = {*ROOT.glob("*.md"), *ROOT.glob("plugins/*/README.md"), *ROOT.glob("docs/**/*.md")}
@@ -65,9 +89,14 @@ def pages() -> list[Path]:
 
 def main() -> int:
     """Print what was found, and return 1 if there was something."""
-    chosen = [Path(name).absolute() for name in sys.argv[1:]] or pages()
-    found = [f"{page.relative_to(ROOT)}:{line}: {why}" for page in chosen for line, why in found_in(page.read_text())]
-    print("\n".join(found) or f"{len(chosen)} pages read well")
+    chosen = [Path(name).absolute() for name in sys.argv[1:]] or [*pages(), *modules()]
+    readers = {".py": docstrings, ".md": found_in}
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {why}"
+        for path in chosen
+        for line, why in readers[path.suffix](path.read_text())
+    ]
+    print("\n".join(found) or f"{len(chosen)} pages and modules read well")
     return bool(found)
 
 

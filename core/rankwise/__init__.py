@@ -39,21 +39,16 @@ from rankwise.basics.later import later
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.version import __version__
 from rankwise.basics.work import Work
-from rankwise.calls.collectives import (
+from rankwise.calls.collectives import all_reduce, barrier, broadcast, gather, reduce, scatter
+from rankwise.calls.exchanges import (
     all_gather,
     all_gather_into_tensor,
     all_gather_single,
-    all_reduce,
     all_to_all,
     all_to_all_single,
-    barrier,
-    broadcast,
-    gather,
-    reduce,
     reduce_scatter,
     reduce_scatter_single,
     reduce_scatter_tensor,
-    scatter,
 )
 from rankwise.calls.p2p import P2POp, batch_isend_irecv, irecv, isend, recv, send
 from rankwise.errors import (

@@ -216,90 +216,6 @@ __all__ = [
 ]
 
 @overload
-def all_gather(
-    tensor_list: Sequence[AnyArray],
-    tensor: AnyArray,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-    *,
-    timeout: Timeout | None = None,
-) -> None: ...
-@overload
-def all_gather(
-    tensor_list: Sequence[AnyArray],
-    tensor: AnyArray,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-    *,
-    timeout: Timeout | None = None,
-) -> Work: ...
-@overload
-def all_gather(
-    tensor_list: Sequence[AnyArray],
-    tensor: AnyArray,
-    group: GroupLike = None,
-    async_op: bool = False,
-    *,
-    timeout: Timeout | None = None,
-) -> Work | None: ...
-
-@overload
-def all_gather_into_tensor(
-    output_tensor: AnyArray,
-    input_tensor: AnyArray,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-    *,
-    timeout: Timeout | None = None,
-) -> None: ...
-@overload
-def all_gather_into_tensor(
-    output_tensor: AnyArray,
-    input_tensor: AnyArray,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-    *,
-    timeout: Timeout | None = None,
-) -> Work: ...
-@overload
-def all_gather_into_tensor(
-    output_tensor: AnyArray,
-    input_tensor: AnyArray,
-    group: GroupLike = None,
-    async_op: bool = False,
-    *,
-    timeout: Timeout | None = None,
-) -> Work | None: ...
-
-@overload
-def all_gather_single(
-    output_tensor: AnyArray,
-    input_tensor: AnyArray,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-    *,
-    timeout: Timeout | None = None,
-) -> None: ...
-@overload
-def all_gather_single(
-    output_tensor: AnyArray,
-    input_tensor: AnyArray,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-    *,
-    timeout: Timeout | None = None,
-) -> Work: ...
-@overload
-def all_gather_single(
-    output_tensor: AnyArray,
-    input_tensor: AnyArray,
-    group: GroupLike = None,
-    async_op: bool = False,
-    *,
-    timeout: Timeout | None = None,
-) -> Work | None: ...
-
-@overload
 def all_reduce(
     tensor: AnyArray | SparseArray,
     op: ReduceOp = ReduceOp.SUM,
@@ -321,68 +237,6 @@ def all_reduce(
 def all_reduce(
     tensor: AnyArray | SparseArray,
     op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
-    *,
-    timeout: Timeout | None = None,
-) -> Work | None: ...
-
-@overload
-def all_to_all(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-    *,
-    timeout: Timeout | None = None,
-) -> None: ...
-@overload
-def all_to_all(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_list: Sequence[AnyArray],
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-    *,
-    timeout: Timeout | None = None,
-) -> Work: ...
-@overload
-def all_to_all(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: bool = False,
-    *,
-    timeout: Timeout | None = None,
-) -> Work | None: ...
-
-@overload
-def all_to_all_single(
-    output: AnyArray,
-    input: AnyArray,
-    output_split_sizes: Sequence[int] | None = None,
-    input_split_sizes: Sequence[int] | None = None,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-    *,
-    timeout: Timeout | None = None,
-) -> None: ...
-@overload
-def all_to_all_single(
-    output: AnyArray,
-    input: AnyArray,
-    output_split_sizes: Sequence[int] | None = None,
-    input_split_sizes: Sequence[int] | None = None,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-    *,
-    timeout: Timeout | None = None,
-) -> Work: ...
-@overload
-def all_to_all_single(
-    output: AnyArray,
-    input: AnyArray,
-    output_split_sizes: Sequence[int] | None = None,
-    input_split_sizes: Sequence[int] | None = None,
     group: GroupLike = None,
     async_op: bool = False,
     *,
@@ -511,6 +365,186 @@ def reduce(
 ) -> Work | None: ...
 
 @overload
+def scatter(
+    tensor: AnyArray,
+    scatter_list: Sequence[AnyArray] | None = None,
+    src: int | None = None,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+    group_src: int | None = None,
+    *,
+    timeout: Timeout | None = None,
+) -> None: ...
+@overload
+def scatter(
+    tensor: AnyArray,
+    scatter_list: Sequence[AnyArray] | None = None,
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+    group_src: int | None = None,
+    *,
+    timeout: Timeout | None = None,
+) -> Work: ...
+@overload
+def scatter(
+    tensor: AnyArray,
+    scatter_list: Sequence[AnyArray] | None = None,
+    src: int | None = None,
+    group: GroupLike = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+    *,
+    timeout: Timeout | None = None,
+) -> Work | None: ...
+
+@overload
+def all_gather(
+    tensor_list: Sequence[AnyArray],
+    tensor: AnyArray,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+    *,
+    timeout: Timeout | None = None,
+) -> None: ...
+@overload
+def all_gather(
+    tensor_list: Sequence[AnyArray],
+    tensor: AnyArray,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+    *,
+    timeout: Timeout | None = None,
+) -> Work: ...
+@overload
+def all_gather(
+    tensor_list: Sequence[AnyArray],
+    tensor: AnyArray,
+    group: GroupLike = None,
+    async_op: bool = False,
+    *,
+    timeout: Timeout | None = None,
+) -> Work | None: ...
+
+@overload
+def all_gather_into_tensor(
+    output_tensor: AnyArray,
+    input_tensor: AnyArray,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+    *,
+    timeout: Timeout | None = None,
+) -> None: ...
+@overload
+def all_gather_into_tensor(
+    output_tensor: AnyArray,
+    input_tensor: AnyArray,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+    *,
+    timeout: Timeout | None = None,
+) -> Work: ...
+@overload
+def all_gather_into_tensor(
+    output_tensor: AnyArray,
+    input_tensor: AnyArray,
+    group: GroupLike = None,
+    async_op: bool = False,
+    *,
+    timeout: Timeout | None = None,
+) -> Work | None: ...
+
+@overload
+def all_gather_single(
+    output_tensor: AnyArray,
+    input_tensor: AnyArray,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+    *,
+    timeout: Timeout | None = None,
+) -> None: ...
+@overload
+def all_gather_single(
+    output_tensor: AnyArray,
+    input_tensor: AnyArray,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+    *,
+    timeout: Timeout | None = None,
+) -> Work: ...
+@overload
+def all_gather_single(
+    output_tensor: AnyArray,
+    input_tensor: AnyArray,
+    group: GroupLike = None,
+    async_op: bool = False,
+    *,
+    timeout: Timeout | None = None,
+) -> Work | None: ...
+
+@overload
+def all_to_all(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+    *,
+    timeout: Timeout | None = None,
+) -> None: ...
+@overload
+def all_to_all(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_list: Sequence[AnyArray],
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+    *,
+    timeout: Timeout | None = None,
+) -> Work: ...
+@overload
+def all_to_all(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: bool = False,
+    *,
+    timeout: Timeout | None = None,
+) -> Work | None: ...
+
+@overload
+def all_to_all_single(
+    output: AnyArray,
+    input: AnyArray,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+    *,
+    timeout: Timeout | None = None,
+) -> None: ...
+@overload
+def all_to_all_single(
+    output: AnyArray,
+    input: AnyArray,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+    *,
+    timeout: Timeout | None = None,
+) -> Work: ...
+@overload
+def all_to_all_single(
+    output: AnyArray,
+    input: AnyArray,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: GroupLike = None,
+    async_op: bool = False,
+    *,
+    timeout: Timeout | None = None,
+) -> Work | None: ...
+
+@overload
 def reduce_scatter(
     output: AnyArray,
     input_list: Sequence[AnyArray],
@@ -599,40 +633,6 @@ def reduce_scatter_tensor(
     op: ReduceOp = ReduceOp.SUM,
     group: GroupLike = None,
     async_op: bool = False,
-    *,
-    timeout: Timeout | None = None,
-) -> Work | None: ...
-
-@overload
-def scatter(
-    tensor: AnyArray,
-    scatter_list: Sequence[AnyArray] | None = None,
-    src: int | None = None,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-    group_src: int | None = None,
-    *,
-    timeout: Timeout | None = None,
-) -> None: ...
-@overload
-def scatter(
-    tensor: AnyArray,
-    scatter_list: Sequence[AnyArray] | None = None,
-    src: int | None = None,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-    group_src: int | None = None,
-    *,
-    timeout: Timeout | None = None,
-) -> Work: ...
-@overload
-def scatter(
-    tensor: AnyArray,
-    scatter_list: Sequence[AnyArray] | None = None,
-    src: int | None = None,
-    group: GroupLike = None,
-    async_op: bool = False,
-    group_src: int | None = None,
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...

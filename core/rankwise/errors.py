@@ -1,10 +1,10 @@
-"""Every error that rankwise raises on purpose, in one tree.
+"""All errors of rankwise, in one tree.
 
     RuntimeError
     └── DistError                       base of all of them
         ├── DistBackendError            a backend's library reported a failure
         ├── DistNetworkError            a connection could not be made, or broke
-        │   └── ProtocolError           bytes from outside that are not what they claim to be
+        │   └── ProtocolError           received bytes do not follow the protocol
         │       └── CodecError          ... inside an encoded object
         ├── DistStoreError              a store refused or lost a request
         │   └── QueueEmptyError         a queue had nothing to pop
@@ -12,13 +12,13 @@
         ├── RendezvousError             the ranks that met do not form one world
         ├── PeerDiedError               another rank is gone: rank, host, cause
         ├── CollectiveMismatchError     the ranks did not all make the same call
-        ├── GroupAbortedError           the group was given up; its calls fail at once
+        ├── GroupAbortedError           the group was aborted; its calls fail immediately
         ├── BackendNotFoundError        no such backend is installed (also a ValueError)
         ├── BackendUnavailableError     it is installed but cannot run here
         ├── UnsupportedOperationError   the capability table says no (also a NotImplementedError)
         ├── PluginError                 a plugin is broken, clashing, or written for another version
         ├── ForkedProcessError          a group was used in a child of the process that made it
-        └── ProcessException            a process of `spawn` did not end well
+        └── ProcessException            a process of `spawn` failed
             ├── ProcessRaisedException  ... by an exception, with its traceback
             └── ProcessExitedException  ... with an exit code, or by a signal
 
@@ -52,7 +52,7 @@ __all__ = [
 
 
 class DistError(RuntimeError):
-    """Base of every error that rankwise raises on purpose."""
+    """Base class of all errors of rankwise."""
 
 
 class DistBackendError(DistError):
@@ -63,18 +63,18 @@ class DistNetworkError(DistError):
     """A connection could not be made, or broke.
 
     Attributes:
-        rank: The global rank at the other end, if it is a rank's; that need not have died.
+        rank: The global rank at the other end, if it is a rank; that rank need not have died.
     """
 
     rank: int | None = None
 
 
 class ProtocolError(DistNetworkError):
-    """Bytes from outside are not what they claim to be."""
+    """Received bytes do not follow the protocol."""
 
 
 class CodecError(ProtocolError):
-    """An encoded object is malformed, too large, too deep, or of a type that does not travel."""
+    """An encoded object is malformed, too large, too deep, or of a type that the codec does not know."""
 
 
 class DistStoreError(DistError):
@@ -86,7 +86,7 @@ class QueueEmptyError(DistStoreError):
 
 
 class DistTimeoutError(DistError, TimeoutError):
-    """A deadline passed; the message says who was being waited for, and has the words "timed out" in it.
+    """A deadline passed; the message names the ranks that were waited for, and contains "timed out".
 
     Attributes:
         waited_for: Their global ranks, as far as they are known.
@@ -137,7 +137,7 @@ class CollectiveMismatchError(DistError):
 
 
 class GroupAbortedError(DistError):
-    """The group was given up, by a call or after a failure; its operations fail at once."""
+    """The group was aborted, by a call or after a failure; its operations fail immediately."""
 
 
 class BackendNotFoundError(DistError, ValueError):
@@ -164,7 +164,7 @@ class PluginError(DistError):
     """A plugin cannot be imported, clashes with another, or was written for another API version.
 
     Attributes:
-        remedy: What would help, where that is known.
+        remedy: How to change that, if known.
     """
 
     def __init__(self, message: str = "", remedy: str = "") -> None:
@@ -177,7 +177,7 @@ class ForkedProcessError(DistError):
 
 
 class ProcessException(DistError):
-    """A spawned process did not end well.
+    """A spawned process failed.
 
     Attributes:
         error_index: Which one, from 0.

@@ -236,6 +236,27 @@ def machines() -> Drawing:
     return d
 
 
+def engines() -> Drawing:
+    """What starts ranks, what each rank has to be told, and what engine and group tell each other."""
+    d = Drawing(760, 330, "Engines start ranks")
+    heads = [("Slurm", "srun"), ("Kubernetes", "pods"), ("Dask", "rankwise_dask.run"), ("Ray", "rankwise_ray.run")]
+    for number, (head, line) in enumerate([*heads, ("your engine", "fifty lines")]):
+        d.labelled(24 + 144 * number, 24, 136, 52, BLUE, head, line)
+        d.arrow(92 + 144 * number, 77, 92 + 144 * number, 103)
+    d.box(24, 104, 712, 30, ROSE)
+    d.text(380, 124, "rank and size, where to meet, the job secret: by variables, or by ProcessGroup.create", 12)
+    for rank in range(4):
+        x = 56 + 168 * rank
+        d.arrow(x + 72, 135, x + 72, 163)
+        d.labelled(x, 164, 144, 52, PLAIN, f"rank {rank}", "your program")
+        d.arrow(x + 72, 217, x + 72, 243, both=True)
+    d.box(24, 244, 712, 30, GREEN)
+    d.text(380, 264, "one group: the same calls, and the same errors that name the rank", 12)
+    d.text(380, 304, "the engine tells who has died: report_death", 12, GREY)
+    d.text(380, 321, "the group tells that it has failed: on_failure", 12, GREY)
+    return d
+
+
 #: Each curve: its name, its colour (fit for the colour-blind), and its column in the table.
 CURVES = (
     ("rankwise-native", "#0072b2", 0),
@@ -331,7 +352,7 @@ def bandwidth() -> Drawing:
     return d
 
 
-DRAWINGS = (call, groups, lanes, collectives, machines, latency, bandwidth)
+DRAWINGS = (call, groups, lanes, collectives, machines, engines, latency, bandwidth)
 
 
 def main() -> int:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from rankwise.basics.attended import attended
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistStoreError, DistTimeoutError, PeerDiedError
-from rankwise.groups.attended import attended
 from rankwise.groups.world import World, current, use
 from rankwise.store import HashStore, PrefixStore
 from rankwise.watch.watcher import Watcher

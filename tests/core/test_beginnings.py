@@ -5,6 +5,7 @@ import importlib.util
 import os
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,10 +15,12 @@ import rankwise as dist
 from rankwise.backends import Communicator
 from rankwise.backends.registry import registry
 from rankwise.network import secret
+from rankwise.store.tcp.connection import Connection
 from rankwise_testing import RankPool
 
 MESH = Path(__file__).parents[1] / "third_party" / "src" / "rankwise_mesh" / "__init__.py"
 SIZE = 3
+TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +162,42 @@ def test_nothing_is_said_of_refusals_where_there_were_none(tcp_address):
     with pytest.raises(dist.DistTimeoutError) as caught:
         dist.init_process_group("gloo", tcp_address, rank=0, world_size=2, timeout=0.3)
     assert "refused" not in str(caught.value)
+
+
+def requests_of_a_beginning(address, late):
+    """Begin, on rank 2 when the others have given some signs of life; return what was asked of the store by thread."""
+    os.environ["RANKWISE_HEARTBEAT_S"] = "0.2"
+    rank, asked, ask = int(os.environ["RANK"]), {}, Connection._ask
+    host, port = address.removeprefix("tcp://").split(":")
+    if late and rank == 2:
+        with dist.TCPStore(host, int(port), timeout=TIMEOUT_S) as store:
+            deadline = time.monotonic() + TIMEOUT_S
+            while int((store.peek("world/watch/beat/1") or b"[0,")[1:].partition(b",")[0]) < 4:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+
+    def noted(self, name, *args):
+        asked.setdefault(threading.current_thread().name, []).append(name)
+        return ask(self, name, *args)
+
+    Connection._ask = noted
+    try:
+        dist.init_process_group("gloo", address, rank=rank, world_size=SIZE, timeout=TIMEOUT_S)
+    finally:
+        Connection._ask = ask
+        del os.environ["RANKWISE_HEARTBEAT_S"]
+    dist.destroy_process_group()
+    return asked
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "one late"])
+def test_a_beginning_takes_five_requests_however_long_it_takes_and_signs_of_life(pool, tcp_address, late):
+    """Those that wait for each other ask once; the watcher alone asks again, when it tells that its rank lives."""
+    for rank, asked in enumerate(pool.run(requests_of_a_beginning, tcp_address, late, timeout=2 * TIMEOUT_S)):
+        hellos = sum(names.count("hello") for names in asked.values())
+        assert hellos <= (2 if rank else 0), rank  # whichever thread finds no connection free opens the second one
+        asked = {thread: [name for name in names if name != "hello"] for thread, names in asked.items()}
+        assert set(asked.pop("rankwise watch", [])) <= {"set_and_peek"}
+        assert asked.pop("rankwise meeting") == ["claim", "arrive", "arrive", "arrive"], rank
+        assert set(asked.pop("MainThread", [])) <= {"peek"}  # whether another could not go on, where that takes long
+        assert not asked

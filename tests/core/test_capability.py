@@ -16,18 +16,16 @@ from rankwise.backends.capability import (
     Availability,
     Capabilities,
     Device,
-    Others,
     Why,
     conditional,
     derived,
     native,
     no,
-    require,
-    require_feature,
 )
 from rankwise.backends.capability_table import CapabilityTable
 from rankwise.backends.declaration import BackendSpec
 from rankwise.backends.registry import registry
+from rankwise.backends.requirement import Others, require, require_feature
 from rankwise.basics import reduce_op
 from rankwise.basics.arrays import DTYPES, dtype_name
 from rankwise.testing import local_world

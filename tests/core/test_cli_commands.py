@@ -18,6 +18,7 @@ import rankwise
 from rankwise.backends.registry import registry
 from rankwise.cli import main
 from rankwise.cli.table import COMMANDS
+from rankwise_launch import demo_program
 
 TIMEOUT_S = 60
 SOURCE = Path(rankwise.__file__).parents[1]
@@ -495,11 +496,11 @@ def test_the_demo_trains_and_says_what_was_exchanged(with_gloo: Shell) -> None:
     assert max(losses[60]) < min(losses[1]) / 2
     assert "parameters of all ranks are identical, bit for bit" in result.stdout
     assert "60 times all_reduce of 154 kB of gradients" in result.stdout
-    assert result.stdout.startswith("$ rankwise run -n 2 -m rankwise.cli.demo_program --backend gloo\n")
+    assert result.stdout.startswith("$ rankwise run -n 2 -m rankwise_launch.demo_program --backend gloo\n")
 
 
 def test_the_example_is_the_program_of_the_demo() -> None:
-    program = SOURCE / "rankwise/cli/demo_program.py"
+    program = Path(demo_program.__file__)
     assert (ROOT / "examples/data_parallel.py").read_text() == program.read_text()
 
 

@@ -5,9 +5,9 @@ import argparse
 import pytest
 
 from rankwise.cli import main
-from rankwise.launch.exit_codes import LaunchError
-from rankwise.launch.options import add_options, to_config
-from rankwise.launch.torchrun import _ANSWERS, _WITHOUT_EFFECT
+from rankwise_launch.exit_codes import LaunchError
+from rankwise_launch.options import add_options, to_config
+from rankwise_launch.torchrun import _ANSWERS, _WITHOUT_EFFECT
 
 
 def said(capsys, *arguments):

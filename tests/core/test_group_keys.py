@@ -75,13 +75,14 @@ def test_groups_leave_no_keys_behind(pool, scheme, tmp_path):
 
 
 def look_late(address):
-    """Make a group of others, whose outcome this rank looks for only once they have used and destroyed it."""
+    """Make a group of others, of whose outcome this rank learns only once they have used and destroyed it."""
     dist.init_process_group("gloo", address, rank=int(os.environ["RANK"]), world_size=SIZE, timeout=30)
     before, store, look = keys(), current().store.underlying_store, handshake._verdict
 
     def late(*args):
+        found = look(*args)
         store.wait(["destroyed/1", "destroyed/2"], 20)
-        return look(*args)
+        return found
 
     if dist.get_rank() == 0:
         with patch.object(handshake, "_verdict", late):

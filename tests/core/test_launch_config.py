@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from rankwise.launch.config import Streams, count_processes, parse_streams
-from rankwise.launch.failures import excerpt, shell_exit_code
+from rankwise_launch.config import Streams, count_processes, parse_streams
+from rankwise_launch.failures import excerpt, shell_exit_code
 
 PLAIN = ["Traceback (most recent call last):", '  File "x.py", line 1, in <module>', "ValueError: one"]
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rankwise.launch.interrupted import Fold
+from rankwise_launch.interrupted import Fold
 
 PROGRAM = """\
 import signal, sys

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import rankwise
-from rankwise.launch.config import STDERR, STDOUT
-from rankwise.launch.log_file import LogFile
-from rankwise.launch.output import _LONGEST_LINE_NBYTES, Console, LineStream, Tail
+from rankwise_launch.config import STDERR, STDOUT
+from rankwise_launch.log_file import LogFile
+from rankwise_launch.output import _LONGEST_LINE_NBYTES, Console, LineStream, Tail
 
 TIMEOUT_S = 60
 SOURCE = str(Path(rankwise.__file__).parents[1])

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from rankwise.basics import process_end
-from rankwise.launch.worker import Worker
+from rankwise_launch.worker import Worker
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system has no descriptors of processes")
 

@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, suppress
+from importlib.metadata import requires
 from typing import Any
 
 import numpy as np
@@ -411,6 +412,16 @@ class Taken:
 
 def begin_alone() -> None:
     dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+
+
+def test_without_opentelemetry_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(ModuleNotFoundError, match=r"otel\.instrument needs .*: pip install") as caught:
+        otel.instrument()
+    name, extra = re.findall(r"install '(.*)\[(.*)\]'", str(caught.value))[0]
+    wanted = requires(name) or []
+    assert any(f'extra == "{extra}"' in each.replace("'", '"') for each in wanted), wanted
+    assert caught.value.__suppress_context__
 
 
 def test_opentelemetry_gets_counters_and_spans() -> None:

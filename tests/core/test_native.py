@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_done_without_and_said_in_one_line(tmp_path: Path, 
     env.pop("RANKWISE_NATIVE", None)
     program = (
         "from rankwise.basics import native; from rankwise.basics.recorder import make_recorder;"
-        "from rankwise.cli.checks import _native;"
+        "from rankwise_launch.checks import _native;"
         "make_recorder(); (finding,) = _native();"
         "print(native.state()); print(finding.text); print(finding.remedy)"
     )

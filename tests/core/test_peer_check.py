@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rankwise.cli import peer_check
-from rankwise.cli.checks import Level
+from rankwise_launch import peer_check
+from rankwise_launch.checks import Level
 
 A, B = "127.0.0.1", "127.0.0.2"
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="other systems have one loopback address")

@@ -138,3 +138,20 @@ def test_with_a_secret_a_machines_own_name_is_one_that_others_reach(monkeypatch:
     for name in ("localhost", "LocalHost.", "a.localhost"):
         assert guard.addresses_of(name, True, 1) == ["127.0.1.1"]
     assert guard.addresses_of("127.0.1.1", True, 1) == ["127.0.1.1"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "fe80::1%lo", "fe80::1%1"])
+def test_what_a_socket_takes_is_what_it_tells(address: str) -> None:
+    number = socket.if_nametoindex("lo")
+    there = interface.place(address.replace("%1", f"%{number}"), 80)
+    if "%" in address:
+        assert there == ("fe80::1", 80, 0, number)
+        assert interface.address_of(there) == "fe80::1%lo"
+        assert interface.place("fe80::1%elsewhere", 80, "fe80::2%lo") == there  # the link has another name there
+    else:
+        assert (there, interface.address_of(there)) == ((address, 80), address)
+
+
+def test_an_interface_that_is_not_there_is_an_error_of_the_system() -> None:
+    with pytest.raises(OSError):  # noqa: PT011 - its words are the system's
+        interface.place("fe80::1%nowhere", 80)

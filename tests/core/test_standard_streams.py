@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rankwise.launch.sink import Sink
+from rankwise_launch.sink import Sink
 
 PATIENCE_S = 60.0
 CLOSED = list(chain.from_iterable(combinations(("<&-", ">&-", "2>&-"), count) for count in range(4)))

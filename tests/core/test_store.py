@@ -18,6 +18,7 @@ import pytest
 
 from rankwise.errors import DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import FileStore, HashStore, PrefixStore, Store, TCPStore
+from rankwise.store.base import Place
 
 PATIENCE_S = 20.0
 MIB = 1 << 20
@@ -231,6 +232,31 @@ class TestStore:
         large = b"x" * (3 << 20)
         store.multi_set(["a", "b", "c"], [large] * 3)
         assert store._set_and_peek("mine", b"4", ["a", "b", "missing", "c"]) == [large, large, None, large]
+
+    def test_what_is_there_is_kept_by_those_who_claim_it_later(self, store: Store) -> None:
+        inner = PrefixStore("inner", store)
+        store.set("inner/a", "first")
+        assert inner._claim(["a", "b"], [b"1", b"2"]) == [b"first", b"2"]
+        assert inner._claim(["b", "c"], [b"3", b"4"]) == [b"2", b"4"]
+
+    def test_the_last_to_arrive_lets_all_go_on_with_what_they_want(self, store: Store) -> None:
+        inner, place = PrefixStore("inner", store), Place("come", "said", 3)
+        with ThreadPoolExecutor() as pool:
+            come = [
+                pool.submit(inner._arrive, {f"of/{rank}": b"%d" % rank}, place, ["of/2", "of/0", "none"], 20.0)
+                for rank in range(3)
+            ]
+            assert [each.result(timeout=20) for each in come] == [(b"ok", [b"2", b"0", None])] * 3
+        with pytest.raises(DistTimeoutError, match="said', which nobody has set"):
+            store._arrive({}, Place("other", "said", 2), [], 0.05)
+
+    def test_those_who_arrive_hear_what_somebody_has_said_before(self, store: Store) -> None:
+        large = b"x" * (3 << 20)
+        store.multi_set(["said", "a", "b", "c"], [b"no", large, large, large])
+        assert store._arrive({"d": b"4"}, Place("come", "said", 1), ["a", "b", "d", "c"], 20.0) == (
+            b"no",
+            [large, large, b"4", large],
+        )
 
     def test_multi_set_and_multi_get_keep_the_order(self, store: Store) -> None:
         keys = [f"key {number}" for number in range(300)]

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistTimeoutError, QueueEmptyError
 from rankwise.store import FileStore, HashStore, Store, TCPStore, operations, queues
 from rankwise.store.memory import Table
@@ -347,3 +348,33 @@ def test_one_that_confirms_too_late_waits_for_the_next_item(monkeypatch: pytest.
     monkeypatch.setattr(operations, "queue_confirm", late)
     assert store.queue_pop(QUEUE) == b"second"
     assert took == [b"first"]
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_nobody_is_told_that_a_queue_is_empty_whose_last_item_may_come_back(
+    returns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller does not read that it has been in time, and gives it back or stands still."""
+    monkeypatch.setattr(lent, "LEASE_S", PATIENCE_S if returns else 0.5)
+    monkeypatch.setattr(server, "_PROBE_S", 0.05)
+    with TCPStore("127.0.0.1", is_master=True, timeout=PATIENCE_S) as store, ThreadPoolExecutor(1) as threads:
+        at = store._pool._server
+        store.queue_push(QUEUE, "item")
+        late, token = TCPStore("127.0.0.1", store.port, timeout=PATIENCE_S), os.urandom(16)
+        assert late._run(operations.queue_pop, 1.0, QUEUE, token) == b"item"
+        with late._pool.connection(Deadline(PATIENCE_S)) as connection:
+            connection._ask("queue_confirm", None, (QUEUE, token))
+        await_(lambda: at._lent.is_leaving(QUEUE))  # type: ignore[union-attr]
+        length = threads.submit(store.queue_len, QUEUE)
+        if returns:
+            await_(lambda: at._waiting.has(server._LEAVING + QUEUE))  # type: ignore[union-attr]
+            late._run(operations.queue_release, 1.0, QUEUE, token, b"item")
+        assert length.result(PATIENCE_S) == returns
+        late.close()
+
+
+def await_(is_so: Callable[[], bool]) -> None:
+    until = monotonic() + PATIENCE_S
+    while not is_so() and monotonic() < until:
+        sleep(0.001)
+    assert is_so()

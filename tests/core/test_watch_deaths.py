@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
@@ -87,12 +86,12 @@ class Scene:
         self.store, self.world = HashStore(), World()
         command = [sys.executable, "-c", "input()"]
         self.others = {rank: subprocess.Popen(command, stdin=subprocess.PIPE) for rank in (1, 2)}
-        for rank, process in self.others.items():
-            card = {"host": "h", "pid": process.pid, "space": process_space(), "started": started_at(process.pid)}
-            self.store.set(f"meet/rank/{rank}", json.dumps(card))
-        self.store.set("meet/rank/0", json.dumps({"host": "h", "pid": os.getpid()}))
+        seats = [{"host": "h", "pid": os.getpid()}]
+        for process in self.others.values():
+            own = {"space": process_space(), "started": started_at(process.pid)}
+            seats.append({"host": "h", "pid": process.pid, **own})
         self.watcher = Watcher(self.world, self.store, 0, range(3), dict)
-        self.watcher.everyone_is_here()
+        self.watcher.everyone_is_here(seats)
         self.watcher.ask(dict, PATIENCE_S)
 
     def join(self, communicator: Silent) -> Silent:

@@ -12,7 +12,7 @@ import pytest
 import rankwise
 from rankwise import errors
 from rankwise.cli.table import COMMANDS
-from rankwise.launch.exit_codes import DESCRIPTIONS
+from rankwise_launch.exit_codes import DESCRIPTIONS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -14,11 +14,32 @@ def test_a_page_reads_well(page):
     assert list(PROSE["found_in"](page.read_text())) == []
 
 
+@pytest.mark.parametrize("module", PROSE["modules"](), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_docstrings_of_a_module_read_well(module):
+    assert list(PROSE["docstrings"](module.read_text())) == []
+
+
+def test_only_public_docstrings_are_read_and_no_examples():
+    source = '''def call():
+    """Return at once.
+
+    Examples:
+        >>> print("at once")
+    """
+
+def _own():
+    """Return at once."""
+'''
+    assert [why[:9] for _, why in PROSE["docstrings"](source)] == ["'at once'"]
+
+
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
         ("# A page\n\nWhoever reads this stops.", 3, "'Whoever': write name the subject"),
         ("One line\nand at once\nanother.", 1, "'at once': write immediately"),
+        ("What is wrong is mended.", 1, "'mended': write fix"),
+        ("It is told to who asks.", 1, "'to who'"),
         ("- an item\n- those who wait", 2, "'those who'"),
         ("| a cell | hear of it |", 1, "'hear of'"),
         (f"It goes {'on and ' * 30}on.", 1, "a sentence of 63 words"),

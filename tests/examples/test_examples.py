@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rankwise.backends.registry import registry
-from rankwise.cli.launching import environment, find_program
+from rankwise_launch.launching import environment, find_program
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEADLINE_S = 90

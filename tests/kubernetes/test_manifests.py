@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rankwise.launch.options import add_options, to_config
+from rankwise_launch.options import add_options, to_config
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kubernetes"
 #: The fields that the manifests use with their types, as the published schemas of these kinds have them.

@@ -103,6 +103,7 @@ def wheels(tmp_path_factory):
     good = PLUGIN.format(backend="good", api_version=1)
     projects = [
         ROOT,
+        ROOT / "plugins" / "launch",
         ROOT / "plugins" / "testing",
         ROOT / "tests" / "third_party",
         write_plugin(sources, "rankwise-good", "1.2", "good", good),

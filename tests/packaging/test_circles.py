@@ -17,7 +17,7 @@ PACKAGES = {
     "rankwise": "core/rankwise",
     **{
         f"rankwise_{name}": f"plugins/{name}/src/rankwise_{name}"
-        for name in ("gloo_tcp", "mpi", "native", "nccl", "ray", "testing", "tools", "torch")
+        for name in ("gloo_tcp", "launch", "mpi", "native", "nccl", "ray", "testing", "tools", "torch")
     },
 }
 #: Imports that close a circle: who imports whom, and why that is the better way.
@@ -32,6 +32,10 @@ DEFENDED = {
         "rankwise_gloo_tcp.collectives.compiled",
         "rankwise_gloo_tcp.collectives.one_host",
     ): "what the compiled parts read of a group's ways is named by its class",
+    (
+        "rankwise_gloo_tcp.collectives.between_hosts",
+        "rankwise_gloo_tcp.collectives.compiled_wire",
+    ): "what makes the ways of a group makes the compiled ones, which derive from them, where it can",
     (
         "rankwise_gloo_tcp.collectives.ways",
         "rankwise_gloo_tcp.communicator",

@@ -16,6 +16,10 @@ TIMEOUT_S = 100
 PARTS = {
     "rankwise": ("core", ""),
     "rankwise_gloo_tcp": ("plugins/gloo_tcp/src", "[rankwise.backends]\ngloo = rankwise_gloo_tcp.plugin\n"),
+    "rankwise_launch": (
+        "plugins/launch/src",
+        "[rankwise.commands]\ndoctor = rankwise_launch.doctor_command\nrun = rankwise_launch.run_command\n",
+    ),
     "rankwise_tools": ("plugins/tools/src", "[rankwise.commands]\nexplain = rankwise_tools.explain_command\n"),
 }
 #: What they need, which stays where it is.
@@ -35,7 +39,7 @@ def needed(tmp_path):
 
 
 def files():
-    """Yield the name and content of each file of a site with the core, gloo and the tools."""
+    """Yield the name and content of each file of a site with the core, the launcher, gloo and the tools."""
     for name, (where, points) in PARTS.items():
         for path in sorted((ROOT / where / name).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:

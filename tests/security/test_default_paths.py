@@ -34,7 +34,7 @@ ALLOWED = {
     # Behind `pickle=True` of the program itself, on the sending and on the receiving rank.
     "core/rankwise/calls/objects.py": {"pickle.loads"},
     # The program that the user has started, which Python would have run itself.
-    "core/rankwise/launch/preload.py": {"exec"},
+    "plugins/launch/src/rankwise_launch/preload.py": {"exec"},
     # What the program hands to its workers and gets from them, through Dask, which unpickles such itself.
     "plugins/dask/src/rankwise_dask/orders.py": {"pickle.loads"},
     # The tests' own harness, over an inherited socket whose ends have proved that they know the run's key.

@@ -22,6 +22,8 @@ TIMEOUT_S = 1.0
 PROGRAMS = Path(__file__).parent / "programs"
 SUM, WAITS = str(PROGRAMS / "sum.py"), str(PROGRAMS / "waits.py")
 RANKWISE = str(Path(PYTHON).with_name("rankwise"))
+#: How srun and the MPI library of this environment find each other.
+INTERFACE = "pmi2" if Path(PYTHON).with_name("hydra_pmi_proxy").exists() else "pmix"
 #: What the ranks of MPI need as root, and where cores are few.
 MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -79,7 +81,7 @@ def test_srun_starts_gloo(cluster: Cluster, secret: dict[str, str], mpi: str) ->
 
 @pytest.mark.parametrize("place", [["-N1", "-n2"], ["-N2", "-n4"]])
 def test_srun_starts_mpi(cluster: Cluster, place: list[str]) -> None:
-    done = cluster.run("srun", *place, "--mpi=pmix", PYTHON, SUM, "mpi", **MPI)
+    done = cluster.run("srun", *place, f"--mpi={INTERFACE}", PYTHON, SUM, "mpi", **MPI)
     assert done.returncode == 0, done.stdout
     assert sorted(ranks(done.stdout)) == list(range(int(place[1][2:]))), done.stdout
 
@@ -87,7 +89,15 @@ def test_srun_starts_mpi(cluster: Cluster, place: list[str]) -> None:
 def test_mpi_without_its_interface_says_which_one(cluster: Cluster) -> None:
     done = cluster.run("srun", "-N1", "-n2", "--mpi=none", PYTHON, SUM, "mpi", **MPI)
     assert done.returncode != 0
-    assert "Use srun --mpi=pmix" in done.stdout, done.stdout
+    assert f"Use srun --mpi={INTERFACE}" in done.stdout, done.stdout
+
+
+def test_mpi_in_a_batch_script_is_told_what_starts_it(cluster: Cluster) -> None:
+    setting = " ".join(f"{name}={value}" for name, value in MPI.items())
+    own = f"{RANKWISE} run --backend mpi -n 2 {SUM} mpi"
+    _, said = cluster.batch(f"export {setting}\n{PYTHON} {SUM} mpi\n{own}", "-N2", "-n4", "--ntasks-per-node=2")
+    assert f"`srun --mpi={INTERFACE} python program.py`" in said, said
+    assert sorted(ranks(said)) == [0, 1], said
 
 
 def test_ranks_on_several_nodes_ask_for_a_secret(cluster: Cluster) -> None:
@@ -183,7 +193,7 @@ def test_doctor_inside_an_allocation(cluster: Cluster) -> None:
 @pytest.mark.parametrize("backend", ["gloo", "mpi"])
 def test_the_first_all_reduce_is_done_soon(cluster: Cluster, secret: dict[str, str], backend: str) -> None:
     """Within a second beyond what srun takes for a program that does nothing, and the imports; the best of 5 counts."""
-    interface = "--mpi=pmix" if backend == "mpi" else "--mpi=none"
+    interface = f"--mpi={INTERFACE}" if backend == "mpi" else "--mpi=none"
     imports = "import time, numpy, rankwise; {}print(time.time())".format("import mpi4py.MPI; " * (backend == "mpi"))
     beyond = []
     for _ in range(5):

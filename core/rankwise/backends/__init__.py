@@ -30,7 +30,6 @@ from rankwise.backends.capability import (
 from rankwise.backends.communicator import Communicator, Gauges, Watch
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Check, Explanation, Runtime
-from rankwise.backends.misfits import too_long, wrong_dtype
 from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.arrays import Array, as_bytes, dtype_name, is_sparse
 from rankwise.basics.deadline import Deadline, Timeout, seconds
@@ -38,10 +37,10 @@ from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.dtypes import RAW, dtype_mark, dtype_text, known_dtype
 from rankwise.basics.later import later
 from rankwise.basics.loading import loading
+from rankwise.basics.messages import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG, too_long, wrong_dtype
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import OPS as REDUCE_OP_TABLE
 from rankwise.basics.reduce_op import REDUCE_OPS, ReduceOp, accumulation_dtype
-from rankwise.basics.tags import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG
 from rankwise.basics.version import require_series
 from rankwise.basics.work import COMPLETED, CompletedWork, FutureWork, Work
 from rankwise.collective.call import Algorithm, Call, Prepared
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     import rankwise.network.secret as job_secret
     from rankwise.backends.hookspecs import hookimpl
     from rankwise.backends.mailbox import Mailbox
+    from rankwise.basics import processes
     from rankwise.basics.blake2 import blake2b
     from rankwise.basics.debug import tell as debug_log
     from rankwise.basics.error_form import pack as pack_error
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from rankwise.basics.held import heed
     from rankwise.basics.interrupts import aborted_by, only_waited
     from rankwise.basics.process_end import ending as process_ending
+    from rankwise.basics.process_end import last_words
     from rankwise.collective.algorithms.table import Choice as AlgorithmChoice
     from rankwise.collective.algorithms.table import choose as derived_algorithm
     from rankwise.collective.algorithms.table import fitting as fitting_algorithm
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     from rankwise.network.secret import same as same_digest
     from rankwise.network.secret import verify as verify_digest
     from rankwise.store import PrefixStore, Store
-    from rankwise.store.patience import patiently
+    from rankwise.store.patience import exchange, patiently
 
 #: What is not needed by every process that names a backend, and where it is.
 _LATER = {
@@ -90,6 +91,7 @@ _LATER = {
     "debug_log": "basics.debug:tell",
     "derived_algorithm": "collective.algorithms.table:choose",
     "derived_collectives": "collective.derived",
+    "exchange": "store.patience:exchange",
     "fitting_algorithm": "collective.algorithms.table:fitting",
     "heed": "basics.held:heed",
     "hookimpl": "backends.hookspecs:hookimpl",  # only plugins need pluggy, and only once they are asked for
@@ -99,7 +101,9 @@ _LATER = {
     "only_waited": "basics.interrupts:only_waited",
     "pack_error": "basics.error_form:pack",
     "patiently": "store.patience:patiently",
+    "last_words": "basics.process_end:last_words",
     "process_ending": "basics.process_end:ending",
+    "processes": "basics.processes",
     "same_digest": "network.secret:same",
     "unpack_error": "basics.error_form:unpack",
     "verify_digest": "network.secret:verify",
@@ -148,6 +152,7 @@ __all__ = [
     "WorkFuture",
     "aborted_by",
     "at_free_port",
+    "exchange",
     "heed",
     "only_waited",
     "patiently",
@@ -203,7 +208,9 @@ __all__ = [
     "verify_digest",
     # how others fail
     "pack_error",
+    "last_words",
     "process_ending",
+    "processes",
     "unpack_error",
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from rankwise.basics.threads import start
 from rankwise.basics.work import FutureWork, Work
 
 __all__ = ["ApartWork"]
@@ -26,4 +27,4 @@ class ApartWork(FutureWork):
 
 
 def _begin(callback: Callable[[Work], object], work: Work) -> None:
-    threading.Thread(target=callback, args=(work,), name="rankwise callback", daemon=True).start()
+    start(threading.Thread(target=callback, args=(work,), name="rankwise callback", daemon=True))

@@ -68,7 +68,7 @@ class Backend(str, metaclass=_BackendNames):
         name: The name, in capitals or not.
 
     Raises:
-        ValueError: It is no string, or that of no backend (a `BackendNotFoundError`).
+        ValueError: It is not a string, or not the name of a backend (a `BackendNotFoundError`).
 
     Examples:
         >>> dist.Backend("GLOO")
@@ -121,7 +121,7 @@ class Backend(str, metaclass=_BackendNames):
             replace: Take the place of a backend of the same name.
 
         Raises:
-            ValueError: The name is taken, or is no name.
+            ValueError: The name is taken, or not valid.
 
         Examples:
             >>> def create(context):
@@ -222,7 +222,7 @@ def get_default_backend_for_device(device: str) -> str:
 
 
 def availability(name: str) -> Availability:
-    """Tell whether a backend can run on this machine, and if not, why and what would help.
+    """Return whether a backend can run on this machine, and if not, why and how to change that.
 
     Args:
         name: A name, or a composite such as "cpu:gloo,cuda:nccl", of which all parts must be available.
@@ -244,7 +244,7 @@ def availability(name: str) -> Availability:
 
 
 def is_available() -> bool:
-    """Say that the package can be used: it always can, at least in a world of one.
+    """Return whether the package can be used: it always can, at least in a world of one.
 
     Returns:
         True.
@@ -257,13 +257,13 @@ def is_available() -> bool:
 
 
 def is_backend_available(backend: str) -> bool:
-    """Tell whether a backend, or every part of a composite, is installed and can run here.
+    """Return whether a backend, or every part of a composite, is installed and can run here.
 
     Args:
         backend: A name, or a composite such as "cpu:gloo,cuda:nccl".
 
     Returns:
-        Whether it can; `availability` tells why not.
+        Whether it can; `availability` gives the reason if not.
 
     Examples:
         >>> dist.is_backend_available("gloo")
@@ -274,10 +274,10 @@ def is_backend_available(backend: str) -> bool:
 
 
 def is_gloo_available() -> bool:
-    """Tell whether the gloo backend can run here.
+    """Return whether the gloo backend can run here.
 
     Returns:
-        Whether it can; `availability` tells why not.
+        Whether it can; `availability` gives the reason if not.
 
     Examples:
         >>> dist.is_gloo_available()
@@ -287,10 +287,10 @@ def is_gloo_available() -> bool:
 
 
 def is_mpi_available() -> bool:
-    """Tell whether the mpi backend can run here.
+    """Return whether the mpi backend can run here.
 
     Returns:
-        Whether it can; `availability` tells why not.
+        Whether it can; `availability` gives the reason if not.
 
     Examples:
         >>> backend = "mpi" if dist.is_mpi_available() else "gloo"
@@ -299,10 +299,10 @@ def is_mpi_available() -> bool:
 
 
 def is_nccl_available() -> bool:
-    """Tell whether the nccl backend can run here.
+    """Return whether the nccl backend can run here.
 
     Returns:
-        Whether it can; `availability` tells why not.
+        Whether it can; `availability` gives the reason if not.
 
     Examples:
         >>> backend = "nccl" if dist.is_nccl_available() else "gloo"

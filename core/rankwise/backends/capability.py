@@ -1,4 +1,4 @@
-"""What a backend can do, as data: operation x device x dtype x reduce op, and the one place that refuses a call."""
+"""What a backend can do, as data: operation x device x dtype x reduce op, whether a call could be made, and why not."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from rankwise.backends.plugin_code import described
 from rankwise.backends.vocabulary import (
@@ -25,8 +23,6 @@ from rankwise.backends.vocabulary import (
     reduce_op_name,
 )
 from rankwise.basics.arrays import DTYPES
-from rankwise.basics.reduce_op import ReduceOp
-from rankwise.errors import UnsupportedOperationError
 
 __all__ = [
     "COLLECTIVES",
@@ -39,7 +35,6 @@ __all__ = [
     "Capabilities",
     "Cell",
     "Device",
-    "Others",
     "Support",
     "Why",
     "conditional",
@@ -47,8 +42,6 @@ __all__ = [
     "native",
     "no",
     "reduce_op_name",
-    "require",
-    "require_feature",
 ]
 
 
@@ -330,67 +323,6 @@ class Memo:
         return self._asked[key]
 
 
-class Others(NamedTuple):
-    """The backends beside the one that refuses a call.
-
-    Attributes:
-        asked: The tables of those that are loaded; nothing is loaded for the sake of a refusal.
-        unasked: The names of those that are installed, as far as they have been seen.
-    """
-
-    asked: Iterable[Capabilities] = ()
-    unasked: Iterable[str] = ()
-
-
-def require(
-    table: Capabilities,
-    op: str,
-    device: str,
-    dtype: np.dtype[Any] | None,
-    reduce_op: ReduceOp | None,
-    others: Callable[[], Others],
-) -> None:
-    """Raise unless `table` supports the call.
-
-    Args:
-        table: The backend that the group uses for this device.
-        op: The operation.
-        device: Where the array lies.
-        dtype: Its dtype, or None for an operation without an array.
-        reduce_op: The reduce op, or None for an operation without one.
-        others: Gives the other backends, to name those that could.
-
-    Raises:
-        TypeError: The dtype holds Python objects.
-        UnsupportedOperationError: The table says no.
-    """
-    if dtype is not None and dtype.hasobject:
-        raise TypeError(f"{op}: arrays of Python objects do not travel; use the object collectives")
-    if dtype is not None and dtype.itemsize == 0:
-        raise TypeError(f"{op}: arrays of dtype {dtype}, whose items have no bytes, do not travel")
-    name, reduction = dtype_word(dtype), reduce_op_name(reduce_op)
-    cell = table.cell(op, device)
-    if cell.usable and cell.takes(name, reduction):
-        return
-    what = op if reduction is None else f"{op}({reduction})"
-    if name is not None and cell.usable:
-        what += f" of {name}"
-    elsewhere = _elsewhere(table.backend, others(), lambda other: other._declared_answer(op, device, name, reduction))
-    hint = "; averages of integers are no integers: reduce with SUM, and divide" if _rounds(reduction, name) else ""
-    raise UnsupportedOperationError(f"{_refusal(table.backend, what, device, cell)}; {elsewhere(op)}{hint}")
-
-
-def require_feature(table: Capabilities, feature: str, device: str, op: str, others: Callable[[], Others]) -> None:
-    """Raise `UnsupportedOperationError` unless `table` has the feature that this call of `op` needs."""
-    cell = table.cell(feature, device)
-    if not cell.usable:
-        elsewhere = _elsewhere(
-            table.backend, others(), lambda other: other._declared_answer(feature, device, None, None)
-        )
-        what = f"{op} with the feature {feature!r} ({FEATURES[feature]})"
-        raise UnsupportedOperationError(f"{_refusal(table.backend, what, device, cell)}; {elsewhere(feature)}")
-
-
 def _why_not(cell: Cell) -> Why:
     if cell.support is Support.CONDITIONAL:
         return Why.CONDITION
@@ -400,38 +332,6 @@ def _why_not(cell: Cell) -> Why:
 def _limit(what: str, cell: Cell, taken: Iterable[str]) -> str:
     text = f"{what} takes {', '.join(taken) or 'nothing'}"
     return f"{text} ({cell.reason})" if cell.reason else text
-
-
-def _rounds(reduction: str | None, dtype: str | None) -> bool:
-    return reduction == "AVG" and dtype in REDUCTIONS["BAND"]
-
-
-def _refusal(backend: str, what: str, device: str, cell: Cell) -> str:
-    because = cell.hindrance() if cell.support is Support.CONDITIONAL else cell.reason
-    return f"backend {backend!r} does not do {what} on {device}{f': {because}' if because else ''}"
-
-
-def _elsewhere(refused: str, others: Others, ask: Callable[[Capabilities], Answer]) -> Callable[[str], str]:
-    """Return what says which other backends could do it here, what some lack for it, and which were not asked."""
-    could, need, asked = [], [], {refused}
-    for table in sorted(others.asked, key=lambda table: table.backend):
-        name, here, answer = table.backend, table.here(), ask(table)
-        if name != refused and answer and here:
-            could.append(name)
-        elif name != refused and (answer or answer.why is Why.CONDITION):
-            need.append(f"{name} could, but needs: {answer.reason or here.reason}")
-        asked.add(name)
-    unasked = sorted(set(others.unasked) - asked)
-
-    def text(op: str) -> str:
-        parts = [f"backends that could: {', '.join(could)}"] if could else []
-        if unasked:
-            parts.append(f"`rankwise backends --op {op}` asks {', '.join(unasked)}")
-        elif not could:
-            parts.append("no installed backend could")
-        return "; ".join([*parts, *need])
-
-    return text
 
 
 def _plain(table: Capabilities, name: str, device: str, hindrance: Memo, here: Availability) -> dict[str, Any]:

@@ -56,11 +56,11 @@ class CapabilityTable:
         return hash((self._names, tuple(self._tables)))
 
     def supports(self, op: str, device: Any, dtype: Any = None, reduce_op: Any = None) -> bool:
-        """Tell whether any of the backends would accept a call; see `Capabilities.supports`."""
+        """Return whether any of the backends would accept a call; see `Capabilities.supports`."""
         return any(self.ask(op, device, dtype, reduce_op).values())
 
     def ask(self, op: str, device: Any, dtype: Any = None, reduce_op: Any = None) -> dict[str, Answer]:
-        """Return what each backend answers, each "no" with its reason; see `Capabilities.ask`."""
+        """Return each backend's answer, with the reason of each "no"; see `Capabilities.ask`."""
         operation(op), reduce_op_name(reduce_op), dtype_word(dtype)  # an error even if there is no backend
         kind = device_kind(device, self._kinds())
         return {name: table.ask(op, kind, dtype, reduce_op) for name, table in self._tables.items()}
@@ -75,7 +75,7 @@ class CapabilityTable:
         dtype: Any = None,
         reduce_op: Any = None,
     ) -> CapabilityTable:
-        """Return the part of the table that a question is about.
+        """Return a part of the table.
 
         Args:
             backend: One backend.
@@ -83,7 +83,7 @@ class CapabilityTable:
             op: One operation.
             feature: One feature; with `op`, both.
             dtype: The operations that some backend does with this dtype here, and the backends that do any of them.
-            reduce_op: Likewise the reductions that take this reduce op.
+            reduce_op: The reductions that support this reduce op, and the backends that have any of them.
 
         Raises:
             ValueError: There is no such backend, device, operation, feature, dtype or reduce op.
@@ -251,8 +251,8 @@ def capabilities(backend: str | None = None) -> CapabilityTable:
         backend: The name of one backend; None for all that load.
 
     Returns:
-        The table, which can be asked (`supports`, and `ask` for the reason of a "no"), made smaller (`filter`,
-        `difference`), iterated over by backend, and had as data (`to_dict`, `to_json`, `rows`) and as Markdown.
+        The table: query it (`supports`, and `ask` for the reason of a "no"), reduce it (`filter`, `difference`),
+        iterate over its backends, or export it (`to_dict`, `to_json`, `rows`, `to_markdown`).
 
     Raises:
         BackendNotFoundError: There is no backend of that name.
@@ -279,9 +279,9 @@ _NO_HOLDS_S = 1.0
 
 
 def supports(op: str, device: Any, dtype: Any = None, reduce_op: Any = None, backend: str | None = None) -> bool:
-    """Tell whether an installed backend, or the one named, would accept a call on this machine.
+    """Return whether an installed backend, or the one named, would accept a call on this machine.
 
-    A backend that cannot run here accepts none. `capabilities().ask(...)` tells the reasons.
+    A backend that cannot run here accepts none. `capabilities().ask(...)` gives the reasons.
 
     Args:
         op: An operation ("all_reduce") or feature ("any_source").

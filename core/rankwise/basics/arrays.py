@@ -107,10 +107,10 @@ def as_array(value: Any) -> Array:
 
 
 def register_array_type(kind: type[_T], convert: Callable[[_T], Array]) -> None:
-    """Teach all calls to take objects of a type as arrays, faster than by the protocols by which they share memory.
+    """Make all calls accept objects of a type as arrays, faster than by the protocols for sharing memory.
 
     Args:
-        kind: The type itself; its subclasses are not meant.
+        kind: The type; its subclasses are not included.
         convert: Returns a `numpy.ndarray` or `cupy.ndarray` that shares an object's memory, and keeps that alive for as
             long as it lives itself, or raises a `TypeError` that says why it cannot.
 

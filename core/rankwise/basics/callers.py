@@ -17,7 +17,7 @@ known_inside: set[str] = set()
 
 
 def skip_callers(*modules: str) -> None:
-    """Have errors and the flight recorder name the line that has called these modules, and not a line of theirs.
+    """Make errors and the flight recorder name the line that calls these modules, instead of a line in them.
 
     For wrappers around rankwise, whose users look for their own lines. It holds for the process, from now on, and costs
     nothing in calls that come from elsewhere. A call that no other frame has led to, as one from a thread that was not

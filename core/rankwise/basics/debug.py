@@ -1,4 +1,4 @@
-"""How much is told and checked beyond what is always on."""
+"""What is logged and checked in addition to the default."""
 
 from __future__ import annotations
 

@@ -1,16 +1,19 @@
-"""How a process has ended, as Linux tells it of a process that is not one's own child."""
+"""How a process has ended, as Linux tells it of one that is not a child, and why this one ends."""
 
 from __future__ import annotations
 
 import signal
 import struct
+import sys
 from contextlib import suppress
 
-__all__ = ["ending", "process_stat"]
+__all__ = ["ending", "in_a_line", "last_words", "process_stat"]
 
 #: From Linux 6.15 on a descriptor tells the exit status even after the parent has taken it.
 _PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
 _WITH_EXIT = 1 << 3
+#: How long an exception may be in the words of others.
+_MOST = 300
 
 
 def ending(descriptor: int, pid: int) -> str:
@@ -49,3 +52,20 @@ def process_stat(pid: int) -> list[str]:
             return file.read().rpartition(")")[2].split()
     except OSError:
         return []
+
+
+def last_words() -> str:
+    """Say by which exception this process ends, of which the interpreter has told; nothing if by none."""
+    if hasattr(sys, "ps1"):  # typed in: the session went on after it
+        return ""
+    error = getattr(sys, "last_value", None)
+    return in_a_line(error) if isinstance(error, BaseException) else ""
+
+
+def in_a_line(error: BaseException) -> str:
+    """Return the type of an exception and the first line of what it says."""
+    lines = [""]
+    with suppress(Exception):  # whatever a program's exception does when it is asked
+        lines = str(error).strip().splitlines() or lines
+    text = f"{type(error).__name__}: {lines[0]}".removesuffix(": ")
+    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."

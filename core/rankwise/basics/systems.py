@@ -8,10 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rankwise.errors import DistError
+
 if TYPE_CHECKING:
     import signal
 
-__all__ = ["after_fork", "boot_of_macos", "cores", "die_with_parent", "keep_standard", "signals"]
+__all__ = ["after_fork", "boot_of_macos", "cores", "die_with_parent", "keep_standard", "require_processes", "signals"]
 
 _PR_SET_PDEATHSIG = 1
 _SIGTERM = 15  # as everywhere; most programs do without the module that knows it by name
@@ -33,6 +35,13 @@ def after_fork(act: Callable[[], object]) -> None:
     """Have something done in every forked child, where processes can fork at all."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=act)
+
+
+def require_processes() -> None:
+    """Raise where ranks cannot be processes: no backend connects them on Windows."""
+    if not hasattr(os, "killpg"):
+        text = "ranks are processes on Linux and macOS alone; rankwise.testing.local_world runs them as threads"
+        raise DistError(text)
 
 
 def die_with_parent(number: int = _SIGTERM, parent: int = 0) -> Callable[[], None] | None:

@@ -41,10 +41,10 @@ class Work(Protocol):
         """
 
     def is_completed(self) -> bool:
-        """Tell whether the operation has ended, well or badly. Never blocks."""
+        """Return whether the operation has ended, with or without an error. Never blocks."""
 
     def is_success(self) -> bool:
-        """Tell whether the operation has ended well. Never blocks."""
+        """Return whether the operation has ended without an error. Never blocks."""
 
     def exception(self) -> BaseException | None:
         """Return the error of an operation that has failed, or None. Never blocks."""
@@ -53,19 +53,19 @@ class Work(Protocol):
         """Return what the operation filled, as soon as it has ended."""
 
     def get_future(self) -> Future[Any]:
-        """Return a future of `result()`, best a `WorkFuture`: whoever waits for it waits as `wait` does."""
+        """Return a future of `result()`, best a `WorkFuture`: waiting for it is the same as `wait`."""
 
     def source_rank(self) -> int:
-        """Return who sent the message of a completed receive."""
+        """Return the rank that sent the message of a completed receive."""
 
     def synchronize(self) -> None:
         """Block the host until the operation has ended; on a CPU the same as `wait`."""
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
-        """Call `callback(work)` once the operation has ended; at once if it has."""
+        """Call `callback(work)` once the operation has ended; immediately if it has."""
 
     def cancel(self) -> bool:
-        """Withdraw a receive that no message has met yet; tell whether that was done."""
+        """Withdraw a receive that no message has matched yet; return whether that was done."""
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait in asyncio, without blocking the event loop."""
@@ -84,7 +84,7 @@ class FutureWork:
 
     Attributes:
         only_looks: Whether any thread may call `is_completed` and `exception` at any time, as they do nothing but look.
-            The watch does so with works that nobody waits for. A subclass whose `is_completed` is its own says so anew.
+            The watch does so with works that nobody waits for. A subclass with its own `is_completed` sets it again.
     """
 
     only_looks: ClassVar[bool] = True
@@ -149,7 +149,7 @@ class FutureWork:
         return future
 
     def source_rank(self) -> int:
-        """Return who sent the message of a completed receive."""
+        """Return the rank that sent the message of a completed receive."""
         if self._source is None:
             raise RuntimeError("source_rank() is for a receive that has completed")
         return self._source
@@ -189,7 +189,7 @@ class CompletedWork(FutureWork):
         self._source = source
 
     def wait(self, timeout: Timeout | None = None) -> bool:
-        """Return at once."""
+        """Return immediately."""
         return True
 
     def is_completed(self) -> bool:
@@ -215,7 +215,7 @@ class CompletedWork(FutureWork):
         return future
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
-        """Call at once."""
+        """Call immediately."""
         callback(self)
 
 
@@ -338,7 +338,7 @@ class BoundWork:
             raise
 
     def cancel(self) -> bool:
-        """Withdraw a receive that no message has met yet."""
+        """Withdraw a receive that no message has matched yet."""
         try:
             withdrawn = self._inner.cancel()
         except BaseException as error:

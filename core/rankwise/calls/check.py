@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rankwise.basics.arrays import Array, as_array, as_copy, is_sparse
+from rankwise.basics.messages import MAX_TAG
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.basics.tags import MAX_TAG
 from rankwise.calls.overlap import span, touch
 from rankwise.errors import UnsupportedOperationError
 from rankwise.groups.process_group import ProcessGroup

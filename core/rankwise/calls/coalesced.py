@@ -12,8 +12,9 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
 from rankwise.basics.work import Work
 from rankwise.calls.calling import failed
-from rankwise.calls.collectives import all_gather, all_reduce
+from rankwise.calls.collectives import all_reduce
 from rankwise.calls.combined import CombinedWork
+from rankwise.calls.exchanges import all_gather
 from rankwise.errors import DistError
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.world import resolve
@@ -32,7 +33,7 @@ class Coalesced:
         self.works: list[Work] = []
 
     def wait(self) -> None:
-        """Wait for all of them; the first error is raised when all have ended."""
+        """Wait for all of them, then raise the first error."""
         with shortened:
             errors = []
             for work in self.works:
@@ -50,8 +51,8 @@ def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = Fa
 
     Args:
         group: The group that they are called on; None is the default group.
-        device: Taken for torch's sake; each array says where it lies.
-        async_ops: Do not wait at the end of the block; the caller calls `wait()` on the object it is given.
+        device: Accepted as in torch, and ignored: each array is on a device.
+        async_ops: Do not wait at the end of the block; call `wait()` of the yielded object.
 
     Yields:
         A `Coalesced` with the block's works.
@@ -100,7 +101,7 @@ def all_reduce_coalesced(
         tensors: The arrays, which may differ in shape and dtype; the same on all ranks.
         op: How to reduce.
         group: The group; None is the default group.
-        async_op: Return at once with a `Work`, rather than when this rank is done.
+        async_op: Return a `Work` immediately instead of waiting for the operation.
 
     Returns:
         None, or with `async_op` a `Work`; None on a rank that is not in the group.
@@ -143,13 +144,13 @@ def all_gather_coalesced(
         output_tensor_lists: For each input a list of arrays to fill, one for each rank.
         input_tensor_list: What this rank contributes.
         group: The group; None is the default group.
-        async_op: Return at once with a `Work`, rather than when this rank is done.
+        async_op: Return a `Work` immediately instead of waiting for the operation.
 
     Returns:
         None, or with `async_op` a `Work`; None on a rank that is not in the group.
 
     Raises:
-        ValueError: There are not as many output lists as inputs, or something does not fit.
+        ValueError: The numbers of output lists and inputs differ, or sizes do not fit.
         CollectiveMismatchError: The ranks do not agree about the arrays.
 
     Examples:

@@ -14,7 +14,7 @@ __all__ = ["CombinedWork"]
 
 
 class CombinedWork(FutureWork):
-    """A work that ends when all of its parts have, or one has failed. Whoever waits for it waits for them.
+    """A work that ends when all of its parts have, or one has failed. Waiting for it waits for them.
 
     Args:
         parts: The works.

@@ -22,17 +22,17 @@ _TOLD = "told of the barrier"
 def monitored_barrier(
     group: ProcessGroup | int | None = None, timeout: Timeout | None = None, wait_all_ranks: bool = False
 ) -> None:
-    """Return once every rank has called; if some do not, tell every rank that did which ones are missing.
+    """Return once every rank has called; if some do not, raise an error on the others that names them.
 
-    It goes through the group's store, so it works on every backend and moves nothing of what is queued there.
+    It uses the group's store, so it works on every backend and does not change the order of other operations.
 
     Args:
         group: The group; None is the default group.
-        timeout: When to give up, in seconds or as a `timedelta`; None is the group's time-out.
+        timeout: How long to wait, in seconds or as a `timedelta`; None is the group's time-out.
         wait_all_ranks: Name all missing ranks; otherwise the first suffices.
 
     Raises:
-        DistTimeoutError: Some ranks have not come; they are named, alike on all ranks that have.
+        DistTimeoutError: Some ranks have not called; every other rank raises the same error, which names them.
 
     Examples:
         >>> dist.monitored_barrier(timeout=30)

@@ -44,7 +44,7 @@ def broadcast_multigpu(
             have different numbers of them.
         src: The source, as a global rank.
         group: The group; None is the default group.
-        async_op: Return at once with a `Work`, rather than when this rank is done.
+        async_op: Return a `Work` immediately instead of waiting for the operation.
         src_tensor: Which of the source's arrays; the same on all ranks.
 
     Returns:
@@ -94,7 +94,7 @@ def all_reduce_multigpu(
             have different numbers of them.
         op: How to reduce.
         group: The group; None is the default group.
-        async_op: Return at once with a `Work`, rather than when this rank is done.
+        async_op: Return a `Work` immediately instead of waiting for the operation.
 
     Returns:
         None, or with `async_op` a `Work`; None on a rank that is not in the group.
@@ -146,7 +146,7 @@ def reduce_multigpu(
         dst: The destination, as a global rank.
         op: How to reduce.
         group: The group; None is the default group.
-        async_op: Return at once with a `Work`, rather than when this rank is done.
+        async_op: Return a `Work` immediately instead of waiting for the operation.
         dst_tensor: Which of the destination's arrays; the same on all ranks.
 
     Returns:
@@ -196,7 +196,7 @@ def all_gather_multigpu(
         output_tensor_lists: The lists to fill, each with an array for every input of every rank.
         input_tensor_list: This rank's arrays, usually one on each device; as many, of one dtype and size, on all ranks.
         group: The group; None is the default group.
-        async_op: Return at once with a `Work`, rather than when this rank is done.
+        async_op: Return a `Work` immediately instead of waiting for the operation.
 
     Returns:
         None, or with `async_op` a `Work`; None on a rank that is not in the group.
@@ -257,7 +257,7 @@ def reduce_scatter_multigpu(
         input_tensor_lists: As many lists, each with an array for every output of every rank.
         op: How to reduce.
         group: The group; None is the default group.
-        async_op: Return at once with a `Work`, rather than when this rank is done.
+        async_op: Return a `Work` immediately instead of waiting for the operation.
 
     Returns:
         None, or with `async_op` a `Work`; None on a rank that is not in the group.

@@ -1,7 +1,7 @@
 """Python objects through the collectives, by the safe codec of `rankwise.codec`.
 
-With `pickle=True` on all ranks any object travels, and whoever can send to this process can run code in it. Without it
-nothing is ever unpickled, and an object of a type that does not travel raises a `TypeError` before anything is sent.
+With `pickle=True` on all ranks any object can be sent, and every sender can run code in this process. Without it
+nothing is unpickled, and an object of a type that the codec does not know raises a `TypeError` before anything is sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 
 from rankwise.basics.arrays import Array
 from rankwise.calls.calling import failed
-from rankwise.calls.collectives import all_gather, broadcast, gather, scatter
+from rankwise.calls.collectives import broadcast, gather, scatter
+from rankwise.calls.exchanges import all_gather
 from rankwise.calls.p2p import recv, send
 from rankwise.codec import decode, encode
 from rankwise.errors import CodecError
@@ -41,18 +42,18 @@ _MAX_NBYTES = 1 << 36
 def all_gather_object(object_list: list[Any], obj: Any, group: GroupLike = None, *, pickle: bool = False) -> None:
     """Put rank i's object into `object_list[i]` of every rank.
 
-    The objects may be of any types that travel (see `rankwise.codec`), and differ between ranks.
+    The objects may be of any types that the codec knows (see `rankwise.codec`), and may differ between ranks.
 
     Args:
         object_list: The list to fill, with one entry for each rank of the group.
         obj: What this rank contributes.
         group: The group; None is the default group.
-        pickle: Let any object travel, as a pickle; all ranks must say so.
+        pickle: Send any object, as a pickle; all ranks must pass it.
 
     Raises:
-        TypeError: The object is of a type that does not travel.
+        TypeError: The codec does not know the object's type.
         ValueError: The list has the wrong length.
-        CodecError: What came cannot be decoded, or is a pickle that was not asked for.
+        CodecError: The received bytes cannot be decoded, or are a pickle without `pickle=True` here.
 
     Examples:
         >>> names = [None, None]
@@ -93,12 +94,12 @@ def gather_object(
         dst: The destination, as a global rank.
         group: The group; None is the default group.
         group_dst: The destination as a rank in the group, instead of `dst`.
-        pickle: Let any object travel, as a pickle; all ranks must say so.
+        pickle: Send any object, as a pickle; all ranks must pass it.
 
     Raises:
-        TypeError: The object is of a type that does not travel.
+        TypeError: The codec does not know the object's type.
         ValueError: The list is missing at the destination, given elsewhere, or of the wrong length.
-        CodecError: What came cannot be decoded, or is a pickle that was not asked for.
+        CodecError: The received bytes cannot be decoded, or are a pickle without `pickle=True` here.
 
     Examples:
         >>> found = [None, None] if rank == 0 else None
@@ -140,14 +141,14 @@ def broadcast_object_list(
         object_list: The objects to send, or the list to fill; of one length on all ranks.
         src: The source, as a global rank.
         group: The group; None is the default group.
-        device: Taken for torch's sake; objects travel wherever the group's backend takes bytes.
+        device: Accepted as in torch, and ignored.
         group_src: The source as a rank in the group, instead of `src`.
-        pickle: Let any object travel, as a pickle; all ranks must say so.
+        pickle: Send any object, as a pickle; all ranks must pass it.
 
     Raises:
-        TypeError: An object is of a type that does not travel.
+        TypeError: The codec does not know an object's type.
         ValueError: The lists differ in length, or not exactly one source is given.
-        CodecError: What came cannot be decoded, or is a pickle that was not asked for.
+        CodecError: The received bytes cannot be decoded, or are a pickle without `pickle=True` here.
 
     Examples:
         >>> objects = ["config", {"seed": 7}] if rank == 1 else [None, None]
@@ -183,7 +184,7 @@ def scatter_object_list(
     *,
     pickle: bool = False,
 ) -> None:
-    """Put the i-th object of the source, global rank 0 unless told otherwise, into the first entry of rank i's list.
+    """Put the i-th object of the source, global rank 0 by default, into the first entry of rank i's list.
 
     Args:
         scatter_object_output_list: A list, whose first entry is replaced.
@@ -191,13 +192,13 @@ def scatter_object_list(
         src: The source, as a global rank.
         group: The group; None is the default group.
         group_src: The source as a rank in the group, instead of `src`.
-        pickle: Let any object travel, as a pickle; all ranks must say so.
+        pickle: Send any object, as a pickle; all ranks must pass it.
 
     Raises:
-        TypeError: An object is of a type that does not travel.
+        TypeError: The codec does not know an object's type.
         ValueError: The input list is missing at the source, given elsewhere, or of the wrong length; or the output list
             is empty.
-        CodecError: What came cannot be decoded, or is a pickle that was not asked for.
+        CodecError: The received bytes cannot be decoded, or are a pickle without `pickle=True` here.
 
     Examples:
         >>> mine = [None]
@@ -245,13 +246,13 @@ def send_object_list(
         object_list: The objects.
         dst: The destination, as a global rank.
         group: The group; None is the default group.
-        device: Taken for torch's sake.
+        device: Accepted as in torch, and ignored.
         group_dst: The destination as a rank in the group, instead of `dst`.
-        use_batch: Taken for torch's sake.
-        pickle: Let any object travel, as a pickle; the receiver must say so too.
+        use_batch: Accepted as in torch, and ignored.
+        pickle: Send any object, as a pickle; the receiver must pass it too.
 
     Raises:
-        TypeError: An object is of a type that does not travel.
+        TypeError: The codec does not know an object's type.
         ValueError: Not exactly one destination is given, or it is this rank itself.
 
     Examples:
@@ -284,23 +285,23 @@ def recv_object_list(
     *,
     pickle: bool = False,
 ) -> int:
-    """Receive a list of objects, from anyone if no source is given.
+    """Receive a list of objects, from any rank if no source is given.
 
     Args:
         object_list: The list to fill, as long as the sender's.
-        src: The source, as a global rank; None, without `group_src` too, for anyone.
+        src: The source, as a global rank; None, if `group_src` is None too, for any rank.
         group: The group; None is the default group.
-        device: Taken for torch's sake.
+        device: Accepted as in torch, and ignored.
         group_src: The source as a rank in the group, instead of `src`.
-        use_batch: Taken for torch's sake.
-        pickle: Take any object, as a pickle, if the sender has said so too.
+        use_batch: Accepted as in torch, and ignored.
+        pickle: Accept any object, as a pickle; the sender must pass it too.
 
     Returns:
         The sender's global rank, or -1 on a rank that is not in the group.
 
     Raises:
         ValueError: The lists differ in length.
-        CodecError: What came cannot be decoded, or is a pickle that was not asked for.
+        CodecError: The received bytes cannot be decoded, or are a pickle without `pickle=True` here.
 
     Examples:
         >>> objects = [None, None]

@@ -30,20 +30,20 @@ def send(
     *,
     timeout: Timeout | None = None,
 ) -> None:
-    """Send an array; return once it may be changed again, which may be before it is received.
+    """Send an array; return once it may be changed again, possibly before it is received.
 
     Args:
         tensor: The array to send.
         dst: The destination, as a global rank.
         group: The group; None is the default group.
-        tag: A number that the receiver has to give too.
+        tag: A number; the receiver must pass the same one.
         group_dst: The destination as a rank in the group, instead of `dst`.
         timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
 
     Raises:
-        TypeError: `tensor` is no array.
+        TypeError: `tensor` is not an array.
         ValueError: The destination is this rank itself (use `isend` and `irecv` for that), or not exactly one is given.
-        DistTimeoutError: Nobody took it in time.
+        DistTimeoutError: It was not received in time.
 
     Examples:
         >>> array = np.arange(3)
@@ -85,15 +85,15 @@ def recv(
     *,
     timeout: Timeout | None = None,
 ) -> int:
-    """Receive into an array, from anyone if no source is given.
+    """Receive into an array, from any rank if no source is given.
 
     A shorter message fills the beginning of the array; a longer one is an error that names both sizes.
 
     Args:
         tensor: The array to fill.
-        src: The source, as a global rank; None, without `group_src` too, for anyone.
+        src: The source, as a global rank; None, if `group_src` is None too, for any rank.
         group: The group; None is the default group.
-        tag: The number that the sender gives.
+        tag: The number that the sender passes.
         group_src: The source as a rank in the group, instead of `src`.
         timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
 
@@ -101,10 +101,10 @@ def recv(
         The sender's global rank, or -1 on a rank that is not in the group.
 
     Raises:
-        TypeError: `tensor` is no array.
+        TypeError: `tensor` is not an array.
         ValueError: The array cannot be written to, or both sources are given.
-        DistTimeoutError: Nothing came in time.
-        UnsupportedOperationError: The backend cannot receive from anyone.
+        DistTimeoutError: No message arrived in time.
+        UnsupportedOperationError: The backend cannot receive from any source.
 
     Examples:
         >>> array = np.full(3, rank)
@@ -146,14 +146,14 @@ def isend(
         tensor: The array to send.
         dst: The destination, as a global rank.
         group: The group; None is the default group.
-        tag: A number that the receiver has to give too.
+        tag: A number; the receiver must pass the same one.
         group_dst: The destination as a rank in the group, instead of `dst`.
 
     Returns:
         The work, or None on a rank that is not in the group.
 
     Raises:
-        TypeError: `tensor` is no array.
+        TypeError: `tensor` is not an array.
         ValueError: Not exactly one destination is given, or it is not in the group.
 
     Examples:
@@ -192,18 +192,18 @@ def irecv(
 
     Args:
         tensor: The array to fill.
-        src: The source, as a global rank; None, without `group_src` too, for anyone.
+        src: The source, as a global rank; None, if `group_src` is None too, for any rank.
         group: The group; None is the default group.
-        tag: The number that the sender gives.
+        tag: The number that the sender passes.
         group_src: The source as a rank in the group, instead of `src`.
 
     Returns:
         The work, or None on a rank that is not in the group.
 
     Raises:
-        TypeError: `tensor` is no array.
+        TypeError: `tensor` is not an array.
         ValueError: The array cannot be written to, or both sources are given.
-        UnsupportedOperationError: The backend cannot receive from anyone.
+        UnsupportedOperationError: The backend cannot receive from any source.
 
     Examples:
         >>> array = np.empty(3, int)
@@ -297,7 +297,7 @@ class P2POp:
     Args:
         op: The function `isend` or `irecv`.
         tensor: The array.
-        peer: The other rank, as a global rank; an `irecv` may do without.
+        peer: The other rank, as a global rank; optional for an `irecv`.
         group: The group; None is the default group.
         tag: The tag.
         group_peer: The other rank, as a rank in the group, instead of `peer`.
@@ -336,7 +336,7 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
-    """Begin all messages of a list, in whatever order they stand.
+    """Begin all messages of a list, whose order does not matter.
 
     Args:
         p2p_op_list: The messages, all of one group.

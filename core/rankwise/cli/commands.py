@@ -82,8 +82,8 @@ def _unknown(name: str) -> int:
 def _tell(program: str, error: Exception) -> int:
     expected = isinstance(error, (CommandError, CommandNotInstalledError, OSError, ValueError, RuntimeError))
     text = str(error) if expected and str(error) else f"{type(error).__name__}: {error}"
+    from rankwise.cli.text import columns_of
     from rankwise.errors import BackendNotFoundError, BackendUnavailableError
-    from rankwise.launch.output import columns_of
 
     width = columns_of(sys.stderr, 100)
     print("\n".join(_filled(line, width) for line in f"{program}: {text}".splitlines()), file=sys.stderr)

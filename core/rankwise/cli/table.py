@@ -30,10 +30,10 @@ class Command(NamedTuple):
 
 #: Those of the core are modules of this package, `NAME_command`; for the others these lines say what to install.
 COMMANDS = {
-    "run": Command("start the ranks of a job"),
-    "demo": Command("watch some processes train something together"),
+    "run": Command("start the ranks of a job", "rankwise-launch"),
+    "demo": Command("watch some processes train something together", "rankwise-launch"),
     "backends": Command("what each backend can do, and which are installed"),
-    "doctor": Command("find out what does not work here, and why"),
+    "doctor": Command("find out what does not work here, and why", "rankwise-launch"),
     "conformance": Command("prove what a backend declares", "rankwise-testing"),
     "new-backend": Command("a distribution with a backend, to begin from", "rankwise-testing"),
     "bench": Command("measure latency and bandwidth", "rankwise-tools"),

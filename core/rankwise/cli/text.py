@@ -6,15 +6,40 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from typing import IO
 
-from rankwise.launch.output import use_colour
-
-__all__ = ["columns", "format_nbytes", "format_rate", "format_seconds", "marked", "meanwhile", "parse_nbytes"]
+__all__ = [
+    "columns",
+    "columns_of",
+    "format_nbytes",
+    "format_rate",
+    "format_seconds",
+    "marked",
+    "meanwhile",
+    "parse_nbytes",
+    "use_colour",
+]
 
 _STYLES = {"good": 32, "bad": 31, "warn": 33, "dim": 2, "bold": 1}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _RATES = ((1e15, "PB/s"), (1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+
+
+def use_colour(stream: IO[str] | None) -> bool:
+    """Tell whether to write colours to a stream: only to a terminal, and never with `NO_COLOR`."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return wanted and stream is not None and stream.isatty()
+
+
+def columns_of(stream: IO[str] | None, most: int) -> int:
+    """Return how many columns to fill of a stream: those that its terminal has, and no more than `most`."""
+    try:
+        wanted = int(os.environ.get("COLUMNS") or 0)
+        there = wanted or os.get_terminal_size(-1 if stream is None else stream.fileno()).columns
+    except (OSError, ValueError):  # it is no terminal
+        return most
+    return max(20, min(there, most))
 
 
 def marked(text: str, style: str) -> str:

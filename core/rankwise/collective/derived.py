@@ -15,8 +15,8 @@ import numpy as np
 
 from rankwise.basics.arrays import Array, raw
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.messages import COLLECTIVE_TAG
 from rankwise.basics.reduce_op import ReduceOp, accumulation_dtype
-from rankwise.basics.tags import COLLECTIVE_TAG
 from rankwise.collective.algorithms.steps import Round
 from rankwise.collective.algorithms.table import algorithm
 from rankwise.collective.executor import Executor, PointToPoint

@@ -10,8 +10,8 @@ import numpy as np
 
 from rankwise.basics.arrays import Array, raw
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.messages import COLLECTIVE_TAG
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.basics.tags import COLLECTIVE_TAG
 from rankwise.basics.work import Work
 from rankwise.collective.algorithms.steps import Blocks, Recv, Round, Rounds, Send
 from rankwise.errors import DistTimeoutError

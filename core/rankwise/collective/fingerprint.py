@@ -22,7 +22,7 @@ from rankwise.basics.blake2 import blake2b
 from rankwise.basics.callers import is_skipped
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.dtypes import plain_text
-from rankwise.basics.tags import FINGERPRINT_TAG
+from rankwise.basics.messages import FINGERPRINT_TAG
 from rankwise.collective import derived
 from rankwise.collective.executor import PointToPoint
 from rankwise.errors import CollectiveMismatchError

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rankwise.basics.deadline import Deadline, Timeout
 from rankwise.basics.held import heed, held
+from rankwise.basics.threads import start
 from rankwise.basics.work import FutureWork
 from rankwise.collective.turn import make_turn
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
@@ -79,6 +80,10 @@ _OWN_END_S = 2.0
 _LOOK_S = 0.5
 
 
+#: The line of those groups that have never made an asynchronous call; nothing is ever put into it.
+_NONE: deque[_Item] = deque()
+
+
 class IssueOrder:
     """The line in which operations wait for their turn."""
 
@@ -87,9 +92,10 @@ class IssueOrder:
         # Entered by the lock itself: an interrupt within `with condition` may leave it locked for good. And more than
         # once: a signal handler may abort the group while the code that it has interrupted holds the lock.
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        #: Made by the first that waits: most groups have none.
+        self._changed: threading.Condition | None = None
         self.turn = make_turn(self._lock)
-        self._waiting: deque[_Item] = deque()
+        self._waiting = _NONE
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -115,7 +121,8 @@ class IssueOrder:
     def tell(self) -> None:
         """Wake those who wait for the turn."""
         with self._lock:
-            self._changed.notify_all()
+            if self._changed is not None:
+                self._changed.notify_all()
 
     def later(self, title: str, operation: Operation, deadline: Deadline, give_up: GiveUp) -> FutureWork:
         """Line `operation` up for the thread, and return its work; the title says in errors what it is."""
@@ -123,15 +130,17 @@ class IssueOrder:
         with self._lock:
             if self._closed:
                 raise GroupAbortedError("the group has been destroyed")
-            self._waiting.append(_Item(operation, work))
-            self.turn.queued = len(self._waiting)
+            if self._waiting is _NONE:
+                self._waiting = deque()
             if self._thread is None:
                 # In a copy of the caller's context, so that callbacks find the caller's world.
                 serve = contextvars.copy_context().run
                 thread = threading.Thread(target=serve, args=(self._serve,), name=self._name, daemon=True)
-                thread.start()
+                start(thread)
                 self._thread = thread
-            self._changed.notify_all()
+            self._waiting.append(_Item(operation, work))
+            self.turn.queued = len(self._waiting)
+            self.tell()
         return work
 
     def drain(self, timeout_s: float) -> None:
@@ -155,7 +164,7 @@ class IssueOrder:
             dropped = list(self._waiting)
             self._waiting.clear()
             self.turn.queued = 0
-            self._changed.notify_all()
+            self.tell()
         for item in dropped:
             item.work.fail(error)
 
@@ -163,7 +172,7 @@ class IssueOrder:
         """Stop the thread, once what it is running has ended."""
         with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self.tell()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -219,4 +228,6 @@ class IssueOrder:
     def _wait(self, timeout_s: float | None = None) -> bool:
         # Whoever gives the turn back may be interrupted before it tells so.
         longest_s = None if self.turn.holder is None else _LOOK_S
+        if self._changed is None:  # under the lock
+            self._changed = threading.Condition(self._lock)
         return self._changed.wait(longest_s if timeout_s is None else min(timeout_s, _LOOK_S))

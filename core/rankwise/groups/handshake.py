@@ -18,6 +18,8 @@ from rankwise.basics.deadline import Deadline
 from rankwise.basics.systems import boot_of_macos
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError, PeerDiedError, RendezvousError
 from rankwise.store import Store
+from rankwise.store.base import Place
+from rankwise.store.operations import FINE
 
 __all__ = [
     "MEETING",
@@ -38,7 +40,7 @@ __all__ = [
 #: Where in a group's store its ranks meet.
 MEETING = "meet"
 
-_FINE = "ok"
+_FINE = FINE.decode()
 _LATE = "did not come within"
 _DIED = "died: "
 _INTERRUPTED = " was interrupted on rank "
@@ -52,7 +54,8 @@ def meet(
     what: str,
     deadline: Deadline,
     tell_more: Callable[[str, list[int]], str] | None = None,
-) -> None:
+    read: bool = False,
+) -> list[dict[str, Any]]:
     """Return once all `ranks` have come with the same configuration.
 
     Args:
@@ -63,6 +66,10 @@ def meet(
         what: What they come for, for messages.
         deadline: When to give up.
         tell_more: Adds to a text about missing ranks what is known of them.
+        read: Whether to return what the others have told of themselves.
+
+    Returns:
+        For each rank its host and its process, if `read`, else nothing.
 
     Raises:
         RendezvousError: Two processes claim one rank, or two configurations differ; the same text on all ranks.
@@ -72,25 +79,23 @@ def meet(
 
     Whoever hosts the store must not leave after an error before `to_be_told` have heard of it, by the counter "told".
     """
-    card = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "config": dict(config)}
-    card["call"] = os.urandom(16).hex()
-    card |= {"space": process_space(), "started": started_at(os.getpid()), "count": len(ranks), "came": _now()}
-    mine = json.dumps(card, sort_keys=True)
-    first = json.loads(store.compare_set("config", "", mine))
-    problem = _differences(what, first, card)
-    if problem is None:
-        problem = _duplicate(what, json.loads(store.compare_set(f"rank/{rank}", "", mine)), card)
+    seat = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "call": os.urandom(16).hex()}
+    seat |= {"space": process_space(), "started": started_at(os.getpid())}
+    card = seat | {"config": dict(config), "count": len(ranks), "came": _now()}
+    mine = [json.dumps(each, sort_keys=True).encode() for each in (card, seat)]
+    first, holder = map(json.loads, store._claim(["config", f"rank/{rank}"], mine))
+    problem = _differences(what, first, card) or _duplicate(what, holder, seat)
     if problem is not None:  # to be written before this rank is counted: the last to come finds all well otherwise
         store.compare_set("fewest", "", str(min(first.get("count", len(ranks)), len(ranks))))
         store.compare_set("verdict", "", problem)
-    if store.add("come", 1) == len(ranks):
-        store.compare_set("verdict", "", _FINE)
-    verdict = _verdict(store, ranks, what, deadline, tell_more)
+    wanted = [f"rank/{peer}" for peer in ranks] if read else []
+    verdict, seats = _verdict(store, ranks, wanted, what, deadline, tell_more)
     if verdict == _FINE and problem is not None:
         raise RendezvousError(problem)  # the others are complete without this rank, which is one too many
     if verdict != _FINE:
         store.add("told", 1)
         raise told_by(verdict) or (DistTimeoutError if _LATE in verdict else RendezvousError)(verdict)
+    return [json.loads(each or b"{}") for each in seats]
 
 
 def death_verdict(error: PeerDiedError, during: str) -> str:
@@ -214,20 +219,26 @@ def started_at(pid: int) -> str:
 def _verdict(
     store: Store,
     ranks: Sequence[int],
+    wanted: Sequence[str],
     what: str,
     deadline: Deadline,
     tell_more: Callable[[str, list[int]], str] | None,
-) -> str:
+) -> tuple[str, list[bytes | None]]:
+    """Be counted; return the verdict once there is one, and what is wanted then."""
     try:
-        return store.get("verdict", timeout=deadline.remaining()).decode()
+        said, found = store._arrive({}, Place("come", "verdict", len(ranks)), wanted, deadline.remaining())
+        return said.decode(), found
     except DistTimeoutError:
+        there = store.peek("verdict")
+        if there is not None:  # another has looked who is missing
+            return there.decode(), []
         missing = [rank for rank in ranks if not store.check([f"rank/{rank}"])]
         if not missing:
             raise
         few = ", ".join(map(str, missing[:32])) + (" ..." if len(missing) > 32 else "")
         text = f"{what}: rank{'s' * (len(missing) > 1)} {few} of {len(ranks)} {_LATE} {deadline.timeout_s:g} s"
         text = _with_refused(text if tell_more is None else tell_more(text, missing), store)
-        return store.compare_set("verdict", "", text).decode()
+        return store.compare_set("verdict", "", text).decode(), []
 
 
 def _with_refused(text: str, store: Store) -> str:

@@ -160,6 +160,9 @@ def _place(mark: bytes) -> str:
 
 
 def _mark(store: Store) -> bytes:
+    served: bytes | None = getattr(store, "identity", None)  # a server that a life has made lives as long
+    if served is not None:
+        return served
     try:
         return store.compare_set("life", "", os.urandom(8).hex())
     except BaseException:

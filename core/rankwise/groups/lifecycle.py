@@ -51,7 +51,7 @@ _SWEEP_S = 5.0
 
 
 def is_initialized() -> bool:
-    """Tell whether there is a default group.
+    """Return whether there is a default group.
 
     Returns:
         True between `init_process_group` and `destroy_process_group`.
@@ -74,26 +74,26 @@ def init_process_group(
     pg_options: Any = None,
     device_id: Any = None,
 ) -> None:
-    """Make the default group, and return once all its ranks have come.
+    """Make the default group, and return once all its ranks have joined.
 
     Args:
         backend: A backend's name, or one for each kind of device ("cpu:gloo,cuda:nccl"); None takes the default
             of each kind of device, as far as it can run here.
         init_method: Where the ranks meet: "env://" (the default), "tcp://host:port", "file:///path", or a scheme
-            of `register_rendezvous_handler`. Where nothing is given here and no variable speaks of a job, this process
-            is a world of one, and says so in the log.
+            of `register_rendezvous_handler`. Without it, and without variables of a launcher, this process is
+            a world of one, and says so in the log.
         timeout: Default time-out of the group's operations, and of this call: a `timedelta` or seconds; 30 minutes.
-        world_size: Number of ranks, where `init_method` does not tell.
-        rank: This process's rank, where `init_method` does not tell.
+        world_size: Number of ranks, if `init_method` does not contain it.
+        rank: This process's rank, if `init_method` does not contain it.
         store: A store to meet in, instead of `init_method`: one of rankwise's, or any that is `StoreLike`.
         group_name: A name for messages.
         pg_options: Passed on to the backend.
-        device_id: The device that this rank uses, as an index or "cuda:1"; lets a backend connect at once.
+        device_id: The device that this rank uses, as an index or "cuda:1"; lets a backend connect immediately.
 
     Raises:
         ValueError: There is a default group already, or the arguments contradict each other.
         RendezvousError: The processes that met do not form one world.
-        DistTimeoutError: Not all ranks came; the missing ones are named.
+        DistTimeoutError: Not all ranks joined; the missing ones are named.
         BackendNotFoundError: The backend is not installed.
         BackendUnavailableError: The backend cannot run on this machine.
 
@@ -203,7 +203,7 @@ def _guard(world: World) -> str:
 
 
 def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
-    """Finish what has been issued on a group, then give back all that it holds.
+    """Complete all operations of a group, then free its resources.
 
     Args:
         group: The group; None or the default group destroys all groups of the world and leaves it. So does a group of

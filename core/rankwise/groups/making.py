@@ -16,6 +16,7 @@ from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION
 from rankwise.backends.registry import registry
 from rankwise.basics import held as interrupts
+from rankwise.basics.attended import attended
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import tell
 from rankwise.basics.system_errors import cause
@@ -31,21 +32,19 @@ from rankwise.errors import (
     RendezvousError,
 )
 from rankwise.groups import refusals
-from rankwise.groups.attended import attended
 from rankwise.groups.handshake import MEETING, call_off, has_reached, interrupted, meet, to_be_told, told_by
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import World
 from rankwise.network import secret
 from rankwise.store import PrefixStore, Store
+from rankwise.store.base import Place
+from rankwise.store.operations import FINE
 from rankwise.store.prefix import innermost
 
-__all__ = ["MADE_TOLD", "Plan", "come_together", "make_group", "stay_for"]
+__all__ = ["Plan", "come_together", "make_group", "stay_for"]
 
 #: From how many reasons to stay on it is seen whether the oldest still holds.
 _REMEMBERED = 32
-_MADE = "ok"
-#: Counts, in a group's store, who has heard that it is made.
-MADE_TOLD = "made/told"
 
 #: What the system says where a limit is met; a thread that cannot be started has no number.
 _LIMITS = (errno.EMFILE, errno.ENFILE, errno.EFBIG, None)
@@ -80,9 +79,10 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     """Meet the others, make the communicators, and enter the group in the world."""
     come_together(world, plan, deadline)
     made: dict[str, Communicator] = {}
+    counted: list[bool] = []
     try:
         with _watched(world, plan.store and PrefixStore("made", plan.store), plan.ranks, _making(plan)) as look:
-            heed = partial(refusals.heed, plan.name, plan.store, look or _see_nothing)
+            heed = refusals.Heed(plan.name, plan.store, look or _see_nothing)
             try:
                 for name in plan.config.backends():
                     made[name] = _create(name, _context(world, plan, name, heed))
@@ -90,7 +90,8 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
                 _look_again(look)  # a connection ends a little before it is known that its process has
                 raise
             if plan.store is not None and len(plan.ranks) > 1:
-                attended(lambda: _settle(world, plan, deadline), look, deadline, _making(plan), _served(world, plan))
+                counted.append(True)
+                attended(lambda: _settle(plan, deadline), look, deadline, _making(plan), _served(world, plan))
         interrupts.heed()
     except BaseException as error:
         for communicator in made.values():
@@ -98,7 +99,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
                 if interrupts.is_a_handlers(error):  # the others may all have made theirs, and use them
                     communicator.give_up(GroupAbortedError(interrupted(_making(plan), plan.global_rank, error)))
                 communicator.shutdown()
-        _tell(world, plan, error)
+        _tell(world, plan, error, not counted)
         raise
     return _enter(world, plan, made)
 
@@ -147,8 +148,14 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
     what, life = _making(plan), world.store
 
     def step() -> None:
+        watcher = world.watcher if world.default is None else None
         try:
-            meet(place, plan.global_rank, participants, _terms(plan), what, deadline, _tell_more(world))
+            seats = meet(
+                *(place, plan.global_rank, participants, _terms(plan), what, deadline, _tell_more(world)),
+                read=watcher is not None,
+            )
+            if watcher is not None:
+                watcher.everyone_is_here(seats)
         except (RendezvousError, DistTimeoutError, PeerDiedError, GroupAbortedError) as error:
             with contextlib.suppress(DistError):
                 if world.store is life:  # else this thread has been left behind
@@ -205,8 +212,8 @@ def _see_nothing() -> None:
     """Return: nobody is known to have died."""
 
 
-def _tell(world: World, plan: Plan, error: BaseException) -> None:
-    """Tell the other members that this one could not make its communicators.
+def _tell(world: World, plan: Plan, error: BaseException, count: bool) -> None:
+    """Tell the other members that this one could not make its communicators; `count` it where it was not before.
 
     Raises:
         DistBackendError: Another member could not before, and this one's error only tells that it is gone.
@@ -216,15 +223,15 @@ def _tell(world: World, plan: Plan, error: BaseException) -> None:
         return
     first = ""
     with contextlib.suppress(DistError):
-        step = partial(refusals.refuse, store, plan.global_rank, error)
+        step = partial(refusals.refuse, store, plan.global_rank, plan.config.backends(), error, count)
         first = attended(step, _see_nothing, Deadline(_TELL_S), _making(plan))
         # Whoever has died does not come to hear of it.
-        stay_for(world, store, MADE_TOLD, len(plan.ranks) - isinstance(error, PeerDiedError))
+        stay_for(world, store, refusals.MADE, len(plan.ranks) - isinstance(error, PeerDiedError))
     refusals.prefer(plan.name, first, error)
 
 
-def _settle(world: World, plan: Plan, deadline: Deadline) -> None:
-    """Wait until all members have made their communicators.
+def _settle(plan: Plan, deadline: Deadline) -> None:
+    """Wait until all members have made their communicators; the store's host has answered all when it knows that.
 
     Raises:
         DistBackendError: Another member could not; its reason is in the message.
@@ -232,14 +239,10 @@ def _settle(world: World, plan: Plan, deadline: Deadline) -> None:
         DistTimeoutError: Some have not come so far in time.
     """
     assert plan.store is not None
-    store = PrefixStore("made", plan.store)
-    if store.add("count", 1) == len(plan.ranks):
-        store.compare_set("verdict", "", _MADE)
-    verdict = store.get("verdict", timeout=deadline.remaining()).decode()
-    if verdict != _MADE:
-        raise told_by(verdict) or DistBackendError(f"group {plan.name!r} cannot be made: {verdict}")
-    stay_for(world, plan.store, MADE_TOLD, len(plan.ranks))
-    store.add("told", 1)
+    place = Place(refusals.MADE, refusals.VERDICT, len(plan.ranks))
+    said, _ = plan.store._arrive({}, place, (), deadline.remaining())
+    if said != FINE:
+        raise told_by(said.decode()) or DistBackendError(f"group {plan.name!r} cannot be made: {said.decode()}")
 
 
 def stay_for(world: World, store: Store, counter: str, count: int) -> None:

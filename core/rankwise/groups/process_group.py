@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rankwise.backends import capability
+from rankwise.backends import requirement
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.registry import registry
@@ -17,6 +17,7 @@ from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.ending import Ending
 from rankwise.basics.held import is_a_handlers
 from rankwise.basics.interrupts import aborted_by
+from rankwise.basics.process_end import last_words
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
@@ -251,7 +252,9 @@ class ProcessGroup:
 
     def process_ends(self) -> None:
         """Hear that the process ends without having destroyed this group."""
+        words = last_words()
         where = f"group {self.group_desc!r} was aborted on rank {self.global_rank} by the end of the process"
+        where += f": {words}" if words else ""
         for communicator in self.communicators():
             communicator.process_ends(GroupAbortedError(where))
 
@@ -285,7 +288,7 @@ class ProcessGroup:
         if (feature, device) in self._features:
             return
         table = registry.get(self.config.device_backend_map[device]).capabilities
-        capability.require_feature(table, feature, device, op, registry.others)
+        requirement.require_feature(table, feature, device, op, registry.others)
         self._features.add((feature, device))
 
     def communicators(self) -> list[Communicator]:
@@ -338,7 +341,7 @@ class ProcessGroup:
         if device not in self._communicators:
             raise ValueError(f"{op}: group {self.group_desc!r} has no backend for {device} arrays ({self.config!r})")
         table = registry.get(self.config.device_backend_map[device]).capabilities
-        capability.require(table, op, device, dtype, reduce_op, registry.others)
+        requirement.require(table, op, device, dtype, reduce_op, registry.others)
         return self._communicators[device]
 
 

@@ -174,16 +174,16 @@ def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """Return this process's rank among those on its host, as the launcher has told.
+    """Return this process's rank among those on its host, as the launcher has set it.
 
     Args:
-        fallback_rank: What to return if it has not.
+        fallback_rank: What to return if the launcher has not.
 
     Returns:
         The rank.
 
     Raises:
-        RuntimeError: It has not, and there is no `fallback_rank`.
+        RuntimeError: The launcher has not set it, and there is no `fallback_rank`.
 
     Examples:
         >>> dist.get_node_local_rank(fallback_rank=0)

@@ -4,42 +4,68 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from time import monotonic
 
 from rankwise import errors
 from rankwise.basics import held as interrupts
 from rankwise.errors import DistBackendError, DistNetworkError, DistTimeoutError, GroupAbortedError, PeerDiedError
 from rankwise.groups.handshake import death_verdict, interrupted, told_by
-from rankwise.store import PrefixStore, Store
+from rankwise.store import Store
+from rankwise.store.patience import EXCHANGE
 
-__all__ = ["heed", "prefer", "refuse"]
+__all__ = ["MADE", "VERDICT", "Heed", "prefer", "refuse"]
 
+#: Where in a group's store they are counted who have made their communicators or could not, and where it says how it
+#: came out.
+MADE, VERDICT = "made/count", "made/verdict"
+#: How long after a look into the store another is worth while, at first and at the most.
+_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 4.0
 #: Errors that tell of another rank's end, whatever that came from.
 _CONSEQUENCES = (DistNetworkError, DistTimeoutError, PeerDiedError, ConnectionError, TimeoutError)
 
 
-def refuse(store: Store, rank: int, error: BaseException) -> str:
-    """Write why this rank could not, unless another one has before, and return what stands there."""
+def refuse(store: Store, rank: int, backends: Sequence[str], error: BaseException, count: bool) -> str:
+    """Write why this rank could not, unless another one has before, and return what stands there.
+
+    Those that wait in an exchange of one of the backends are told there, too. With `count` this rank is counted, as
+    those are that have made their communicators.
+    """
     text = f"rank {rank}: {type(error).__name__}: {error}"
     if interrupts.is_a_handlers(error):
         text = interrupted("making it", rank, error)
     mine = death_verdict(error, "") if isinstance(error, PeerDiedError) else text
-    place = PrefixStore("made", store)
-    first = place.compare_set("verdict", "", mine).decode()
-    place.add("told", 1)
+    places = [VERDICT, *(f"{backend}/{EXCHANGE}" for backend in backends)]
+    first = store._claim(places, [mine.encode()] * len(places))[0].decode()
+    if count:
+        store.add(MADE, 1)
     return first
 
 
-def heed(name: str, store: Store | None, look: Callable[[], None]) -> None:
-    """Raise if another member has died or could not make its communicators; what it said itself tells more.
+class Heed:
+    """Raises if another member has died or could not make its communicators; what it said itself tells more.
 
-    What a signal handler raises comes here too.
+    What a signal handler raises comes here too. The store is asked seldom, and ever more so.
+
+    Args:
+        name: The group's name.
+        store: The group's store.
+        look: Raises if a member has died.
     """
-    interrupts.heed()
-    verdict = None if store is None else PrefixStore("made", store).peek("verdict")
-    if verdict is not None and _is_somebodys_own(verdict.decode()):
-        raise told_by(verdict.decode()) or DistBackendError(f"group {name!r} cannot be made: {verdict.decode()}")
-    look()
+
+    def __init__(self, name: str, store: Store | None, look: Callable[[], None]) -> None:
+        self._name, self._store, self._look = name, store, look
+        self._ask_at, self._pause_s = monotonic() + _PAUSE_S, 2 * _PAUSE_S
+
+    def __call__(self) -> None:
+        interrupts.heed()
+        if self._store is not None and monotonic() >= self._ask_at:
+            verdict = (self._store.peek(VERDICT) or b"").decode()
+            self._ask_at = monotonic() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            if _is_somebodys_own(verdict):
+                raise told_by(verdict) or DistBackendError(f"group {self._name!r} cannot be made: {verdict}")
+        self._look()
 
 
 def prefer(name: str, first: str, error: BaseException) -> None:

@@ -11,9 +11,10 @@ from rankwise.basics.held import held
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import ForkedProcessError, PeerDiedError
 from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available, forget, not_made
-from rankwise.groups.making import MADE_TOLD, Plan, come_together, make_group, stay_for
+from rankwise.groups.making import Plan, come_together, make_group, stay_for
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.ranks import members
+from rankwise.groups.refusals import MADE
 from rankwise.groups.world import World, resolve
 from rankwise.store import PrefixStore
 
@@ -393,7 +394,7 @@ def _within(world: World) -> str:
 def _note(world: World, name: str, size: int) -> None:
     """Remember a group of others, so that the store they meet in is kept open for them."""
     if world.store is not None:
-        stay_for(world, PrefixStore(name, world.store), MADE_TOLD, size)
+        stay_for(world, PrefixStore(name, world.store), MADE, size)
 
 
 def _disjoint(op: str, lists: list[tuple[int, ...]]) -> None:

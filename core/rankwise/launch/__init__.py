@@ -1,4 +1,4 @@
-"""Starting the ranks of a job: `rankwise run`, `python -m rankwise.launch`, and `spawn`."""
+"""`spawn`, and the door to the older command line; `rankwise run` is in the distribution `rankwise-launch`."""
 
 from rankwise.errors import ProcessException, ProcessExitedException, ProcessRaisedException
 from rankwise.launch.spawning import SpawnContext, spawn

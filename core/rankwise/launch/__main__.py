@@ -1,36 +1,24 @@
-"""`python -m rankwise.launch`: the older command line, for scripts that take `--local_rank`."""
+"""`python -m rankwise.launch`: the door to the older command line, which comes with `rankwise run`."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 
-from rankwise.basics.help_text import HelpFormatter
-from rankwise.basics.systems import keep_standard
-from rankwise.launch.exit_codes import LaunchError
-from rankwise.launch.options import EPILOG, add_options, to_config
-from rankwise.launch.run import run
+from rankwise.cli.commands import NO_BACKEND
+from rankwise.cli.table import CommandNotInstalledError, load
 
 __all__ = ["main"]
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     """Run the older command line, and return the exit code."""
-    keep_standard()
-    parser = argparse.ArgumentParser(
-        prog="python -m rankwise.launch",
-        description="Start ranks on this node, as torch.distributed.launch does. New programs use `rankwise run`.",
-        epilog=EPILOG.replace("rankwise run", "python -m rankwise.launch"),
-        formatter_class=HelpFormatter,
-        allow_abbrev=False,
-    )
-    add_options(parser, older=True)
     try:
-        config = to_config(parser.parse_args(arguments))
-    except LaunchError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return int(error.exit_code)
-    return run(config)
+        module = load("run")
+    except (CommandNotInstalledError, RuntimeError) as error:
+        print(f"python -m rankwise.launch: {error}", file=sys.stderr)
+        return NO_BACKEND
+    assert module is not None
+    return int(module.older())
 
 
 if __name__ == "__main__":

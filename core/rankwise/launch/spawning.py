@@ -14,11 +14,10 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
-from rankwise.basics.systems import keep_standard
+from rankwise.basics.systems import keep_standard, require_processes
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import ProcessException, ProcessExitedException, ProcessRaisedException
 from rankwise.launch import child
-from rankwise.launch.exit_codes import refuse_without_processes
 from rankwise.network import secret
 from rankwise.network.ports import at_free_port
 
@@ -152,7 +151,7 @@ def spawn(
     with shortened:
         if nprocs < 1:
             raise ValueError(f"spawn: nprocs must be at least 1, not {nprocs}")
-        refuse_without_processes()
+        require_processes()
         _check_function(fn, start_method)
         keep_standard()
         context: Any = multiprocessing.get_context(start_method)

@@ -40,7 +40,7 @@ def start(world: World) -> None:
 
 
 def serve_prometheus(port: int | None = None) -> int:
-    """Serve what this process has counted, as Prometheus reads it, at a loopback address until the process ends.
+    """Serve this process's figures to Prometheus, at a loopback address, until the process ends.
 
     Args:
         port: The port; 0 takes any that is free; None that of `RANKWISE_METRICS_PORT`, plus the local rank unless it

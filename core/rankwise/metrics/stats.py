@@ -16,15 +16,15 @@ __all__ = ["GroupStats", "OperationStats", "every_group", "of_group", "stats"]
 
 
 class OperationStats(NamedTuple):
-    """What this rank has done of one operation on one group.
+    """This rank's figures of one operation on one group.
 
     Attributes:
-        calls: How many it has begun.
-        nbytes: How many bytes it has brought to them itself.
-        time_s: From the beginning to the end, all that have ended together. An asynchronous call ends when the program,
-            or whoever looks, sees that it has.
-        waiting_s: How much of that it has waited for others with nothing to move; None where the backend cannot tell.
-        errors: How many have failed.
+        calls: Number of calls it has begun.
+        nbytes: Number of bytes of its own arrays in them.
+        time_s: The time of all calls that have ended, from beginning to end. An asynchronous call ends when the program
+            or a tool sees that it has.
+        waiting_s: The part of it spent waiting for others with nothing to move; None if the backend cannot measure it.
+        errors: Number of calls that have failed.
     """
 
     calls: int = 0
@@ -36,16 +36,16 @@ class OperationStats(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupStats:
-    """What this rank has done on one group.
+    """This rank's figures of one group.
 
     Attributes:
         group: The group's name.
         rank: This rank, as a global one.
-        description: What messages call it.
-        backend: What carries it.
+        description: Its name in messages.
+        backend: Its backend.
         ranks: The global ranks of its members.
-        operations: What has been counted, by operation.
-        uncounted: How many calls had been made before counting began, and so are not in `operations`.
+        operations: The figures, by operation.
+        uncounted: Number of calls before counting began, which are not in `operations`.
     """
 
     group: str

@@ -10,14 +10,17 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from typing import Any
 
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import tell
 from rankwise.basics.held import heed
 from rankwise.basics.system_errors import cause, shortage
+from rankwise.basics.threads import start
 from rankwise.errors import DistNetworkError, DistTimeoutError
 
-__all__ = ["DNS_TIMEOUT_S", "interface_of", "is_loopback", "local_address", "numeric", "resolve", "resolve_in_time"]
+__all__ = ["DNS_TIMEOUT_S", "address_of", "interface_of", "is_loopback", "local_address", "numeric", "place", "resolve"]
+__all__ += ["resolve_in_time"]
 
 #: Both are understood; the first that is set counts.
 _VARIABLES = ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
@@ -91,14 +94,15 @@ def resolve(host: str, timeout_s: float = DNS_TIMEOUT_S) -> list[str]:
     def look_up() -> None:
         try:
             infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            known = [address_of(info[4]) for info in sorted(infos, key=lambda info: info[0] != socket.AF_INET)]
         except (OSError, ValueError) as error:
             problem.append(error if isinstance(error, OSError) else OSError(str(error)))
         else:
-            found.extend(str(info[4][0]) for info in sorted(infos, key=lambda info: info[0] != socket.AF_INET))
+            found.extend(known)
 
     # In a thread, for nothing else bounds how long a name server takes.
     thread = threading.Thread(target=look_up, name="rankwise name look-up", daemon=True)
-    thread.start()
+    start(thread)
     thread.join(timeout_s)
     if problem:
         short = shortage()
@@ -159,6 +163,30 @@ def numeric(host: str) -> str | None:
     return _text(packed) + sign + scope
 
 
+def place(address: str, port: int, near: str = "") -> tuple[Any, ...]:
+    """Return what sockets take for a numeric address and a port: for one of a link alone, with the interface's number.
+
+    Args:
+        address: The address.
+        port: The port.
+        near: An address of this machine on the same link; on others the interface may have another name.
+
+    Raises:
+        OSError: There is no such interface.
+    """
+    bare, _, scope = address.partition("%")
+    if not scope:
+        return address, port
+    scope = near.partition("%")[2] or scope
+    return bare, port, 0, int(scope) if scope.isdecimal() else socket.if_nametoindex(scope)
+
+
+def address_of(where: tuple[Any, ...]) -> str:
+    """Return the numeric address of what a socket tells of one of its ends: one of a link alone with its interface."""
+    scope = where[3] if len(where) > 3 else 0
+    return f"{where[0]}%{socket.if_indextoname(scope)}" if scope else str(where[0])
+
+
 def is_loopback(address: str) -> bool:
     """Tell whether a numeric address never leaves this machine."""
     packed = _packed(address.partition("%")[0])
@@ -200,11 +228,10 @@ def _route(address: str) -> str | None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((address, _DISCARD_PORT))
-            host = str(probe.getsockname()[0])
+            probe.connect(place(address, _DISCARD_PORT))
+            return address_of(probe.getsockname())
         except OSError:
             return None
-    return host
 
 
 def _of_interface(variable: str, names: str, addresses: list[str]) -> str:

@@ -7,10 +7,10 @@ import copy
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.tracebacks import shorten, shortened
@@ -23,7 +23,7 @@ from rankwise.store.queues import TOKEN_NBYTES
 if TYPE_CHECKING:
     from rankwise.network.secret import Secret
 
-__all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Store", "in_words", "late"]
+__all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Arrival", "Place", "Store", "in_words", "late"]
 
 DEFAULT_TIMEOUT_S = 300.0
 
@@ -52,6 +52,18 @@ def late(store: object, operation: Callable[..., Any], timeout_s: float, lacking
 def in_words(timeout_s: float) -> str:
     """Return a time-out as users know it: what is left of it when the waiting begins may be a little less."""
     return f"{timeout_s:.2g} s" if timeout_s < 1 else f"{round(timeout_s, 2):g} s"
+
+
+class Place(NamedTuple):
+    """Where some meet: the keys of the counter of those who have come and of what is said there; how many must come."""
+
+    counter: str
+    said: str
+    size: int
+
+
+#: What is said at a place where all have come, and what else was asked for.
+Arrival = tuple[bytes, list[bytes | None]]
 
 
 class Store(ABC):
@@ -618,6 +630,23 @@ class Store(ABC):
         while len(found) < len(keys):
             found.append(self.peek(keys[len(found)]))
         return found
+
+    def _claim(self, keys: Sequence[str], values: Sequence[bytes]) -> list[bytes]:
+        """Store each value where nothing is, and return what is there afterwards, in one request."""
+        return self._run(operations.claim, self._timeout_s, list(keys), list(values))
+
+    def _arrive(self, values: Mapping[str, bytes], at: Place, wanted: Sequence[str], timeout: Timeout) -> Arrival:
+        """Store values, be counted at a place, and return once something is said there; all in one request.
+
+        Returns:
+            What is said, `operations.FINE` if all have come; and what is under the wanted keys then.
+        """
+        args = list(values), list(values.values()), at.counter, at.size, at.said, list(wanted)
+        said, *found = self._await(operations.arrive, seconds(timeout), *args)
+        while len(found) < len(wanted):
+            found.append(self.peek(wanted[len(found)]))
+        assert said is not None  # it has been waited for
+        return said, found
 
     def _await(
         self, operation: Operation[_P, _R | Missing], timeout_s: float, /, *args: _P.args, **kwargs: _P.kwargs

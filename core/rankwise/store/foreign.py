@@ -208,6 +208,23 @@ class ForeignStore(Store):
         self._set(key, value)
         return [self.peek(other) for other in keys]
 
+    def _claim_each(self, keys: Sequence[str], values: Sequence[bytes]) -> list[bytes]:
+        return [self._compare_set(key, b"", value) for key, value in zip(keys, values, strict=True)]
+
+    def _come(
+        self,
+        keys: Sequence[str],
+        values: Sequence[bytes],
+        counter: str,
+        count: int,
+        verdict: str,
+        wanted: Sequence[str],
+    ) -> list[bytes | None] | Missing:
+        self._multi_set(keys, values)
+        if self._add(counter, 1) == count:
+            self._compare_set(verdict, b"", operations.FINE)
+        return operations.arrived(self, verdict, wanted)
+
     def _has(self, keys: Sequence[str]) -> bool:
         if not keys:
             return True
@@ -266,6 +283,8 @@ _OWN: dict[Callable[..., Any], Callable[..., Any]] = {
     operations.check: ForeignStore._has,
     operations.multi_set: ForeignStore._multi_set,
     operations.set_and_peek: ForeignStore._set_then_peek,
+    operations.claim: ForeignStore._claim_each,
+    operations.arrive: ForeignStore._come,
     operations.wait: ForeignStore._wait_from,
     operations.wait_from: ForeignStore._wait_from,
     operations.multi_get: ForeignStore._multi_get_from,

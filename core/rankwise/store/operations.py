@@ -21,13 +21,17 @@ from rankwise.store.queues import queue_confirm, queue_len, queue_pop, queue_pus
 __all__ = [
     "add",
     "append",
+    "arrive",
+    "arrived",
     "barrier",
     "barrier_leave",
     "barrier_wait",
     "check",
+    "claim",
     "compare_set",
     "delete_key",
     "delete_prefix",
+    "FINE",
     "get",
     "GIVE_UP",
     "LACKING",
@@ -56,6 +60,8 @@ __all__ = [
 
 #: A reply that lists keys or values holds at most so many bytes; the rest is asked for again.
 PAGE_NBYTES = MAX_VALUE_NBYTES
+#: What the last to come says where all who meet have come, see `arrive`.
+FINE = b"ok"
 
 _NUMBER = re.compile(rb"-?[0-9]{1,19}\Z")
 
@@ -141,10 +147,20 @@ def multi_set(store: Primitives, keys: Sequence[str], values: Sequence[bytes]) -
 def set_and_peek(store: Primitives, key: str, value: bytes, keys: Sequence[str]) -> list[bytes | None]:
     """Store a value, and return what is there now under other keys, as many as fit in a page; None where nothing is."""
     set_(store, key, value)
+    return _page(store, keys)
+
+
+def claim(store: Primitives, keys: Sequence[str], values: Sequence[bytes]) -> list[bytes]:
+    """Store each value where nothing is; return what is there afterwards."""
+    return [compare_set(store, key, b"", value) for key, value in zip(keys, values, strict=True)]
+
+
+def _page(store: Primitives, keys: Sequence[str]) -> list[bytes | None]:
+    """Return what is under the first keys, as many as fit in a page; None where nothing is."""
     found: list[bytes | None] = []
     room = PAGE_NBYTES
-    for other in keys:
-        there = store.peek(other)
+    for key in keys:
+        there = store.peek(key)
         room -= len(there or b"") + 8
         if room < 0 and found:
             break
@@ -227,6 +243,32 @@ def multi_get_from(store: Primitives, keys: Sequence[str], begin: int) -> list[b
     return values
 
 
+def arrive(
+    store: Primitives,
+    keys: Sequence[str],
+    values: Sequence[bytes],
+    counter: str,
+    count: int,
+    verdict: str,
+    wanted: Sequence[str],
+) -> list[bytes | None] | Missing:
+    """Store values, come to a place where `count` meet, and return what is said there, and of the wanted keys a page.
+
+    The last to come says `FINE`, unless somebody has said something else before.
+    """
+    multi_set(store, keys, values)
+    if add(store, counter, 1) == count:
+        compare_set(store, verdict, b"", FINE)
+    return arrived(store, verdict, wanted)
+
+
+def arrived(store: Primitives, verdict: str, wanted: Sequence[str]) -> list[bytes | None] | Missing:
+    """Return the verdict once there is one, and what is under the wanted keys then."""
+    if store.peek(verdict) is None:
+        return Missing(verdict, arrived, (verdict, wanted))
+    return _page(store, [verdict, *wanted])
+
+
 def _first_missing(store: Primitives, keys: Sequence[str], begin: int) -> int:
     return next((index for index in range(begin, len(keys)) if store.peek(keys[index]) is None), len(keys))
 
@@ -249,6 +291,7 @@ def _lacking_keys(store: Primitives, keys: Sequence[str]) -> str:
 #: For each operation that waits, what it is waiting for.
 LACKING: dict[Callable[..., Any], Callable[..., str]] = {
     get: lambda store, key: _lacking_keys(store, [key]),
+    arrived: lambda store, verdict, wanted: _lacking_keys(store, [verdict]),
     wait_from: lambda store, keys, begin: _lacking_keys(store, keys),
     multi_get_from: lambda store, keys, begin: _lacking_keys(store, keys),
     queue_pop: lambda store, queue, token, seen=None: f"an item in queue {queue!r}",

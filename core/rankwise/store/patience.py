@@ -3,34 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
 from typing import TypeVar
 
+from rankwise.basics.attended import attended
 from rankwise.basics.deadline import Deadline
-from rankwise.errors import DistTimeoutError
-from rankwise.store.base import GRACE_S
+from rankwise.errors import DistNetworkError
+from rankwise.store.base import Place, Store
+from rankwise.store.operations import FINE
 
-__all__ = ["patiently"]
+__all__ = ["EXCHANGE", "exchange", "patiently"]
 
 _T = TypeVar("_T")
 
-#: How long the first wait is, then the next ones, and at the most where the answer to a shorter one comes too late.
-_FIRST_S, _NEXT_S, _LONGEST_S = 0.25, 0.5, 4.0
+#: What is said where values are exchanged: `FINE`, or why not.
+EXCHANGE = "exchange"
 
 
 def patiently(wait: Callable[[float], _T], deadline: Deadline, look: Callable[[], object]) -> _T:
-    """Return what `wait` does, which gets the seconds that it may take; call `look` after each wait in vain.
+    """Return what `wait` does, which gets the seconds that it may take; call `look` meanwhile, several times a second.
 
     Raises:
         DistTimeoutError: The deadline has passed.
     """
-    slice_s = _FIRST_S
-    while True:
-        answer_at = monotonic() + slice_s + GRACE_S
-        try:
-            return wait(min(slice_s, deadline.remaining()))
-        except DistTimeoutError:
-            slice_s = min(2 * slice_s, _LONGEST_S) if monotonic() >= answer_at else max(slice_s, _NEXT_S)
-            look()
-            if deadline.expired():
-                raise
+    return attended(lambda: wait(deadline.remaining()), look, deadline, "waiting for the others")
+
+
+def exchange(
+    store: Store, rank: int, size: int, value: bytes, deadline: Deadline, look: Callable[[], object]
+) -> list[bytes]:
+    """Give all members of a group the values of all, by one request of each to a store that is theirs alone.
+
+    Args:
+        store: The store; it serves one exchange.
+        rank: This member.
+        size: How many there are.
+        value: What the others get from this one.
+        deadline: When to give up.
+        look: Raises if it is of no use to wait any more.
+
+    Raises:
+        DistTimeoutError: Some have not come.
+        DistNetworkError: One that has come cannot go on, or the store is gone.
+        DistError: What `look` raises.
+    """
+    keys = [f"of/{peer}" for peer in range(size)]
+    place = Place("come", EXCHANGE, size)
+    step = lambda limit_s: store._arrive({keys[rank]: value}, place, keys, limit_s)  # noqa: E731
+    said, found = patiently(step, deadline, look)
+    if said != FINE:
+        raise DistNetworkError(f"another member cannot go on: {said.decode()}")
+    return [each or b"" for each in found]

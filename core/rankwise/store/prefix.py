@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from rankwise.basics.deadline import Timeout
 from rankwise.errors import DistStoreError
-from rankwise.store.base import Store, Value
+from rankwise.store.base import Arrival, Place, Store, Value
 from rankwise.store.limits import to_key, to_keys
 
 __all__ = ["PrefixStore", "innermost"]
@@ -93,6 +93,14 @@ class PrefixStore(Store):
 
     def _set_and_peek(self, key: str, value: bytes, keys: Sequence[str]) -> list[bytes | None]:
         return self._open._set_and_peek(self._outer(key), value, self._outers(keys))
+
+    def _claim(self, keys: Sequence[str], values: Sequence[bytes]) -> list[bytes]:
+        return self._open._claim(self._outers(keys), values)
+
+    def _arrive(self, values: Mapping[str, bytes], at: Place, wanted: Sequence[str], timeout: Timeout) -> Arrival:
+        mine = dict(zip(self._outers(values), values.values(), strict=True))
+        there = Place(self._outer(at.counter), self._outer(at.said), at.size)
+        return self._open._arrive(mine, there, self._outers(wanted), timeout)
 
     def num_keys(self) -> int:
         return len(self.list_keys())

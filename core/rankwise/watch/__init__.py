@@ -21,8 +21,6 @@ def start(world: World) -> None:
     from rankwise.watch import dump
 
     dump.install(world)
-    if world.watcher is not None:
-        world.watcher.everyone_is_here()
 
 
 def stop(world: World, reason: str) -> None:

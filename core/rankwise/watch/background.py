@@ -13,6 +13,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TypeVar
 
+from rankwise.basics.threads import start
 from rankwise.errors import DistError
 
 __all__ = ["Background"]
@@ -100,7 +101,11 @@ class Background:
 
     def begin(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        try:
+            start(self._thread)
+        except BaseException:
+            self._close()
+            raise
 
     def hear(self, descriptor: int, job: Callable[[], object]) -> None:
         """Do something once when a descriptor can be read."""
@@ -160,6 +165,10 @@ class Background:
             _guarded(job)
         self._at_end.clear()
         self._later.clear()  # which may call this object: the two would stay until the garbage collector comes
+        self._close()
+
+    def _close(self) -> None:
+        """Give the descriptors back."""
         self._selector.close()
         self._woken.close()
         self._waker.close()

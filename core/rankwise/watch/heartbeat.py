@@ -63,23 +63,31 @@ class Beat(NamedTuple):
 
 
 class Beats:
-    """Everyone's signs of life, in the store."""
+    """Everyone's signs of life, in the store.
 
-    def __init__(self, store: Store, rank: int) -> None:
-        self._store, self._rank = store, rank
+    Args:
+        store: The store.
+        rank: This rank.
+        prefix: What their keys begin with.
+    """
+
+    def __init__(self, store: Store, rank: int, prefix: str = "") -> None:
+        self._store, self._rank, self._prefix = store, rank, prefix
         self._number = 0
         #: For each rank, its last beat's number and when this rank saw it first.
         self._seen: dict[int, tuple[int, float]] = {}
 
     def give(self, progress: dict[str, Any], left: bool = False) -> None:
         """Give a sign of life."""
-        self._store.set(_key(self._rank), self._next(progress, left))
+        self._store.set(self._key(self._rank), self._next(progress, left))
 
-    def trade(self, progress: dict[str, Any], ranks: Sequence[int], key: str) -> tuple[dict[int, Beat], bytes | None]:
-        """Give a sign of life, and return the last ones of some ranks and the value of a key, all in one request."""
+    def trade(
+        self, progress: dict[str, Any], ranks: Sequence[int], keys: Sequence[str]
+    ) -> tuple[dict[int, Beat], list[bytes | None]]:
+        """Give a sign of life; return the last ones of some ranks and the values of some keys, all in one request."""
         text = self._next(progress).encode()
-        entry, *found = self._store._set_and_peek(_key(self._rank), text, [key, *map(_key, ranks)])
-        return _beats(zip(ranks, found, strict=True)), entry
+        found = self._store._set_and_peek(self._key(self._rank), text, [*keys, *map(self._key, ranks)])
+        return _beats(zip(ranks, found[len(keys) :], strict=True)), found[: len(keys)]
 
     def _next(self, progress: dict[str, Any], left: bool = False) -> str:
         self._number += 1
@@ -88,10 +96,13 @@ class Beats:
     def read(self, ranks: Sequence[int]) -> dict[int, Beat]:
         """Return the last sign of life of some ranks; those that have given none are missing."""
         try:
-            found = zip(ranks, self._store.multi_get([_key(rank) for rank in ranks], timeout=0), strict=True)
+            found = zip(ranks, self._store.multi_get(list(map(self._key, ranks)), timeout=0), strict=True)
         except DistTimeoutError:
-            return _beats((rank, self._store.peek(_key(rank))) for rank in ranks)
+            return _beats((rank, self._store.peek(self._key(rank))) for rank in ranks)
         return _beats(found)
+
+    def _key(self, rank: int) -> str:
+        return f"{self._prefix}beat/{rank}"
 
     def silent_s(self, rank: int, beat: Beat | None) -> float:
         """Return for how long a rank that has come has given no sign of life; None is the beat of one that never has.
@@ -134,7 +145,3 @@ def _beats(found: Iterable[tuple[int, bytes | None]]) -> dict[int, Beat]:
             with suppress(ValueError, TypeError):  # malformed: as if it had given none
                 beats[rank] = Beat(*json.loads(raw))
     return beats
-
-
-def _key(rank: int) -> str:
-    return f"beat/{rank}"

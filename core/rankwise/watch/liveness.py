@@ -12,6 +12,7 @@ import select
 from collections.abc import Mapping
 from typing import Any
 
+from rankwise.basics import processes
 from rankwise.basics.process_end import ending, process_stat
 from rankwise.groups.handshake import process_space, started_at
 
@@ -57,14 +58,13 @@ class Processes:
     def _open(self, peer: int, started: Any) -> int | None:
         if not hasattr(os, "pidfd_open") or self._pids[peer] == os.getpid():
             return None
-        try:
-            descriptor = os.pidfd_open(self._pids[peer])
-        except OSError as error:
-            if isinstance(error, ProcessLookupError):
+        descriptor = processes.watch(self._pids[peer])
+        if descriptor < 0:
+            if self._number_is_free(peer):
                 self._gone.add(peer)
             return None
         if started_at(self._pids[peer]) != started:  # another process has the number now
-            os.close(descriptor)
+            processes.release(descriptor)
             self._gone.add(peer)
             return None
         self.descriptors[peer] = descriptor
@@ -104,4 +104,4 @@ class Processes:
     def close(self) -> None:
         """Give the descriptors back."""
         while self.descriptors:
-            os.close(self.descriptors.popitem()[1])
+            processes.release(self.descriptors.popitem()[1])

@@ -30,7 +30,7 @@ def silence(
         beats: The heartbeats of all ranks.
         peer: The rank.
         every_s: How often each rank sends one.
-        serves_store: Whether the rank serves the store: then a store that does not answer is silence too.
+        serves_store: Whether the rank serves the store: then the store's answers are its signs of life.
         live: Sends a heartbeat of this rank, which the peer may be waiting for as well.
         end: Tells how the rank's process has ended, as soon as that is known.
         is_decided: Tells whether another rank has found out meanwhile.
@@ -60,6 +60,8 @@ def silence(
         except DistError:
             answered = False
         sleep(_LOOK_S)
-    if answered:
-        return f"its connections have ended, and it has sent no heartbeat for {BEATS * every_s:g} s since"
-    return "its connections have ended, and the store that it serves does not answer" if serves_store else None
+    if serves_store:
+        return None if answered else "its connections have ended, and the store that it serves does not answer"
+    if not answered:
+        return None
+    return f"its connections have ended, and it has sent no heartbeat for {BEATS * every_s:g} s since"

@@ -15,6 +15,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from rankwise.errors import DistError, DistNetworkError, DistTimeoutError, PeerDiedError
+from rankwise.groups.handshake import MEETING
 from rankwise.store import PrefixStore, Store, innermost
 from rankwise.watch.background import Background
 from rankwise.watch.heartbeat import Beat, Beats, setting
@@ -76,8 +77,9 @@ class Watcher(Background):
         #: Who serves the store that `init_process_group` has made; of others' stores nobody knows.
         self._host = 0 if hasattr(world.owned_store, "is_master") else None
         self._answered_at = monotonic()
+        #: Of a store that is served by a rank: when its server has last answered, if too late for whoever had asked.
+        self._heard_at: Callable[[], float] = lambda: getattr(innermost(store), "heard_at", 0.0)
         bounded = store.view(min(_STORE_S, self._limit_s / 2))
-        self._cards = PrefixStore("meet", bounded)
         place = PrefixStore("watch", bounded)
         #: What answers those who look at the job from outside, and where they find it.
         self.on_question: Callable[[str], object] = lambda question: None
@@ -85,7 +87,7 @@ class Watcher(Background):
         #: Verdicts about groups that this rank has not made yet, by their names.
         self._early: dict[str, Verdict] = {}
         self._log = Log(place, self._rank, self._heard, lambda question: self.on_question(question))
-        self._beats = Beats(place, self._rank)
+        self._beats = Beats(bounded, self._rank, "watch/")
         self._processes = Processes(rank)
         self._dead: list[PeerDiedError] = []
         #: For each group the error of the first verdict about it, which is that of whatever comes later too.
@@ -98,9 +100,9 @@ class Watcher(Background):
 
     # ------------------------------------------------------------------ what communicators and the program ask
 
-    def everyone_is_here(self) -> None:
-        """Hear that all ranks have come, whose processes can be known now."""
-        self.do(partial(self._known, _STORE_S))
+    def everyone_is_here(self, seats: Sequence[Mapping[str, Any]]) -> None:
+        """Hear that all ranks have come, and what each has told of itself."""
+        self.do(partial(self._meet_all, seats))
 
     def settle(self, context: Context, error: DistError) -> DistError:
         """Return the error that all ranks raise for a group that has failed here with `error`."""
@@ -177,7 +179,7 @@ class Watcher(Background):
             error = self._weigh(context, error, error.rank)
         verdict = Verdict(context.name, self._first.get(context.name, error))
         if context.name not in self._first and isinstance(error, PeerDiedError):
-            cause = self._end_of(error.rank, _END_S)
+            cause = self._processes.end_of(error.rank, _END_S)
             if cause is not None and self._has_died(error.rank, cause):
                 verdict = Verdict("", PeerDiedError(error.rank, error.host, cause), is_certain=True)
                 if error.rank == self._host:
@@ -191,8 +193,6 @@ class Watcher(Background):
 
     def _weigh(self, context: Context, error: DistNetworkError, peer: int) -> DistError:
         """Return the death of a rank to which a connection failed, if it has died, else the error as it is."""
-        with suppress(DistError):
-            self._known()
         cause = self._processes.end_of(peer, _END_S)
         if cause is None and not self._processes.tells_of(peer) and self._every_s < float("inf"):
             cause = silence(
@@ -278,17 +278,20 @@ class Watcher(Background):
     def _beat(self) -> None:
         progress = self._progress()
         try:
-            self._known()
             awaited, meetings = self._awaited(progress), self._late_meetings()
             observed = {rank for ranks in (*awaited.values(), *meetings.values()) for rank in self._observed(ranks)}
-            key = self._log.next_key
-            beats, entry = self._beats.trade(progress, sorted(observed), key)
+            key, behind = self._log.next_key, self._unknown_behind()
+            keys = [f"watch/{key}", *(f"{MEETING}/rank/{rank}" for rank in behind)]
+            beats, (entry, *seats) = self._beats.trade(progress, sorted(observed), keys)
+            for rank, seat in zip(behind, seats, strict=True):
+                if seat is not None:
+                    self._meet(rank, json.loads(seat))
             if key == self._log.next_key:  # else it has been heard meanwhile
                 self._log.take(entry)
         except DistError:
             self._doubt_host(progress)
             return
-        self._answered_at = monotonic()
+        self._note_answer()
         for meeting, ranks in meetings.items():
             silent = self._silent_among(ranks, beats)
             if silent is not None:
@@ -298,6 +301,13 @@ class Watcher(Background):
             for step in progress[name]["pending"]:
                 if step["age_s"] > self._warn_s:
                     self._warn(name, step)
+
+    def _note_answer(self) -> None:
+        """Note that the store has answered; if that has taken long, what others have sent it may be as late."""
+        before, self._answered_at = self._answered_at, monotonic()
+        if self._answered_at - before > max(_LATE_BEATS * self._every_s, self._limit_s / 2):
+            self._silence_counts_from = self._answered_at
+            self._beats.forgive()
 
     def _awaited(self, progress: dict[str, Any]) -> dict[str, set[int]]:
         """Return for each group the ranks that operations have been waiting for, longer than for a beat."""
@@ -324,19 +334,16 @@ class Watcher(Background):
         come = sorted(awaited & self._processes.hosts.keys())
         return (come[(at := bisect(come, self._rank)) :] + come[:at])[:_OBSERVED]
 
-    def _known(self, wait_s: float = 0.0) -> Processes:
-        """Return the processes of this machine; while not all have come, of this rank and the next."""
-        if len(self._processes.hosts) < len(self._ranks):
-            ranks = self._ranks
-            try:
-                cards = self._cards.multi_get([f"rank/{rank}" for rank in ranks], timeout=wait_s)
-            except DistTimeoutError:
-                ranks = [self._ranks[(self._ranks.index(self._rank) + 1) % len(self._ranks)]]
-                card = self._cards.peek(f"rank/{ranks[0]}")
-                cards = [] if card is None else [card]
-            for rank, card in zip(ranks, cards, strict=False):
-                self._meet(rank, json.loads(card))
-        return self._processes
+    def _unknown_behind(self) -> list[int]:
+        """Return the rank behind this one if not all have come and this one has not been seen."""
+        if len(self._processes.hosts) >= len(self._ranks):
+            return []
+        behind = self._ranks[(self._ranks.index(self._rank) + 1) % len(self._ranks)]
+        return [] if behind in self._processes.hosts else [behind]
+
+    def _meet_all(self, seats: Sequence[Mapping[str, Any]]) -> None:
+        for rank, seat in zip(self._ranks, seats, strict=True):
+            self._meet(rank, seat)
 
     def _meet(self, peer: int, card: Mapping[str, Any]) -> None:
         """Begin to watch the process of a rank, which may have ended between its coming and now."""
@@ -351,15 +358,16 @@ class Watcher(Background):
         """Give up the groups that wait while the rank that hosts the store stands still, and the store with it."""
         if self._host is None or self._rank == self._host:
             return
-        if monotonic() - max(self._answered_at, self._silence_counts_from) < self._limit_s:
+        if monotonic() - max(self._answered_at, self._heard_at(), self._silence_counts_from) < self._limit_s:
             return
-        hung = self._hung(self._host, self._processes)
+        hung = self._hung(self._host)
         if any(self._host in peers for peers in self._awaited(progress).values()):
             self._heard(Verdict("", hung))
         for meeting in self._meetings:
             meeting.leave(hung)
 
-    def _hung(self, peer: int, processes: Processes) -> PeerDiedError:
+    def _hung(self, peer: int) -> PeerDiedError:
+        processes = self._processes
         end = processes.end_of(peer)
         if end is not None:
             return PeerDiedError(peer, processes.hosts.get(peer, "?"), end)
@@ -367,11 +375,6 @@ class Watcher(Background):
         what = f"hung: its process is there, {state}" if state else "unreachable"
         cause = f"{what}; no sign of life for more than {self._limit_s:g} s"
         return PeerDiedError(peer, processes.hosts.get(peer, "?"), cause)
-
-    def _end_of(self, peer: int, wait_s: float = 0.0) -> str | None:
-        with suppress(DistError):
-            return self._known().end_of(peer, wait_s)
-        return None
 
     def _has_died(self, peer: int, cause: str) -> bool:
         """Tell whether a rank whose process has ended had not destroyed its groups before."""
@@ -389,13 +392,17 @@ class Watcher(Background):
             self._log.settle(Verdict("", silent), name, self._world.groups[name].ranks)
 
     def _silent_among(self, awaited: set[int], beats: Mapping[int, Beat]) -> PeerDiedError | None:
-        """Return the error of a rank that has come and given no sign of life for too long, if there is one."""
+        """Return the error of a rank that has come and given no sign of life for too long, if there is one.
+
+        The rank that serves the store has just answered, whatever keeps its own watcher from its turn: with some
+        hundreds of ranks, for example, the others' requests.
+        """
         if monotonic() - self._silence_counts_from < self._limit_s:
             return None
-        for peer in self._observed(awaited):
+        for peer in self._observed(awaited - {self._host}):
             beat = beats.get(peer)
             if not (beat is not None and beat.left) and self._beats.silent_s(peer, beat) >= self._limit_s:
-                return self._hung(peer, self._known())
+                return self._hung(peer)
         return None
 
     # ------------------------------------------------------------------ words
@@ -409,7 +416,7 @@ class Watcher(Background):
         return describe_absentees(text, missing, waited, words)
 
     def _words(self, ranks: Sequence[int], group: str, beats: Mapping[int, Beat]) -> dict[int, str]:
-        processes = self._known()
+        processes = self._processes
         old_s = _LATE_BEATS * self._every_s + _FIRST_BEAT_S
         return {
             rank: sentence(beats.get(rank), group, processes.end_of(rank), rank in processes.here, old_s)

@@ -3,6 +3,7 @@
 #include "collectives.h"
 #include "hooks.h"
 #include "recorder.h"
+#include "swaps.h"
 #include "turn.h"
 #include <string.h>
 
@@ -33,9 +34,12 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    Board *board;
+    Board *board; /* or */
+    Wire *wire;   /* by which these calls go; the other is NULL */
+    int rank, size;
     Trail *trail;
     Turn *turn;
+    const int64_t *waited_ns; /* for how long others were waited for in all */
     PyObject *sequence, *collected; /* of the group that is served, as the trail is; NULL before */
     PyObject *ops;                  /* in the order of `Op`; None where Python has none of that name */
     PyObject *tell, *wait, *learn, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
@@ -70,6 +74,7 @@ static bool calls_begin_given(Given *given, Name name, int option, PyArrayObject
     given->holds = 0;
     given->keep_to.count = 0;
     given->route.sends = given->route.takes = 0;
+    given->route.item = 0;
     given->key.name = (int)name;
     given->key.option = option;
     if (array == NULL)
@@ -100,9 +105,9 @@ static Part calls_part_of(PyArrayObject *array)
 static bool calls_take_list(Given *given, const Calls *calls, PyObject *list, bool written, Part parts[MOST_PARTS])
 {
     bool is_list = PyList_CheckExact(list);
-    if ((!is_list && !PyTuple_CheckExact(list)) || Py_SIZE(list) != calls->board->size || calls->board->size > MOST_PARTS)
+    if ((!is_list && !PyTuple_CheckExact(list)) || Py_SIZE(list) != calls->size || calls->size > MOST_PARTS)
         return false;
-    for (int i = 0; i < calls->board->size; i++) {
+    for (int i = 0; i < calls->size; i++) {
         PyObject *item = is_list ? PyList_GET_ITEM(list, i) : PyTuple_GET_ITEM(list, i);
         PyArrayObject *array = arguments_plain(item, written);
         if (array == NULL || PyArray_TYPE(array) != given->key.type)
@@ -118,7 +123,7 @@ static bool calls_take_list(Given *given, const Calls *calls, PyObject *list, bo
 /* Cut an array into one part for each rank, which is `one` elements long. */
 static bool calls_take_cut(Given *given, const Calls *calls, PyArrayObject *whole, npy_intp one, Part parts[MOST_PARTS])
 {
-    int size = calls->board->size;
+    int size = calls->size;
     if (size > MOST_PARTS || PyArray_TYPE(whole) != given->key.type || PyArray_SIZE(whole) != one * size)
         return false;
     for (int i = 0; i < size; i++) {
@@ -137,7 +142,7 @@ static bool calls_touch(Part a, Part b, size_t item)
 /* Whether no part that is written touches any other, or what is read but for a part with itself. */
 static bool calls_apart(const Calls *calls, size_t item, const Part *written, const Part *read, int reads)
 {
-    for (int i = 0; i < calls->board->size; i++) {
+    for (int i = 0; i < calls->size; i++) {
         for (int j = 0; j < i; j++)
             if (calls_touch(written[i], written[j], item))
                 return false;
@@ -250,6 +255,10 @@ static bool calls_make_room(Calls *calls)
 static bool calls_has_room(const Calls *calls, const Given *given, Way way, int slots)
 {
     const Board *board = calls->board;
+    if ((way >= SWAP) != (calls->wire != NULL))
+        return false;
+    if (way >= SWAP)
+        return true; /* each call looks by itself */
     if (way == MEET)
         return true;
     if (way == MOVE || way == COMBINE)
@@ -347,6 +356,30 @@ static bool calls_number(Calls *calls, uint64_t *sequence)
     return !PyErr_Occurred();
 }
 
+static Ending calls_swap(Swap *swap, const Doing *doing, Given *given)
+{
+    void *array = given->array == NULL ? NULL : PyArray_DATA(given->array);
+    size_t count = given->array == NULL ? 0 : (size_t)PyArray_SIZE(given->array);
+    switch (doing->way) {
+    case SWAP: return swaps_compare(swap);
+    case SWAP_REDUCE: return swaps_reduce(swap, array, count, given->op, given->kind);
+    case SWAP_MOVE: return swaps_move(swap, &given->route, given->keep_to, given->keep_from);
+    default: return swaps_combine(swap, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
+    }
+}
+
+/* Whether what was given may go over the wire, whose rooms are limited. */
+static bool calls_fits(const Calls *calls, const Doing *doing, const Given *given)
+{
+    if (calls->wire == NULL)
+        return true;
+    size_t nbytes = doing->way == SWAP_REDUCE ? (size_t)PyArray_NBYTES(given->array) : 0;
+    bool reduces = doing->way == SWAP_REDUCE || doing->way == SWAP_COMBINE;
+    if (reduces && kernels_merge_of(given->op, kernels_accumulation_kind(given->op, given->kind)) == NULL)
+        return false;
+    return calls->size <= MOST_PARCELS && swaps_fit(calls->wire, &given->route, calls->rank, calls->size, nbytes);
+}
+
 /* Do what was given, as the call of a number, until a deadline; it may also be a time-out, or None for the group's. */
 static bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint64_t sequence, PyObject *deadline, PyObject *hook,
                             int64_t began_ns)
@@ -354,6 +387,13 @@ static bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint
     uint64_t about[RECORD_WORDS];
     memcpy(about, doing->about, sizeof about);
     about[SEQUENCE] = sequence;
+    if (calls->wire != NULL) {
+        Swap swap = {.wire = calls->wire, .rank = calls->rank, .size = calls->size, .about = about, .deadline = deadline};
+        Ending ended = calls_swap(&swap, doing, given);
+        if (ended != DONE)
+            calls_explain(hook, doing->kind, sequence, ended);
+        return ended == DONE;
+    }
     if (!board_enter(calls->board))
         return false;
     Call call = {.board = calls->board, .about = about, .await = calls->wait, .holds = true, .looked_ns = began_ns,
@@ -373,10 +413,10 @@ static bool calls_make(Calls *calls, const Doing *doing, Given *given, PyObject 
     PyObject *dtype = array == NULL ? NULL : (PyObject *)PyArray_DESCR(array);
     uint64_t sequence;
     int64_t began_ns = trail_begin(calls->trail, names[given->key.name], dtype, array == NULL ? 0 : PyArray_NBYTES(array), 1);
-    int64_t waited_ns = calls->board->patience.waited_ns;
+    int64_t waited_ns = *calls->waited_ns;
     if (!calls_number(calls, &sequence) || !calls_carry_out(calls, doing, given, sequence, timeout, calls->broken, began_ns))
         return false;
-    trail_end(calls->trail, calls->board->patience.waited_ns - waited_ns);
+    trail_end(calls->trail, *calls->waited_ns - waited_ns);
     return true;
 }
 
@@ -387,7 +427,7 @@ static bool calls_find(Calls *calls, const Given *given, Doing *doing)
     Plan *plan = calls_plan_known(calls, &given->key);
     if (plan == NULL)
         plan = calls_learn(calls, given);
-    if (plan == NULL || plan->doing.way == NEVER)
+    if (plan == NULL || plan->doing.way == NEVER || !calls_fits(calls, &plan->doing, given))
         return false;
     *doing = plan->doing;
     Py_INCREF(doing->kind);
@@ -452,10 +492,10 @@ static bool calls_take_broadcast(const Calls *calls, PyObject *const *args, Give
     if (array == NULL || !PyLong_CheckExact(args[1]))
         return false;
     long root = PyLong_AsLongAndOverflow(args[1], &overflow);
-    if (overflow || root < 0 || root >= calls->board->size || !calls_begin_given(given, BROADCAST, (int)root, array) || !calls_take_shape(given))
+    if (overflow || root < 0 || root >= calls->size || !calls_begin_given(given, BROADCAST, (int)root, array) || !calls_take_shape(given))
         return false;
     given->route.slots = 1;
-    if (calls->board->rank == root)
+    if (calls->rank == root)
         calls_send_to(given, 0, calls_part_of(array));
     else
         calls_take_from(given, (int)root, 0, calls_part_of(array));
@@ -469,7 +509,7 @@ static bool calls_take_barrier(const Calls *Py_UNUSED(calls), PyObject *const *P
 
 static bool calls_gather_parts(const Calls *calls, Given *given, const Part parts[MOST_PARTS])
 {
-    int rank = calls->board->rank, size = calls->board->size;
+    int rank = calls->rank, size = calls->size;
     Part own = calls_part_of(given->array);
     bool in_place = own.bytes == parts[rank].bytes;
     if (own.count != parts[rank].count || !calls_apart(calls, given->route.item, parts, &own, in_place ? 0 : 1))
@@ -501,7 +541,7 @@ static bool calls_take_all_gather_single(const Calls *calls, PyObject *const *ar
 
 static bool calls_scatter_parts(const Calls *calls, Given *given, PyArrayObject *out, const Part parts[MOST_PARTS])
 {
-    int rank = calls->board->rank, size = calls->board->size;
+    int rank = calls->rank, size = calls->size;
     Part target = calls_part_of(out);
     for (int i = 0; i < size; i++)
         if (calls_touch(parts[i], target, given->route.item) && !(i == rank && parts[i].bytes == target.bytes))
@@ -538,7 +578,7 @@ static bool calls_take_reduce_scatter_single(const Calls *calls, PyObject *const
 
 static bool calls_exchange_parts(const Calls *calls, Given *given, const Part outs[MOST_PARTS], const Part ins[MOST_PARTS])
 {
-    int rank = calls->board->rank, size = calls->board->size;
+    int rank = calls->rank, size = calls->size;
     if (ins[rank].count != outs[rank].count || !calls_apart(calls, given->route.item, outs, ins, size))
         return false;
     given->route.slots = size;
@@ -555,7 +595,7 @@ static bool calls_exchange_parts(const Calls *calls, Given *given, const Part ou
 static bool calls_take_all_to_all(const Calls *calls, PyObject *const *args, Given *given)
 {
     Part outs[MOST_PARTS], ins[MOST_PARTS];
-    int rank = calls->board->rank;
+    int rank = calls->rank;
     if (!PyList_CheckExact(args[1]) || PyList_GET_SIZE(args[1]) <= rank)
         return false;
     PyArrayObject *mine = arguments_plain(PyList_GET_ITEM(args[1], rank), false);
@@ -566,7 +606,7 @@ static bool calls_take_all_to_all(const Calls *calls, PyObject *const *args, Giv
 static bool calls_take_all_to_all_single(const Calls *calls, PyObject *const *args, Given *given)
 {
     Part outs[MOST_PARTS], ins[MOST_PARTS];
-    int size = calls->board->size;
+    int size = calls->size;
     PyArrayObject *out = arguments_plain(args[0], true), *in = arguments_plain(args[1], false);
     return out != NULL && in != NULL && PyArray_NDIM(in) != 0 && PyArray_NDIM(out) != 0 && PyArray_DIM(in, 0) % size == 0 &&
            PyArray_DIM(out, 0) % size == 0 && calls_begin_given(given, ALL_TO_ALL, 0, in) &&
@@ -667,7 +707,7 @@ static PyObject *calls_ops_of(PyObject *given)
 }
 
 /* Where each object is that is held. */
-static const size_t held[] = {offsetof(Calls, board),     offsetof(Calls, trail), offsetof(Calls, turn), offsetof(Calls, sequence),
+static const size_t held[] = {offsetof(Calls, board),     offsetof(Calls, wire), offsetof(Calls, trail), offsetof(Calls, turn), offsetof(Calls, sequence),
                               offsetof(Calls, collected), offsetof(Calls, ops),   offsetof(Calls, tell), offsetof(Calls, wait),
                               offsetof(Calls, learn),     offsetof(Calls, failed), offsetof(Calls, broken)};
 /* What is asked of `CallHooks`. */
@@ -701,16 +741,30 @@ static void calls_free(Calls *calls)
     Py_TYPE(calls)->tp_free((PyObject *)calls);
 }
 
-/* Calls(board, turn, ops, hooks) */
+/* Calls(board or wire, turn, ops, hooks) */
 static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
-    PyObject *board, *turn, *ops, *asked;
-    if (!PyArg_ParseTuple(args, "O!O!O!O", &BoardType, &board, &TurnType, &turn, &PyDict_Type, &ops, &asked))
+    PyObject *way, *turn, *ops, *asked;
+    if (!PyArg_ParseTuple(args, "OO!O!O", &way, &TurnType, &turn, &PyDict_Type, &ops, &asked))
         return NULL;
+    if (!PyObject_TypeCheck(way, &BoardType) && !PyObject_TypeCheck(way, &WireType)) {
+        PyErr_SetString(PyExc_TypeError, "calls go by a board or by a wire");
+        return NULL;
+    }
     Calls *calls = (Calls *)type->tp_alloc(type, 0);
     if (calls == NULL)
         return NULL;
-    calls->board = (Board *)Py_NewRef(board);
+    if (PyObject_TypeCheck(way, &BoardType)) {
+        calls->board = (Board *)Py_NewRef(way);
+        calls->rank = calls->board->rank;
+        calls->size = calls->board->size;
+        calls->waited_ns = &calls->board->patience.waited_ns;
+    } else {
+        calls->wire = (Wire *)Py_NewRef(way);
+        calls->rank = calls->wire->rank;
+        calls->size = calls->wire->size;
+        calls->waited_ns = &calls->wire->waited_ns;
+    }
     calls->turn = (Turn *)Py_NewRef(turn);
     if ((calls->ops = calls_ops_of(ops)) == NULL || !hooks_take(calls, asked, hooks, sizeof hooks / sizeof *hooks))
         Py_CLEAR(calls);

@@ -39,8 +39,8 @@ typedef struct {
     uint64_t longest; /* the most elements that any rank sends to another through slots, and FETCHES if there are others */
 } Route;
 
-/* The ways in which Python has prepared a call; NEVER is one that is left to it. */
-typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, WAYS } Way;
+/* The ways in which Python has prepared a call: at the board, and from SWAP on over the wire. NEVER is left to it. */
+typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, SWAP, SWAP_REDUCE, SWAP_MOVE, SWAP_COMBINE, WAYS } Way;
 
 Ending collectives_meet(Call *call);
 Ending collectives_one_shot(Call *call, void *array, size_t count, Op op, Kind kind);

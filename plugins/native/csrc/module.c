@@ -1,10 +1,11 @@
 #define RANKWISE_MODULE
 #include "collectives.h"
 #include "rings.h"
+#include "swaps.h"
 
 /* The version of what rankwise and this module call of each other; see rankwise.basics.native. It is here rather than in
    Python since it is about what was built: sources may be newer. */
-enum { API_VERSION = 8 };
+enum { API_VERSION = 9 };
 
 /* What Python has too, for where this module is not: rankwise_gloo_tcp compares all of it when it is loaded. */
 static const struct {
@@ -16,12 +17,14 @@ static const struct {
     {"SENT", SENT},                   {"RECEIVED", RECEIVED},             {"LONGEST", LONGEST},
     {"TURN", TURN},                   {"RECORD_STRIDE", RECORD_STRIDE},   {"FETCHES", FETCHES},
     {"ALIGN", CACHE_LINE},            {"MEET", MEET},                     {"ONE_SHOT", ONE_SHOT},
-    {"TWO_SHOT", TWO_SHOT},           {"MOVE", MOVE},                     {"COMBINE", COMBINE},
+    {"TWO_SHOT", TWO_SHOT},           {"MOVE", MOVE},                     {"COMBINE", COMBINE},             {"SWAP", SWAP},
+    {"SWAP_REDUCE", SWAP_REDUCE},     {"SWAP_MOVE", SWAP_MOVE},           {"SWAP_COMBINE", SWAP_COMBINE},
+
     {"MAX_RANKS", MOST_PEERS},        {"HEADER_NBYTES", HEADER_NBYTES},   {"CONTROL_NBYTES", CONTROL_NBYTES},
     {"HEAD", HEAD},                   {"WANTS_ROOM", WANTS_ROOM},         {"TAIL", TAIL},
     {"WRAP", WRAP},                   {"MESSAGE", MESSAGE},               {"OFFER", OFFER},
     {"RECEIPT", RECEIPT},             {"CREDIT", CREDIT},                 {"PIECE", PIECE},
-    {"READABLE", READABLE},
+    {"READABLE", READABLE},           {"FINGERPRINT_TAG", FINGERPRINT_TAG}, {"HEAD_TAG_NBYTES", HEAD_TAG_NBYTES},
 };
 
 static int module_add_constants(PyObject *module)
@@ -42,7 +45,8 @@ static int module_fill(PyObject *module)
 {
     import_array1(-1);
     bool added = recorder_add_types(module) == 0 && board_add_types(module) == 0 && rings_add_types(module) == 0 &&
-                 turn_add_types(module) == 0 && calls_add_types(module) == 0 && messages_add_types(module) == 0 && state_add_types(module) == 0 && module_add_constants(module) == 0 &&
+                 turn_add_types(module) == 0 && calls_add_types(module) == 0 && messages_add_types(module) == 0 && state_add_types(module) == 0 &&
+                 wire_add_types(module) == 0 && module_add_constants(module) == 0 &&
                  PyModule_AddIntConstant(module, "API_VERSION", API_VERSION) == 0;
     return added ? 0 : -1;
 }

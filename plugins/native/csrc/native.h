@@ -34,5 +34,6 @@ int rings_add_types(PyObject *module);
 int messages_add_types(PyObject *module);
 int turn_add_types(PyObject *module);
 int state_add_types(PyObject *module);
+int wire_add_types(PyObject *module);
 
 #endif

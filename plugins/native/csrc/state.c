@@ -9,6 +9,7 @@ static PyMemberDef window_members[] = {{"unconfirmed", T_ULONGLONG, offsetof(Win
 static PyMemberDef progress_members[] = {
     {"owner", T_ULONG, offsetof(ProgressState, owner), 0, NULL},
     {"callers", T_INT, offsetof(ProgressState, callers), 0, NULL},
+    {"last_drive", T_DOUBLE, offsetof(ProgressState, last_drive), 0, NULL},
     {0},
 };
 
@@ -26,40 +27,58 @@ STATE(FailureState, failure_members);
 STATE(ProgressState, progress_members);
 STATE(WindowState, window_members);
 
-/* ------------------------------------------------------------------ objects: two each */
+/* ------------------------------------------------------------------ objects, which come first */
 
 typedef struct {
     PyObject_HEAD
-    PyObject *first, *second;
-} StatePair;
+    PyObject *objects[];
+} StateHolder;
 
-static_assert(offsetof(PeerState, connection) == offsetof(StatePair, first) && offsetof(PeerState, gone) == offsetof(StatePair, second), "a pair");
-static_assert(offsetof(PipeState, queue) == offsetof(StatePair, first) && offsetof(PipeState, rest) == offsetof(StatePair, second), "a pair");
+static_assert(offsetof(StateHolder, objects) == sizeof(PyObject), "objects come first");
 
-static int state_traverse(StatePair *pair, visitproc visit, void *arg)
+static int state_visit(PyObject *holder, int count, visitproc visit, void *arg)
 {
-    Py_VISIT(pair->first);
-    Py_VISIT(pair->second);
+    for (int i = 0; i < count; i++)
+        Py_VISIT(((StateHolder *)holder)->objects[i]);
     return 0;
 }
 
-static int state_clear(StatePair *pair)
+static int state_let_go(PyObject *holder, int count)
 {
-    Py_CLEAR(pair->first);
-    Py_CLEAR(pair->second);
+    for (int i = 0; i < count; i++)
+        Py_CLEAR(((StateHolder *)holder)->objects[i]);
     return 0;
-}
-
-static void state_free(StatePair *pair)
-{
-    PyObject_GC_UnTrack(pair);
-    state_clear(pair);
-    Py_TYPE(pair)->tp_free((PyObject *)pair);
 }
 
 static PyMemberDef peer_members[] = {
     {"connection", T_OBJECT, offsetof(PeerState, connection), 0, NULL},
     {"gone", T_OBJECT, offsetof(PeerState, gone), 0, NULL},
+    {"owed_nbytes", T_ULONGLONG, offsetof(PeerState, owed_nbytes), 0, NULL},
+    {0},
+};
+static PyMemberDef connection_members[] = {
+    {"reader", T_OBJECT, offsetof(ConnectionState, reader), 0, NULL},
+    {"mine", T_OBJECT, offsetof(ConnectionState, mine), 0, NULL},
+    {"theirs", T_OBJECT, offsetof(ConnectionState, theirs), 0, NULL},
+    {"fd", T_INT, offsetof(ConnectionState, fd), 0, NULL},
+    {"plain", T_BOOL, offsetof(ConnectionState, plain), 0, NULL},
+    {"closed", T_BOOL, offsetof(ConnectionState, closed), 0, NULL},
+    {"broken", T_BOOL, offsetof(ConnectionState, broken), 0, NULL},
+    {"deaf", T_BOOL, offsetof(ConnectionState, deaf), 0, NULL},
+    {"writing", T_BOOL, offsetof(ConnectionState, writing), 0, NULL},
+    {"came_nbytes", T_ULONGLONG, offsetof(ConnectionState, came_nbytes), 0, NULL},
+    {"went_nbytes", T_ULONGLONG, offsetof(ConnectionState, went_nbytes), 0, NULL},
+    {0},
+};
+static PyMemberDef reader_members[] = {
+    {"whole", T_OBJECT, offsetof(ReaderState, whole), 0, NULL},
+    {"start", T_PYSSIZET, offsetof(ReaderState, start), 0, NULL},
+    {"end", T_PYSSIZET, offsetof(ReaderState, end), 0, NULL},
+    {0},
+};
+static PyMemberDef guard_members[] = {
+    {"keyed", T_OBJECT, offsetof(GuardState, keyed), 0, NULL},
+    {"number", T_ULONGLONG, offsetof(GuardState, number), 0, NULL},
     {0},
 };
 static PyMemberDef pipe_members[] = {
@@ -68,25 +87,37 @@ static PyMemberDef pipe_members[] = {
     {0},
 };
 
-#define PAIR(struct_name, its_members)                              \
+#define HOLDER(struct_name, count, its_members)                     \
+    static int state_visit_##struct_name(PyObject *holder, visitproc visit, void *arg) { return state_visit(holder, count, visit, arg); } \
+    static int state_clear_##struct_name(PyObject *holder) { return state_let_go(holder, count); } \
+    static void state_free_##struct_name(PyObject *holder)          \
+    {                                                               \
+        PyObject_GC_UnTrack(holder);                                \
+        state_let_go(holder, count);                                \
+        Py_TYPE(holder)->tp_free(holder);                           \
+    }                                                               \
     PyTypeObject struct_name##Type = {                              \
         PyVarObject_HEAD_INIT(NULL, 0).tp_name = "rankwise_native." #struct_name, \
         .tp_basicsize = sizeof(struct_name),                        \
         .tp_new = PyType_GenericNew,                                \
-        .tp_dealloc = (destructor)state_free,                       \
-        .tp_traverse = (traverseproc)state_traverse,                \
-        .tp_clear = (inquiry)state_clear,                           \
+        .tp_dealloc = state_free_##struct_name,                            \
+        .tp_traverse = state_visit_##struct_name,                   \
+        .tp_clear = state_clear_##struct_name,                      \
         .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, \
         .tp_members = its_members,                                  \
     }
 
-PAIR(PeerState, peer_members);
-PAIR(PipeState, pipe_members);
+HOLDER(PeerState, 2, peer_members);
+HOLDER(PipeState, 2, pipe_members);
+HOLDER(ConnectionState, 3, connection_members);
+HOLDER(ReaderState, 1, reader_members);
+HOLDER(GuardState, 1, guard_members);
 
 int state_add_types(PyObject *module)
 {
     PyTypeObject *types[] = {&EngineStateType, &FailureStateType, &ProgressStateType,
-                             &PeerStateType,   &PipeStateType,    &WindowStateType};
+                             &PeerStateType,   &PipeStateType,    &WindowStateType,
+                             &ConnectionStateType, &ReaderStateType, &GuardStateType};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyModule_AddType(module, types[i]) < 0)
             return -1;

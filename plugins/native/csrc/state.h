@@ -17,18 +17,46 @@ typedef struct {
     bool failing;
 } FailureState;
 
-/* Of the progress lock: the thread that has it, 0 for none; and how many threads wait, or take in news. */
+/* Of the progress lock: the thread that has it, 0 for none; how many threads wait, or take in news; and when one last did. */
 typedef struct {
     PyObject_HEAD
     unsigned long owner;
     int callers;
+    double last_drive;
 } ProgressState;
 
-/* Of a peer: what leads there, and why nothing can be sent there any more; NULL or None for neither. */
+/* Of a peer: what leads there, and why nothing can be sent there any more; NULL or None for neither. And the credit that
+   goes before the next frame. */
 typedef struct {
     PyObject_HEAD
     PyObject *connection, *gone;
+    unsigned long long owed_nbytes;
 } PeerState;
+
+/* Of a connection over a socket: its reader, and the guards of the headers that go out and come in, or None. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *reader, *mine, *theirs;
+    int fd;
+    bool plain;   /* whether frames are but headers, perhaps guarded, and bytes */
+    bool closed, broken, deaf;
+    bool writing; /* whether something waits for room */
+    unsigned long long came_nbytes, went_nbytes;
+} ConnectionState;
+
+/* Of a reader: what ends the payload that is coming in, if any is; and what of its inbox has not been taken apart. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *whole;
+    Py_ssize_t start, end;
+} ReaderState;
+
+/* Of the guard of one direction: the hash that every tag begins with, and the number of the next header. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *keyed;
+    unsigned long long number;
+} GuardState;
 
 /* Of a pipe: the frames that wait, and the long payload that is going out, if any is. */
 typedef struct {
@@ -42,7 +70,8 @@ typedef struct {
     unsigned long long unconfirmed;
 } WindowState;
 
-extern PyTypeObject EngineStateType, FailureStateType, ProgressStateType, PeerStateType, PipeStateType, WindowStateType;
+extern PyTypeObject EngineStateType, FailureStateType, ProgressStateType, PeerStateType, PipeStateType, WindowStateType,
+    ConnectionStateType, ReaderStateType, GuardStateType;
 
 static inline bool state_is_none(const PyObject *object)
 {

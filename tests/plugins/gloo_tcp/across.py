@@ -130,6 +130,24 @@ def walled_off(timeout_s: float, warm: bool) -> tuple[str, str, float]:
     os._exit(0)
 
 
+def silent_for_a_while(timeout_s: float) -> str:
+    """Call behind a wall that the test takes away once this rank's connection has fallen silent."""
+    rank, _ = _begin(timeout_s)
+    a = np.ones(1000, np.float32)
+    dist.all_reduce(a)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    work = dist.all_reduce(a, async_op=True)
+    engine, deadline = current().default.communicators()[0].engine, time.monotonic() + timeout_s
+    while rank == 0 and "fallen silent" not in str(engine.troubles([1])) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    print("silent", flush=True)
+    work.wait()
+    assert (a == 4).all(), a
+    dist.destroy_process_group()
+    return "right"
+
+
 def parted(timeout_s: float) -> tuple[str, str, float]:
     """Wait until the test has cut the link, then call, and return what is raised and how long that took."""
     _begin(timeout_s)

@@ -8,24 +8,25 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[2] / "benchmarks"))
+from by_reference import command  # noqa: E402
 from two_hosts import Hosts, forbidden  # noqa: E402
 
-__all__ = ["Hosts", "forbidden", "results", "run", "started"]
+__all__ = ["PORT", "Hosts", "forbidden", "results", "run", "started"]
 
 PORT = 29444
 
 
 @contextmanager
 def started(
-    hosts: Hosts, folder: Path, where: list[int], call: str, **env: str
+    hosts: Hosts, folder: Path, where: list[int], function: Callable[..., object], *args: object, **env: str
 ) -> Iterator[list[subprocess.Popen[str]]]:
-    """Run a call of `across` on one process for each number in `where`, which tells its host."""
+    """Call a function of `across` on one process for each number in `where`, which tells its host."""
     secret = folder / "secret"
     if not secret.exists():
         secret.write_text(secrets.token_hex(32))
@@ -40,7 +41,7 @@ def started(
     }
     processes = [
         subprocess.Popen(
-            hosts.command(host, sys.executable, "-c", f"import across; print(repr(across.{call}))"),
+            hosts.command(host, *command(function, *args)),
             cwd=HERE,
             env={**common, "RANK": str(rank)},
             stdin=subprocess.PIPE,
@@ -69,7 +70,15 @@ def results(processes: list[subprocess.Popen[str]], timeout_s: float = 60) -> li
     return found
 
 
-def run(hosts: Hosts, folder: Path, where: list[int], call: str, timeout_s: float = 60, **env: str) -> list[object]:
-    """Run a call of `across`, and return what each rank has printed."""
-    with started(hosts, folder, where, call, **env) as processes:
+def run(
+    hosts: Hosts,
+    folder: Path,
+    where: list[int],
+    function: Callable[..., object],
+    *args: object,
+    timeout_s: float = 60,
+    **env: str,
+) -> list[object]:
+    """Call a function of `across` on each rank, and return what each has returned."""
+    with started(hosts, folder, where, function, *args, **env) as processes:
         return results(processes, timeout_s)

@@ -148,7 +148,7 @@ ROWS = {
     "`broadcast` against `all_reduce`": Row(
         broadcast_against_all_reduce, "CollectiveMismatchError", ("broadcast", "all_reduce")
     ),
-    "a rank is absent": Row(
+    "a rank does not make the call": Row(
         a_rank_is_absent,
         "DistTimeoutError",
         (r"waiting for rank 2, which last finished broadcast #0 at \S+:\d+ and is alive \(\d\.\d s ago\)$",),
@@ -208,6 +208,6 @@ def hear(pool: RankPool, row: Row) -> list[Told]:
 
 
 def test_the_page_about_errors_has_these_rows_and_no_others() -> None:
-    section = ERRORS_PAGE.read_text(encoding="utf-8").partition("\n## Each mistake, and what it gives\n")[2]
+    section = ERRORS_PAGE.read_text(encoding="utf-8").partition("\n## Each mistake, and its error\n")[2]
     table = re.findall(r"^\| (.+?) \| `(\w+)`", section.partition("\n## ")[0], re.MULTILINE)
     assert table == [(mistake, row.kind) for mistake, row in ROWS.items()]

@@ -6,28 +6,29 @@ import ast
 import os
 import secrets
 import subprocess
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.plugins.gloo_tcp import programs
+from tests.plugins.gloo_tcp.by_reference import command
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
-HERE = Path(__file__).parent
 #: Well below the time-out of the groups, 30 s, for processes that are started meanwhile.
 LEEWAY_S = 10.0
 
 
-def run(tmp_path: Path, size: int, call: str, transport: str, **env: str) -> tuple[list[object], float]:
-    """Run a call of `programs` on processes of their own; return what each printed (None: nothing), and the time."""
+def run(
+    tmp_path: Path, size: int, transport: str, function: Callable[..., object], *args: object, **env: str
+) -> tuple[list[object], float]:
+    """Call a function of `programs` on processes; return what each has returned (None: it died), and the time."""
     common = {**os.environ, "RANKWISE_GLOO_TRANSPORT": transport, "WORLD_SIZE": str(size), **env}
     common["MEET_AT"] = f"file://{tmp_path / 'meet'}"
-    code = f"import programs; print(repr(programs.{call}))"
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", code],
-            cwd=HERE,
+            command(function, *args),
             env={name: value.replace("{rank}", str(rank)) for name, value in {**common, "RANK": str(rank)}.items()},
             stdout=-1,
             stderr=-1,
@@ -51,7 +52,7 @@ def run(tmp_path: Path, size: int, call: str, transport: str, **env: str) -> tup
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
 @pytest.mark.parametrize(("op", "victim"), [("all_reduce", 1), ("async", 0), ("barrier", 2), ("small", 1), ("recv", 0)])
 def test_all_survivors_name_the_rank_that_was_killed(tmp_path: Path, transport: str, op: str, victim: int) -> None:
-    found, took = run(tmp_path, 3, f"somebody_dies({op!r}, {victim})", transport)
+    found, took = run(tmp_path, 3, transport, programs.somebody_dies, op, victim)
     assert found.pop(victim) is None
     texts = {text for text, _ in found}  # type: ignore[misc]
     assert [rank for _, rank in found] == [victim, victim]  # type: ignore[misc]
@@ -61,7 +62,7 @@ def test_all_survivors_name_the_rank_that_was_killed(tmp_path: Path, transport: 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
 def test_an_abort_from_another_thread_ends_the_calls_of_all_ranks(tmp_path: Path, transport: str) -> None:
-    found, took = run(tmp_path, 3, "abort_from_another_thread()", transport)
+    found, took = run(tmp_path, 3, transport, programs.abort_from_another_thread)
     for texts in found:
         assert all("on purpose" in text for text in texts), found  # type: ignore[attr-defined]
     assert took < min(LEEWAY_S, 25)
@@ -69,14 +70,14 @@ def test_an_abort_from_another_thread_ends_the_calls_of_all_ranks(tmp_path: Path
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
 def test_strangers_are_not_let_in_and_do_not_disturb(tmp_path: Path, transport: str) -> None:
-    found, _ = run(tmp_path, 3, "stand_at_the_door(210)", transport)
+    found, _ = run(tmp_path, 3, transport, programs.stand_at_the_door, 210)
     assert found == [0, 0, 0]
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_groups_of_one_host_take_few_descriptors(tmp_path: Path, size: int) -> None:
     """The memory, what wakes this rank and what sleeps, and what wakes each peer; all else is the process's."""
-    found, _ = run(tmp_path, size, "descriptors_of_groups(20)", "auto")
+    found, _ = run(tmp_path, size, "auto", programs.descriptors_of_groups, 20)
     assert found == [2 + size] * size
 
 
@@ -88,7 +89,7 @@ def secret_file(path: Path) -> None:
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
 def test_a_job_with_a_secret_guards_its_frames_between_hosts(tmp_path: Path, transport: str) -> None:
     secret_file(tmp_path / "secret")
-    found, _ = run(tmp_path, 3, "with_a_secret()", transport, RANKWISE_SECRET_FILE=str(tmp_path / "secret"))
+    found, _ = run(tmp_path, 3, transport, programs.with_a_secret, RANKWISE_SECRET_FILE=str(tmp_path / "secret"))
     assert found == [transport == "tcp"] * 3
 
 
@@ -97,13 +98,13 @@ def test_different_secrets_end_in_an_error_that_says_so(tmp_path: Path, transpor
     for rank in range(2):
         secret_file(tmp_path / f"secret{rank}")
     files = str(tmp_path / "secret{rank}")
-    found, took = run(tmp_path, 2, "different_secrets()", transport, RANKWISE_SECRET_FILE=files)
+    found, took = run(tmp_path, 2, transport, programs.different_secrets, RANKWISE_SECRET_FILE=files)
     assert any("secret" in str(text) for text in found), found
     assert all(found)
     assert took < 20
 
 
 def test_a_group_given_up_in_the_middle_of_a_message_says_why(tmp_path: Path) -> None:
-    found, took = run(tmp_path, 2, "abort_in_the_middle_of_a_message()", "tcp")
+    found, took = run(tmp_path, 2, "tcp", programs.abort_in_the_middle_of_a_message)
     assert all("on purpose" in str(text) for text in found), found
     assert took < 15

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+import across
 from machines import Hosts, forbidden, results, run, started
 
 REASON = forbidden()
@@ -23,29 +25,38 @@ def hosts() -> Iterator[Hosts]:
 
 @pytest.mark.parametrize("transport", ["auto", "tcp"])
 def test_everything_works_between_two_hosts(hosts: Hosts, tmp_path: Path, transport: str) -> None:
-    assert run(hosts, tmp_path, [0, 1], "everything()", RANKWISE_GLOO_TRANSPORT=transport) == ["right"] * 2
+    assert run(hosts, tmp_path, [0, 1], across.everything, RANKWISE_GLOO_TRANSPORT=transport) == ["right"] * 2
 
 
 def test_everything_works_between_three_hosts(tmp_path: Path) -> None:
     with Hosts(3) as three:
-        assert run(three, tmp_path, [2, 0, 1], "everything()") == ["right"] * 3
+        assert run(three, tmp_path, [2, 0, 1], across.everything) == ["right"] * 3
 
 
 def test_everything_works_over_ipv6(hosts: Hosts, tmp_path: Path) -> None:
-    assert run(hosts, tmp_path, [0, 1], "everything()", MASTER_ADDR=hosts.addresses6[0]) == ["right"] * 2
-    found = run(hosts, tmp_path, [0, 1], "addresses()", MASTER_ADDR=hosts.addresses6[0])
+    assert run(hosts, tmp_path, [0, 1], across.everything, MASTER_ADDR=hosts.addresses6[0]) == ["right"] * 2
+    found = run(hosts, tmp_path, [0, 1], across.addresses, MASTER_ADDR=hosts.addresses6[0])
     assert found == [[address] for address in hosts.addresses6]
+
+
+def test_everything_works_at_addresses_that_only_the_link_knows(tmp_path: Path) -> None:
+    with Hosts(2) as hosts:
+        for host in range(2):
+            words = f"ip addr add fe80::{host + 1}/64 dev eth0 nodad".split()
+            subprocess.run(hosts.command(host, *words), check=True, timeout=20)
+        assert run(hosts, tmp_path, [0, 1], across.everything, MASTER_ADDR="fe80::1%eth0") == ["right"] * 2
+        assert run(hosts, tmp_path, [0, 1], across.addresses, MASTER_ADDR="fe80::1%eth0") == [["fe80::1"], ["fe80::2"]]
 
 
 def test_a_link_that_delays_and_loses_packets_only_takes_longer(tmp_path: Path) -> None:
     with Hosts(2, delay_ms=100, loss_percent=5) as far:
         patient = {"RANKWISE_HEARTBEAT_LIMIT_S": "30"}  # a sign of life may have to be sent several times
-        found = run(far, tmp_path, [0, 1], "a_few(5000, 25)", timeout_s=60, **patient)
+        found = run(far, tmp_path, [0, 1], across.a_few, 5000, 25, timeout_s=60, **patient)
         assert found == ["right"] * 2
 
 
 def test_a_network_that_falls_apart_is_an_error_within_the_time_out(tmp_path: Path) -> None:
-    with Hosts(2) as hosts, started(hosts, tmp_path, [0, 1], "parted(3)") as processes:
+    with Hosts(2) as hosts, started(hosts, tmp_path, [0, 1], across.parted, 3) as processes:
         for process in processes:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -67,8 +78,8 @@ def test_a_host_that_is_cut_off_while_a_group_is_made_ends_in_time(
 ) -> None:
     """Each side is told, the one away from the store too: by the silence of the others, or at its time-out."""
     limits = {"RANKWISE_HEARTBEAT_S": "0.3", "RANKWISE_HEARTBEAT_LIMIT_S": "2" if timeout_s is None else "30"}
-    call = f"cut_off_while_making_a_group({timeout_s}, mute={mute})"
-    with Hosts(2) as hosts, started(hosts, tmp_path, [0, 0, 1], call, **limits) as processes:
+    call = (across.cut_off_while_making_a_group, timeout_s, mute)
+    with Hosts(2) as hosts, started(hosts, tmp_path, [0, 0, 1], *call, **limits) as processes:
         for process in processes:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -82,12 +93,12 @@ def test_a_host_that_is_cut_off_while_a_group_is_made_ends_in_time(
 
 
 def test_a_death_is_noticed_although_a_child_has_the_dead_ranks_sockets(hosts: Hosts, tmp_path: Path) -> None:
-    with started(hosts, tmp_path, [0, 1], "with_a_child(20)", RANKWISE_HEARTBEAT_S="0.3") as processes:
+    with started(hosts, tmp_path, [0, 1], across.with_a_child, 20, RANKWISE_HEARTBEAT_S="0.3") as processes:
         [(died, took)] = results(processes[:1])  # type: ignore[misc]
         assert died == 1
         assert took < 2
 
 
 def test_ranks_on_two_hosts_need_a_secret(hosts: Hosts, tmp_path: Path) -> None:
-    found = run(hosts, tmp_path, [0, 1], "refused()", RANKWISE_SECRET_FILE="")
+    found = run(hosts, tmp_path, [0, 1], across.refused, RANKWISE_SECRET_FILE="")
     assert all("rankwise secret new" in str(text) for text in found), found

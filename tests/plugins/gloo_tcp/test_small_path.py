@@ -1,4 +1,4 @@
-"""The benchmark of a small call, which forges a rank and so knows the board's insides, still does what the docs say."""
+"""Benchmarks that know the insides, of the board or of plain sockets, still do what the docs say."""
 
 import os
 import re
@@ -16,3 +16,25 @@ def test_the_parts_of_a_small_call_and_the_cost_of_counting_are_printed(compiled
     assert re.search(r"^all_reduce of 8 bytes, without waiting: +[\d.]+ us$", done.stdout, re.MULTILINE)
     recorders = re.findall(r"^  (compiled|in Python): +[\d.]+ +[\d.]+ +[+-][\d.]+$", done.stdout, re.MULTILINE)
     assert recorders == (["compiled", "in Python"] if compiled == "on" else ["in Python"])
+
+
+def test_contenders_over_tcp_are_set_beside_plain_sockets():
+    words = [
+        "--loopback",
+        "--rounds",
+        "1",
+        "--turns",
+        "1",
+        "--sizes",
+        "8",
+        "--only",
+        "rankwise in Python",
+        "gloo",
+        "MPICH",
+    ]
+    command = [sys.executable, str(PROGRAM.with_name("wire_peers.py")), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for call in ("all_reduce", "message", "broadcast", "barrier"):
+        assert re.search(rf"^\| {call} 8 \| [\d.]+ \| [\d.]+, [\d.]+x", done.stdout, re.MULTILINE)
+    assert "MPICH is left out: " in done.stdout or " MPICH |" in done.stdout

@@ -19,7 +19,8 @@ import rankwise_gloo_tcp
 from rankwise.errors import DistNetworkError, PeerDiedError
 
 sys.path.insert(0, str(Path(__file__).parent))
-from machines import Hosts, forbidden, results, started
+import across
+from machines import PORT, Hosts, forbidden, results, started
 
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
@@ -102,6 +103,8 @@ def test_a_connection_that_does_not_come_about_says_where_it_failed(there) -> No
 
 REFUSE = ["-p", "tcp", "-j", "REJECT", "--reject-with", "tcp-reset"]
 DROP = ["-j", "DROP"]
+#: The store, which the first host serves, is heard.
+DROP_ALL_BUT_STORE = ["-p", "tcp", "!", "--sport", str(PORT), "-j", "DROP"]
 NEW = ["-p", "tcp", "-m", "state", "--state", "NEW", "-j", "DROP"]
 
 
@@ -111,10 +114,18 @@ def wall(hosts: Hosts, here: int, source: int, *how: str) -> None:
     subprocess.run(hosts.command(here, *rule), check=True, timeout=20)
 
 
-def told(hosts: Hosts, folder: Path, walls: list[tuple[int, int]], how: list[str], warm: bool) -> list[tuple]:  # type: ignore[type-arg]
-    """Return what each of three ranks says of a call after walls have been put up; all live until all have said it."""
-    call = f"walled_off(8, {warm})"
-    with started(hosts, folder, [0, 1, 2], call, RANKWISE_HEARTBEAT_S="0.5") as processes:
+def unwall(hosts: Hosts, here: int) -> None:
+    """Have a host hear everyone again."""
+    subprocess.run(hosts.command(here, "iptables", "-F", "INPUT"), check=True, timeout=20)
+
+
+def told(  # type: ignore[no-untyped-def]
+    hosts: Hosts, folder: Path, walls: list[tuple[int, int]], how: list[str], warm: bool, timeout_s: float = 8, **env
+) -> list[tuple]:  # type: ignore[type-arg]
+    """Return what each host's rank says of a call after walls have been put up; all live until all have said it."""
+    where = list(range(len(hosts.names)))
+    env["RANKWISE_HEARTBEAT_S"] = "0.5"
+    with started(hosts, folder, where, across.walled_off, timeout_s, warm, **env) as processes:
         for word in ("ready\n", "said\n"):
             for process in processes:
                 assert process.stdout is not None
@@ -160,6 +171,50 @@ def test_a_wall_that_lets_one_direction_through_is_none(tmp_path: Path) -> None:
         wall(hosts, 2, 0, *NEW)
         found = told(hosts, tmp_path, [], [], False)
     assert [kind for kind, _, _ in found] == ["right"] * 3, found
+
+
+@between_hosts
+@pytest.mark.parametrize("integrity", ["header", "encrypted"])
+@pytest.mark.parametrize("walls", [[(1, 2), (2, 1)], [(2, 1)]], ids=["both ways", "one way"])
+def test_an_established_connection_that_falls_silent_is_no_death(
+    tmp_path: Path, walls: list[tuple[int, int]], integrity: str
+) -> None:
+    with Hosts(3) as hosts:
+        found = told(hosts, tmp_path, walls, DROP, True, timeout_s=14, RANKWISE_GLOO_INTEGRITY=integrity)
+    kinds, texts = {kind for kind, _, _ in found}, {text for _, text, _ in found}
+    assert (kinds, len(texts)) == ({"DistNetworkError"}, 1), found
+    [text] = texts
+    for word in ("has fallen silent", "10.77.0.2", "10.77.0.3", "port", "eth0", "since", "firewall", "doctor --peer"):
+        assert word in text, found
+    assert max(took for _, _, took in found) < 14, found
+
+
+@between_hosts
+def test_a_time_out_tells_of_a_connection_that_has_fallen_silent(tmp_path: Path) -> None:
+    """Where the time-out is too short to find out whether the rank at the other end lives."""
+    with Hosts(2) as hosts:
+        found = told(hosts, tmp_path, [(1, 0)], DROP_ALL_BUT_STORE, True, timeout_s=7)
+    assert {kind for kind, _, _ in found} == {"DistTimeoutError"}, found
+    for _, text, _ in found:
+        assert "has fallen silent" in text
+        assert "firewall" in text
+
+
+@between_hosts
+def test_a_connection_that_comes_back_in_time_goes_on(tmp_path: Path) -> None:
+    with Hosts(2) as hosts, started(hosts, tmp_path, [0, 1], across.silent_for_a_while, 60) as processes:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        wall(hosts, 1, 0, *DROP_ALL_BUT_STORE)
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        assert processes[0].stdout is not None
+        assert processes[0].stdout.readline() == "silent\n"
+        unwall(hosts, 1)
+        assert results(processes) == ["right"] * 2
 
 
 # ---------------------------------------------------------------------- who may say that a rank has died

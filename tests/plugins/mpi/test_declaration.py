@@ -12,6 +12,8 @@ from rankwise_mpi.library.launchers import check_before_init, check_world
 
 OPENMPI = "Open MPI v5.0.11, package: Open MPI user@localhost Distribution, ident: 5.0.11"
 MPICH = "MPICH Version:      5.0.2\nMPICH Release date: ..."
+#: The environment of a Slurm job's batch script.
+BATCH = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0"}
 
 
 @pytest.fixture
@@ -91,6 +93,8 @@ def test_the_library_says_itself_what_went_wrong(python):
         (OPENMPI, {"SLURM_STEP_NUM_TASKS": "8"}, ("srun", "Open MPI", "--mpi=pmix")),
         (MPICH, {"SLURM_STEP_NUM_TASKS": "8"}, ("srun", "MPICH 5.0.2", "--mpi=pmi2")),
         (MPICH, {"WORLD_SIZE": "3", "RANK": "1"}, ("torchrun", "MPICH 5.0.2", "-n 3")),
+        (OPENMPI, {**BATCH, "SLURM_NTASKS": "4"}, ("batch script of Slurm's job 7", "tasks (4)", "srun --mpi=pmix")),
+        (MPICH, {**BATCH, "SLURM_TASKS_PER_NODE": "2(x2)"}, ("tasks (2(x2))", "srun --mpi=pmi2")),
     ],
 )
 def test_the_wrong_launcher_is_named_with_the_library_and_the_remedy(library, environ, names):
@@ -109,7 +113,15 @@ def test_a_library_that_would_end_the_process_is_not_initialised():
 
 @pytest.mark.parametrize(
     ("size", "environ"),
-    [(4, {"PMI_SIZE": "4"}), (1, {}), (1, {"PMI_SIZE": "1"}), (2, {"WORLD_SIZE": "2"}), (1, {"PMI_SIZE": ""})],
+    [
+        (4, {"PMI_SIZE": "4"}),
+        (1, {}),
+        (1, {"PMI_SIZE": "1"}),
+        (2, {"WORLD_SIZE": "2"}),
+        (1, {"PMI_SIZE": ""}),
+        (1, {**BATCH, "SLURM_NTASKS": "1"}),
+        (1, {**BATCH, "SLURM_NTASKS": "4", "PMI_SIZE": "1"}),
+    ],
 )
 def test_the_right_launcher_is_no_error(size, environ):
     check_world(size, MPICH, environ)

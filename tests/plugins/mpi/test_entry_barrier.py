@@ -124,7 +124,7 @@ class Rank:
         self.entry = EntryBarrier(cast(Cells, cells), rank, comm, 2)
         self.came_of: list[str] = []
 
-    def run(self, calls: list[Call], gives_up_at: int) -> None:
+    def run(self, calls: list[Call], gives_up_at: int, destroys: bool = False) -> None:
         for number, (asynchronous, word) in enumerate(calls, 1):
             if asynchronous:
                 self.entry.bypass(number, number)
@@ -134,6 +134,8 @@ class Rank:
             self.came_of.append(came_of)
             if came_of in (MISMATCH, LEFT):
                 return  # a group that goes on after a mismatch exchanges messages, in which all meet
+        if destroys:
+            self.entry.destroy(len(calls))
 
     def _synchronous(self, number: int, mark: CallMark, hurried: bool) -> str:
         entry = self.entry
@@ -146,6 +148,9 @@ class Rank:
                     return LEFT
                 break
             self._steps.step(self._rank, patience=True)
+        if entry.destroyed_by(number):
+            assert entry.leave()
+            return LEFT
         if entry.gone:
             return LEFT
         alike = entry.alike
@@ -166,7 +171,7 @@ def outcomes(seed: int, calls: list[list[Call]], gives_up: dict[int, int]) -> li
     ranks = [Rank(rank, len(calls), memory, steps) for rank in range(len(calls))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entry_barrier, "sleep", steps.sleep)
-        steps.run([partial(rank.run, calls[mine], gives_up.get(mine, 0)) for mine, rank in enumerate(ranks)])
+        steps.run([partial(rank.run, calls[mine], gives_up.get(mine, 0), True) for mine, rank in enumerate(ranks)])
     return [rank.came_of for rank in ranks]
 
 
@@ -216,3 +221,17 @@ def test_who_leaves_leaves_nobody_in_the_call(size):
         calls: list[list[Call]] = [[(False, 7)] * 4 for _ in range(size)]
         gives_up = {rank: draw.randrange(1, 5) for rank in range(size) if draw.random() < 0.5}
         assert_together(outcomes(seed, calls, gives_up), seed)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_who_destroys_the_group_keeps_nobody_waiting_and_takes_no_call_from_others(size):
+    """Some ranks make fewer calls than others: all make each call of the shortest program, and nobody one after."""
+    for seed in range(150):
+        draw = random.Random(seed)
+        calls: list[list[Call]] = [[(draw.random() < 0.2, 7)] * draw.randrange(1, 6) for _ in range(size)]
+        made = min(map(len, calls))
+        for mine, came_of in zip(calls, outcomes(seed, calls, {}), strict=True):
+            assert LEFT not in came_of[:made], f"seed {seed}: {came_of}"
+            synchronous = not mine[0][0]
+            if len(mine) > made and synchronous:
+                assert came_of[made:] == [LEFT], f"seed {seed}: {came_of}"

@@ -82,6 +82,11 @@ def test_a_process_may_end_without_destroying_its_groups(fine, how):
     fine(2, "leaving.py", how)
 
 
+@pytest.mark.parametrize("how", ["small", "large", "barrier", "async"])
+def test_nobody_waits_for_a_rank_of_the_host_that_has_destroyed_the_group(fine, how):
+    fine(3, "destroyed.py", how)
+
+
 @pytest.mark.parametrize("how", ["raise", "own-init-raise"])
 def test_a_rank_that_raises_ends_the_job_and_shows_its_traceback(mpiexec, how):
     done = mpiexec(3, "leaving.py", how, timeout_s=30)

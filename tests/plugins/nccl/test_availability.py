@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from rankwise.backends.capability import COLLECTIVES, POINT_TO_POINT, Others, require
+from rankwise.backends.capability import COLLECTIVES, POINT_TO_POINT
+from rankwise.backends.requirement import Others, require
 from rankwise.errors import UnsupportedOperationError
 from rankwise_nccl.library import availability as module
 from rankwise_nccl.library.availability import Facts, availability, judge, look

@@ -1,5 +1,7 @@
-"""Arrays as Ray hands them out: private and read-only, in the object store, strided, empty."""
+"""Arrays as Ray hands them out: private, read-only, shared, strided and empty ones; and a Ray that is too old."""
 
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -49,3 +51,11 @@ def test_a_write_into_the_object_store_is_told(cluster):
     shared = cluster.get(cluster.put(np.ones(100_000)))
     with pytest.warns(UserWarning, match="object store"):
         arrays.to_array(shared, written=True)
+
+
+def test_a_ray_that_takes_no_backends_from_outside_is_told():
+    code = "import sys; sys.modules['ray.util.collective.backend_registry'] = None; import rankwise_ray"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "ImportError: rankwise-ray needs a Ray whose ray.util.collective takes backends" in done.stderr
+    assert "2.60 or later; this is " in done.stderr

@@ -159,6 +159,11 @@ def test_torch_is_loaded_by_nobody(cluster, actors):
     assert cluster.get(actors[0].loaded.remote("torch", "cupy", "rankwise_gloo_tcp")) == ["rankwise_gloo_tcp"]
 
 
+def test_actors_have_loaded_what_a_group_needs_before_they_begin_one(cluster, fresh):
+    wanted = ["rankwise.store.tcp.server", "rankwise_gloo_tcp.setup.creation", "zmq"]
+    assert cluster.get(fresh(Member, 1)[0].loaded.remote(*wanted), timeout=PATIENCE_S) == wanted
+
+
 def test_unlike_calls_raise_on_all(cluster, actors):
     rankwise_ray.create_group(actors[:2], "unlike")
     calls = [a.do.remote("allreduce", "unlike", np.ones(3 + rank)) for rank, a in enumerate(actors[:2])]

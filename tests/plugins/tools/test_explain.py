@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +12,18 @@ import pytest
 
 from rankwise.backends import Call, ReduceOp
 from rankwise.cli import main
-from rankwise.collective.algorithms.table import CHOICES, choose, fitting
+from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, choose, fitting
 from rankwise_gloo_tcp.board.board import FETCH_FROM_NBYTES
 from rankwise_gloo_tcp.board.moving import Combine, Move
 from rankwise_gloo_tcp.board.prepared import BoardKinds
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
 from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK, explain
+from rankwise_tools.explain_command import _TREES
+from rankwise_tools.explaining.costs import Network, reckoned
+from rankwise_tools.explaining.simulator import simulate
 
+#: Of a processor; it is the work of some 5 s.
+PATIENCE_S = 40.0
 KINDS = {"one_shot": OneShot, "two_shot": TwoShot, "combine": Combine, "board": Move, "fetch": Move}
 SIZE = 3
 
@@ -96,3 +102,43 @@ def test_it_refuses_what_makes_no_sense(capsys: pytest.CaptureFixture[str], wron
     code, out, err = run(capsys, *wrong)
     assert (code, out) == (2, "")
     assert err.startswith("rankwise explain: ")
+
+
+@pytest.mark.parametrize("op", ALGORITHMS)
+@pytest.mark.parametrize("nbytes", [1 << 10, 1 << 20])
+def test_what_is_reckoned_for_many_ranks_is_near_what_is_simulated(op: str, nbytes: int) -> None:
+    """Beyond some hundred ranks nobody can run every message; the reckoning must agree where both can be had."""
+    network = Network(30e-6, 8e-10, 1.25e-10)
+    for size in (96, 128):
+        parts = [nbytes // size] * size
+        for name, function in ALGORITHMS[op].items():
+            if name not in _TREES:
+                simulated = simulate(op, function, parts, *network)
+                assert max(cost.seconds for cost in reckoned(op, name, parts, network)) == pytest.approx(simulated, 0.2)
+
+
+@pytest.mark.parametrize("op", ["all_gather", "broadcast", "all_reduce"])
+@pytest.mark.parametrize("size", [1000, 4096])
+def test_many_ranks_take_no_ring_where_its_rounds_cost_more_than_its_bytes_save(op: str, size: int) -> None:
+    network = Network(30e-6, 8e-10, 1.25e-10)
+    for nbytes in (1 << 20, 4 << 20, 32 << 20):
+        parts = [nbytes // size] * size
+        ring = max(
+            cost.seconds for cost in reckoned(op, "scatter_ring" if op == "broadcast" else "ring", parts, network)
+        )
+        taken = choose(op, nbytes, size)
+        if taken == "binomial":
+            assert simulate(op, ALGORITHMS[op][taken], parts, *network) < ring
+        else:
+            assert max(cost.seconds for cost in reckoned(op, taken, parts, network)) <= ring
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "broadcast", "all_to_all"])
+def test_a_hundred_thousand_ranks_take_seconds(capsys: pytest.CaptureFixture[str], op: str) -> None:
+    began = time.process_time()
+    code, out, _ = run(capsys, op, "--ranks", "100000", "--hosts", "12500", "--backend", "derived")
+    assert time.process_time() - began < PATIENCE_S
+    assert code == 0
+    assert "Predicted with 30 us and 10 Gbit/s for each rank:" in out
+    rows = out.partition("predicted")[2]
+    assert all(name in rows for name in ALGORITHMS[op])

@@ -618,6 +618,21 @@ def test_each_format_has_a_command(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "needs -o" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("count", [0, 1, 12])
+def test_the_page_and_the_terminal_say_the_same_of_who_was_waited_for(
+    count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, *(told(rank, *late_steps(rank, count), message("send", 0, 1)) for rank in range(3)))
+    assert main(["trace", str(tmp_path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert main(["trace", str(tmp_path), "-o", str(tmp_path / "out.html")]) == 0
+    assert (
+        re.findall(r"On the way, (rank \d+ was waited for: .*? median)\.", said)
+        == data_of((tmp_path / "out.html").read_text())["late"]
+    )
+    assert ("waited for" in said) == (count > 1)
+
+
 # ---------------------------------------------------------------------- the command, on what ranks have really written
 
 

@@ -50,28 +50,37 @@ ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType
 
 
 class Choice(NamedTuple):
-    """Take `name` up to so many bytes and ranks; None is no bound."""
+    """Take `name` up to so many bytes, ranks, and bytes for each rank; None is no bound."""
 
     name: str
     max_nbytes: int | None = None
     max_ranks: int | None = None
+    max_share_nbytes: int | None = None
 
 
-#: For each operation the first that fits. N is the array's size, for parts that of all together.
+#: For each operation the first that fits. N is the array's size, for parts that of all together. A ring has as many
+#: rounds as there are ranks, which pays only where each rank's share takes longer on the wire than a round to begin.
 CHOICES: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
     {
         "all_reduce": (
             Choice("recursive_doubling", 16 << 10),
             Choice("two_shot", 16 << 20, 16),
             Choice("halving_doubling", 16 << 20),
+            Choice("halving_doubling", None, None, 32 << 10),
             Choice("ring"),
         ),
         "reduce_scatter": (Choice("direct", 16 << 20), Choice("direct", None, 16), Choice("ring")),
-        "all_gather": (Choice("bruck", 64 << 10), Choice("direct", None, 16), Choice("ring")),
+        "all_gather": (
+            Choice("bruck", 64 << 10),
+            Choice("direct", None, 16),
+            Choice("bruck", None, None, 16 << 10),
+            Choice("ring"),
+        ),
         "broadcast": (
             Choice("flat", 12 << 10, 4),
             Choice("binomial", 512 << 10),
             Choice("binomial", None, 4),
+            Choice("binomial", None, None, 4 << 10),
             Choice("scatter_ring"),
         ),
         "reduce": (Choice("binomial", 64 << 10), Choice("scatter_gather")),
@@ -86,9 +95,9 @@ CHOICES: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
 def fitting(op: str, nbytes: int, size: int, table: Mapping[str, tuple[Choice, ...]] = CHOICES) -> Choice:
     """Return the line of a table for an operation on `nbytes` bytes and `size` ranks."""
     for choice in table[op]:
-        if (choice.max_nbytes is None or nbytes <= choice.max_nbytes) and (
-            choice.max_ranks is None or size <= choice.max_ranks
-        ):
+        share = None if choice.max_share_nbytes is None else choice.max_share_nbytes * size
+        bounds = (choice.max_nbytes, nbytes), (choice.max_ranks, size), (share, nbytes)
+        if all(bound is None or value <= bound for bound, value in bounds):
             return choice
     raise LookupError(f"the table of {op} ends with a bound")
 

@@ -59,6 +59,7 @@ class Connection:
 
     Attributes:
         whole: Whether the next request can follow: no message has been sent or read in part, nothing has broken.
+        heard_at: When the server has last answered, whatever was asked, by the monotonic clock.
 
     Args:
         context: The ZeroMQ context.
@@ -73,6 +74,7 @@ class Connection:
         self._store = store
         self._number = 0
         self.whole = True
+        self.heard_at = -math.inf
         self._state, self._stands = _UNREACHABLE, False
         self._monitor: Any = None
         self._socket = socket = context.socket(zmq.DEALER)
@@ -159,7 +161,7 @@ class Connection:
         import zmq
 
         reply = wire.decode_reply(self._receive(name, deadline))
-        self.whole = True
+        self.whole, self.heard_at = True, time.monotonic()
         if reply.receipt:
             with contextlib.suppress(zmq.Again):  # the server has gone, which whoever asks next will notice
                 self._socket.send(wire.to_receipt(reply), zmq.NOBLOCK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,9 @@ class Pool:
         keys: What both ends prove themselves by; None for loopback.
         listener: For the process that has the server: where it listens.
         patient: Whether to wait for a server where nobody listens yet.
+
+    Attributes:
+        heard_at: When the server has last answered anything, in time or not, by the monotonic clock.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Pool:
         #: Which thread has been lent what.
         self._lenders: list[tuple[int, list[Connection]]] = []
         self._closed = False
+        self.heard_at = -math.inf
         self._identity: bytes | None = None
         self._server: StoreServer | None = None
         with self._explained():
@@ -77,6 +82,11 @@ class Pool:
                 except BaseException:
                     self._context.destroy(0)
                     raise
+
+    @property
+    def identity(self) -> bytes | None:
+        """What tells the server from all others; None before it has been reached."""
+        return self._identity if self._server is None else self._server.identity
 
     @contextmanager
     def connection(self, deadline: Deadline) -> Iterator[Connection]:
@@ -188,6 +198,7 @@ class Pool:
 
     def _give_back(self, lent: list[Connection]) -> None:
         with self._lock:
+            self.heard_at = max(self.heard_at, *(connection.heard_at for connection in lent))
             if not self._closed:
                 self._idle += (connection for connection in lent if connection not in self._idle)
                 lent.clear()

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any
 
 from rankwise.basics.systems import after_fork
+from rankwise.basics.threads import start
 from rankwise.errors import DistStoreError, ProtocolError
 from rankwise.network.secret import same
 from rankwise.store import operations
@@ -36,6 +37,8 @@ _BATCH = 256
 
 #: What replies wait for that must not be sent before others have been read. It is no key: those are text without this.
 _ROOM = "\0\0room for the reply"
+#: And what those wait for who count the items of a queue, before its name.
+_LEAVING = "\0\0leaving "
 #: How long those wait that ask for an answer at once.
 _ROOM_PATIENCE_S = 60.0
 #: How often to look whether those who have something to read are there at all.
@@ -64,13 +67,18 @@ class StoreServer:
         self._stop_word = os.urandom(16)
         self._stopping = False
         self._table = BoundedTable()
+        self.identity = self._table.identity
         self._assembly, self._waiting = Assembly(), Waiting()
         self._unread, self._lent = Unread(), Lent()
         self._probe_at = 0.0
         self._open(listener)
-        _servers.add(self)
         self.thread = threading.Thread(target=self._serve, name="rankwise store", daemon=True)
-        self.thread.start()
+        try:
+            start(self.thread)
+        except BaseException:
+            self._accepting.close()
+            raise
+        _servers.add(self)
 
     def stop(self) -> None:
         """Answer what has come, then end. Not for the server's own thread."""
@@ -172,7 +180,10 @@ class StoreServer:
                 raise ProtocolError("a request comes in messages of one frame each")
             kind, data = frames[0][:1], frames[0][1:]
             if kind == wire.Piece.RECEIPT:
-                if self._unread.confirm(client, data):
+                queue = self._lent.has_left(data)
+                if queue is not None:
+                    self._count_items(queue)
+                elif self._unread.confirm(client, data):
                     self._make_room()
                 return
             if kind not in (wire.Piece.LAST, wire.Piece.MORE):
@@ -192,6 +203,10 @@ class StoreServer:
         if waiter.operation is operations.queue_release:
             # Whoever gives an item back by a connection that it has left may still wait for it there.
             self._waiting.withdraw(queue_key(waiter.args[0]), lambda other: other.args[:2] == waiter.args[:2])
+        elif waiter.operation is operations.queue_len and self._lent.is_leaving(waiter.args[0]):
+            waiter.until = math.inf
+            self._put_off(waiter, _LEAVING + waiter.args[0])
+            return
         try:
             result = waiter.operation(self._table, *waiter.args)
         except DistStoreError as error:
@@ -202,12 +217,13 @@ class StoreServer:
             self._answer(waiter, wire.STORE_ERROR, f"{waiter.operation.__name__} failed: {error}")
             return
         if not isinstance(result, Missing):
+            receipt = b""
             if waiter.operation is operations.queue_pop:
                 # Before it is sent: if the client turns out to be gone, the item returns.
                 self._lent.lend(waiter.client, *waiter.args[:2])
             elif waiter.operation in (operations.queue_confirm, operations.queue_release):
-                self._lent.settle(waiter.args[1])
-            if not self._deliver(waiter, result) and waiter.operation is operations.queue_pop:
+                receipt = self._settle(waiter, result)
+            if not self._deliver(waiter, result, receipt) and waiter.operation is operations.queue_pop:
                 queue, token = waiter.args[:2]
                 self._lent.settle(token)
                 operations.queue_release(self._table, queue, token, None)
@@ -220,6 +236,21 @@ class StoreServer:
             self._refuse(waiter)
         else:
             self._put_off(waiter, result.key)
+
+    def _settle(self, waiter: Waiter, result: Any) -> bytes:
+        """Note that an item has been confirmed or given back; return the receipt by which its client knows so."""
+        queue, token = waiter.args[:2]
+        self._lent.settle(token)
+        if waiter.operation is operations.queue_confirm and result:
+            self._lent.leave(waiter.client, queue, token)
+            return bytes(token)
+        self._count_items(queue)
+        return b""
+
+    def _count_items(self, queue: str) -> None:
+        """Look again at the questions how long a queue is, unless an item of it is still leaving."""
+        for waiter in self._waiting.take(_LEAVING + queue):
+            self._attempt(waiter)
 
     def _put_off(self, waiter: Waiter, key: str) -> None:
         if not self._waiting.add(waiter, key):
@@ -235,9 +266,8 @@ class StoreServer:
 
     # ------------------------------------------------------------------ replies
 
-    def _deliver(self, waiter: Waiter, result: Any) -> bool:
+    def _deliver(self, waiter: Waiter, result: Any, receipt: bytes = b"") -> bool:
         """Send a result, at once or when there is room for it; tell whether there is somebody to get it."""
-        receipt = b""
         if is_large(result):
             nbytes = nbytes_of(result)
             if not self._unread.fits_client(waiter.client, nbytes):
@@ -300,6 +330,8 @@ class StoreServer:
             for client in self._lent.clients().union(self._unread.clients()):
                 self._send(client, wire.PROBE, wire.OK, None)
             self._take_back(self._lent.take_late())
+            for queue in self._lent.forget_late():
+                self._count_items(queue)
             self._make_room()
         self._wake()
 

@@ -108,6 +108,16 @@ class TCPStore(Store):
         """Whether this object serves the store."""
         return self._is_master
 
+    @property
+    def identity(self) -> bytes | None:
+        """What tells the server from all others; None before it has been reached."""
+        return self._pool.identity
+
+    @property
+    def heard_at(self) -> float:
+        """When the server has last answered this process, in time or not, by the monotonic clock."""
+        return self._pool.heard_at
+
     def peek(self, key: str) -> bytes | None:
         return self._run(operations.peek, self._timeout_s, key)
 

@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 MAGIC = "rankwise store"
-VERSION = 3
+VERSION = 4
 
 #: `compare_set` carries two values.
 MAX_MESSAGE_NBYTES = 2 * MAX_VALUE_NBYTES + (64 << 10)
@@ -153,7 +153,7 @@ def decode_request(data: bytes) -> Request:
     operation, kinds, _ = _SIGNATURES[name]
     if not isinstance(args, list) or len(args) != len(kinds) or not all(map(_call, kinds, args)):
         raise ProtocolError(f"these are no arguments of {name}")
-    if operation is operations.multi_set and len(args[0]) != len(args[1]):
+    if kinds[:2] == (_keys, _values) and len(args[0]) != len(args[1]):
         raise ProtocolError("as many values as keys are needed")
     return Request(number, operation, wait_s, args)
 
@@ -281,6 +281,8 @@ _SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
         (_op.check, (_keys,), _boolean),
         (_op.multi_set, (_keys, _values), _nothing),
         (_op.set_and_peek, (_key, _value, _keys), _values_or_none),
+        (_op.claim, (_keys, _values), _values),
+        (_op.arrive, (_keys, _values, _key, _number, _key, _keys), _values_or_none),
         (_op.num_keys, (), _number),
         (_op.num_refused, (), _number),
         (_op.list_keys, (_key,), _page),

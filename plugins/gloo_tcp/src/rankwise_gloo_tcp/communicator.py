@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rankwise.backends import (
@@ -19,8 +19,9 @@ from rankwise.backends import (
     Shortcuts,
     Trail,
     Work,
+    last_words,
 )
-from rankwise.errors import DistBackendError, DistError, PeerDiedError
+from rankwise.errors import DistBackendError, DistError, DistTimeoutError, PeerDiedError
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.collectives.selection import Selection
 from rankwise_gloo_tcp.collectives.ways import Ways
@@ -123,6 +124,15 @@ class GlooCommunicator(Communicator):
         self._finish(request, "recv from", src, timeout_s)
         return request.source_rank()
 
+    def timed_out(self, text: str, waited_for: Sequence[int] = ()) -> DistTimeoutError:
+        """Say also over which connections to these ranks nothing comes."""
+        error = super().timed_out(text, waited_for)
+        troubles = self.engine.troubles(waited_for)
+        if troubles:
+            error = DistTimeoutError("; ".join((str(error), *troubles)))
+            error.waited_for = tuple(waited_for)
+        return error
+
     # ------------------------------------------------------------------ for those who look
 
     def note_to(self, trail: Trail) -> None:
@@ -177,9 +187,9 @@ class GlooCommunicator(Communicator):
             return known.dead
         if board.has_given_up(peer) and (said := board.given_up()):
             return read_notice(said[1])
-        if board.has_left(peer):
-            name = self.context.global_ranks[peer]
-            return PeerDiedError(name, known.card.host, parted(board.process_ended(peer)))
+        parting = board.parting(peer)
+        if parting is not None:
+            return PeerDiedError(self.context.global_ranks[peer], known.card.host, parted(*parting))
         return None
 
     def unreadable(self) -> DistError:
@@ -202,7 +212,7 @@ class GlooCommunicator(Communicator):
 
     def process_ends(self, error: DistError) -> None:
         """Hear that the process ends: deliver what was sent, in haste; give up only if something is pending."""
-        self.engine.dispatcher.process_ends = True
+        self.engine.dispatcher.process_ends, self.engine.dispatcher.last_words = True, last_words()
         if self.is_busy() or self.engine.background.pending:
             super().process_ends(error)
         else:
@@ -218,7 +228,8 @@ class GlooCommunicator(Communicator):
 
     def _close_engine(self) -> None:
         if self.board is not None and self.failure is None:
-            self.board.leave(self.engine.dispatcher.process_ends)
+            dispatcher = self.engine.dispatcher
+            self.board.leave(dispatcher.process_ends, dispatcher.last_words)
         try:
             self.engine.close()
         finally:

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from rankwise.backends import compiled_parts
 
-__all__ = ["EngineState", "FailureState", "PeerState", "PipeState", "ProgressState", "WindowState"]
+__all__ = [
+    "ConnectionState",
+    "EngineState",
+    "FailureState",
+    "GuardState",
+    "PeerState",
+    "PipeState",
+    "ProgressState",
+    "ReaderState",
+    "WindowState",
+]
 
 
 class EngineState:
@@ -28,19 +38,67 @@ class FailureState:
 
 
 class ProgressState:
-    """The thread that has the progress lock, 0 for none; and how many threads wait, or take in news."""
+    """The thread that has the progress lock, 0 for none; how many threads wait, or take in news; when one last did."""
 
-    __slots__ = ("callers", "owner")
+    __slots__ = ("callers", "last_drive", "owner")
     owner: int
     callers: int
+    last_drive: float
 
 
 class PeerState:
-    """What leads to a peer, and why nothing can be sent there any more."""
+    """What leads to a peer, why nothing can be sent there any more, and the credit that goes before the next frame."""
 
-    __slots__ = ("connection", "gone")
+    __slots__ = ("connection", "gone", "owed_nbytes")
     connection: Any
     gone: Any
+    owed_nbytes: int
+
+
+class ConnectionState:
+    """A connection over a socket: its reader, the guards of its headers, and how it stands."""
+
+    __slots__ = (
+        "broken",
+        "came_nbytes",
+        "closed",
+        "deaf",
+        "fd",
+        "mine",
+        "plain",
+        "reader",
+        "theirs",
+        "went_nbytes",
+        "writing",
+    )
+    reader: Any
+    mine: Any
+    theirs: Any
+    fd: int
+    plain: bool
+    closed: bool
+    broken: bool
+    deaf: bool
+    writing: bool
+    came_nbytes: int
+    went_nbytes: int
+
+
+class ReaderState:
+    """What ends the payload that is coming in, if any is; and what of the inbox has not been taken apart."""
+
+    __slots__ = ("end", "start", "whole")
+    whole: Any
+    start: int
+    end: int
+
+
+class GuardState:
+    """The hash that the tags of one direction begin with, and the number of the next header."""
+
+    __slots__ = ("keyed", "number")
+    keyed: Any
+    number: int
 
 
 class PipeState:
@@ -61,3 +119,4 @@ class WindowState:
 if not TYPE_CHECKING and (_native := compiled_parts.module()) is not None:
     EngineState, FailureState, ProgressState = _native.EngineState, _native.FailureState, _native.ProgressState
     PeerState, PipeState, WindowState = _native.PeerState, _native.PipeState, _native.WindowState
+    ConnectionState, ReaderState, GuardState = _native.ConnectionState, _native.ReaderState, _native.GuardState

@@ -62,10 +62,34 @@ class FailureState:
 class ProgressState:
     owner: int
     callers: int
+    last_drive: float
 
 class PeerState:
     connection: Any
     gone: Any
+    owed_nbytes: int
+
+class ConnectionState:
+    reader: Any
+    mine: Any
+    theirs: Any
+    fd: int
+    plain: bool
+    closed: bool
+    broken: bool
+    deaf: bool
+    writing: bool
+    came_nbytes: int
+    went_nbytes: int
+
+class ReaderState:
+    whole: Any
+    start: int
+    end: int
+
+class GuardState:
+    keyed: Any
+    number: int
 
 class PipeState:
     queue: Any
@@ -96,7 +120,7 @@ class CallHooks(Protocol):
         """Raise what all ranks raise after a public call that has failed."""
 
 class Calls:
-    def __init__(self, board: Turns, turn: Any, ops: dict[str, Any], hooks: CallHooks, /) -> None: ...
+    def __init__(self, way: Turns | Wire, turn: Any, ops: dict[str, Any], hooks: CallHooks, /) -> None: ...
     def serve(self, trail: Trail, collected: Any, sequence: Iterator[int], /) -> None: ...
     def run(self, name: str, args: tuple[Any, ...], sequence: int, deadline: Any, /) -> bool: ...
     def forget(self) -> None: ...
@@ -171,6 +195,58 @@ class MessageHooks(Protocol):
 
 class Messages:
     def __init__(self, trail: Trail, peers: Sequence[MessagePeer], hooks: MessageHooks, may_spin: bool, /) -> None: ...
+    def send(self, array: Any, dst: Any, tag: Any, /) -> bool: ...
+    def recv(self, array: Any, src: Any, tag: Any, /) -> int | None: ...
+
+class WireLink(Protocol):
+    """One rank: how errors call it, what leads there, and where what comes from it goes."""
+
+    @property
+    def name(self) -> int: ...
+    @property
+    def peer(self) -> Any: ...
+    @property
+    def window(self) -> Any: ...
+    @property
+    def room(self) -> memoryview: ...
+
+class WireHooks(Protocol):
+    """What a compiled wire looks at, and what it leaves to Python; requests stand for what goes on."""
+
+    turn: Any
+    engine: Any
+    failure_state: Any
+    progress_lock: Any
+    deferred: Any
+    arrivals: Any
+    receives: Any
+    lines: Any
+    most_tag: int
+    window_nbytes: int
+    message_nbytes: int
+
+    # Of the engine's lock, the progress lock, and what has been left to be done without the lock.
+    lock: Callable[..., bool]
+    def unlock(self) -> None: ...
+    def stand_up(self) -> None: ...
+    def settle(self) -> None: ...
+
+    # With the lock held.
+    def pay(self, to: int, /) -> None: ...
+    def keep(self, to: int, rest: bytes, tag: int, /) -> Any: ...
+    def feed(self, source: int, data: bytes, /) -> None: ...
+    def taken(self, source: int, nbytes: int, /) -> None: ...
+
+    # Without it.
+    def mark(self, dtype: Any, /) -> int: ...
+    def finish(self, given: Any, record: bytes, state: list[tuple[int, Any, bool, Any]], /) -> list[int]: ...
+    def finish_message(self, request: Any, peer: int, /) -> None: ...
+    def receive(self, array: Any, source: int, tag: int, /) -> None: ...
+
+class Wire:
+    waited_ns: int
+    def __init__(self, rank: int, links: Sequence[WireLink | None], hooks: WireHooks, spin_ns: int, /) -> None: ...
+    def serve(self, trail: Trail, /) -> None: ...
     def send(self, array: Any, dst: Any, tag: Any, /) -> bool: ...
     def recv(self, array: Any, src: Any, tag: Any, /) -> int | None: ...
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
+
+import ray
 
 from rankwise.backends import require_series
 from rankwise_ray.group import NAME, RankwiseGroup
@@ -33,6 +36,8 @@ def register() -> None:
     types.Backend.RANKWISE = BACKEND
     if not backend_registry._global_registry.is_registered(NAME):
         backend_registry.register_collective_backend(NAME, RankwiseGroup)
+        if ray.is_initialized() and ray.get_runtime_context().worker.mode == ray.WORKER_MODE:
+            import_module("rankwise_launch.ready")  # now, and not while the others wait for this process's first group
 
 
 def _arrived() -> str:

@@ -14,7 +14,7 @@ from rankwise.cli.parser import near
 from rankwise.cli.text import columns, format_nbytes, format_seconds, parse_nbytes
 from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, Choice, fitting
 from rankwise.errors import DistError
-from rankwise_tools.explaining.costs import costs
+from rankwise_tools.explaining.costs import Network, costs, reckoned
 from rankwise_tools.explaining.simulator import simulate
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
@@ -30,8 +30,10 @@ examples:
   rankwise explain all_reduce --bytes 4KiB --ranks 16 --hosts 16
   rankwise explain broadcast --backend derived --ranks 16 --alpha-us 1 --gbit-per-s 80"""
 
-#: Rings and all-pairs algorithms have as many messages as there are pairs of ranks; more takes minutes.
+#: Rings and all-pairs algorithms have as many messages as there are pairs of ranks; more takes minutes. Trees have one
+#: for each rank.
 _MOST_RANKS = 256
+_TREES = ("binomial",)
 #: What runs where a backend has no algorithm of its own.
 _DERIVED = "derived"
 
@@ -67,9 +69,7 @@ def run(options: argparse.Namespace) -> int:
     print("The table that all ranks go by; the first line that fits counts:")
     print("\n".join(f"  {'->' if choice is answer.taken else '  '} {_line(choice)}" for choice in answer.table))
     print("".join(f"\n  {name}: {meaning}" for name, meaning in answer.meanings.items()))
-    if size > _MOST_RANKS:
-        print(f"\nNot simulated: more than {_MOST_RANKS} ranks take too long here.")
-    elif answer.like or options.hosts > 1:
+    if answer.like or options.hosts > 1:
         _simulate(network, op, size, nbytes, answer.like)
     return 0
 
@@ -113,16 +113,22 @@ def _network(options: argparse.Namespace) -> _Network:
 
 
 def _simulate(network: _Network, op: str, size: int, nbytes: int, like: str) -> None:
-    alpha_s, gbit = network.alpha_us * 1e-6, network.gbit_per_s
+    gbit = network.gbit_per_s
+    seconds = Network(network.alpha_us * 1e-6, 8e-9 / gbit, 1e-9 / network.combine_gb_per_s)
     parts = [nbytes // size + (rank < nbytes % size) for rank in range(size)]
-    rows = [["algorithm", "rounds", "bytes sent by a rank, at most", "simulated"]]
+    few = size <= _MOST_RANKS
+    rows = [["algorithm", "rounds", "bytes sent by a rank, at most", "simulated" if few else "predicted"]]
     for name, function in ALGORITHMS[op].items():
-        each = costs(op, name, size, parts)
-        time_s = simulate(op, function, parts, alpha_s, 8e-9 / gbit, 1e-9 / network.combine_gb_per_s)
+        each = costs(op, name, size, parts) if few else reckoned(op, name, parts, seconds)
+        if few or name in _TREES:
+            time_s = simulate(op, function, parts, *seconds)
+        else:
+            time_s = max(cost.seconds for cost in each)
         most = format_nbytes(max(cost.nbytes for cost in each))
         mark = "-> " if name == like else "   "
         rows.append([mark + name, str(max(cost.rounds for cost in each)), most, format_seconds(time_s)])
-    print(f"\nSimulated with {alpha_s * 1e6:g} us and {gbit:g} Gbit/s for each rank:")
+    how = "Simulated" if few else "Predicted"
+    print(f"\n{how} with {network.alpha_us:g} us and {gbit:g} Gbit/s for each rank:")
     print(columns(rows, right=(1, 2, 3)))
 
 
@@ -136,4 +142,6 @@ def _nbytes(text: str) -> int:
 def _line(choice: Choice) -> str:
     bounds = [f"up to {format_nbytes(choice.max_nbytes)}"] if choice.max_nbytes is not None else []
     bounds += [f"up to {choice.max_ranks} ranks"] if choice.max_ranks is not None else []
+    if choice.max_share_nbytes is not None:
+        bounds.append(f"up to {format_nbytes(choice.max_share_nbytes)} a rank")
     return f"{choice.name:20} {' and '.join(bounds) or 'otherwise'}"

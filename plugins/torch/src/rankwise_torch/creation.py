@@ -11,6 +11,7 @@ import rankwise
 from rankwise_torch.beside import BesideGroup, beside
 from rankwise_torch.errors import as_torch_raises
 from rankwise_torch.group import RankwiseGroup
+from rankwise_torch.handing import hand_on_works
 from rankwise_torch.names import backend_of
 from rankwise_torch.recording import leave_ours_alone
 from rankwise_torch.request import Request, asked
@@ -21,6 +22,7 @@ __all__ = ["create", "make"]
 # Errors and the flight recorder name the line of the program, which is neither torch's nor ours.
 rankwise.skip_callers("torch", "rankwise_torch")
 leave_ours_alone()
+hand_on_works()
 
 #: How long groups may take to be made whose calls have less: torch gives that to each of several steps, one by one.
 _MAKING = timedelta(seconds=5)

@@ -22,13 +22,12 @@ import torch.distributed.distributed_c10d as c10d
 from torch._C import DisableTorchFunction
 from torch._C import _len_torch_dispatch_stack as _dispatch_modes
 from torch._C import _len_torch_function_stack as _function_modes
-from torch._C._distributed_c10d import _create_work_from_future
 from torch.distributed import ProcessGroup, Work
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.utils._pytree import tree_leaves
 
 from rankwise_torch.tensors import WrappedError
-from rankwise_torch.works import Pending
+from rankwise_torch.works import Pending, of_its_own
 
 __all__ = ["CALLS", "by_the_dispatcher"]
 
@@ -179,7 +178,7 @@ def _boxed(work: Any) -> Any:
     if _under.depth:
         _under.work = work
     elif isinstance(work, Pending):
-        work = _create_work_from_future(work.get_future())
+        work = of_its_own(work)
     return work.boxed()
 
 

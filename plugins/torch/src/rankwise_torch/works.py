@@ -9,13 +9,14 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
+from torch._C._distributed_c10d import _create_work_from_future
 from torch.distributed import Work
 
 from rankwise_torch.errors import as_torch_raises, of_both
 from rankwise_torch.opaque import left_alone
 from rankwise_torch.tensors import Ending, put_back
 
-__all__ = ["DONE", "Copying", "Done", "Inner", "Pending", "Received", "Together"]
+__all__ = ["DONE", "Copying", "Done", "Inner", "Pending", "Received", "Together", "of_its_own"]
 
 #: How torch's C++ says that a wait has no time-out.
 _NO_TIMEOUT = timedelta(0)
@@ -296,6 +297,11 @@ class _Countdown:
             is_last = self._left == 0
         if is_last:
             self._callback()
+
+
+def of_its_own(work: Done | Pending) -> Work:
+    """Return a work of C++ that ends as this one does, and needs nothing of what Python knows of this one."""
+    return _create_work_from_future(work.get_future())
 
 
 left_alone(Done, Received, Pending)

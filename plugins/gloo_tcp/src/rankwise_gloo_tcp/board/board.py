@@ -9,6 +9,7 @@ has meanwhile posted a later turn, which it does after it has read.
 from __future__ import annotations
 
 import fcntl
+import functools
 import mmap
 import os
 from collections.abc import Callable, Sequence
@@ -152,6 +153,34 @@ def slice_s(began: float, deadline: Deadline) -> float:
     return min(max(_SLICE_S, (monotonic() - began) / 4), _LONG_SLICE_S, deadline.remaining())
 
 
+class _Places(NamedTuple):
+    """Where the words of a board are that one rank looks at, the same for all boards of its kind.
+
+    Attributes:
+        controls: The control blocks, by rank.
+        table: The records, by phase and rank.
+        turns: The turns of all, by phase and rank.
+        others: Those of the others, by phase.
+        records: The records of the others, by phase.
+    """
+
+    controls: list[int]
+    table: list[list[int]]
+    turns: list[list[int]]
+    others: list[list[int]]
+    records: list[list[int]]
+
+
+@functools.lru_cache(maxsize=64)
+def _places(rank: int, layout: Layout) -> _Places:
+    ranks = range(layout.size)
+    controls = [(layout.control + peer * layout.control_stride) // 8 for peer in ranks]
+    table = [[(layout.records + (2 * peer + phase) * _RECORD_STRIDE) // 8 for peer in ranks] for phase in range(2)]
+    turns = [[at + _TURN for at in records] for records in table]
+    others = [[each[(rank + k) % layout.size] for k in ranks[1:]] for each in turns]
+    return _Places(controls, table, turns, others, [[r for p, r in enumerate(each) if p != rank] for each in table])
+
+
 class Board:
     """One rank's view of its group's board.
 
@@ -179,15 +208,7 @@ class Board:
         self._words = self._bytes.cast("Q")
         whole = np.frombuffer(self._memory, np.uint8)
         self._base = whole.ctypes.data
-        self._controls = [(_PAGE + peer * _CONTROL_STRIDE) // 8 for peer in range(size)]
-        self._table = [
-            [(records + (2 * peer + phase) * _RECORD_STRIDE) // 8 for peer in range(size)] for phase in range(2)
-        ]
-        #: The turns of all, and of the others, by phase.
-        self._turns = [[at + _TURN for at in table] for table in self._table]
-        self._others = [[turns[(rank + k) % size] for k in range(1, size)] for turns in self._turns]
-        #: The records of the others, by phase.
-        self._places = [[at for peer, at in enumerate(table) if peer != rank] for table in self._table]
+        self._controls, self._table, self._turns, self._others, self._places = _places(rank, self.layout)
         #: By parity and rank.
         self.areas = [
             [whole[data + (2 * peer + area) * area_nbytes :][:area_nbytes] for peer in range(size)] for area in range(2)
@@ -362,8 +383,10 @@ class Board:
 
     # ------------------------------------------------------------------ the end
 
-    def leave(self, process_ends: bool = False) -> None:
-        """Tell the others that this rank goes in good order, or as its process ends."""
+    def leave(self, process_ends: bool = False, words: str = "") -> None:
+        """Tell the others that this rank goes in good order, or as its process ends, by which exception."""
+        if process_ends:
+            self._write(words.encode())
         futex.fence()  # after all that it has sent
         self._words[self._controls[self.rank] + _GONE] = _WITH_PROCESS if process_ends else _IN_GOOD_ORDER
         self._wake()
@@ -372,16 +395,18 @@ class Board:
         """Tell whether a rank has gone in good order."""
         return bool(self._words[self._controls[peer] + _GONE] in (_IN_GOOD_ORDER, _WITH_PROCESS))
 
-    def process_ended(self, peer: int) -> bool:
-        """Tell whether a rank has gone because its process ended."""
-        return bool(self._words[self._controls[peer] + _GONE] == _WITH_PROCESS)
+    def parting(self, peer: int) -> tuple[bool, str] | None:
+        """Return of a rank that has gone in good order whether its process ended, and by which exception; else None."""
+        state = self._words[self._controls[peer] + _GONE]
+        futex.fence()  # the words were written before
+        if state == _WITH_PROCESS:
+            return True, self._read(peer).decode(errors="replace")
+        return (False, "") if state == _IN_GOOD_ORDER else None
 
     def give_up(self, text: bytes) -> None:
         """Tell everyone that the group is given up, and wake them; one of those who have said so is heard."""
         if not self._words[_GIVEN_UP]:
-            at = self._notices + self.rank * _PAGE
-            self._bytes[at + _WHY_AT : at + _WHY_AT + len(text)] = text
-            self._words[at // 8] = len(text)
+            self._write(text)
             futex.fence()
             self._words[_GIVEN_UP] = self.rank + 1
         self._words[self._controls[self.rank] + _GONE] = _GIVING_UP
@@ -393,9 +418,19 @@ class Board:
             return None
         futex.fence()  # the text was written before
         sender = min(int(self._words[_GIVEN_UP]), self.size) - 1
-        at = self._notices + sender * _PAGE
+        return sender, self._read(sender)
+
+    def _write(self, text: bytes) -> None:
+        """Write on this rank's page why it goes."""
+        at = self._notices + self.rank * _PAGE
+        self._bytes[at + _WHY_AT : at + _WHY_AT + len(text)] = text
+        self._words[at // 8] = len(text)
+
+    def _read(self, peer: int) -> bytes:
+        """Return what stands on a rank's page."""
+        at = self._notices + peer * _PAGE
         length = min(self._words[at // 8], _PAGE - _WHY_AT)
-        return sender, bytes(self._bytes[at + _WHY_AT : at + _WHY_AT + length])
+        return bytes(self._bytes[at + _WHY_AT : at + _WHY_AT + length])
 
     def has_given_up(self, peer: int) -> bool:
         """Tell whether a rank has given the group up, be it not the one that is heard."""

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from rankwise.backends import FINGERPRINT_TAG
 from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.board.board import Board
+from rankwise_gloo_tcp.protocol.guards import TAG_NBYTES
 from rankwise_gloo_tcp.transport import rings
 
-__all__ = ["SHARED", "compare", "make_board"]
+__all__ = ["SHARED", "WAYS", "WIRE_WAYS", "compare", "make_board"]
 
 #: How C calls the ways of a call at the board.
 WAYS = {"MEET": 1, "ONE_SHOT": 2, "TWO_SHOT": 3, "MOVE": 4, "COMBINE": 5}
-#: What the compiled parts and Python both know of memory that ranks share.
-SHARED = {**board.SHARED, **rings.SHARED, **WAYS}
+#: And those over the wire.
+WIRE_WAYS = {"SWAP": 6, "SWAP_REDUCE": 7, "SWAP_MOVE": 8, "SWAP_COMBINE": 9}
+#: What the compiled parts and Python both know of memory that ranks share, and of frames.
+SHARED = {
+    **board.SHARED,
+    **rings.SHARED,
+    **WAYS,
+    **WIRE_WAYS,
+    "FINGERPRINT_TAG": FINGERPRINT_TAG,
+    "HEAD_TAG_NBYTES": TAG_NBYTES,
+}
 
 
 def make_board(descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> Board:

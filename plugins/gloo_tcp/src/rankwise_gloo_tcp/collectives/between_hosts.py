@@ -19,6 +19,7 @@ from rankwise.backends import (
     mismatch,
     same_call,
 )
+from rankwise.backends import compiled_parts as native
 from rankwise.backends import derived_collectives as derived
 from rankwise.backends import fitting_algorithm as fitting
 from rankwise_gloo_tcp.collectives import streams
@@ -33,13 +34,22 @@ from rankwise_gloo_tcp.engine.engine import Engine
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["BetweenHosts", "reducing", "travelling"]
+__all__ = ["BetweenHosts", "between_hosts", "reducing", "travelling"]
 
 Stream = Callable[[Engine, Array, ReduceOp, Deadline], None]
 
 _NOTHING = memoryview(b"")
 #: What accumulates in a wider dtype does so in pieces, each of which may have a copy.
 _PIECE_NBYTES = 4 << 20
+
+
+def between_hosts(comm: GlooCommunicator) -> BetweenHosts:
+    """Return the ways of a group whose ranks share no memory, compiled where that is and they are few."""
+    if native.module() is None or not 1 < comm.size <= FEW_RANKS:
+        return BetweenHosts(comm)
+    from rankwise_gloo_tcp.collectives.compiled_wire import CompiledBetweenHosts
+
+    return CompiledBetweenHosts(comm)
 
 
 class BetweenHosts(Ways):

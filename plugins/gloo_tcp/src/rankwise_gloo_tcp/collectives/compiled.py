@@ -12,12 +12,14 @@ from rankwise.backends import (
     Caller,
     Context,
     Deadline,
+    Fingerprint,
     ReduceOp,
     Shortcuts,
     Timeout,
     mismatch,
     seconds,
 )
+from rankwise.errors import DistError
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import Barrier
@@ -38,14 +40,24 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.protocol.flow import Window
     from rankwise_gloo_tcp.transport.rings import Rings
 
-__all__ = ["COMPILED_OPS", "WAYS", "CallHooks", "CompiledHost", "kind_of"]
+__all__ = [
+    "ARGUMENTS",
+    "COMPILED_OPS",
+    "PUBLIC",
+    "WAYS",
+    "CallHooks",
+    "CompiledHost",
+    "CompiledKind",
+    "KindHooks",
+    "kind_of",
+]
 
 #: How C calls what does a call at the board.
 WAYS = dict(zip((Barrier, OneShot, TwoShot, Move, Combine), WAY_NUMBERS.values(), strict=True))
 #: Those that C does not know by their names are left to Python.
 COMPILED_OPS = {name: op for name in REDUCE_OPS if isinstance(op := getattr(ReduceOp, name, None), ReduceOp)}
 #: What the public function of an operation is given, of a call.
-_ARGUMENTS: dict[str, Callable[[Call], tuple[Any, ...]]] = {
+ARGUMENTS: dict[str, Callable[[Call], tuple[Any, ...]]] = {
     "all_reduce": lambda call: (call.array, call.reduce_op),
     "broadcast": lambda call: (call.array, call.root),
     "all_gather": lambda call: (call.outs, call.array),
@@ -53,7 +65,7 @@ _ARGUMENTS: dict[str, Callable[[Call], tuple[Any, ...]]] = {
     "all_to_all": lambda call: (call.outs, call.ins),
     "barrier": lambda call: (),
 }
-_PUBLIC = (*_ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single")
+PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single")
 
 
 class CompiledHost(OneHost):
@@ -67,7 +79,7 @@ class CompiledHost(OneHost):
 
     def at_board(self, kind: Kind, op: str) -> AtBoard:
         """Return what does a kind of call, in C as far as that takes it."""
-        return _Compiled(self, kind, op) if op in _ARGUMENTS else super().at_board(kind, op)
+        return _Compiled(self, kind, op) if op in ARGUMENTS else super().at_board(kind, op)
 
     def forget(self) -> None:
         """Forget the kinds of calls."""
@@ -79,7 +91,7 @@ class CompiledHost(OneHost):
             return Shortcuts()
         self._hooks.group = group
         self.calls.serve(group.trail, group.collected, self.comm._sequence)
-        found: dict[str, Any] = {name: getattr(self.calls, name) for name in _PUBLIC}
+        found: dict[str, Any] = {name: getattr(self.calls, name) for name in PUBLIC}
         if self.comm.engine.peers.pipes:
             engine = self.comm.engine
             made = Messages(group.trail, _peers(self.comm), _Hooks(self.comm, group), _spins(engine))
@@ -87,19 +99,27 @@ class CompiledHost(OneHost):
         return Shortcuts(**found)
 
 
-class _Compiled(AtBoard):
-    """One kind of call at the board that C may know; if it does not take one, that is done in Python.
+class CompiledKind:
+    """One kind of call that C may know; it also has `about`, what all ranks compare, and the `fingerprint`.
 
     Attributes:
         way: How C calls it.
         fetch_count: From how many elements on parts are copied from their owner's memory.
     """
 
+    way: int
+    fetch_count: int
+    fingerprint: Fingerprint
+
+
+class _Compiled(AtBoard, CompiledKind):
+    """One kind of call at the board that C may know; if it does not take one, that is done in Python."""
+
     def __init__(self, ways: CompiledHost, kind: Kind, op: str) -> None:
         super().__init__(ways, *kind)
         self.way = WAYS.get(type(self.call), 0)
         self.fetch_count = self.call.route.fetch_count if isinstance(self.call, Move) else 0
-        self._run, self._op, self._arguments = ways.calls.run, op, _ARGUMENTS[op]
+        self._run, self._op, self._arguments = ways.calls.run, op, ARGUMENTS[op]
 
     def bind(self, call: Call) -> Any:
         """Return the call."""
@@ -114,54 +134,71 @@ class _Compiled(AtBoard):
             self._comm.on_wait(self._board.waited_ns - waited_ns)
 
 
-class CallHooks:
-    """What compiled calls of one group ask for where they cannot go on by themselves."""
+class KindHooks:
+    """What compiled calls of one group ask for about kinds of calls, and when one has failed."""
 
-    def __init__(self, comm: GlooCommunicator, board: NativeBoard) -> None:
-        self._comm, self._board = comm, board
+    def __init__(self, comm: GlooCommunicator) -> None:
+        self._comm = comm
         self.tell = comm._order.tell
         #: What says how long a call takes that has no time-out of its own: the group, once it has public calls.
         self.group: Caller | Context = comm.context
 
-    def wait(self, deadline: Deadline | Timeout | None) -> Deadline:
-        """Wait for those who are late, and return the call's deadline.
-
-        Args:
-            deadline: It, or the time-out of a call that has not waited yet; None is the group's.
-        """
-        if not isinstance(deadline, Deadline):
-            deadline = Deadline(self.group.timeout_s if deadline is None else seconds(deadline))
-        try:
-            self._board.await_all(deadline)
-        except TimeoutError as error:
-            raise agreement.late(self._board, self._comm.context.global_ranks, deadline) from error
-        return deadline
+    def deadline(self, given: Deadline | Timeout | None) -> Deadline:
+        """Return the deadline of a call: it, or what its time-out makes of it; None is the group's."""
+        if isinstance(given, Deadline):
+            return given
+        return Deadline(self.group.timeout_s if given is None else seconds(given))
 
     def learn(self, name: str, array: Array | None, option: Any, numbers: tuple[int, ...]) -> Any:
         """Return the kind of a call if the general way has prepared it, and so has checked it; else None."""
-        found = self._comm.kinds.get(kind_of(name, array, option, numbers, self._board.rank))
-        return found if isinstance(found, _Compiled) else None
+        found: Any = self._comm.kinds.get(kind_of(name, array, option, numbers, self._comm.rank))
+        return found if isinstance(found, CompiledKind) else None
 
-    def failed(self, kind: _Compiled, number: int, error: BaseException | None, unreadable: bool) -> None:
+    def garbage(self) -> DistError:
+        """Return why what other ranks have is of no use."""
+        return self._comm.unreadable()
+
+    def failed(self, kind: CompiledKind, number: int, error: BaseException | None, unreadable: bool) -> None:
         """Raise why a call has failed, or was not the same on all ranks.
 
         Args:
             kind: What kind of call.
             number: Its number.
             error: What a wait has raised.
-            unreadable: Whether another rank's memory could not be read any more.
+            unreadable: Whether what other ranks have is of no use.
         """
         if unreadable:
-            error = self._comm.unreadable()
+            error = self.garbage()
         raise error or mismatch(self._comm, kind.fingerprint, number, Deadline(self.group.timeout_s))
 
-    def broken(self, kind: _Compiled, number: int, error: BaseException | None, unreadable: bool) -> None:
+    def broken(self, kind: CompiledKind, number: int, error: BaseException | None, unreadable: bool) -> None:
         """Raise what all ranks raise after a public call that has failed."""
         try:
             self.failed(kind, number, error, unreadable)
         except BaseException as reason:
             self._comm.broken_off(kind.fingerprint.op, number, reason)
             raise
+
+
+class CallHooks(KindHooks):
+    """What compiled calls at a board ask for where they cannot go on by themselves."""
+
+    def __init__(self, comm: GlooCommunicator, board: NativeBoard) -> None:
+        super().__init__(comm)
+        self._board = board
+
+    def wait(self, given: Deadline | Timeout | None) -> Deadline:
+        """Wait for those who are late, and return the call's deadline.
+
+        Args:
+            given: It, or the time-out of a call that has not waited yet; None is the group's.
+        """
+        deadline = self.deadline(given)
+        try:
+            self._board.await_all(deadline)
+        except TimeoutError as error:
+            raise agreement.late(self._board, self._comm.context.global_ranks, deadline) from error
+        return deadline
 
 
 class MessagePeer(NamedTuple):

@@ -18,6 +18,7 @@ from rankwise_gloo_tcp.transport import connection
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.engine.engine import Engine
+    from rankwise_gloo_tcp.engine.request import Request
 
 __all__ = ["FEW_RANKS", "INLINE_NBYTES", "RECORD_NBYTES", "SMALL_NBYTES", "Opening", "Swap"]
 
@@ -38,10 +39,12 @@ class Swap(NamedTuple):
         expected: How many bytes come from each rank, its record included.
         ways: For each other rank its number, the engine's, the headers of what goes there and of what comes, and where
             that goes.
+        small: Whether each is a small message.
     """
 
     expected: list[int]
     ways: list[tuple[int, int, bytes, bytes, memoryview]]
+    small: bool = True
 
 
 class Opening:
@@ -76,13 +79,13 @@ class Opening:
         Raises:
             DistTimeoutError: Some have not come; it names them.
         """
-        rooms = self._rooms or self._make_rooms()
+        rooms = self.rooms()
         if max(map(len, offered)) <= SMALL_NBYTES and max(expected) <= SMALL_NBYTES:
             lengths = self.swap(
                 self.plan(list(map(len, offered)), expected), [record + view for view in offered], deadline
             )
         else:
-            lengths = self._exchange_long(record, offered, deadline)
+            lengths = self.swap_long(record, offered, deadline)
         rows, contents = [record] * self._size, [_NOTHING] * self._size
         for peer in self._others:
             room = rooms[peer]
@@ -92,15 +95,16 @@ class Opening:
 
     def plan(self, sent: Sequence[int], expected: Sequence[int]) -> Swap:
         """Return the plan of a swap, by how many bytes go to and come from each rank besides the record."""
-        rooms = self._rooms or self._make_rooms()
+        rooms = self.rooms()
         ways = []
         for peer in self._others:
             out, into = RECORD_NBYTES + sent[peer], RECORD_NBYTES + expected[peer]
             heads = message_head(FINGERPRINT_TAG, out, 0), message_head(FINGERPRINT_TAG, into, 0)
             ways.append((peer, self._names[peer], *heads, rooms[peer][:into]))
-        return Swap([RECORD_NBYTES + nbytes for nbytes in expected], ways)
+        small = max(*sent, *expected) <= SMALL_NBYTES
+        return Swap([RECORD_NBYTES + nbytes for nbytes in expected], ways, small)
 
-    def swap(self, plan: Swap, data: Sequence[bytes], deadline: Deadline) -> Sequence[int]:
+    def swap(self, plan: Swap, data: Sequence[bytes], deadline: Deadline) -> list[int]:
         """Send something small to everyone, and receive the like into the rooms; return how many bytes have come.
 
         Args:
@@ -126,8 +130,9 @@ class Opening:
             lengths[peer] = receive.nbytes
         return lengths
 
-    def _exchange_long(self, record: bytes, offered: Sequence[memoryview], deadline: Deadline) -> Sequence[int]:
-        engine, rooms = self._engine, self._rooms
+    def swap_long(self, record: bytes, offered: Sequence[memoryview], deadline: Deadline) -> list[int]:
+        """Do the same with more, which is sent from where it lies."""
+        engine, rooms = self._engine, self.rooms()
         names = self._names
         receives = [engine.receive_bytes(rooms[peer], names[peer], FINGERPRINT_TAG, True) for peer in self._others]
         sends = [engine.send_bytes(offered[peer], names[peer], FINGERPRINT_TAG, True, record) for peer in self._others]
@@ -138,16 +143,25 @@ class Opening:
             lengths[peer] = receive.nbytes
         return lengths
 
+    def receive(self, peer: int) -> Request:
+        """Begin to receive what a rank sends, into its room."""
+        return self._engine.receive_bytes(self.rooms()[peer], self._names[peer], FINGERPRINT_TAG, True)
+
+    def send(self, peer: int, record: bytes, data: bytes) -> Request:
+        """Begin to send record and data to a rank."""
+        return self._engine.send_bytes(memoryview(data), self._names[peer], FINGERPRINT_TAG, True, record)
+
     def received(self, plan: Swap) -> list[tuple[int, memoryview]]:
         """Return where each swap of a plan leaves what comes, for each other rank."""
         return [(peer, room) for peer, _, _, _, room in plan.ways]
 
     def room(self, peer: int, nbytes: int) -> tuple[memoryview, memoryview]:
         """Return where each `swap` leaves the record of a peer, and so many bytes of data behind it."""
-        room = (self._rooms or self._make_rooms())[peer]
+        room = (self.rooms())[peer]
         return room[:RECORD_NBYTES], room[RECORD_NBYTES : RECORD_NBYTES + nbytes]
 
-    def _make_rooms(self) -> dict[int, memoryview]:
-        # Pages that no message has reached yet take no memory.
-        self._rooms = {peer: as_bytes(np.zeros(RECORD_NBYTES + INLINE_NBYTES, np.uint8)) for peer in self._others}
+    def rooms(self) -> dict[int, memoryview]:
+        """Return where what comes from each other rank goes."""
+        if not self._rooms:  # pages that no message has reached yet take no memory
+            self._rooms = {peer: as_bytes(np.zeros(RECORD_NBYTES + INLINE_NBYTES, np.uint8)) for peer in self._others}
         return self._rooms

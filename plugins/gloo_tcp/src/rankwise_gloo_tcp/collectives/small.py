@@ -1,4 +1,4 @@
-"""The smallest collectives between hosts, prepared once for each kind of call.
+"""The small collectives between hosts, prepared once for each kind of call.
 
 Their data goes along with the comparison of the calls, as that of the plans does, to the same bytes: what a rank has
 prepared meets what another does in the general way.
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankwise.backends import Array, Call, Deadline, mismatch
+from rankwise.backends import Array, Call, Deadline, as_bytes, mismatch
 from rankwise.errors import ProtocolError
-from rankwise_gloo_tcp.collectives.opening import SMALL_NBYTES, Opening
+from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES, Opening
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["SmallAllReduce", "SmallBroadcast", "SmallCall", "is_small"]
 
 
+_NOTHING = memoryview(b"")
+
+
 def is_small(array: Array) -> bool:
-    """Tell whether data of this length goes along with the record in one small message."""
-    return bool(array.nbytes <= SMALL_NBYTES)
+    """Tell whether data of this length may go along with the record."""
+    return bool(array.nbytes <= INLINE_NBYTES)
 
 
 class SmallCall:
@@ -50,12 +53,19 @@ class SmallCall:
 
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls."""
-        self._swap(b"", sequence, deadline)
+        self._swap(None, sequence, deadline)
 
-    def _swap(self, data: bytes, sequence: int, deadline: Deadline) -> None:
-        """Compare the calls, and send something along to everyone."""
+    def _swap(self, array: Array | None, sequence: int, deadline: Deadline) -> None:
+        """Compare the calls, and send an array along to everyone."""
         record, plan = sequence.to_bytes(8, "little") + self._about, self._plan
-        lengths = self._opening.swap(plan, [record + data] * len(plan.expected), deadline)
+        lengths: list[int]
+        if plan.small:
+            data = record if array is None else record + array.tobytes()
+            lengths = self._opening.swap(plan, [data] * len(plan.expected), deadline)
+        else:
+            view = _NOTHING if array is None else as_bytes(array)
+            lengths = self._opening.swap_long(record, [view] * len(plan.expected), deadline)
+            lengths[self._rank] = plan.expected[self._rank]
         for theirs in self._records:
             if theirs != record:
                 raise mismatch(self._comm, self.fingerprint, sequence, deadline)
@@ -87,7 +97,7 @@ class SmallAllReduce(SmallCall):
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls, and reduce."""
         array, op = given
-        self._swap(array.tobytes(), sequence, deadline)
+        self._swap(array, sequence, deadline)
         if self._other is not None:
             first, second = (self._other, array) if self._rank == 1 else (array, self._other)
             op.merge(first, second, array)
@@ -112,6 +122,6 @@ class SmallBroadcast(SmallCall):
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls, and copy."""
         sent, received = given
-        self._swap(sent[0].tobytes() if sent else b"", sequence, deadline)
+        self._swap(sent[0] if sent else None, sequence, deadline)
         if self._root is not None:
             received[0][...] = self._root

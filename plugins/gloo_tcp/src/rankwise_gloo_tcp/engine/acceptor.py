@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import socket
-import time
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
@@ -14,12 +13,12 @@ from rankwise.backends import network_interface as interface
 from rankwise.errors import DistError, DistNetworkError
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.loop import Handler, Loop
-from rankwise_gloo_tcp.engine.peer import Peer, broken
+from rankwise_gloo_tcp.engine.peer import Peer, advice, broken, since
 from rankwise_gloo_tcp.machine.poller import READ
 from rankwise_gloo_tcp.protocol.guards import Guards
 from rankwise_gloo_tcp.transport.connecting import MAX_INCOMING, Incoming, Outgoing
 
-__all__ = ["RETRY_S", "Acceptor", "PeerRegistry"]
+__all__ = ["RETRY_S", "SILENT_S", "Acceptor", "PeerRegistry"]
 
 RETRY_S = 0.005
 #: For how long nothing is accepted after the process has run out of descriptors: trying again would keep it busy.
@@ -29,7 +28,7 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _REFUSED_S, _AGAIN_S = 0.5, 0.1
 #: After how long without an answer a connection counts as failed. The system has tried four times by then. A group
 #: that waits for less than twice as long gives up in half its time.
-_SILENT_S = 8.0
+SILENT_S = 8.0
 
 
 class PeerRegistry(Protocol):
@@ -56,7 +55,7 @@ class Acceptor:
         self.incoming: dict[Incoming, None] = {}
         #: The peers to whom no connection has come about so far, though one is wanted.
         self.wanted: dict[Peer, None] = {}
-        self._silent_s = min(_SILENT_S, config.timeout_s / 2)
+        self._silent_s = min(SILENT_S, config.timeout_s / 2)
         self._names, self._loop, self._peers, self._registry = config.names, loop, peers, registry
         self._paused_until = 0.0
 
@@ -180,7 +179,7 @@ class Acceptor:
         self.wanted[peer] = None
         peer.tried_at = monotonic()
         peer.wanted_at = peer.wanted_at or peer.tried_at
-        peer.outgoing = Outgoing(self, peer.rank, peer.card, peer.near)
+        peer.outgoing = Outgoing(self, peer.rank, peer.card, peer.near, self._peers[self.rank].card.address)
 
     def _try(self, peer: Peer, step: Callable[[], object]) -> None:
         try:
@@ -198,11 +197,11 @@ class Acceptor:
         peer.wanted_at = 0.0
         self._registry.unreachable(peer, error)
 
-    def waited_for(self, peer: Peer) -> str:
+    def trouble(self, peer: Peer) -> str:
         """Say that a connection to a peer has not come about so far; nothing if that is not so."""
         if peer not in self.wanted:
             return ""
-        return f"to which no connection has come about {self._between(peer)} {self._since(peer)}"
+        return f"no connection has come about {self._between(peer)} {self._since(peer)}"
 
     def _between(self, peer: Peer) -> str:
         """Say which two ends a connection has, which is where to look for what is in its way."""
@@ -219,13 +218,7 @@ class Acceptor:
 
     def _since(self, peer: Peer) -> str:
         age_s = monotonic() - (peer.wanted_at or monotonic())
-        since = f"for {age_s:.1f} s (since {time.strftime('%H:%M:%S', time.localtime(time.time() - age_s))})"
-        if peer.near:
-            return since
-        return (
-            f"{since}; look for a firewall between the two hosts, or have the ranks use another interface by "
-            f"RANKWISE_SOCKET_IFNAME; `rankwise doctor --peer {peer.card.address}` tries the way there"
-        )
+        return since(age_s) if peer.near else f"{since(age_s)}; {advice(peer)}"
 
     def _drop_outgoing(self, peer: Peer) -> None:
         outgoing, peer.outgoing = peer.outgoing, None

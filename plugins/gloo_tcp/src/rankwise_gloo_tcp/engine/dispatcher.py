@@ -7,6 +7,7 @@ from functools import partial
 from time import monotonic
 
 from rankwise.backends import process_ending as ending
+from rankwise.backends import processes
 from rankwise.errors import DistError, PeerDiedError, ProtocolError
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.failure import FailureState
@@ -14,7 +15,8 @@ from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.peer import Peer, broken, death
 from rankwise_gloo_tcp.engine.peers import Fetching, Peers
 from rankwise_gloo_tcp.engine.request import Request
-from rankwise_gloo_tcp.machine import peer_memory, processes
+from rankwise_gloo_tcp.engine.silence import Silence
+from rankwise_gloo_tcp.machine import peer_memory
 from rankwise_gloo_tcp.machine.poller import READ
 from rankwise_gloo_tcp.protocol.dtypes import Dtypes
 from rankwise_gloo_tcp.protocol.frames import UNFINISHED, Header, Kind, parted, read_notice
@@ -23,6 +25,7 @@ from rankwise_gloo_tcp.protocol.matching import Arrival
 from rankwise_gloo_tcp.protocol.message import Destination, Message, nothing
 from rankwise_gloo_tcp.protocol.outbox import Outbox
 from rankwise_gloo_tcp.transport.channel import ANY_LENGTH, Channel
+from rankwise_gloo_tcp.transport.connection import Connection
 
 __all__ = ["Dispatcher", "Processes"]
 
@@ -46,11 +49,12 @@ class Dispatcher:
         self.dtypes = Dtypes()
         self.inbox = Inbox(config.rank, config.names, self, self.dtypes)
         self.outbox = Outbox(config.rank, config.names, self, self.dtypes)
-        #: Whether this rank leaves because its process ends, and has not destroyed the group.
-        self.process_ends = False
+        #: Whether this rank leaves because its process ends, and has not destroyed the group; by which exception.
+        self.process_ends, self.last_words = False, ""
         self.names, self._peers, self._failure_state, self._fetching = config.names, peers, failure_state, fetching
         #: Whether credit waits for the next frame to a peer, or for the end of a collective.
         self.owing = False
+        self._silence = Silence(config, peers)
         peers.handler, peers.on_unreachable = self, self.unreachable
 
     # ------------------------------------------------------------------ what the connections tell
@@ -62,7 +66,7 @@ class Dispatcher:
             return self.inbox.message(source, header)
         if kind == Kind.PAYLOAD:
             return self.inbox.payload(source, header)
-        if kind in (Kind.ABORT, Kind.DTYPE):
+        if kind in (Kind.ABORT, Kind.DTYPE, Kind.LAST_WORDS):
             text = bytearray(header.length)
             return Destination(memoryview(text), partial(self._told, source, header, text))
         if kind == Kind.GOODBYE:
@@ -90,19 +94,29 @@ class Dispatcher:
     def _told(self, source: int, header: Header, text: bytearray) -> None:
         if header.kind == Kind.ABORT:
             self.peer_gave_up(source, read_notice(bytes(text)), self.peer_died)
+        elif header.kind == Kind.LAST_WORDS:
+            self._peers[source].last_words = text.decode(errors="replace")
         else:
             self.dtypes.learn(header.dtype, bytes(text))
 
-    def lost(self, connection: Channel) -> None:
-        """Handle the end of a channel."""
+    def lost(self, connection: Channel, why: DistError | None = None) -> None:
+        """Handle the end of a channel; `why` where it is this end that gives it up."""
         connection.close()
         peer = self._peers[connection.peer]
         if peer.connection is connection:
             self._peers.forget(peer)
         if not connection.left:
-            self.peer_died(peer, self._broken(peer))
+            self.peer_died(peer, why or self._broken(peer))
         for request in connection.drop():
             self.fail_request(request, peer.rank)
+
+    def give_up_silent(self) -> None:
+        """Give up the connections that are needed and on which the other machine answers nothing any more."""
+        for connection, why in self._silence.fallen(self._needs):
+            self.lost(connection, why)
+
+    def _needs(self, peer: Peer, connection: Connection) -> bool:
+        return connection.is_halfway or self.inbox.needs(peer.rank) or self.outbox.needs(peer.rank)
 
     def garbled(self, connection: Channel, error: ProtocolError) -> None:
         """Fail the group because what a channel brings makes no sense, and tell the peer why."""
@@ -123,7 +137,7 @@ class Dispatcher:
     def peer_left(self, source: int, process_ends: bool = False) -> None:
         """Handle the good-bye of a peer that has destroyed the group, or whose process ends although it has not."""
         peer = self._peers[source]
-        gone = peer.gone = death(peer, self.names[source], parted(process_ends))
+        gone = peer.gone = death(peer, self.names[source], parted(process_ends, peer.last_words))
         self.inbox.left(source, gone)
         self.end_hopeless()
         self.outbox.left(source, gone)
@@ -194,6 +208,10 @@ class Dispatcher:
         """Fail what needs a peer to which no connection has come about."""
         if peer.gone is None and peer.dead is None:
             self._mark_dead(peer, peer.cause or error)
+
+    def trouble(self, peer: Peer) -> str:
+        """Say that no connection to a peer has come about, or that it has fallen silent; nothing if neither is so."""
+        return self._peers.acceptor.trouble(peer) or self._silence.trouble(peer)
 
     def _mark_dead(self, peer: Peer, error: DistError) -> None:
         peer.dead = error
@@ -306,23 +324,23 @@ class Processes:
     def __init__(self, loop: Loop, peers: Peers, dispatcher: Dispatcher) -> None:
         self._loop, self._peers, self._dispatcher = loop, peers, dispatcher
         self._descriptors: dict[int, int] = {}
-        self._has_left: Callable[[int], bool] = bool
+        self._parting: Callable[[int], tuple[bool, str] | None] = _unknown
 
-    def watch(self, descriptors: dict[int, int], has_left: Callable[[int], bool]) -> None:
+    def watch(self, descriptors: dict[int, int], parting: Callable[[int], tuple[bool, str] | None]) -> None:
         """Notice the end of peers' processes.
 
         Args:
             descriptors: A descriptor of the process of each peer, released here in the end.
-            has_left: Tells whether a peer has gone in good order.
+            parting: Returns of a peer that has gone in good order whether its process ended, and by which exception.
         """
-        self._has_left = has_left
+        self._parting = parting
         for rank, fd in descriptors.items():
             self._descriptors[rank] = fd
             self._loop.add(fd, READ, partial(self._ended, rank))
 
     def close(self) -> None:
         """Give the descriptors back, and let go of the memory that tells who has left."""
-        self._has_left = bool
+        self._parting = _unknown
         for rank in list(self._descriptors):
             self._forget(rank)
 
@@ -333,8 +351,10 @@ class Processes:
         if peer.connection is None or not peer.connection.ends_with_peer:  # else the good-bye comes through it too
             if peer.connection is not None:
                 peer.connection.receive()  # what it has sent before it left
-            if self._has_left(rank) and peer.gone is None:
-                self._dispatcher.peer_left(rank)
+            parting = self._parting(rank)
+            if parting is not None and peer.gone is None:
+                ended, peer.last_words = parting
+                self._dispatcher.peer_left(rank, ended)
         self._dispatcher.peer_is_dying(peer, death(peer, self._dispatcher.names[rank], cause))
 
     def _forget(self, rank: int) -> None:
@@ -342,3 +362,7 @@ class Processes:
         if fd is not None:
             self._loop.remove(fd)
             processes.release(fd)
+
+
+def _unknown(rank: int) -> None:
+    """Know nothing of how a rank has gone."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import inf
 from socket import socket
 from time import monotonic
@@ -84,15 +84,15 @@ class Engine(EngineState):
         with self.lock:
             self.peers.acceptor.listen(sock, near)
 
-    def watch_processes(self, descriptors: dict[int, int], has_left: Callable[[int], bool]) -> None:
+    def watch_processes(self, descriptors: dict[int, int], parting: Callable[[int], tuple[bool, str] | None]) -> None:
         """Notice the end of peers' processes.
 
         Args:
             descriptors: A descriptor of the process of each peer, which the engine releases.
-            has_left: Tells whether a peer has gone in good order.
+            parting: Returns of a peer that has gone in good order whether its process ended, and by which exception.
         """
         with self.lock:
-            self._processes.watch(descriptors, has_left)
+            self._processes.watch(descriptors, parting)
 
     def use_pipes(self, pipes: Sequence[Channel], sleep: Sleep, given_up: Callable[[], Quitters]) -> None:
         """Talk to peers of this machine through shared memory.
@@ -228,6 +228,12 @@ class Engine(EngineState):
     def broken(self, error: BaseException) -> None:
         """End the group after an error that belongs to no operation; without the lock."""
         self.moving.broken(self.lock, error)
+
+    def troubles(self, names: Collection[int]) -> list[str]:
+        """Say of which connections to these ranks, or to all, nothing comes; ranks by their names."""
+        with self.lock:
+            peers = [peer for peer in self.peers.all if not names or self.names[peer.rank] in names]
+            return [text for peer in peers if (text := self.dispatcher.trouble(peer))]
 
     def moved_nbytes(self) -> dict[str, int]:
         """Return how many bytes have gone and come, by way: through memory in pipes or in one copy, by sockets."""

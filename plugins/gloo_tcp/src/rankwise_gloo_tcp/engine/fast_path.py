@@ -16,9 +16,10 @@ from rankwise_gloo_tcp.protocol.flow import MESSAGE_NBYTES, WINDOW_NBYTES
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head
 from rankwise_gloo_tcp.protocol.matching import Arrival
 from rankwise_gloo_tcp.transport.channel import Channel
+from rankwise_gloo_tcp.transport.connection import Connection
 from rankwise_gloo_tcp.transport.pipe import Pipe
 
-__all__ = ["FastPath", "MessageHooks"]
+__all__ = ["FastPath", "MessageHooks", "WireHooks"]
 
 #: A look at memory costs less than to ask for the time.
 _LOOKS = 20
@@ -142,23 +143,33 @@ class FastPath:
         return nbytes >= 0
 
 
-class MessageHooks:
+class EngineHooks:
+    """What compiled parts look at of one engine, and its locks."""
+
+    most_tag, window_nbytes, message_nbytes = MAX_TAG, WINDOW_NBYTES, MESSAGE_NBYTES
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._lock, self._dispatcher = engine, engine.lock, engine.dispatcher
+        matching = self._dispatcher.inbox.matching
+        self.engine, self.failure_state, self.progress_lock = engine, engine.failure_state, engine.progress_lock
+        self.deferred = engine.moving.deferred
+        self.arrivals, self.receives, self.lines = matching.waiting_arrivals, matching.waiting_receives, matching.lines
+        self.locked, self.lock, self.unlock = engine.lock.locked, engine.lock.acquire, engine.lock.release
+        self.settle, self.stand_up = engine.settle, engine.progress_lock.release
+        self.mark = self._dispatcher.dtypes.mark
+
+
+class MessageHooks(EngineHooks):
     """What compiled messages of one engine look at, and ask for where they cannot go on by themselves.
 
     `rankwise_native._native.MessageHooks` says which of it.
     """
 
-    most_tag, raw, window_nbytes, message_nbytes = MAX_TAG, RAW, WINDOW_NBYTES, MESSAGE_NBYTES
+    raw = RAW
 
     def __init__(self, engine: Engine) -> None:
-        self._engine, self._lock, self._dispatcher = engine, engine.lock, engine.dispatcher
-        matching, outbox = self._dispatcher.inbox.matching, self._dispatcher.outbox
-        self.engine, self.failure_state, self.progress_lock = engine, engine.failure_state, engine.progress_lock
-        self.deferred, self.offered = engine.moving.deferred, outbox.offered
-        self.arrivals, self.receives = matching.waiting_arrivals, matching.waiting_receives
-        self.locked, self.lock, self.unlock = engine.lock.locked, engine.lock.acquire, engine.lock.release
-        self.settle, self.stand_up = engine.settle, engine.progress_lock.release
-        self.mark = self._dispatcher.dtypes.mark
+        super().__init__(engine)
+        self.offered = self._dispatcher.outbox.offered
 
     def copied(self, nbytes: int) -> None:
         """Count what was copied from another process's memory."""
@@ -228,3 +239,36 @@ class MessageHooks:
     def _pipe(self, peer: int) -> Pipe:
         # Compiled messages know pipes alone.
         return cast(Pipe, self._engine.peers[peer].connection)
+
+
+class WireHooks(EngineHooks):
+    """What a compiled wire of one engine looks at, and asks for where it cannot go on by itself, with the lock held.
+
+    `rankwise_native._native.WireHooks` says which of it.
+    """
+
+    def pay(self, to: int) -> None:
+        """Send the credit that is owed."""
+        self._dispatcher.pay(self._engine.peers[to])
+
+    def keep(self, to: int, rest: bytes, tag: int) -> Request | None:
+        """Send the rest of a frame; return what to wait for, as the process may exit as soon as the call returns."""
+        connection = self._connection(to)
+        connection.keep(rest)
+        if connection.idle:
+            return None
+        request = Request(self._engine, memoryview(rest), to, tag)
+        connection.end_with_rest(request)
+        return request
+
+    def feed(self, source: int, data: bytes) -> None:
+        """Take in what was read and not used."""
+        self._connection(source).feed(data)
+
+    def taken(self, source: int, nbytes: int) -> None:
+        """Count messages of so many bytes that went from their socket straight into receives."""
+        self._dispatcher.inbox.taken_directly(source, nbytes, in_step=True)
+
+    def _connection(self, peer: int) -> Connection:
+        # A compiled wire serves sockets alone.
+        return cast(Connection, self._engine.peers[peer].connection)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from time import sleep
 
@@ -14,6 +13,8 @@ from rankwise_gloo_tcp.engine.failure import FailureState
 from rankwise_gloo_tcp.engine.peers import Fetching, Peers
 from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.protocol.frames import read_notice
+from rankwise_gloo_tcp.protocol.matching import Arrival
+from rankwise_gloo_tcp.protocol.message import Message
 
 __all__ = ["Moving", "Quitters"]
 
@@ -41,9 +42,9 @@ class Moving:
         fetching: Fetching,
         failure_state: FailureState,
     ) -> None:
-        self.settled: deque[Request] = deque()
+        self.settled: list[Request] = []
         self.given_up: Callable[[], Quitters] = _nothing
-        self.deferred: deque[Callable[[], object]] = deque()
+        self.deferred: list[Callable[[], object]] = []
         self._names, self._peers, self._dispatcher = config.names, peers, dispatcher
         self._fetching, self._failure_state = fetching, failure_state
         # Bound once: these are asked again and again while a wait looks for news.
@@ -65,6 +66,7 @@ class Moving:
         self._peers.after_sleep()
         if self._peers.dying:
             self._dispatcher.mark_silent_dead()
+        self._dispatcher.give_up_silent()
         said = self.given_up()
         if said is not None:
             for peer in said[0]:
@@ -73,7 +75,26 @@ class Moving:
     def without_lock(self) -> None:
         """Copy offered messages from their senders' memory. The owner of the progress lock calls, without the lock."""
         if self._fetching:
-            self._fetching.run(self._dispatcher.inbox.fetched)
+            self._fetching.run(self._fetched)
+
+    def _fetched(self, arrival: Arrival[Message], receive: Message, copied: bool) -> None:
+        """Hear that a message has been copied, which is none if its sender has given up meanwhile. The lock is held.
+
+        A sender that times out may write to its array at once; it has said before that it gives the group up.
+        """
+        source, inbox = arrival.source, self._dispatcher.inbox
+        connection = self._peers[source].connection
+        if copied and connection is not None and not connection.in_memory:
+            connection.receive()
+        said = self.given_up() if copied else None
+        if said is not None and source in said[0]:
+            error = read_notice(said[1])
+            self._dispatcher.peer_gave_up(source, error, self._dispatcher.peer_died)
+            self._failure_state.fail_request(receive, error)
+        elif copied and self._failure_state.failing:
+            self._failure_state.stranded.append(receive)
+        else:
+            inbox.fetched(arrival, receive, copied)
 
     def reach(self, rank: int | None) -> None:
         """Connect to the peer that a receive is waiting for, so that its death is noticed."""
@@ -89,7 +110,7 @@ class Moving:
             self._do_next()
         while self.settled:
             try:
-                request = self.settled.popleft()
+                request = self.settled.pop(0)
             except IndexError:
                 break
             request.settle()
@@ -109,17 +130,14 @@ class Moving:
 
     def _do_next(self) -> None:
         try:
-            deed = self.deferred.popleft()
+            deed = self.deferred.pop(0)
         except IndexError:
             return
         deed()
 
     def describe(self, rank: int | None) -> str:
         """Return what a rank is called."""
-        if rank is None:
-            return "any rank"
-        missing = self._peers.acceptor.waited_for(self._peers[rank]) if self._peers.all else ""
-        return f"rank {self._names[rank]}" + (f", {missing}" if missing else "")
+        return "any rank" if rank is None else f"rank {self._names[rank]}"
 
 
 def _nothing() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from rankwise.errors import DistError, DistNetworkError, PeerDiedError
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.protocol.frames import Header
@@ -10,7 +12,7 @@ from rankwise_gloo_tcp.state import PeerState
 from rankwise_gloo_tcp.transport.channel import Channel
 from rankwise_gloo_tcp.transport.connecting import Outgoing
 
-__all__ = ["Peer", "broken", "death"]
+__all__ = ["Peer", "advice", "broken", "death", "since"]
 
 
 class Peer(PeerState):
@@ -23,6 +25,7 @@ class Peer(PeerState):
         dead: Set when it has died or cannot be reached: whatever needs it fails the group.
         drain_until: Until when what it has sent may still come, once it is known to have died.
         rounds_left: And for how many rounds of the loop.
+        last_words: By which exception its process ends, once it has said so.
         cause: The error that it is to be `dead` with then.
         frames: What is to be sent once there is a connection.
         connection: What leads there.
@@ -40,6 +43,7 @@ class Peer(PeerState):
         self.dead: DistError | None = None
         self.drain_until, self.rounds_left = 0.0, 0
         self.cause: DistError | None = None
+        self.last_words = ""
         self.connection: Channel | None = None
         self.outgoing: Outgoing | None = None
         self.failures = self.owed_nbytes = self.heard_nbytes = 0
@@ -62,3 +66,16 @@ def broken(name: int, what: str) -> DistNetworkError:
     error = DistNetworkError(what)
     error.rank = name
     return error
+
+
+def since(age_s: float) -> str:
+    """Say for how long something has been so, and since what time of the day."""
+    return f"for {age_s:.1f} s (since {time.strftime('%H:%M:%S', time.localtime(time.time() - age_s))})"
+
+
+def advice(peer: Peer) -> str:
+    """Say what to look at where nothing gets through to a peer on another host."""
+    return (
+        "look for a firewall between the two hosts, or have the ranks use another interface by "
+        f"RANKWISE_SOCKET_IFNAME; `rankwise doctor --peer {peer.card.address}` tries the way there"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rankwise.errors import DistError
@@ -260,7 +260,7 @@ class Fetching:
     def __init__(self, lock: threading.Lock, peers: list[Peer], failure_state: FailureState) -> None:
         self._lock, self._peers, self._failure_state = lock, peers, failure_state
         self.moved_nbytes = 0
-        self._jobs: deque[tuple[Arrival[Message], Message]] = deque()
+        self._jobs: list[tuple[Arrival[Message], Message]] = []
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -276,7 +276,7 @@ class Fetching:
     def run(self, report: Report) -> None:
         """Make all copies."""
         while self._jobs:
-            arrival, receive = self._jobs.popleft()
+            arrival, receive = self._jobs.pop(0)
             peer, header = self._peers[arrival.source], arrival.header
             target = receive.buffer[: header.length]
             copied = peer_memory.read(peer.card.pid, header.address, target, lambda r=receive: r.done)  # type: ignore[misc]

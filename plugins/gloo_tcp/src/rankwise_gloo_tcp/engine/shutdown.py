@@ -18,6 +18,7 @@ from rankwise_gloo_tcp.engine.failure import FailureState
 from rankwise_gloo_tcp.engine.peers import Peers
 from rankwise_gloo_tcp.engine.progress import TICK_S, ProgressLock
 from rankwise_gloo_tcp.protocol.frames import Header, Kind
+from rankwise_gloo_tcp.transport.channel import Channel
 
 __all__ = ["Shutdown"]
 
@@ -65,13 +66,19 @@ class Shutdown:
             with self._progress_lock.lock:
                 for peer in self._peers.all:
                     if peer.connection is not None:
-                        peer.connection.send(Header(Kind.GOODBYE, int(self._dispatcher.process_ends)))
+                        self._say_goodbye(peer.connection)
         self._until(lambda: self._peers.all_sent and not any(peer.frames for peer in self._peers.all), until, settle)
         # A connection that is closed resets the peer's when that writes, and what is still on its way is lost.
         until = min(until, monotonic() + _CONFIRM_S)
         while self._failure_state.failure is None and self._peers.unconfirmed and monotonic() < until:
             self._progress_lock.progress(_GLANCE_S)
             settle()
+
+    def _say_goodbye(self, connection: Channel) -> None:
+        words = self._dispatcher.last_words.encode()
+        if words:
+            connection.send(Header(Kind.LAST_WORDS, length=len(words)), memoryview(words))
+        connection.send(Header(Kind.GOODBYE, int(self._dispatcher.process_ends)))
 
     def mention_unreceived(self) -> None:
         """Say which messages nobody has received."""

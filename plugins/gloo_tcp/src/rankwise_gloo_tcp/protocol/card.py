@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+import sys
+from typing import Any, NamedTuple
 
 from rankwise.errors import RendezvousError
 
@@ -27,6 +28,7 @@ class Card(NamedTuple):
         board: Name of the Unix socket where this rank would hand out the board; empty if it can use none.
         algorithms: Those that it was told to use.
         certificate: By what encrypted connections know it; empty where none are wanted.
+        token: Of the first rank a random number in hexadecimal digits, of which the group's key is made.
         cores: The processors that it may use, and how many of them at a time.
     """
 
@@ -43,6 +45,7 @@ class Card(NamedTuple):
     board: str
     algorithms: str
     certificate: str
+    token: str
     cores: tuple[str, float]
 
     def is_near(self, other: Card) -> bool:
@@ -54,7 +57,7 @@ class Card(NamedTuple):
         return self.is_near(other) and self.space == other.space
 
 
-_KINDS = [str, str, str, int, int, str, str, int, str, str, str, str, str]
+_KINDS = [str, str, str, int, int, str, str, int, str, str, str, str, str, str]
 
 
 def read_card(row: bytes, peer: int) -> Card:
@@ -64,10 +67,12 @@ def read_card(row: bytes, peer: int) -> Card:
         RendezvousError: It is none.
     """
     try:
-        card = Card(*json.loads(row))
+        # Most of it is the same in all groups of a process.
+        fields: list[Any] = [sys.intern(field) if type(field) is str else field for field in json.loads(row)]
+        card = Card(*fields)
         processors, quota = card.cores
         kinds = [type(field) for field in (*card[:-1], processors)]
-        int(processors, 16)
+        int(processors, 16), bytes.fromhex(card.token)
         if kinds != [*_KINDS, str] or type(quota) not in (int, float) or not 0 <= card.port < 1 << 16:
             raise ValueError
     except (ValueError, TypeError, RecursionError) as error:

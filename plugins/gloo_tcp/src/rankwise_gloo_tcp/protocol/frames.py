@@ -30,7 +30,7 @@ __all__ = [
 _HEADER = struct.Struct("<BBHIQIIQ")
 HEADER_NBYTES = _HEADER.size
 
-#: Longest text of the frame that gives a group up, and of the one that names a dtype.
+#: Longest text of the frame that gives a group up, and of others with a text.
 MAX_NOTICE_NBYTES = 4000
 
 #: Flag of an offer whose bytes the receiver may read from the sender's memory.
@@ -56,11 +56,12 @@ class Kind:
     CREDIT = 9  # receives have taken so many bytes of messages that came with their payload
     DTYPE = 10  # the payload is the name of a dtype; its mark stands in the header
     LEAVING = 11  # the sender is about to leave: what it has offered must be fetched now
+    LAST_WORDS = 12  # the payload says by which exception the sender's process ends; its good-bye follows
 
 
-_LAST = Kind.LEAVING
-_WITH_PAYLOAD = (Kind.MESSAGE, Kind.PAYLOAD, Kind.ABORT, Kind.DTYPE)
-_TEXTS = (Kind.ABORT, Kind.DTYPE)
+_LAST = Kind.LAST_WORDS
+_TEXTS = (Kind.ABORT, Kind.DTYPE, Kind.LAST_WORDS)
+_WITH_PAYLOAD = (Kind.MESSAGE, Kind.PAYLOAD, *_TEXTS)
 
 
 class Header(NamedTuple):
@@ -99,9 +100,11 @@ class Header(NamedTuple):
         return self.length if self.kind in _WITH_PAYLOAD else 0
 
 
-def parted(process_ends: bool) -> str:
-    """Say why a rank that has left comes no more."""
-    return "its process ended without destroying the group" if process_ends else "it has destroyed the group"
+def parted(process_ends: bool, words: str = "") -> str:
+    """Say why a rank that has left comes no more: with the exception that has ended its process, if that is known."""
+    if not process_ends:
+        return "it has destroyed the group"
+    return f"its process ended: {words}" if words else "its process ended without destroying the group"
 
 
 def message_head(tag: int, nbytes: int, dtype: int) -> bytes:

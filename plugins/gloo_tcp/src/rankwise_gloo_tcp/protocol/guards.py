@@ -7,6 +7,7 @@ from typing import NamedTuple
 from rankwise.backends import blake2b
 from rankwise.backends import same_digest as same
 from rankwise.errors import ProtocolError
+from rankwise_gloo_tcp.state import GuardState
 
 __all__ = ["CHANGED", "SEAL_NBYTES", "TAG_NBYTES", "Guard", "Guards"]
 
@@ -22,18 +23,18 @@ class Guards(NamedTuple):
     payloads: bool = False
 
 
-class Guard:
+class Guard(GuardState):
     """One direction of a connection: each frame has a number, so that none can be left out, repeated or moved."""
 
     def __init__(self, key: bytes) -> None:
-        self._key, self._number = key, 0
+        self._key, self.number = key, 0
         #: What every tag begins with: to copy it costs less than to take in the key again.
-        self._keyed = blake2b(key=key, digest_size=TAG_NBYTES)
+        self.keyed = blake2b(key=key, digest_size=TAG_NBYTES)
 
     def tag(self, head: bytes) -> bytes:
         """Return the tag of the next header."""
-        number, self._number = self._number, self._number + 1
-        made = self._keyed.copy()
+        number, self.number = self.number, self.number + 1
+        made: blake2b = self.keyed.copy()
         made.update(number.to_bytes(8, "little") + head)
         return made.digest()
 
@@ -44,4 +45,4 @@ class Guard:
 
     def seal(self) -> blake2b:
         """Return what takes in the payload of the latest frame."""
-        return blake2b(self._number.to_bytes(8, "little"), key=self._key, digest_size=SEAL_NBYTES)
+        return blake2b(self.number.to_bytes(8, "little"), key=self._key, digest_size=SEAL_NBYTES)

@@ -63,13 +63,13 @@ class Matching(Generic[R]):
         self.waiting_receives: dict[tuple[int, int | None], OrderedDict[int, tuple[int, R]]] = {}
         #: The messages of a tag and source, and all those of a tag, by their numbers, the oldest first. A receive from
         #: anyone meets the first of the latter.
-        self._lines: dict[tuple[int, int], OrderedDict[int, Arrival[R]]] = {}
+        self.lines: dict[tuple[int, int], OrderedDict[int, Arrival[R]]] = {}
         self.waiting_arrivals: dict[int, OrderedDict[int, Arrival[R]]] = {}
 
     def post(self, receive: R) -> Arrival[R] | None:
         """Return the message that `receive` meets; without one, keep the receive."""
         tag, source = receive.tag, receive.peer
-        found = self.waiting_arrivals.get(tag) if source is None else self._lines.get((tag, source))
+        found = self.waiting_arrivals.get(tag) if source is None else self.lines.get((tag, source))
         if found:
             arrival = _first(found)
             self.forget(arrival)
@@ -109,7 +109,7 @@ class Matching(Generic[R]):
         """Keep a message until a receive meets it."""
         number, tag = next(self._numbers), arrival.header.tag
         arrival.number = number
-        self._lines.setdefault((tag, arrival.source), OrderedDict())[number] = arrival
+        self.lines.setdefault((tag, arrival.source), OrderedDict())[number] = arrival
         self.waiting_arrivals.setdefault(tag, OrderedDict())[number] = arrival
 
     def withdraw(self, receive: R) -> bool:
@@ -137,10 +137,10 @@ class Matching(Generic[R]):
     def forget(self, arrival: Arrival[R]) -> None:
         """Forget a message that waits."""
         tag, source, number = arrival.header.tag, arrival.source, arrival.number
-        line, arrivals = self._lines[tag, source], self.waiting_arrivals[tag]
+        line, arrivals = self.lines[tag, source], self.waiting_arrivals[tag]
         del line[number], arrivals[number]
         if not line:
-            del self._lines[tag, source]
+            del self.lines[tag, source]
         if not arrivals:
             del self.waiting_arrivals[tag]
 
@@ -149,7 +149,7 @@ class Matching(Generic[R]):
         receives = [receive for line in self.waiting_receives.values() for _, receive in line.values()]
         arrivals = self.arrivals()
         self.waiting_receives.clear()
-        self._lines.clear()
+        self.lines.clear()
         self.waiting_arrivals.clear()
         return receives, arrivals
 

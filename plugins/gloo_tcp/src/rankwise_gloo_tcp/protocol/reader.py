@@ -11,6 +11,7 @@ from rankwise_gloo_tcp.protocol.frames import HEADER_NBYTES, Header, parse
 from rankwise_gloo_tcp.protocol.guards import CHANGED, SEAL_NBYTES, TAG_NBYTES, Guard, Guards
 from rankwise_gloo_tcp.protocol.message import Destination, Message, nothing
 from rankwise_gloo_tcp.protocol.writer import BAD, GOOD
+from rankwise_gloo_tcp.state import ReaderState
 
 if TYPE_CHECKING:
     from rankwise.backends import blake2b
@@ -25,7 +26,7 @@ _BEHIND_NBYTES = 256
 _NOWHERE = memoryview(bytearray())
 
 
-class Reader:
+class Reader(ReaderState):
     """The incoming half of a connection.
 
     The channel puts bytes into `room` and tells by `received` how many came, however they are cut.
@@ -36,23 +37,25 @@ class Reader:
 
     Attributes:
         inbox: Where the bytes go that do not go straight to where they belong.
+        guard: What checks the headers, if they are guarded.
+        seals: Whether payloads are sealed.
     """
 
     def __init__(self, frame: Callable[[Header], Destination], guards: Guards | None) -> None:
         self._frame = frame
-        self._guard = Guard(guards.theirs) if guards else None
+        self.guard = Guard(guards.theirs) if guards else None
         self._unit = HEADER_NBYTES + (TAG_NBYTES if guards else 0)
-        self._seals = bool(guards and guards.payloads)
+        self.seals = bool(guards and guards.payloads)
         #: How much follows a payload, and what has been made of one that is coming in, if payloads are guarded.
-        self._trailer_nbytes = 1 + SEAL_NBYTES * self._seals
+        self._trailer_nbytes = 1 + SEAL_NBYTES * self.seals
         self._seal: blake2b | None = None
         self.inbox = bytearray(_INBOX_NBYTES)
         self._view = memoryview(self.inbox)
-        self._start = self._end = 0
+        self.start = self.end = 0
         #: What is left of the payload that is coming in, where it goes, and how much of it is passed over.
         self._rest = _NOWHERE
         self._skip = 0
-        self._whole: Callable[[], None] | None = None
+        self.whole: Callable[[], None] | None = None
         self._receiver: Message | None = None
         #: A receive whose payload was filled up: it ends with the notice that follows.
         self._doomed: Message | None = None
@@ -68,7 +71,7 @@ class Reader:
 
         It is 0 if the next byte that comes does not begin a frame, or frames are sealed: these come the usual way.
         """
-        if self._whole is not None or self._start != self._end or self._seals:
+        if self.whole is not None or self.start != self.end or self.seals:
             return 0
         return self._unit + nbytes + (nbytes > 0)
 
@@ -89,12 +92,12 @@ class Reader:
         inbox, begin = self.inbox, self._unit
         end = begin + len(room)
         if nbytes == end + (end > begin) and inbox.startswith(head) and (end == begin or inbox[end] == GOOD[0]):
-            if self._guard is not None and not same(self._guard.tag(head), self._view[HEADER_NBYTES:begin]):
+            if self.guard is not None and not same(self.guard.tag(head), self._view[HEADER_NBYTES:begin]):
                 raise ProtocolError(CHANGED)
             room[:] = self._view[begin:end]
             return True
         self._direct = False
-        self._start, self._end = 0, nbytes
+        self.start, self.end = 0, nbytes
         self._digest()
         return False
 
@@ -103,13 +106,13 @@ class Reader:
         self._direct = len(self._rest) >= _DIRECT_NBYTES
         if self._direct:  # the inbox is empty
             return self._rest, self._view[:_BEHIND_NBYTES]
-        if self._start == self._end:
-            self._start = self._end = 0
-        elif len(self.inbox) - self._end < _DIRECT_NBYTES:
-            rest = bytes(self._view[self._start : self._end])
+        if self.start == self.end:
+            self.start = self.end = 0
+        elif len(self.inbox) - self.end < _DIRECT_NBYTES:
+            rest = bytes(self._view[self.start : self.end])
             self._view[: len(rest)] = rest
-            self._start, self._end = 0, len(rest)
-        return (self._view[self._end :],)
+            self.start, self.end = 0, len(rest)
+        return (self._view[self.end :],)
 
     def received(self, nbytes: int) -> None:
         """Take so many bytes, which now stand in what `room` has returned last.
@@ -122,17 +125,17 @@ class Reader:
             if self._seal is not None:
                 self._seal.update(rest[:nbytes])
             self._rest = rest[nbytes:]
-            self._start, self._end = 0, max(0, nbytes - len(rest))
+            self.start, self.end = 0, max(0, nbytes - len(rest))
             self._settle()
         else:
-            self._end += nbytes
+            self.end += nbytes
         self._digest()
 
     def divert(self) -> None:
         """Write no more into anybody's memory."""
-        if self._whole is not None:
+        if self.whole is not None:
             self._skip += len(self._rest)
-            self._rest, self._whole, self._receiver = _NOWHERE, nothing, None
+            self._rest, self.whole, self._receiver = _NOWHERE, nothing, None
             if not self._trailing:
                 self._settle()
 
@@ -147,8 +150,8 @@ class Reader:
     def _digest(self) -> None:
         """Take what the inbox holds."""
         while True:
-            held = self._end - self._start
-            if self._whole is None:
+            held = self.end - self.start
+            if self.whole is None:
                 if held < self._unit:
                     return
                 self._begin()
@@ -162,28 +165,28 @@ class Reader:
                 return
 
     def _begin(self) -> None:
-        header = parse(self.inbox, self._start)
-        if self._guard is not None:
-            at = self._start + HEADER_NBYTES
-            self._guard.check(bytes(self._view[self._start : at]), self._view[at : at + TAG_NBYTES])
-        self._start += self._unit
+        header = parse(self.inbox, self.start)
+        if self.guard is not None:
+            at = self.start + HEADER_NBYTES
+            self.guard.check(bytes(self._view[self.start : at]), self._view[at : at + TAG_NBYTES])
+        self.start += self._unit
         incoming = self._frame(header)
         length = header.payload_nbytes
         if incoming.target is None:
             self._skip = length
         else:
             self._rest = incoming.target
-        self._whole, self._receiver = incoming.whole, incoming.request
+        self.whole, self._receiver = incoming.whole, incoming.request
         if not length:
             self._finish()
-        elif self._seals:
-            assert self._guard is not None
-            self._seal = self._guard.seal()
+        elif self.seals:
+            assert self.guard is not None
+            self._seal = self.guard.seal()
 
     def _copy(self) -> None:
         """Move bytes of the payload from the inbox to where they belong."""
-        count = min(self._skip or len(self._rest), self._end - self._start)
-        piece = self._view[self._start : self._start + count]
+        count = min(self._skip or len(self._rest), self.end - self.start)
+        piece = self._view[self.start : self.start + count]
         if self._skip:
             self._skip -= count
         else:
@@ -191,36 +194,36 @@ class Reader:
             self._rest = self._rest[count:]
         if self._seal is not None:
             self._seal.update(piece)
-        self._start += count
+        self.start += count
         self._settle()
 
     def _settle(self) -> None:
         """If the payload is whole, wait for the byte behind it."""
-        if not self._skip and not len(self._rest) and self._whole is not None:
+        if not self._skip and not len(self._rest) and self.whole is not None:
             self._trailing = True
 
     def _take_trailer(self) -> None:
         self._trailing = False
-        verdict, at = self.inbox[self._start], self._start + 1
-        self._start += self._trailer_nbytes
+        verdict, at = self.inbox[self.start], self.start + 1
+        self.start += self._trailer_nbytes
         if verdict not in GOOD + BAD:
             raise ProtocolError("what follows a frame's data makes no sense")
         good = verdict == GOOD[0]
         if self._seal is not None:
-            self._check_seal(GOOD if good else BAD, self._view[at : self._start])
+            self._check_seal(GOOD if good else BAD, self._view[at : self.start])
         if not good:
-            self._doomed, self._whole = self._receiver, nothing
+            self._doomed, self.whole = self._receiver, nothing
         self._finish()
 
     def _check_seal(self, verdict: bytes, said: memoryview) -> None:
-        assert self._guard is not None
-        seal, self._seal = self._seal if verdict == GOOD else self._guard.seal(), None
+        assert self.guard is not None
+        seal, self._seal = self._seal if verdict == GOOD else self.guard.seal(), None
         assert seal is not None
         seal.update(verdict)
         if not same(seal.digest(), said):
             raise ProtocolError("a frame's data was changed on its way")
 
     def _finish(self) -> None:
-        whole, self._whole, self._rest, self._receiver = self._whole, None, _NOWHERE, None
+        whole, self.whole, self._rest, self._receiver = self.whole, None, _NOWHERE, None
         if whole is not None:
             whole()

@@ -30,7 +30,7 @@ class Writer:
     """
 
     def __init__(self, guards: Guards | None) -> None:
-        self._guard = Guard(guards.mine) if guards else None
+        self.guard = Guard(guards.mine) if guards else None
         self._seals = bool(guards and guards.payloads)
         self._queue: deque[_Frame] = deque()
         #: What is to leave next, in this order.
@@ -52,8 +52,8 @@ class Writer:
         """
         if self.parts or self._queue or self._filler or self._spoilt:
             return b""
-        if self._guard is not None:
-            frame = head + self._guard.tag(head) + data
+        if self.guard is not None:
+            frame = head + self.guard.tag(head) + data
         else:
             frame = head + data
         if data:
@@ -126,8 +126,8 @@ class Writer:
 
     def _begin(self, header: Header, payload: memoryview | None, request: Message | None, prefix: bytes) -> None:
         head = header.pack()
-        if self._guard is not None:
-            head += self._guard.tag(head)
+        if self.guard is not None:
+            head += self.guard.tag(head)
         trailer = self._trailer(GOOD, prefix, payload or b"") if header.payload_nbytes else b""
         self._request = request
         self._has_payload = payload is not None and len(payload) > 0
@@ -140,8 +140,8 @@ class Writer:
         """Return what follows a payload; the seal of a bad one tells of nothing else."""
         if not self._seals:
             return verdict
-        assert self._guard is not None
-        seal = self._guard.seal()
+        assert self.guard is not None
+        seal = self.guard.seal()
         for part in payload:
             seal.update(part)
         seal.update(verdict)

@@ -6,10 +6,10 @@ import json
 import os
 import platform
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
-from rankwise.backends import Deadline, Store, patiently
+from rankwise.backends import Deadline, Store
+from rankwise.backends import exchange as trade
 from rankwise_gloo_tcp.protocol.card import Card, read_card
 
 __all__ = ["exchange", "machine", "places"]
@@ -24,19 +24,17 @@ def machine() -> tuple[str, str]:
 def exchange(
     store: Store, rank: int, card: Card, size: int, deadline: Deadline, look: Callable[[], None]
 ) -> tuple[list[Card], bytes]:
-    """Tell the others one's card; return everyone's, and the random token of this meeting.
+    """Tell the others one's card; return everyone's, and the random token of this meeting, which is rank 0's.
 
     While some have not come, `look` is called now and then, which raises if they cannot come any more.
 
     Raises:
         RendezvousError: A card is malformed.
     """
-    if rank == 0:
-        store.set("token", os.urandom(32).hex())
-    store.set(f"card/{rank}", json.dumps(card))
-    keys = ["token", *(f"card/{peer}" for peer in range(size))]
-    token, *rows = patiently(partial(store.multi_get, keys), deadline, look)
-    return [read_card(row, peer) for peer, row in enumerate(rows)], bytes.fromhex(token.decode())
+    mine = card._replace(token="" if rank else os.urandom(32).hex())
+    rows = trade(store, rank, size, json.dumps(mine).encode(), deadline, look)
+    all_cards = [read_card(row, peer) for peer, row in enumerate(rows)]
+    return all_cards, bytes.fromhex(all_cards[0].token)
 
 
 def places(cards: Sequence[Card]) -> list[list[int]]:

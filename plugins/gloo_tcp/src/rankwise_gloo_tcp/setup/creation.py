@@ -106,9 +106,9 @@ def _ways(comm: GlooCommunicator, places: list[list[int]]) -> Ways:
 
 
 def _between_hosts(comm: GlooCommunicator) -> Ways:
-    from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
+    from rankwise_gloo_tcp.collectives.between_hosts import between_hosts
 
-    return BetweenHosts(comm)
+    return between_hosts(comm)
 
 
 def _chosen(comm: GlooCommunicator, all_cards: list[Card], places: list[list[int]]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import selectors
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
 
 from rankwise.backends import Deadline
 from rankwise.errors import DistTimeoutError, ProtocolError
@@ -14,9 +17,11 @@ from rankwise_gloo_tcp.protocol import handshake
 __all__ = ["fetch", "hand_out"]
 
 _CREDENTIALS = struct.Struct("iII")
-_PATIENCE_S = 2.0
 #: How often a wait checks whether the ranks that it waits for can still come.
 _LOOK_S = 0.25
+
+#: Ends with the rank of one that has got the descriptor.
+_Guest = Generator[None, None, int]
 
 
 def hand_out(
@@ -28,21 +33,48 @@ def hand_out(
         DistTimeoutError: Some have not come for it.
     """
     missing = set(range(1, size))
-    while missing:
-        listener.settimeout(min(max(deadline.remaining(), 0.001), _LOOK_S))
-        try:
-            sock, _ = listener.accept()
-        except TimeoutError:
-            look()
-            if not deadline.expired():
-                continue
-            names = ", ".join(map(str, sorted(missing)))
-            raise DistTimeoutError(f"group ranks {names} did not come for the shared memory in time") from None
-        with sock:
-            try:
-                missing.discard(_serve(sock, descriptor, key, size))
-            except (OSError, ProtocolError):
-                continue  # a stranger
+    with contextlib.ExitStack() as stack:
+        selector = stack.enter_context(selectors.DefaultSelector())
+        listener.setblocking(False)
+        selector.register(listener, selectors.EVENT_READ)
+        while missing:
+            ready = selector.select(min(max(deadline.remaining(), 0.001), _LOOK_S))
+            for event, _ in ready:
+                if event.fileobj is listener:
+                    _let_in(listener, selector, stack, partial(_serve, descriptor, key, size))
+                else:
+                    missing.discard(_go_on(event.data, selector))
+            if not ready:
+                look()
+            if missing and deadline.expired():
+                names = ", ".join(map(str, sorted(missing)))
+                raise DistTimeoutError(f"group ranks {names} did not come for the shared memory in time")
+
+
+def _let_in(
+    listener: socket.socket, selector: selectors.BaseSelector, stack: contextlib.ExitStack, serve: Callable[..., _Guest]
+) -> None:
+    """Begin with whoever has come; one that is slow, as all are on a busy machine, keeps no other waiting."""
+    with contextlib.suppress(OSError):
+        sock = stack.enter_context(listener.accept()[0])
+        sock.setblocking(False)
+        selector.register(sock, selectors.EVENT_READ, (sock, serve(sock)))
+
+
+def _go_on(guest: tuple[socket.socket, _Guest], selector: selectors.BaseSelector) -> int | None:
+    """Read what a guest has sent; return its rank once it has got the descriptor."""
+    sock, serving = guest
+    source = None
+    try:
+        next(serving)
+        return None
+    except StopIteration as end:
+        source = end.value
+    except (OSError, ProtocolError):  # a stranger
+        pass
+    selector.unregister(sock)
+    sock.close()
+    return source
 
 
 def fetch(name: str, rank: int, size: int, key: bytes, deadline: Deadline) -> int:
@@ -72,24 +104,38 @@ def fetch(name: str, rank: int, size: int, key: bytes, deadline: Deadline) -> in
     return descriptors[0]
 
 
-def _serve(sock: socket.socket, descriptor: int, key: bytes, size: int) -> int:
-    sock.settimeout(_PATIENCE_S)
+def _serve(descriptor: int, key: bytes, size: int, sock: socket.socket) -> _Guest:
+    """Hand the descriptor to a guest that proves itself, step by step as it answers; return its rank."""
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     if _CREDENTIALS.unpack(raw)[1] != os.geteuid():
         raise ProtocolError("another user")
-    hello = handshake.read_hello(_read(sock, handshake.HELLO_NBYTES), 0, size)
+    hello = handshake.read_hello((yield from _piecewise(sock, handshake.HELLO_NBYTES)), 0, size)
     answered = handshake.answer(key, hello)
     sock.sendall(answered)
-    handshake.check_proof(key, hello, answered, _read(sock, handshake.PROOF_NBYTES))
+    handshake.check_proof(key, hello, answered, (yield from _piecewise(sock, handshake.PROOF_NBYTES)))
     socket.send_fds(sock, [b"B"], [descriptor])
     return hello.source
+
+
+def _piecewise(sock: socket.socket, nbytes: int) -> Generator[None, None, bytes]:
+    data = b""
+    while len(data) < nbytes:
+        try:
+            data += _some(sock, nbytes - len(data))
+        except BlockingIOError:
+            yield
+    return data
 
 
 def _read(sock: socket.socket, nbytes: int) -> bytes:
     data = b""
     while len(data) < nbytes:
-        piece = sock.recv(nbytes - len(data))
-        if not piece:
-            raise ProtocolError("the connection was closed during the handshake")
-        data += piece
+        data += _some(sock, nbytes - len(data))
     return data
+
+
+def _some(sock: socket.socket, nbytes: int) -> bytes:
+    piece = sock.recv(nbytes)
+    if not piece:
+        raise ProtocolError("the connection was closed during the handshake")
+    return piece

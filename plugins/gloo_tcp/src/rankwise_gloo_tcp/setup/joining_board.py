@@ -7,11 +7,11 @@ import socket
 
 import numpy as np
 
-from rankwise.backends import Deadline
+from rankwise.backends import Deadline, processes
 from rankwise_gloo_tcp.board import agreement, board, compiled
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.communicator import GlooCommunicator
-from rankwise_gloo_tcp.machine import cores, peer_memory, processes
+from rankwise_gloo_tcp.machine import cores, peer_memory
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import handing
 from rankwise_gloo_tcp.transport.pipe import Pipe
@@ -41,7 +41,7 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
     comm.start_board(shared)
     pids = [card.pid for card in cards]
     watched = {peer: processes.watch(card.pid) for peer, card in enumerate(cards) if peer != rank}
-    comm.engine.watch_processes({peer: fd for peer, fd in watched.items() if fd >= 0}, shared.has_left)
+    comm.engine.watch_processes({peer: fd for peer, fd in watched.items() if fd >= 0}, shared.parting)
     bells = _open_bells(comm, shared, pids, all(fd >= 0 for fd in watched.values()), deadline)
     try:
         can_read = _probe(comm, shared, pids, deadline)

@@ -67,9 +67,8 @@ def listen(
             fields.update(listening.fields)
     here, space = cards.machine()
     uid = os.geteuid() if hasattr(os, "geteuid") else -1
-    return Card(
-        *(platform.node(), here, space, uid, os.getpid(), "", "", 0, transport, integrity(), "", "", "", cores.mine())
-    )._replace(**fields)
+    me = platform.node(), here, space, uid, os.getpid()
+    return Card(*me, "", "", 0, transport, integrity(), "", "", "", "", cores.mine())._replace(**fields)
 
 
 def _listen_unix(context: Context, has_secret: bool, deadline: Deadline) -> _Listening | None:
@@ -84,7 +83,7 @@ def _listen_tcp(context: Context, has_secret: bool, deadline: Deadline) -> _List
     if not has_secret and not interface.is_loopback(address):
         return None
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    sock = at_free_port(lambda port: _bound(family, (address, port)))
+    sock = at_free_port(lambda port: _bound(family, interface.place(address, port)))
     return _Listening(sock, False, {"address": address, "port": sock.getsockname()[1]})
 
 

@@ -11,6 +11,7 @@ import struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rankwise.backends import network_interface as interface
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.machine.poller import READ, WRITE
 from rankwise_gloo_tcp.protocol import handshake
@@ -136,14 +137,14 @@ class _Joining:
 
 
 class Outgoing(_Joining):
-    """A connection that this rank makes to `peer`."""
+    """A connection that this rank makes to `peer`; it listens itself at the address `here`."""
 
-    def __init__(self, owner: HandshakeOwner, peer: int, card: Card, near: bool) -> None:
+    def __init__(self, owner: HandshakeOwner, peer: int, card: Card, near: bool, here: str = "") -> None:
+        self._to: Any = "\0" + card.unix if near else interface.place(card.address, card.port, here)
         family = socket.AF_UNIX if near else socket.AF_INET6 if ":" in card.address else socket.AF_INET
         super().__init__(owner, socket.socket(family, socket.SOCK_STREAM))
         self.sock.setblocking(False)
         self.peer, self.near = peer, near
-        self._to = "\0" + card.unix if near else (card.address, card.port)
         self._hello: handshake.Hello | None = None
         self._answer: bytes | None = None
         self._welcome = False
@@ -175,7 +176,7 @@ class Outgoing(_Joining):
     def local_address(self) -> str | None:
         """Return the address of this host from which the connection is made, if there is one so far."""
         try:
-            address = str(self.sock.getsockname()[0])
+            address = interface.address_of(self.sock.getsockname())
         except OSError:
             return None
         return address if address not in ("", "0.0.0.0", "::") else None

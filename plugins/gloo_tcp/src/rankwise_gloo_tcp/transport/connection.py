@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
+from rankwise.backends import network_interface as interface
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.machine.poller import READ, WRITE
 from rankwise_gloo_tcp.protocol.frames import Header
@@ -17,6 +18,8 @@ from rankwise_gloo_tcp.protocol.guards import Guards
 from rankwise_gloo_tcp.protocol.message import Message
 from rankwise_gloo_tcp.protocol.reader import Reader
 from rankwise_gloo_tcp.protocol.writer import Writer
+from rankwise_gloo_tcp.state import ConnectionState
+from rankwise_gloo_tcp.transport import silence
 from rankwise_gloo_tcp.transport.channel import ANY_LENGTH, FrameHandler
 
 __all__ = ["SMALL_NBYTES", "Connection", "Descriptors"]
@@ -41,7 +44,7 @@ class Descriptors(Protocol):
         """Call `handler` when a socket is ready; for a mask of 0 no more."""
 
 
-class Connection:
+class Connection(ConnectionState):
     """One end of a connection to a peer: a `Channel` over a socket."""
 
     in_memory, ends_with_peer, credit_waits = False, True, True
@@ -55,11 +58,13 @@ class Connection:
         self.way = "unix" if sock.family == socket.AF_UNIX else "tls" if hasattr(sock, "holds") else "tcp"
         #: Tells whether something that has come is in memory, where no poller sees it.
         self._holds: Callable[[], object] | None = getattr(sock, "holds", None)
-        self.came_nbytes = self._went_nbytes = 0
+        self.came_nbytes = self.went_nbytes = 0
         self.guarded = guards is not None
-        self._broken = self._writing = self._deaf = False
+        self.broken = self.writing = self.deaf = self._asks = False
         self._writer = Writer(guards)
-        self._reader = Reader(partial(handler.frame, self), guards)
+        self.reader = Reader(partial(handler.frame, self), guards)
+        self.mine, self.theirs, self.fd = self._writer.guard, self.reader.guard, sock.fileno()
+        self.plain = self._holds is None and not self.reader.seals
         #: How much must have come before this end is woken.
         self._least = 1
         self._watch(writing=False)
@@ -74,7 +79,7 @@ class Connection:
         The prefix goes before the payload, as part of it.
         """
         self._writer.put(header, payload, request, prefix)
-        if not self._writing and not self._broken:  # if it is, the next read finds out why
+        if not self.writing and not self.broken:  # if it is, the next read finds out why
             self.flush()
 
     def post(self, head: bytes, data: bytes | memoryview) -> bool:
@@ -82,7 +87,7 @@ class Connection:
 
         Where the socket has not taken all of it, this end is not `idle`, and `end_with_rest` tells when it has.
         """
-        if self._broken or self.closed:
+        if self.broken or self.closed:
             return False
         frame = self._writer.whole(head, data)
         if not frame:
@@ -95,11 +100,16 @@ class Connection:
             self._break()
             return False
         self.loop.moved_nbytes += sent
-        self._went_nbytes += sent
+        self.went_nbytes += sent
         if sent < len(frame):
             self._writer.left(frame, sent)
             self._watch(writing=True)
         return True
+
+    def keep(self, rest: bytes) -> None:
+        """Send what compiled code has not sent of a frame, before which nothing waits."""
+        self._writer.left(rest, 0)
+        self._watch(writing=True)
 
     def end_with_rest(self, request: Message) -> None:
         """End a request when what is leaving has left."""
@@ -108,12 +118,12 @@ class Connection:
     @property
     def idle(self) -> bool:
         """Whether everything has left."""
-        return self._broken or self.closed or self._writer.idle
+        return self.broken or self.closed or self._writer.idle
 
     @property
     def unconfirmed(self) -> bool:
         """Whether the peer's machine has yet to confirm some of what has left, as far as this system tells."""
-        if self._broken or self.closed or self.way == "unix":
+        if self.broken or self.closed or self.way == "unix":
             return False
         import termios  # only now: connections that leave this machine have use for it
 
@@ -121,6 +131,25 @@ class Connection:
         with suppress(OSError):
             fcntl.ioctl(self.sock, termios.TIOCOUTQ, nbytes)
         return any(nbytes)
+
+    @property
+    def is_halfway(self) -> bool:
+        """Whether something is leaving or coming of which a part has yet to."""
+        return not self.idle or self.reader.missing_nbytes > 0
+
+    def silent_s(self) -> float:
+        """Return for how long the peer's machine has answered nothing; it is asked from the first call on."""
+        if self.broken or self.closed or self.way == "unix":
+            return 0.0
+        if not self._asks:
+            self._asks = True
+            silence.ask(self.sock)
+        return silence.silent_s(self.sock)
+
+    def ends(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """Return the address and the port of this end, and of the other."""
+        here, there = self.sock.getsockname(), self.sock.getpeername()
+        return (interface.address_of(here), here[1]), (interface.address_of(there), there[1])
 
     def flush(self) -> None:
         """Send until the socket is full."""
@@ -137,18 +166,18 @@ class Connection:
                 self._break()
                 return
             self.loop.moved_nbytes += sent
-            self._went_nbytes += sent
+            self.went_nbytes += sent
             writer.sent(sent)
         self._watch(writing=not writer.idle)
 
     def _break(self) -> None:
         """Send nothing any more. What the peer said before it went may still be there to read."""
-        self._broken = True
+        self.broken = True
         self._watch(writing=False)
 
     def push(self) -> None:
         """Go on with what waits until the socket has room, without being told that it has."""
-        if self._writing and not self.closed:
+        if self.writing and not self.closed:
             self.flush()
 
     def has_room(self) -> bool:
@@ -158,7 +187,7 @@ class Connection:
     @property
     def moved_nbytes(self) -> int:
         """How much has gone and come."""
-        return self.came_nbytes + self._went_nbytes
+        return self.came_nbytes + self.went_nbytes
 
     # ------------------------------------------------------------------ in
 
@@ -168,8 +197,8 @@ class Connection:
 
     def receive(self) -> None:
         """Take in what has come."""
-        while not (self.closed or self._deaf):
-            room = self._reader.room()
+        while not (self.closed or self.deaf):
+            room = self.reader.room()
             try:
                 count = self.sock.recvmsg_into(room)[0] if len(room) > 1 else self.sock.recv_into(room[0])
             except (BlockingIOError, InterruptedError):
@@ -187,7 +216,7 @@ class Connection:
             self.came_nbytes += count
             is_all = count < sum(map(len, room))
             try:
-                self._reader.received(count)
+                self.reader.received(count)
             except ProtocolError as error:
                 self._garbled(error)
                 return
@@ -197,9 +226,9 @@ class Connection:
 
     def take(self, head: bytes, room: memoryview) -> int | None:
         """Receive the next frame if it is the small message with this header, which fills `room`; see `Channel`."""
-        reader = self._reader
+        reader = self.reader
         nbytes = reader.expect(len(room))
-        if self.closed or self._deaf or not nbytes:
+        if self.closed or self.deaf or not nbytes:
             return -1
         try:
             count = self.sock.recv_into(reader.inbox, nbytes)
@@ -224,15 +253,27 @@ class Connection:
             self.receive()
         return taken
 
+    def feed(self, data: bytes) -> None:
+        """Take in what compiled code has read and not used."""
+        rest = memoryview(data)
+        try:
+            while len(rest) and not self.deaf:
+                room = self.reader.room()[0][: len(rest)]
+                room[:] = rest[: len(room)]
+                rest = rest[len(room) :]
+                self.reader.received(len(room))
+        except ProtocolError as error:
+            self._garbled(error)
+
     def _garbled(self, error: ProtocolError) -> None:
         # The peer is to hear why before the connection ends.
-        self._deaf = True
-        self._watch(writing=self._writing)
+        self.deaf = True
+        self._watch(writing=self.writing)
         self.handler.garbled(self, error)
 
     def _doze(self) -> None:
         """Sleep on until so much has come as is worth to be woken for; who looks takes what there is."""
-        rest = self._reader.missing_nbytes
+        rest = self.reader.missing_nbytes
         least = min(rest, _PIECE_NBYTES) if rest >= _LOTS_NBYTES and _MAY_DOZE and not self.loop.looking else 1
         if least != self._least and not self.closed:
             self._least = least
@@ -243,15 +284,15 @@ class Connection:
 
     def abort(self, header: Header, payload: bytes) -> list[Message]:
         """Drop what has not begun, fill up what has, send one last frame; return the requests that were dropped."""
-        dropped = [*self._writer.abort(), *self._reader.drop()]
-        self._reader.divert()
+        dropped = [*self._writer.abort(), *self.reader.drop()]
+        self.reader.divert()
         self._doze()
         self.send(header, memoryview(payload))
         return dropped
 
     def drop(self) -> list[Message]:
         """Forget the requests that use this connection, and return them."""
-        return [*self._writer.drop(), *self._reader.drop()]
+        return [*self._writer.drop(), *self.reader.drop()]
 
     def close(self) -> None:
         """Give the socket back."""
@@ -265,11 +306,11 @@ class Connection:
         self.sock.close()
 
     def _watch(self, writing: bool) -> None:
-        self._writing = writing
+        self.writing = writing
         if writing:
             self.handler.held_up()
         if not self.closed:
-            self.loop.watch(self.sock, READ * (not self._deaf) | WRITE * writing, self._ready)
+            self.loop.watch(self.sock, READ * (not self.deaf) | WRITE * writing, self._ready)
 
     def _ready(self, event: int) -> None:
         if event & WRITE and not self.closed:

@@ -64,7 +64,7 @@ class EncryptedSocket:
         self._stands_for = 0
         self.family = sock.family
         self.fileno, self.close = sock.fileno, sock.close
-        self.getsockname, self.getpeername = sock.getsockname, sock.getpeername
+        self.getsockname, self.getpeername, self.getsockopt = sock.getsockname, sock.getpeername, sock.getsockopt
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
         """Set an option; it is never woken late, as part of what is awaited may have been read already."""

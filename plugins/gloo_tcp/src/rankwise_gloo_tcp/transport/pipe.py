@@ -31,6 +31,10 @@ class _Frame(NamedTuple):
     request: Message | None
 
 
+#: The queue of pipes in which no frame has waited yet; nothing is ever put into it.
+_NO_FRAMES: deque[_Frame] = deque()
+
+
 class Pipe(PipeState):
     """One end of both directions to a peer: a `Channel` through memory.
 
@@ -54,7 +58,7 @@ class Pipe(PipeState):
         self._piece_nbytes = rings.capacity // 4
         #: Whether this end has asked to be woken when there is room.
         self.wants_room = False
-        self.queue: deque[_Frame] = deque()
+        self.queue = _NO_FRAMES
         #: The long payload that is going out, and that which is coming in.
         self.rest: _Frame | None = None
         self._incoming: Destination | None = None
@@ -92,6 +96,8 @@ class Pipe(PipeState):
     ) -> None:
         """Send a frame behind those that are waiting; end `request` when its last byte has left."""
         data = payload if payload is not None else memoryview(b"")
+        if self.queue is _NO_FRAMES:
+            self.queue = deque()
         self.queue.append(_Frame(header, memoryview(prefix + bytes(data)) if prefix else data, request))
         self.flush()
 

@@ -26,7 +26,7 @@ class Cells:
 
     Attributes:
         came: The last call that each rank has come to.
-        states: Whether it is about to leave.
+        states: Whether it is about to leave, or has destroyed the group.
         firsts: The first of the calls that it has passed by last.
         lasts: The last of them.
         calls: The words for its calls, even and odd ones.

@@ -6,7 +6,8 @@ last call at which it has arrived, a word that stands for this call, and its sta
 with the same word goes on to the call. A rank whose deadline has passed, or that is interrupted, must not leave while
 the others are going on at this very moment. So it publishes WITHDRAWING, waits until the store is visible, and checks
 again: if all ranks have arrived by now it goes on with them, if not it is gone for good. A rank that finds another
-withdrawing waits for its decision.
+withdrawing waits for its decision. A rank that destroys the group says how many calls it has made, and does not come to
+those after them; a rank that finds this knows that none of these can be made.
 
 A rank may arrive at the next call while others still read its word for this one, so there are two places for words,
 used in turn. A rank beyond a call at which all arrived has found all words alike, and need not be compared with.
@@ -38,7 +39,8 @@ _LOOKS_PER_PROBE = 4
 #: What memory one rank writes the others must see in that order, which these processors promise.
 _ORDERED = ("x86_64", "AMD64")
 
-_HERE, _WITHDRAWING, _GONE = 0, 1, 2
+#: From the last on: how many calls a rank has made that has destroyed the group.
+_HERE, _WITHDRAWING, _GONE, _DESTROYED = 0, 1, 2, 3
 #: A store is visible to all cores long before.
 _SETTLE_S = 0.001
 #: For how long a rank waits for another's decision, which takes a few times that.
@@ -127,7 +129,8 @@ class EntryBarrier:
 
     def test(self) -> bool:
         """Tell whether all are there and decided; `gone` then says whether one has left."""
-        if min(self._came) >= self._came[self._rank] and _WITHDRAWING not in self._states:
+        mine = self._came[self._rank]
+        if (min(self._came) >= mine and _WITHDRAWING not in self._states) or self.destroyed_by(mine):
             return True
         self._looks += 1
         if not self._looks % _LOOKS_PER_PROBE:
@@ -139,6 +142,17 @@ class EntryBarrier:
         """The members that have left and will not make the call; who has come to a later one made it, or makes it."""
         left = [rank for rank, state in enumerate(self._states) if state == _GONE]
         return [rank for rank in left if self._came[rank] <= self._came[self._rank]]
+
+    def destroyed_by(self, number: int) -> list[int]:
+        """Return the members that have destroyed the group, and have not made a call."""
+        states = self._states
+        if max(states) < _DESTROYED:
+            return []
+        return [rank for rank, state in enumerate(states) if _DESTROYED <= state < _DESTROYED + number]
+
+    def destroy(self, made: int) -> None:
+        """Tell the others that this rank, which has made so many calls, makes no more of them."""
+        self._states[self._rank] = _DESTROYED + made
 
     def undecided(self, number: int) -> bool:
         """Whether this rank has come to a call, so that the others count on it, and has not decided."""

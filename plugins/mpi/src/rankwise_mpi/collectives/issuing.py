@@ -55,7 +55,7 @@ class Issuing:
 
     def close(self) -> None:
         """Give back what the ranks meet at."""
-        self._meeting.close()
+        self._meeting.close(self.turn[0] - 1 if self.turn else 0)
         self.entry = None
 
     def call(

@@ -11,7 +11,7 @@ from rankwise.backends import ReduceOp, blake2b
 from rankwise.errors import DistBackendError, DistError
 from rankwise_mpi.collectives.entry_barrier import EntryBarrier
 from rankwise_mpi.collectives.marks import WORD_MASK, CallMark
-from rankwise_mpi.group.endpoint import Endpoint
+from rankwise_mpi.group.endpoint import Endpoint, nobody
 from rankwise_mpi.library.reductions import KERNELS
 
 __all__ = ["AtEntryBarrier", "BetweenHosts", "Meeting", "Outcome"]
@@ -65,8 +65,8 @@ class Meeting(Protocol):
             What must have ended before these calls are over, and what it writes to.
         """
 
-    def close(self) -> None:
-        """Give back what it holds."""
+    def close(self, made: int) -> None:
+        """Give back what it holds, when this rank has made so many calls."""
 
 
 class AtEntryBarrier:
@@ -79,12 +79,14 @@ class AtEntryBarrier:
 
     def __init__(self, endpoint: Endpoint, entry: EntryBarrier) -> None:
         self._endpoint, self._entry = endpoint, entry
+        endpoint.destroyed_by = entry.destroyed_by
 
     def meet(self, what: str, mark: CallMark, timeout_s: float, number: int) -> None:
         """Return once all ranks have come to the call that this rank has come to."""
         endpoint, entry = self._endpoint, self._entry
         if not endpoint.wait_seen(entry.test, timeout_s, what, number):
             raise endpoint.late(what, timeout_s, number)
+        endpoint.check_destroyed(number)
         if entry.gone:
             raise endpoint.left_by(endpoint.context.global_ranks[entry.gone[0]])
 
@@ -114,8 +116,11 @@ class AtEntryBarrier:
         self._entry.bypass(first, last)
         return [], None
 
-    def close(self) -> None:
-        """Give the memory back."""
+    def close(self, made: int) -> None:
+        """Give the memory back, in which the others read that this rank comes no more."""
+        if self._endpoint.failure is None:
+            self._entry.destroy(made)
+        self._endpoint.destroyed_by = nobody
         self._entry.close()
 
 
@@ -186,7 +191,7 @@ class BetweenHosts:
         answers = [self._words(number, 1, 0) for number in range(first, last + 1)]
         return [self._ask(answer) for answer in answers], answers
 
-    def close(self) -> None:
+    def close(self, made: int) -> None:
         """Have nothing to give back."""
 
     def _words(self, number: int, passes: int, word: int) -> Any:

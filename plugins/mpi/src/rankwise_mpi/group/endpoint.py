@@ -8,7 +8,7 @@ are whole in Python; whatever is read twice in between may have changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -17,7 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 from rankwise.backends import Array, Context, Deadline, aborted_by, heed
-from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
+from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError, PeerDiedError
 from rankwise_mpi.group.notices import Notices
 from rankwise_mpi.group.pages import NOTICE_TAG, Pages
 from rankwise_mpi.group.receives import Receives
@@ -29,7 +29,7 @@ from rankwise_mpi.library.requests import Testable
 from rankwise_mpi.process.process import Process
 from rankwise_mpi.process.waiting import wait_until
 
-__all__ = ["Endpoint", "Operation"]
+__all__ = ["Endpoint", "Operation", "nobody"]
 
 #: How long the progress thread is waited for before a group's communicators are given back.
 _LAST_RUN_S = 1.0
@@ -96,6 +96,8 @@ class Endpoint:
         self.receives = Receives(pages.place)
         #: Told for how many nanoseconds others were waited for, and whether by a message, after the first looks.
         self.on_wait: Callable[[int, bool], object] = _unnoted
+        #: Return the members that have destroyed the group before a call of this number, as far as is known.
+        self.destroyed_by: Callable[[int], Sequence[int]] = nobody
         #: Keep what MPI may still read or write, until it has ended.
         self.keep = process.keep
         self._process = process
@@ -178,6 +180,7 @@ class Endpoint:
                 return True
             self._whereabouts.note(number, what)
             timeout_s -= NOTE_AFTER_S
+            return self.wait_until(lambda: test() or self.check_destroyed(number), timeout_s)
         return self.wait_until(test, timeout_s)
 
     def look_on(self, what: str, request: Testable, buffers: Any, timeout_s: float, number: int = 0) -> None:
@@ -261,6 +264,13 @@ class Endpoint:
         if self._notices.has_come():
             self._take_notice(self._notices.heard(at_once=True))
 
+    def check_destroyed(self, number: int) -> bool:
+        """Raise if another rank has destroyed the group before a call that needs it; else return false."""
+        for rank in self.destroyed_by(number):
+            name = self.context.global_ranks[rank]
+            raise self.fail(PeerDiedError(name, self._process.host_of(name), "it has destroyed the group"))
+        return False
+
     def left_by(self, rank: int) -> DistError:
         """Return why a rank has given the group up, from its notice, which is under way."""
         return _given_up(self.context, self._notices.await_one(_NOTICE_S) or f"rank {rank} has left it")
@@ -293,6 +303,11 @@ class Endpoint:
         # Receives that no message has met have just been looked after, all together.
         unmet, now = self.receives.ages, monotonic()
         return any([work.poll() for work in pending if work not in unmet or work.until <= now])
+
+
+def nobody(number: int) -> Sequence[int]:
+    """Know of nobody who has destroyed a group."""
+    return ()
 
 
 def _unnoted(ns: int, message: bool) -> None:

@@ -53,19 +53,35 @@ def check_world(size: int, library: str, environ: Mapping[str, str]) -> None:
         environ: The environment.
 
     Raises:
-        DistBackendError: The launcher is not the library's; both are named.
+        DistBackendError: The launcher is not the library's; both are named. Or nobody has started the others.
     """
     if size > 1:
         return
     found = _found(environ)
     if found is not None:
         raise _mixed(*found, library)
+    tasks = _tasks_of_batch_script(environ)
+    if tasks:
+        raise DistBackendError(
+            f"this process runs in the batch script of Slurm's job {environ['SLURM_JOB_ID']}, but neither srun nor "
+            f"mpiexec has started it: the others of the job's tasks ({tasks}) are not there. In the "
+            f"script, write `srun --mpi={_interface(library)} python program.py`, or `rankwise run --backend mpi -n N "
+            "program.py` for ranks on this node, `-n 1` for one"
+        )
 
 
 def started_by(environ: Mapping[str, str]) -> tuple[str, int] | None:
     """Return the launcher that has started several processes, this one among them, and how many; None if none has."""
     found = _found(environ)
     return None if found is None else (found[0].name, found[1])
+
+
+def _tasks_of_batch_script(environ: Mapping[str, str]) -> str:
+    """Return how many tasks Slurm's job is to have if this is its batch script; empty if nobody else is missing."""
+    if {"SLURM_JOB_ID", "SLURM_PROCID"} <= environ.keys() and all(each[1] not in environ for each in _LAUNCHERS):
+        tasks = environ.get("SLURM_NTASKS") or environ.get("SLURM_TASKS_PER_NODE", "")
+        return "" if tasks == "1" else tasks
+    return ""
 
 
 def _found(environ: Mapping[str, str]) -> tuple[_Launcher, int] | None:
@@ -86,12 +102,17 @@ def _mixed(launcher: _Launcher, started: int, library: str) -> DistBackendError:
 
 def _remedy(launcher: _Launcher, started: int, library: str) -> str:
     if launcher is _SLURM:
-        return f"Use srun --mpi={'pmix' if _is_openmpi(library) else 'pmi2'} (srun --mpi=list shows what there is)"
+        return f"Use srun --mpi={_interface(library)} (srun --mpi=list shows what there is)"
     if launcher is _RUN:
         return f"Start the program with rankwise run --backend mpi -n {started}, or with the library's mpiexec"
     own = Path(sys.prefix, "bin", "mpiexec")
     mpiexec = str(own) if own.exists() else "the mpiexec that came with it"
     return f"Start the program with {mpiexec} -n {started}, or install the MPI library of that launcher"
+
+
+def _interface(library: str) -> str:
+    """Return by which interface srun and the library find each other."""
+    return "pmix" if _is_openmpi(library) else "pmi2"
 
 
 def _is_openmpi(library: str) -> bool:

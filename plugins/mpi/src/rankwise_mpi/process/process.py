@@ -196,7 +196,11 @@ class Process:
         gone = [global_ranks[rank] for rank in ulfm.failed_ranks(comm)]
         if not gone and self._base is not None:
             gone = [rank for rank in ulfm.failed_ranks(self._base) if rank in global_ranks]
-        return (gone[0], self._hosts[gone[0]]) if gone else (-1, "an unknown host")
+        return (gone[0], self.host_of(gone[0])) if gone else (-1, "an unknown host")
+
+    def host_of(self, rank: int) -> str:
+        """Return the host of a global rank."""
+        return self._hosts[rank] if rank < len(self._hosts) else "an unknown host"
 
     def finalise(self) -> None:
         """Finalise MPI if it was initialised here; if not, leave that to whoever did."""

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import accumulate
 from typing import NamedTuple
 
-from rankwise.collective.algorithms.steps import Rounds
+from rankwise.collective.algorithms.steps import Blocks, Recv, Rounds, Send
 from rankwise.collective.algorithms.table import ALGORITHMS, rooted
 
-__all__ = ["Cost", "costs"]
+__all__ = ["Cost", "Network", "costs", "reckoned"]
 
 
 class Cost(NamedTuple):
-    """What one rank does: rounds, and bytes sent."""
+    """What one rank does: rounds, and bytes sent; and, on a network, for how long if nobody keeps it waiting."""
 
     rounds: int
     nbytes: int
+    seconds: float
+
+
+class Network(NamedTuple):
+    """Seconds for a message to arrive, for each byte on a link, and for each byte combined."""
+
+    alpha_s: float
+    beta_s: float
+    gamma_s: float
+
+
+_FREE = Network(0.0, 0.0, 0.0)
 
 
 def costs(op: str, name: str, size: int, part_nbytes: list[int], root: int = 0) -> list[Cost]:
@@ -27,12 +41,40 @@ def costs(op: str, name: str, size: int, part_nbytes: list[int], root: int = 0) 
         part_nbytes: Size of each block.
         root: The root, for operations that have one.
     """
-    return [_cost(ALGORITHMS[op][name](rank, size, *rooted(op, root)), part_nbytes) for rank in range(size)]
+    return _costs(op, name, part_nbytes, range(size), _FREE, root)
 
 
-def _cost(rounds: Rounds, part_nbytes: list[int]) -> Cost:
+def reckoned(op: str, name: str, part_nbytes: list[int], network: Network) -> list[Cost]:
+    """Return what some ranks do, among them the root, where there are too many for all.
+
+    In most algorithms all ranks do the same in each round, so that the time of one that nobody keeps waiting is that of
+    all. Trees are the exception: on the longest way through one each rank waits for the one before.
+    """
+    size = len(part_nbytes)
+    return _costs(op, name, part_nbytes, sorted({0, 1 % size, size // 2, size - 1}), network, 0)
+
+
+def _costs(op: str, name: str, parts: list[int], ranks: Iterable[int], network: Network, root: int) -> list[Cost]:
+    before = list(accumulate(parts, initial=0))
+    make = ALGORITHMS[op][name]
+    return [_cost(make(rank, len(parts), *rooted(op, root)), before, network) for rank in ranks]
+
+
+def _cost(rounds: Rounds, before: list[int], network: Network) -> Cost:
     count = nbytes = 0
+    seconds = 0.0
     for steps in rounds:
         count += 1
-        nbytes += sum(part_nbytes[b] for step in steps if not hasattr(step, "source") for b in step.blocks)
-    return Cost(count, nbytes)
+        out = sum(_nbytes(step.blocks, before) for step in steps if isinstance(step, Send))
+        received = [(_nbytes(step.blocks, before), step.combine) for step in steps if isinstance(step, Recv)]
+        nbytes += out
+        seconds += network.alpha_s * bool(steps)
+        seconds += network.beta_s * max(out, sum(come for come, _ in received))
+        seconds += network.gamma_s * sum(come for come, combine in received if combine)
+    return Cost(count, nbytes, seconds)
+
+
+def _nbytes(blocks: Blocks, before: list[int]) -> int:
+    if isinstance(blocks, range) and blocks.step == 1:
+        return before[blocks.stop] - before[blocks.start]
+    return sum(before[block + 1] - before[block] for block in blocks)

@@ -1,0 +1,70 @@
+"""Tell what a beginning costs each of many ranks on this machine.
+
+    python benchmarks/beginnings.py 64 256
+    python benchmarks/beginnings.py 64 --plain
+
+For each number of ranks: requests to the store, processor time and descriptors of a rank, its memory (PSS), and how
+long the beginning took it. Ranks are forked from a process that has imported everything (`--preload numpy,rankwise`);
+with `--plain` each imports by itself. Memory and descriptors are those after the first barrier.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TIMEOUT_S = 240
+
+
+def rank() -> None:
+    """Be one rank, and on rank 0 print the figures of all."""
+    import rankwise as dist
+    from rankwise.store.tcp.connection import Connection
+
+    asked, ask = [], Connection._ask
+
+    def noted(self: Connection, name: str, *args: object) -> None:
+        asked.append(name)
+        ask(self, name, *args)  # type: ignore[arg-type]
+
+    Connection._ask = noted  # type: ignore[method-assign]
+    used, began = time.process_time(), time.perf_counter()
+    dist.init_process_group("gloo", timeout=TIMEOUT_S)
+    took, used = time.perf_counter() - began, time.process_time() - used
+    requests = sum(name != "set_and_peek" for name in asked)
+    dist.barrier()
+    lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
+    pss = next(int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:"))
+    rows: list[tuple[float, ...]] = [()] * dist.get_world_size()
+    mine = requests, 1e3 * used, len(os.listdir("/proc/self/fd")), pss, took
+    dist.all_gather_object(rows, mine)
+    if dist.get_rank() == 0:
+        middle = [statistics.median(column) for column in zip(*rows, strict=True)]
+        most = [max(column) for column in zip(*rows[1:], strict=True)]
+        for name, figures in (("middle", middle), ("most, but for rank 0", most), ("rank 0", rows[0])):
+            print(f"| {len(rows)} | {name} | " + " | ".join(f"{x:.4g}" for x in figures) + " |", flush=True)
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("ranks", type=int, nargs="+")
+    parser.add_argument("--plain", action="store_true", help="without --preload")
+    given = parser.parse_args()
+    print("| ranks | of them | requests beside signs of life | processor (ms) | descriptors | PSS (MiB) | init (s) |")
+    print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    preload = [] if given.plain else ["--preload", "numpy,rankwise"]
+    for count in given.ranks:
+        command = [sys.executable, "-m", "rankwise", "run", "-n", str(count), *preload, __file__]
+        done = subprocess.run(command, check=True, timeout=TIMEOUT_S, stdout=subprocess.PIPE, text=True)
+        for line in done.stdout.splitlines():
+            print(f"| {line.partition('| ')[2]}", flush=True)  # without the number of the rank that says it
+
+
+if __name__ == "__main__":
+    rank() if "RANK" in os.environ else main()

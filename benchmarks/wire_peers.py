@@ -1,0 +1,307 @@
+"""Time calls of two ranks over TCP beside plain sockets: rankwise with and without its compiled parts, gloo and MPI.
+
+    sudo python benchmarks/wire_peers.py                  # two hosts: network namespaces joined by a veth pair
+    python benchmarks/wire_peers.py --loopback --rounds 1 --sizes 8
+
+Each contender has processes of its own, which also hold a plain socket, and take turns with it: what the machine does
+meanwhile meets both. So a cell is the median of the ratios, turn by turn, to plain sockets that do the least which the
+call needs, both looking first; the contenders alternate, round by round. The floor of an `all_reduce` is an exchange of
+the arrays and their sum, that of a barrier an exchange, that of a message or a broadcast and its answer a ping-pong. A
+contender that is not installed is named with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plain_sockets
+from namespaces import write_secret
+from two_hosts import Hosts, forbidden
+
+CALLS = ("all_reduce", "message", "broadcast", "barrier")
+CONTENDERS = ("rankwise", "rankwise in Python", "gloo", "Open MPI", "MPICH")
+_LIMIT_S = 240
+Timed = dict[str, Callable[[], object]]
+
+
+class Floor(plain_sockets.Plain):
+    """Two plain sockets, for any length."""
+
+    def __init__(self, rank: int, nbytes: int) -> None:
+        super().__init__(rank, nbytes)
+        self.mine, self.theirs = np.zeros(nbytes // 4, np.float32), np.frombuffer(self.room, np.float32)
+        self.data = memoryview(self.mine).cast("B")
+        self.answer = self.ping if rank == 0 else self.pong
+
+    def send(self) -> None:
+        """Send all, and sleep while there is no room."""
+        data = self.data
+        while len(data):
+            try:
+                data = data[self.sock.send(data) :]
+            except BlockingIOError:
+                time.sleep(0)
+
+    def exchange(self) -> None:
+        """Send and receive at the same time."""
+        data, room = self.data, self.room
+        while len(data) or len(room):
+            try:
+                if len(data):
+                    data = data[self.sock.send(data) :]
+            except BlockingIOError:
+                pass
+            try:
+                if len(room):
+                    room = room[self.sock.recv_into(room) :]
+            except BlockingIOError:
+                pass
+
+    def reduce(self) -> None:
+        """Exchange, and add up."""
+        self.exchange()
+        np.add(self.mine, self.theirs, self.mine)
+
+
+def by_torch_names(dist: Any, rank: int, array: Any) -> Timed:
+    """Return the calls of a module with the names of torch.distributed."""
+
+    def message() -> None:
+        for sender in (0, 1):
+            dist.send(array, 1) if rank == sender == 0 else dist.send(array, 0) if rank == sender else dist.recv(
+                array, sender
+            )
+
+    def broadcast() -> None:
+        dist.broadcast(array, 0)
+        dist.broadcast(array, 1)
+
+    return dict(zip(CALLS, (lambda: dist.all_reduce(array), message, broadcast, dist.barrier), strict=True))
+
+
+def by_mpi(rank: int, array: Any) -> tuple[Timed, Callable[[], None]]:
+    """Return the calls of mpi4py, and what ends it."""
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+
+    def message() -> None:
+        for sender in (0, 1):
+            comm.Send(array, 1 - rank) if rank == sender else comm.Recv(array, 1 - rank)
+
+    def broadcast() -> None:
+        comm.Bcast(array, 0)
+        comm.Bcast(array, 1)
+
+    reduce = lambda: comm.Allreduce(MPI.IN_PLACE, array)  # noqa: E731
+    return dict(zip(CALLS, (reduce, message, broadcast, comm.Barrier), strict=True)), lambda: None
+
+
+def joined(who: str, rank: int, nbytes: int) -> tuple[Timed, Callable[[], None]]:
+    """Join a contender's group; return its calls, and what ends it."""
+    if "MPI" in who:
+        return by_mpi(rank, np.zeros(nbytes // 4, np.float32))
+    if who == "gloo":
+        import torch
+        import torch.distributed as theirs
+
+        os.environ["MASTER_PORT"] = str(plain_sockets.PORTS[2])
+        torch.set_num_threads(1)
+        theirs.init_process_group("gloo", rank=rank, world_size=2)
+        return by_torch_names(theirs, rank, torch.zeros(nbytes // 4)), theirs.destroy_process_group
+    import rankwise
+
+    os.environ.update(MASTER_PORT=str(plain_sockets.PORTS[1]), RANK=str(rank), WORLD_SIZE="2")
+    rankwise.init_process_group("gloo")
+    return by_torch_names(rankwise, rank, np.zeros(nbytes // 4, np.float32)), rankwise.destroy_process_group
+
+
+def work(who: str, sizes: list[int], turns: int) -> None:
+    """Be one rank; rank 0 prints microseconds of floor and contender, in each turn."""
+    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or os.environ["RANK"])
+    found: dict[str, list[tuple[float, float]]] = {}
+    for nbytes in sizes:
+        floor = Floor(rank, nbytes)
+        calls, end = joined(who, rank, nbytes)
+        floors = dict(zip(CALLS, (floor.reduce, floor.answer, floor.answer, floor.exchange), strict=True))
+        count = max(2, min(200, (4 << 20) // max(nbytes, 1)))
+        for turn in range(turns + 1):  # the first is for warming up
+            for name in CALLS:
+                if name == "barrier" and nbytes != sizes[0]:
+                    continue
+                times = []
+                for call in (floors[name], calls[name]):
+                    floor.exchange()
+                    start = time.perf_counter()
+                    for _ in range(count):
+                        call()
+                    times.append((time.perf_counter() - start) / count * 1e6)
+                if turn:
+                    found.setdefault(f"{name} {nbytes}", []).append((times[0], times[1]))
+        floor.exchange()
+        end()
+        floor.sock.close()
+    if rank == 0:
+        print(json.dumps(found), flush=True)
+
+
+def missing(who: str, hosts: Hosts | None) -> str:
+    """Return why a contender cannot take part; empty if it can."""
+    if who == "gloo":
+        return "" if find_spec("torch") else "torch is not installed"
+    if "MPI" not in who:
+        return "" if "Python" in who or find_spec("rankwise_native") else "rankwise-native is not installed"
+    if find_spec("mpi4py") is None or _mpiexec() is None:
+        return "mpi4py or mpiexec is not installed"
+    told = subprocess.run([str(_mpiexec()), "--version"], capture_output=True, text=True, timeout=60).stdout
+    return "" if ("Open MPI" in told or "OpenRTE" in told) == (who == "Open MPI") else f"this mpiexec is not {who}'s"
+
+
+def _mpiexec() -> str | None:
+    return shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+
+
+def commands(who: str, hosts: Hosts | None, program: list[str], folder: Path) -> list[list[str]]:
+    """Return the command lines that start both ranks of a contender."""
+    if "MPI" not in who:
+        return [hosts.command(rank, *program) if hosts else program for rank in range(2)]
+    words = [str(_mpiexec()), "-n", "2"]
+    agent = folder / "agent"  # starts a command on another host, as ssh would
+    if hosts:
+        cases = "".join(
+            f'{a}) exec ip netns exec {n} sh -c "$*";; ' for a, n in zip(hosts.addresses, hosts.names, strict=True)
+        )
+        agent.write_text(f'#!/bin/sh\nhost=$1; shift\ncase "$host" in {cases}esac\n')
+        agent.chmod(0o755)
+    if who == "Open MPI":
+        words += ["--oversubscribe", "--mca", "btl", "tcp,self", "--mca", "pml", "ob1"]
+        if hosts:
+            words += [
+                "--host",
+                ",".join(f"{address}:1" for address in hosts.addresses),
+                "--mca",
+                "plm_rsh_agent",
+                str(agent),
+            ]
+            words += ["--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0"]
+            words += ["-x", "MASTER_ADDR"]
+    elif hosts:
+        words += [
+            "-launcher",
+            "rsh",
+            "-launcher-exec",
+            str(agent),
+            "-hosts",
+            ",".join(hosts.addresses),
+            "-iface",
+            "eth0",
+        ]
+    return [hosts.command(0, *words, *program) if hosts else [*words, *program]]
+
+
+def measured(who: str, hosts: Hosts | None, program: list[str], env: dict[str, str], folder: Path) -> dict[str, Any]:
+    """Run one contender once, and return what rank 0 has found."""
+    env = {**env, "RANKWISE_NATIVE": "off" if "Python" in who else "on", "MPICH_NO_LOCAL": "1", "FI_PROVIDER": "tcp"}
+    lines = commands(who, hosts, [*program, "--work", who, "--ports", *map(str, free_ports())], folder)
+    ranks = [
+        subprocess.Popen(line, env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        for rank, line in enumerate(lines)
+    ]
+    try:
+        output, _ = ranks[0].communicate(timeout=_LIMIT_S)
+        if any(process.wait(60) for process in ranks):
+            raise SystemExit(f"{who}: a rank has failed")
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    return json.loads(output.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def free_ports() -> list[int]:
+    """Return three ports that nobody uses."""
+    with ExitStack() as stack:
+        made = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        return [sock.getsockname()[1] for sock in made]
+
+
+def report(found: dict[str, dict[str, list[tuple[float, float]]]], reasons: dict[str, str]) -> str:
+    """Return a table: of each contender the median in microseconds, and the middle ratio to plain sockets."""
+    lines = [f"| call, bytes | plain (us) | {' | '.join(found)} |", "|---" * (len(found) + 2) + "|"]
+    first = next(iter(found.values()))
+    for cell in first:
+        plain = statistics.median(floor for theirs in found.values() for floor, _ in theirs[cell])
+        cells = [
+            f"{statistics.median(own for _, own in theirs[cell]):.1f}, "
+            f"{statistics.median(own / floor for floor, own in theirs[cell]):.2f}x"
+            for theirs in found.values()
+        ]
+        lines.append(f"| {cell} | {plain:.1f} | {' | '.join(cells)} |")
+    return "\n".join([*lines, *(f"\n{who} is left out: {reason}." for who, reason in reasons.items())])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--loopback", action="store_true", help="no namespaces: over the loopback interface")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[8, 16 << 10, 1 << 20, 16 << 20])
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=2, help="how often each contender is started")
+    parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=CONTENDERS)
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    parser.add_argument("--ports", type=int, nargs=3, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.work:
+        plain_sockets.PORTS = tuple(given.ports)
+        work(given.work, given.sizes, given.turns)
+        return
+    reason = "" if given.loopback else forbidden()
+    if reason:
+        raise SystemExit(f"no namespaces here: {reason}")
+    with ExitStack() as stack:
+        hosts = None if given.loopback else stack.enter_context(Hosts(2))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        env = {
+            **os.environ,
+            "MASTER_ADDR": hosts.addresses[0] if hosts else "127.0.0.1",
+            "GLOO_SOCKET_IFNAME": "eth0" if hosts else "lo",
+            "RANKWISE_GLOO_TRANSPORT": "tcp",
+            "RANKWISE_SECRET_FILE": str(write_secret(folder)),
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        }
+        program = [
+            sys.executable,
+            str(Path(__file__).resolve()),
+            "--turns",
+            str(given.turns),
+            "--sizes",
+            *map(str, given.sizes),
+        ]
+        reasons = {who: why for who in given.only if (why := missing(who, hosts))}
+        found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+        for _ in range(given.rounds):
+            for who in given.only:
+                if who not in reasons:
+                    for cell, pairs in measured(who, hosts, program, env, folder).items():
+                        found.setdefault(who, {}).setdefault(cell, []).extend(pairs)
+    print(report(found, reasons))
+    print(f"\nload of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""The plainest calls between hosts, compiled: over the sockets of the engine, by the caller's own thread."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rankwise.backends import Array, Call, Caller, Deadline, Prepared, Shortcuts, Timeout
+from rankwise.errors import DistError, ProtocolError
+from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
+from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
+from rankwise_gloo_tcp.collectives.compiled import ARGUMENTS, COMPILED_OPS, PUBLIC, CompiledKind, KindHooks
+from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES, Opening
+from rankwise_gloo_tcp.collectives.plans import Along, OneShot
+from rankwise_gloo_tcp.collectives.streams import wait_for
+from rankwise_gloo_tcp.engine.fast_path import WireHooks
+from rankwise_gloo_tcp.engine.peer import Peer
+from rankwise_gloo_tcp.engine.request import Request
+from rankwise_gloo_tcp.protocol.flow import Window
+from rankwise_native import Calls, Trail, Wire
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.communicator import GlooCommunicator
+
+__all__ = ["CompiledBetweenHosts", "make_wire"]
+
+_RECORD = struct.Struct("<QQQQ")
+
+
+class CompiledBetweenHosts(BetweenHosts):
+    """The ways of a few ranks that share no memory, where the compiled parts are installed."""
+
+    def __init__(self, comm: GlooCommunicator) -> None:
+        super().__init__(comm)
+        self._hooks = _CallHooks(comm)
+        self.wire = make_wire(comm, self._opening, self._hooks)
+        self.calls = Calls(self.wire, comm._order.turn, COMPILED_OPS, self._hooks)
+
+    def prepare(self, call: Call) -> Prepared | None:
+        """Return what does a kind of call whose data goes along, in C as far as that takes it."""
+        small, way = super().prepare(call), self._way(call)
+        return small if way is None else _Wired(self, call, WIRE_WAYS[way], small)
+
+    def _way(self, call: Call) -> str | None:
+        if call.op not in ARGUMENTS:
+            return None
+        if call.op == "barrier":
+            return "SWAP" if self.choose("barrier", 0) == "along" else None
+        plan = self.OWN[call.op](self, call)
+        if isinstance(plan, OneShot):
+            return "SWAP_REDUCE" if call.op == "all_reduce" else "SWAP_COMBINE"
+        if isinstance(plan, Along) and all(array.nbytes <= INLINE_NBYTES for array in _arrays(plan)):
+            return "SWAP_MOVE"
+        return None
+
+    def forget(self) -> None:
+        """Forget the kinds of calls."""
+        self.calls.forget()
+
+    def shortcuts(self, group: Caller) -> Shortcuts:
+        """Return what does the plainest calls and messages of a group in C."""
+        if not isinstance(group.trail, Trail):
+            return Shortcuts()
+        self._hooks.group = group
+        self.calls.serve(group.trail, group.collected, self.comm._sequence)
+        self.wire.serve(group.trail)
+        found: dict[str, Any] = {name: getattr(self.calls, name) for name in PUBLIC}
+        return Shortcuts(**found, send=self.wire.send, recv=self.wire.recv)
+
+
+def _arrays(plan: Along) -> list[Array]:
+    return [*plan.offered.values(), *plan.wanted.values()]
+
+
+class _Wired(CompiledKind):
+    """One kind of call that C may know; if it does not take one, that is done in Python."""
+
+    def __init__(self, ways: CompiledBetweenHosts, call: Call, way: int, small: Prepared | None) -> None:
+        self._ways, self.way, self._small, self.fetch_count = ways, way, small, 0
+        self.fingerprint = call.fingerprint
+        self.about = (*_RECORD.unpack(self.fingerprint.record(ways.rank, 0)[8:]), 0)
+        self._op, self._arguments = call.op, ARGUMENTS[call.op]
+
+    def bind(self, call: Call) -> Any:
+        """Return the call."""
+        return call
+
+    def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare a call with those of the others, and carry it out."""
+        ways = self._ways
+        waited_ns = ways.wire.waited_ns
+        if ways.calls.run(self._op, self._arguments(given), sequence, deadline):
+            if ways.wire.waited_ns != waited_ns:
+                ways.comm.on_wait(ways.wire.waited_ns - waited_ns)
+        elif self._small is not None:
+            self._small.run(self._small.bind(given), sequence, deadline)
+        else:
+            ways.comm.compare_and_run(given, ways.algorithm(given), sequence, deadline)
+
+
+class _CallHooks(KindHooks):
+    """What compiled calls over a wire ask for."""
+
+    def wait(self, given: Deadline | Timeout | None) -> Deadline:
+        """Wait for nobody: `WireHooks.finish` does."""
+        return self.deadline(given)
+
+    def garbage(self) -> DistError:
+        """Return what is wrong with a rank that says it makes the same call."""
+        return ProtocolError("a rank sent another number of bytes than its call has")
+
+
+class _Link(NamedTuple):
+    """What a wire must know of a rank: how errors call it, what leads there, and where what comes goes."""
+
+    name: int
+    peer: Peer
+    window: Window
+    room: memoryview
+
+
+class _Hooks(WireHooks):
+    """What the wire of one group asks for."""
+
+    def __init__(self, comm: GlooCommunicator, opening: Opening, calls: KindHooks) -> None:
+        super().__init__(comm.engine)
+        self.turn, self._comm, self._opening, self._calls = comm._order.turn, comm, opening, calls
+
+    def finish(
+        self, given: Deadline | Timeout | None, record: bytes, state: list[tuple[int, Any, bool, Any]]
+    ) -> list[int]:
+        """Go on with an exchange, and return how many bytes have come from each rank that had not sent all before.
+
+        Args:
+            given: The call's deadline, or its time-out; None is the group's.
+            record: What goes before the data.
+            state: Of each other rank its number, what must still be sent, whether its message is here, and a request
+                to wait for or None.
+        """
+        engine, deadline, opening = self._engine, self._calls.deadline(given), self._opening
+        receives = {peer: opening.receive(peer) for peer, _, taken, _ in state if not taken}
+        sends: list[Request] = [rest for _, _, _, rest in state if rest is not None]
+        sends += [opening.send(peer, record, data) for peer, data, _, _ in state if data is not None]
+        wait_for(engine, list(receives.values()), deadline)
+        wait_for(engine, sends, deadline)
+        return [receives[peer].nbytes if peer in receives else 0 for peer, _, _, _ in state]
+
+    def finish_message(self, request: Request, peer: int) -> None:
+        """Wait until a message has been sent."""
+        self._comm._finish(request, "send to", peer, self._calls.group.timeout_s)
+
+    def receive(self, array: Array, source: int, tag: int) -> None:
+        """Receive a message for which this has looked in vain."""
+        request = self._engine.receive(array, source, tag, waited=True)
+        self._comm._finish(request, "recv from", source, self._calls.group.timeout_s)
+
+
+def make_wire(comm: GlooCommunicator, opening: Opening, calls: KindHooks) -> Wire:
+    """Return the compiled wire of a group of few ranks."""
+    engine, names = comm.engine, comm.context.global_ranks
+    windows, rooms = engine.dispatcher.outbox.windows, opening.rooms()
+    links = [
+        None if peer.rank == comm.rank else _Link(names[peer.rank], peer, windows[peer.rank], rooms[peer.rank])
+        for peer in engine.peers.all
+    ]
+    return Wire(comm.rank, links, _Hooks(comm, opening, calls), int(engine.progress_lock.spin_policy.spin_s * 1e9))

@@ -1,0 +1,5 @@
+"""Starting the ranks of a job, and looking at where they would start: `rankwise run`, `demo` and `doctor`."""
+
+from rankwise.backends import require_series
+
+require_series("rankwise-launch", "0.1")

@@ -1,0 +1,316 @@
+"""One attempt at a job: all ranks of this node from their start to the end of the last one, in one event loop.
+
+There are no threads here, so nothing is ever half done when a signal comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rankwise.basics.debug import DebugLevel, get_debug_level
+from rankwise_launch.config import LaunchConfig
+from rankwise_launch.environment import Layout, rank_environment
+from rankwise_launch.failures import culprit, exit_code, is_consequence, named, summary
+from rankwise_launch.guarding import Guard
+from rankwise_launch.interrupts import Interrupts
+from rankwise_launch.nodes import Verdict, Verdicts
+from rankwise_launch.output import Console
+from rankwise_launch.preloading import Preloaded
+from rankwise_launch.worker import Worker, command_line, program
+
+__all__ = ["Attempt", "Outcome"]
+
+#: After a failure the others get SIGTERM, and so much later SIGKILL.
+_STOP_GRACE_S = 0.5
+#: A rank that fell over because another was gone may be noticed before that other is.
+_ROOT_CAUSE_S = 0.3
+#: For so long other ranks can read how one has ended, which they notice when the launcher does.
+_READABLE_S = 0.5
+#: What ranks have started and left running may end by itself for so long, then gets SIGTERM, then SIGKILL.
+_LEFTOVER_S = 0.5
+#: If a rank has ended well and others run on for so long, that is told: they may be waiting for it.
+_REMARK_S = 5.0
+#: How often to look where the system cannot tell of a process's end.
+_LOOK_S = 0.02
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended.
+
+    Attributes:
+        failed: The rank of this node that failed first, if any did.
+        elsewhere: What another node's launcher has told of the end, if it was first.
+        interrupted: The signal that ended the job, if one did.
+        workers: All ranks of this node.
+    """
+
+    failed: Worker | None
+    elsewhere: Verdict | None
+    interrupted: int | None
+    workers: Sequence[Worker]
+
+
+class Attempt:
+    """Starts the ranks and sees them through."""
+
+    def __init__(
+        self,
+        config: LaunchConfig,
+        layout: Layout,
+        console: Console,
+        guard: Guard,
+        interrupts: Interrupts,
+        verdicts: Verdicts | None,
+        log_dir: Path | None,
+        preloaded: Preloaded | None = None,
+    ) -> None:
+        self._config, self._layout, self._console = config, layout, console
+        self._guard, self._interrupts, self._verdicts = guard, interrupts, verdicts
+        self._log_dir, self._preloaded = log_dir, preloaded
+        self._workers: list[Worker] = []
+        self._selector = selectors.DefaultSelector()
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._seen_signals = len(interrupts.received)
+        self._failure_seen = self._winding_down = False
+        self._polled = self._one_is_done = False
+        #: What is read again when the reader of our own output has caught up; what waits for that reader.
+        self._held: dict[int, Callable[[], None]] = {}
+        self._unwritten: set[int] = set()
+        self._interrupted: int | None = None
+        self._elsewhere: Verdict | None = None
+
+    def run(self, secret_fd: int) -> Outcome:
+        """Run all ranks to their end; nothing that they have started is left when this returns.
+
+        Raises:
+            LaunchError: A rank could not be started; those that had been are gone.
+        """
+        try:
+            self._watch(self._interrupts.fileno(), self._on_signal)
+            if self._verdicts is not None:
+                self._watch(self._verdicts.fileno(), self._on_verdict)
+            for local_rank in range(self._config.nproc_per_node):
+                self._start(local_rank, secret_fd)
+            while not self._over():
+                self._step()
+        finally:
+            self._kill_all()
+            self._selector.close()
+        return Outcome(culprit(self._workers), self._elsewhere, self._interrupted, self._workers)
+
+    # ------------------------------------------------------------------ starting
+
+    def _start(self, local_rank: int, secret_fd: int) -> None:
+        worker = Worker(self._layout.first_rank + local_rank, local_rank, self._rank_log_dir(local_rank))
+        # One reader of the terminal is enough; the others would take the input from each other.
+        stdin = None if worker.rank == 0 else subprocess.DEVNULL
+        environment = rank_environment(self._config, self._layout, local_rank, secret_fd)
+        if self._preloaded is None:
+            worker.start(command_line(self._config, local_rank), environment, (secret_fd,), stdin)
+        else:
+            worker.use(self._preloaded.fork(program(self._config, local_rank), environment, stdin))
+        self._guard.add(worker.pid)
+        self._workers.append(worker)
+        worker.attach_output(self._config, self._console)
+        for descriptor in list(worker.streams):
+            self._watch(descriptor, partial(self._on_output, worker, descriptor))
+        self._watch_end(worker)
+
+    def _rank_log_dir(self, local_rank: int) -> Path | None:
+        if self._log_dir is None:
+            return None
+        return self._log_dir / f"attempt_{self._layout.attempt}" / str(local_rank)
+
+    def _watch_end(self, worker: Worker) -> None:
+        try:
+            descriptor = os.pidfd_open(worker.pid)
+        except (AttributeError, OSError):
+            self._polled = True
+            return
+        self._watch(descriptor, partial(self._on_end, worker, descriptor))
+
+    # ------------------------------------------------------------------ the loop
+
+    def _step(self) -> None:
+        self._watch_readers()
+        for key, _ in self._selector.select(self._patience()):
+            key.data()
+        if self._polled:
+            for worker in self._workers:
+                self._on_end(worker)
+        while self._agenda and self._agenda[0][0] <= time.monotonic():
+            heapq.heappop(self._agenda)[2]()
+        if not self._winding_down and self._all_ended():
+            self._wind_down()
+
+    def _watch_readers(self) -> None:
+        """Go on writing when the readers of our own output do; read no more from the ranks than they do."""
+        unwritten = self._console.unwritten()
+        for descriptor in self._unwritten - unwritten:
+            self._unwatch(descriptor)
+        for descriptor in unwritten - self._unwritten:
+            self._selector.register(descriptor, selectors.EVENT_WRITE, self._console.drain)
+        self._unwritten = unwritten
+        if not self._console.full:
+            for descriptor, callback in self._held.items():
+                self._watch(descriptor, callback)
+            self._held.clear()
+
+    def _patience(self) -> float | None:
+        waits = [self._agenda[0][0] - time.monotonic()] if self._agenda else []
+        if self._polled or (self._winding_down and self._local_rest()):
+            waits.append(_LOOK_S)
+        return max(min(waits), 0.0) if waits else None
+
+    def _over(self) -> bool:
+        # With several nodes, the others' end counts as much as our own.
+        decided = self._verdicts is None or self._elsewhere is not None or self._interrupted is not None
+        return self._all_ended() and not self._local_rest() and (decided or self._failure_seen)
+
+    def _all_ended(self) -> bool:
+        return all(worker.exit_code is not None for worker in self._workers)
+
+    def _local_rest(self) -> bool:
+        """Tell whether output or processes of ranks that have ended are still there."""
+        return any(worker.streams or worker.group_is_there() for worker in self._workers)
+
+    # ------------------------------------------------------------------ what happens
+
+    def _on_output(self, worker: Worker, descriptor: int) -> None:
+        if not worker.read(descriptor):
+            self._unwatch(descriptor)
+        elif self._console.full and descriptor not in self._held:
+            self._unwatch(descriptor)
+            self._held[descriptor] = partial(self._on_output, worker, descriptor)
+
+    def _on_end(self, worker: Worker, descriptor: int | None = None) -> None:
+        if descriptor is not None:
+            self._unwatch(descriptor)
+            os.close(descriptor)
+        if not worker.poll():
+            return
+        self._after(_READABLE_S, worker.bury)
+        if not worker.group_is_there():
+            self._guard.discard(worker.pid)
+        if worker.exit_code == 0 and not self._one_is_done and not self._all_ended():
+            self._one_is_done = True
+            self._after(_REMARK_S, self._remark)
+        if worker.failed and not self._failure_seen:
+            self._failure_seen = True
+            for stream in list(worker.streams):
+                self._on_output(worker, stream)
+            self._after(_ROOT_CAUSE_S if is_consequence(worker) else 0.0, self._fail)
+
+    def _remark(self) -> None:
+        running = [w for w in self._workers if w.exit_code is None]
+        done = [w for w in self._workers if w.exit_code == 0]
+        if running and not self._failure_seen and self._interrupted is None:
+            self._console.say(
+                f"rankwise: {named(done)} ended with exit code 0 some time ago; still running: {named(running)}. "
+                "If they wait for those, these have ended too early"
+            )
+
+    def _on_signal(self) -> None:
+        self._interrupts.clear()
+        for number in self._interrupts.received[self._seen_signals :]:
+            self._seen_signals += 1
+            if self._interrupted is not None:
+                self._signal_all(signal.SIGKILL)
+                continue
+            self._interrupted = number
+            name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+            self._console.say(f"rankwise: {name}: stopping all ranks (once more kills them at once)")
+            if self._verdicts is not None:
+                self._verdicts.failed(128 + number, f"its launcher was stopped by {name}")
+            if number == signal.SIGINT and get_debug_level() is not DebugLevel.DETAIL:
+                self._fold()
+            self._stop(signal.SIGTERM if number == signal.SIGHUP else number, self._config.grace_s)
+
+    def _fold(self) -> None:
+        """Have each rank say in a line where the interrupt has met it."""
+        for worker in self._workers:
+            if worker.stderr is not None:
+                worker.stderr.fold()
+
+    def _on_verdict(self) -> None:
+        assert self._verdicts is not None
+        self._unwatch(self._verdicts.fileno())
+        self._elsewhere = self._verdicts.current
+        if self._elsewhere is not None and not self._elsewhere.success and not self._all_ended():
+            self._stop()
+
+    def _wind_down(self) -> None:
+        """Once the ranks themselves have ended, wait a little for what they have left, and then end it."""
+        self._winding_down = True
+        if self._verdicts is not None and not self._failure_seen and self._interrupted is None:
+            self._verdicts.node_is_done()
+        if self._local_rest():
+            # Those of a rank that was stopped have had their warning with it.
+            patience_s = 0.0 if any(worker.stopped for worker in self._workers) else _LEFTOVER_S
+            self._after(patience_s, partial(self._signal_all, signal.SIGTERM))
+            self._after(2 * patience_s, self._end_leftovers)
+
+    def _end_leftovers(self) -> None:
+        self._signal_all(signal.SIGKILL)
+        if self._held and self._interrupted is None:
+            self._after(_LEFTOVER_S, self._end_leftovers)  # the reader of our output is slow, and nothing is to be lost
+            return
+        # Whoever still holds a pipe has left the rank's process group on purpose.
+        for worker in self._workers:
+            for descriptor in list(worker.streams):
+                self._unwatch(descriptor)
+                self._held.pop(descriptor, None)
+                worker.close_stream(descriptor)
+
+    # ------------------------------------------------------------------ stopping
+
+    def _fail(self) -> None:
+        first = culprit(self._workers)
+        if self._verdicts is not None and first is not None:
+            self._verdicts.failed(exit_code(first, self._workers), summary(first, self._workers))
+        self._stop()
+
+    def _stop(self, number: int = signal.SIGTERM, grace_s: float = _STOP_GRACE_S) -> None:
+        self._signal_all(number)
+        if number == signal.SIGINT:
+            # A rank that is not in Python code does not notice Ctrl-C.
+            self._after(grace_s / 2, partial(self._signal_all, signal.SIGTERM))
+        self._after(grace_s, partial(self._signal_all, signal.SIGKILL))
+
+    def _signal_all(self, number: int) -> None:
+        for worker in self._workers:
+            worker.signal(number)
+
+    def _kill_all(self) -> None:
+        """Leave nothing behind, whatever has happened."""
+        self._signal_all(signal.SIGKILL)
+        for worker in self._workers:
+            worker.process.wait()
+            self._guard.discard(worker.pid)
+            for descriptor in list(worker.streams):
+                worker.close_stream(descriptor)
+
+    # ------------------------------------------------------------------ small tools
+
+    def _watch(self, descriptor: int, callback: Callable[[], None]) -> None:
+        self._selector.register(descriptor, selectors.EVENT_READ, callback)
+
+    def _unwatch(self, descriptor: int) -> None:
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(descriptor)
+
+    def _after(self, delay_s: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (time.monotonic() + delay_s, next(self._numbers), action))

@@ -1,0 +1,160 @@
+"""What to launch, where, and what becomes of the output."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from rankwise.basics.systems import cores
+from rankwise_launch.exit_codes import ExitCode, LaunchError
+
+__all__ = ["STDERR", "STDOUT", "LaunchConfig", "Streams", "count_processes", "parse_streams"]
+
+#: Bits of a `Streams` value, as torchrun numbers them.
+STDOUT, STDERR = 1, 2
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Which of stdout (1) and stderr (2) something applies to, for each local rank."""
+
+    default: int = 0
+    by_local_rank: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def of(self, local_rank: int) -> int:
+        """Return the bits for a local rank."""
+        return self.by_local_rank.get(local_rank, self.default)
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """One node's part of a job.
+
+    Attributes:
+        command: The script, module or program, and its arguments.
+        nproc_per_node: How many ranks run on this node.
+        nnodes: Number of nodes.
+        node_rank: Which of them this is.
+        master_addr: The address of node 0, which all nodes can reach.
+        master_port: The port at which the ranks meet; None picks a free one, on a single node.
+        max_restarts: How often all ranks are started again after a failure.
+        log_dir: Where the log files go; None makes a temporary folder if there is anything to log.
+        tee: Which streams are written to log files as well as to the console.
+        redirects: Which streams are written to log files only.
+        shown: Which local ranks the console shows; None for all.
+        run_id: A name for the run; None makes one up.
+        role: What `ROLE_NAME` says.
+        module: The command's first word is a Python module, not a script.
+        no_python: The command is executed as it is.
+        preload: Modules that are imported once, in a process that the ranks are forked from.
+        local_rank_argument: Give the script `--local_rank=N` as its first argument.
+        grace_s: How long ranks may take to end after Ctrl-C or SIGTERM before they are killed.
+        join_timeout_s: How long to wait for the launchers of the other nodes.
+    """
+
+    command: tuple[str, ...]
+    nproc_per_node: int = 1
+    nnodes: int = 1
+    node_rank: int = 0
+    master_addr: str = "127.0.0.1"
+    master_port: int | None = None
+    max_restarts: int = 0
+    log_dir: Path | None = None
+    tee: Streams = field(default_factory=Streams)
+    redirects: Streams = field(default_factory=Streams)
+    shown: frozenset[int] | None = None
+    run_id: str | None = None
+    role: str = "default"
+    module: bool = False
+    no_python: bool = False
+    preload: tuple[str, ...] = ()
+    local_rank_argument: bool = False
+    grace_s: float = 5.0
+    join_timeout_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        for broken, sentence in self._mistakes():
+            if broken:
+                raise LaunchError(ExitCode.USAGE, sentence)
+
+    @property
+    def master_port_of_nodes(self) -> int:
+        """Where the launchers of several nodes meet: next to where the ranks do."""
+        assert self.master_port is not None
+        return self.master_port + 1
+
+    def _mistakes(self) -> list[tuple[bool, str]]:
+        port, several = self.master_port, self.nnodes > 1
+        return [
+            (not self.command, "give a script to run"),
+            (self.nproc_per_node < 1, f"at least 1 process per node is needed, not {self.nproc_per_node}"),
+            (self.nnodes < 1, f"at least 1 node is needed, not {self.nnodes}"),
+            (
+                not 0 <= self.node_rank < max(self.nnodes, 1),
+                f"node rank {self.node_rank} is not one of 0 to {self.nnodes - 1}, which {self.nnodes} node(s) have",
+            ),
+            (port is not None and not 0 < port < 65536, f"the master port must be 1 to 65535, not {port}"),
+            (several and port is None, "several nodes need --master-port, the same on each"),
+            (several and port == 65535, "the master port must be below 65535: the launchers use the next one"),
+            (
+                bool(self.preload) and self.no_python,
+                "--preload is for Python programs: a program of another kind (--no-python) starts by itself",
+            ),
+            (self.max_restarts < 0, f"--max-restarts cannot be {self.max_restarts}"),
+        ]
+
+
+def parse_streams(text: str) -> Streams:
+    """Parse torchrun's notation: a number from 0 to 3 for all ranks, or `0:1,1:2` by local rank.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    try:
+        if ":" not in text:
+            return Streams(_bits(text))
+        pairs = [part.split(":") for part in text.split(",")]
+        return Streams(0, MappingProxyType({int(rank): _bits(bits) for rank, bits in pairs}))
+    except ValueError:
+        raise ValueError(f"{text!r} must be 0 to 3 (1 stdout, 2 stderr, 3 both), or such as 0:1,1:2") from None
+
+
+def count_processes(text: str) -> int:
+    """Return how many processes `-n TEXT` means: a number, "cpu", "gpu", or "auto" (GPUs if any, else cores).
+
+    Raises:
+        ValueError: It is neither, or there is no GPU to count.
+    """
+    if text == "cpu":
+        return cores()
+    if text in ("auto", "gpu"):
+        gpus = _gpus()
+        if text == "gpu" and not gpus:
+            raise ValueError("this machine shows no NVIDIA GPU")
+        return gpus or cores()
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} must be a number, or auto, cpu or gpu") from None
+
+
+def _bits(text: str) -> int:
+    bits = int(text)
+    if not 0 <= bits <= STDOUT | STDERR:
+        raise ValueError(text)
+    return bits
+
+
+def _gpus() -> int:
+    """Count what the driver shows, without loading it."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    try:
+        present = len(os.listdir("/proc/driver/nvidia/gpus"))
+    except OSError:
+        return 0
+    if visible is None:
+        return present
+    return min(present, len([device for device in visible.split(",") if device.strip() not in ("", "-1")]))

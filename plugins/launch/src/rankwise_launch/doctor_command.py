@@ -1,0 +1,60 @@
+"""`rankwise doctor`: find out what does not work here, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from rankwise.cli.interviews import PATIENCE, PATIENCE_S
+from rankwise.cli.text import marked, meanwhile
+from rankwise_launch.checks import Finding, Level, all_checks
+from rankwise_launch.peer_check import check_peer
+
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
+
+DESCRIPTION = """\
+Look at everything that rankwise needs: versions, plugins, libraries behind them, the network interface, shared memory.
+Then let two processes all_reduce over every backend that can run here. The exit code is 0 if nothing is broken.
+
+With --peer it tries instead whether this host and another one can connect to each other. Run it on both at the same
+time, each naming the other: then both directions are tried, also at ports as the ranks of a job have them."""
+
+EXAMPLES = """\
+examples:
+  rankwise doctor
+  rankwise doctor --quick --json
+  rankwise doctor --peer node2          # on node1, and on node2 with --peer node1"""
+
+_MARKS = {Level.GOOD: ("ok", "good"), Level.NOTE: ("--", "dim"), Level.WARN: ("!!", "warn"), Level.BAD: ("XX", "bad")}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("--quick", action="store_true", help="start no processes to prove that backends work")
+    parser.add_argument("--peer", metavar="HOST[:PORT]", help="try the way to another host, and back")
+    parser.add_argument("--json", action="store_true", help="the findings as JSON")
+    parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help=PATIENCE)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return the exit code."""
+    found: list[Finding] = []
+    section = ""
+    for finding in check_peer(options.peer) if options.peer else all_checks(options.quick, options.patience):
+        meanwhile()
+        found.append(finding)
+        if options.json:
+            continue
+        if finding.section != section:
+            section = finding.section
+            print(marked(section, "bold"))
+        word, style = _MARKS[finding.level]
+        print(f"  {marked(word, style)}  {finding.text}", flush=True)
+        if finding.remedy:
+            print(f"      -> {finding.remedy}", flush=True)
+    bad = [finding for finding in found if finding.level is Level.BAD]
+    if options.json:
+        print(json.dumps({"healthy": not bad, "findings": [finding.to_dict() for finding in found]}, indent=2))
+    else:
+        print(f"\n{marked('healthy', 'good') if not bad else marked(f'not healthy: {len(bad)} broken', 'bad')}")
+    return 1 if bad else 0

@@ -1,0 +1,75 @@
+"""The environment of each rank, under the names that torchrun uses."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from rankwise_launch.config import LaunchConfig
+
+__all__ = ["Layout", "job_environment", "rank_environment"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the ranks of one attempt are.
+
+    Attributes:
+        first_rank: The global rank of this node's local rank 0.
+        world_size: Number of ranks on all nodes.
+        master_addr: Where the ranks meet.
+        master_port: Where the ranks meet.
+        attempt: How often the ranks have been restarted.
+        run_id: The name of the run.
+    """
+
+    first_rank: int
+    world_size: int
+    master_addr: str
+    master_port: int
+    attempt: int
+    run_id: str
+
+
+def rank_environment(config: LaunchConfig, layout: Layout, local_rank: int, secret_fd: int) -> dict[str, str]:
+    """Return the whole environment of one rank: this process's own, with the rank's place in it."""
+    return {**job_environment(config, secret_fd), **_place(config, layout, local_rank)}
+
+
+def job_environment(config: LaunchConfig, secret_fd: int) -> dict[str, str]:
+    """Return what is the same for all ranks of this node."""
+    environment = dict(os.environ)
+    # One way to the secret only; and the secret itself is in neither.
+    environment.pop("RANKWISE_SECRET_FILE", None)
+    environment["RANKWISE_SECRET_FD"] = str(secret_fd)
+    # Lines appear when they are printed, and those of a rank that is killed are not lost.
+    environment.setdefault("PYTHONUNBUFFERED", "1")
+    # A rank that a signal such as SIGSEGV ends says where it was.
+    environment.setdefault("PYTHONFAULTHANDLER", "1")
+    if config.nproc_per_node > 1:
+        # As torchrun does: ranks that each take all cores slow each other down.
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    return environment
+
+
+def _place(config: LaunchConfig, layout: Layout, local_rank: int) -> dict[str, str]:
+    rank = str(layout.first_rank + local_rank)
+    size = str(layout.world_size)
+    return {
+        "RANK": rank,
+        "LOCAL_RANK": str(local_rank),
+        "WORLD_SIZE": size,
+        "LOCAL_WORLD_SIZE": str(config.nproc_per_node),
+        "GROUP_RANK": str(config.node_rank),
+        "GROUP_WORLD_SIZE": str(config.nnodes),
+        "ROLE_RANK": rank,
+        "ROLE_NAME": config.role,
+        "ROLE_WORLD_SIZE": size,
+        "MASTER_ADDR": layout.master_addr,
+        "MASTER_PORT": str(layout.master_port),
+        "TORCHELASTIC_RESTART_COUNT": str(layout.attempt),
+        "TORCHELASTIC_MAX_RESTARTS": str(config.max_restarts),
+        "TORCHELASTIC_RUN_ID": layout.run_id,
+        # Rank 0 serves the store itself, which a torch program has to know too.
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+    }

@@ -1,0 +1,206 @@
+"""The command lines of `rankwise run` and of the older `python -m rankwise.launch`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from rankwise.meeting.launcher_env import node_0
+from rankwise_launch.config import LaunchConfig, Streams, count_processes, parse_streams
+from rankwise_launch.exit_codes import DESCRIPTIONS, ExitCode, LaunchError
+from rankwise_launch.torchrun import add_torchrun_options, apply_rendezvous, count_nodes
+
+__all__ = ["EPILOG", "add_options", "to_config"]
+
+_NODE_RANKS = ("PET_NODE_RANK", "SLURM_NODEID", "LWS_WORKER_INDEX", "JOB_COMPLETION_INDEX")
+
+EPILOG = """\
+examples:
+  rankwise run -n 4 train.py --lr 0.1
+  rankwise run -n auto --log-dir logs --redirects 3 --tee 0:3 train.py
+  RANKWISE_SECRET_FILE=job.secret rankwise run -n 8 --nnodes 2 --node-rank 0 \\
+      --master-addr 10.0.0.1 --master-port 29500 train.py
+
+The exit code is that of the rank that failed first, 128 and the signal's number if a signal ended it, 130 after
+Ctrl-C, 143 after SIGTERM. The launcher's own:
+""" + "\n".join(f"  {int(code):3}  {text}" for code, text in DESCRIPTIONS.items())
+
+
+def add_options(parser: argparse.ArgumentParser, older: bool = False) -> None:
+    """Add the options; `older` gives them the default and the extras of `torch.distributed.launch`."""
+    _add_where(parser.add_argument_group("where the ranks run"))
+    _add_ends(parser.add_argument_group("how it ends"))
+    _add_output(parser.add_argument_group("output", "each line on the console begins with its rank"))
+    _add_what(parser.add_argument_group("what is run"), older)
+    add_torchrun_options(parser)
+
+
+def _add_where(group: argparse._ArgumentGroup) -> None:
+    _both(
+        group,
+        "--nproc-per-node",
+        "-n",
+        type=_processes,
+        default=os.environ.get("PET_NPROC_PER_NODE", "1"),
+        metavar="N",
+        help="ranks on this node: a number, cpu (cores), gpu, or auto (GPUs if any, else cores); default "
+        "what PET_NPROC_PER_NODE says, or 1",
+    )
+    nodes = "number of nodes; default what PET_NNODES says, or 1"
+    _both(group, "--nnodes", type=count_nodes, default=os.environ.get("PET_NNODES", "1"), metavar="N", help=nodes)
+    which = f"which node this is; default 0, or on several nodes what one of {', '.join(_NODE_RANKS)} says"
+    _both(group, "--node-rank", type=int, metavar="R", help=which)
+    address = "the address of node 0; default 127.0.0.1 on a single node, on several what PET_MASTER_ADDR, Slurm or a "
+    _both(group, "--master-addr", metavar="ADDR", help=address + "LeaderWorkerSet says")
+    port = "where the ranks meet; default a free port on a single node, on several what PET_MASTER_PORT says, or one "
+    port += "derived from the job's name where the cluster tells it. On several, the launchers use the next one too"
+    _both(group, "--master-port", type=int, metavar="PORT", help=port)
+    group.add_argument("--standalone", action="store_true", help="a single node and a free port, whatever else is said")
+    wait = "how many seconds to wait for the launchers of the other nodes; default 300"
+    _both(group, "--join-timeout", type=_seconds, default=300.0, metavar="S", help=wait)
+
+
+def _add_ends(group: argparse._ArgumentGroup) -> None:
+    again = "start all ranks again up to N times after a failure; default 0"
+    _both(group, "--max-restarts", type=int, default=0, metavar="N", help=again)
+    grace = "seconds for ranks to end in after Ctrl-C or SIGTERM; default 5 (after a failure it is 0.5)"
+    group.add_argument("--grace", type=_seconds, default=5.0, metavar="S", help=grace)
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    _both(
+        group,
+        "--log-dir",
+        type=Path,
+        metavar="DIR",
+        help="write DIR/RUN_ID/attempt_A/LOCAL_RANK/stdout.log and stderr.log (DIR/RUN_ID/node_N/... with several "
+        "nodes; RUN_ID.2 if RUN_ID is there); with neither of the next two, both streams go there and to the console",
+    )
+    tee = "streams for log files and console: 1 stdout, 2 stderr, 3 both, or by rank as in 0:3,1:2"
+    group.add_argument("-t", "--tee", type=_streams, default=Streams(), metavar="WHAT", help=tee)
+    redirects = "streams for log files only, written likewise"
+    group.add_argument("-r", "--redirects", type=_streams, default=Streams(), metavar="WHAT", help=redirects)
+    shown = "show only these local ranks on the console, such as 0,1; default all"
+    _both(group, "--local-ranks-filter", type=_ranks, metavar="RANKS", help=shown)
+    _both(group, "--run-id", "--rdzv-id", metavar="NAME", help="the name of the run; default a random one")
+    group.add_argument("--role", default="default", metavar="NAME", help="what ROLE_NAME says to the ranks")
+
+
+def _add_what(group: argparse._ArgumentGroup, older: bool) -> None:
+    group.add_argument("-m", "--module", action="store_true", help="SCRIPT is a Python module")
+    preload = "import these modules, as in numpy,rankwise, once in a process that the ranks are forked from"
+    group.add_argument("--preload", type=_modules, default=(), metavar="MODULES", help=preload)
+    _both(group, "--no-python", action="store_true", help="SCRIPT is a program of any kind, executed as it is")
+    if older:
+        plain = "do not give the script --local_rank=N as its first argument; it reads LOCAL_RANK instead"
+        _both(group, "--use-env", action="store_true", help=plain)
+    group.add_argument("script", metavar="SCRIPT", help="the Python script")
+    group.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
+
+
+def to_config(options: argparse.Namespace) -> LaunchConfig:
+    """Make a configuration of parsed options.
+
+    Raises:
+        LaunchError: They make no sense together.
+    """
+    apply_rendezvous(options)
+    if options.standalone:
+        options.nnodes, options.node_rank, options.master_addr, options.master_port = 1, 0, None, None
+    logs_everything = options.log_dir is not None and options.tee == Streams() and options.redirects == Streams()
+    if options.nnodes > 1:
+        _fill_in_master(options)
+    if options.nnodes > 1 and options.master_addr is None:
+        raise LaunchError(ExitCode.USAGE, "several nodes need --master-addr, the address of node 0")
+    if options.module and options.no_python:
+        raise LaunchError(ExitCode.USAGE, "-m and --no-python exclude each other")
+    return LaunchConfig(
+        command=(options.script, *options.args),
+        nproc_per_node=options.nproc_per_node,
+        nnodes=options.nnodes,
+        node_rank=_node_rank(options),
+        master_addr=options.master_addr or "127.0.0.1",
+        master_port=options.master_port,
+        max_restarts=options.max_restarts,
+        log_dir=options.log_dir,
+        tee=Streams(3) if logs_everything else options.tee,
+        redirects=options.redirects,
+        shown=options.local_ranks_filter,
+        run_id=options.run_id,
+        role=options.role,
+        module=options.module,
+        no_python=options.no_python,
+        preload=options.preload,
+        local_rank_argument=not getattr(options, "use_env", True),
+        grace_s=options.grace,
+        join_timeout_s=options.join_timeout,
+    )
+
+
+def _fill_in_master(options: argparse.Namespace) -> None:
+    """Take from the cluster's variables what the command line leaves open: where node 0 is."""
+    try:
+        address, port = node_0()
+    except ValueError as error:
+        address, port = "", 0
+        if options.master_addr is None:
+            raise LaunchError(ExitCode.USAGE, str(error).removeprefix("env://: ")) from None
+    options.master_addr = options.master_addr or address or None
+    options.master_port = options.master_port or port or None
+
+
+def _node_rank(options: argparse.Namespace) -> int:
+    if options.node_rank is not None or options.nnodes <= 1:
+        return options.node_rank or 0
+    if os.environ.get("SLURM_STEP_NUM_TASKS") == str(options.nnodes) and os.environ.get("SLURM_PROCID", "").isdigit():
+        # A launcher on each node, in the order of srun's tasks, which need not be that of the list of nodes.
+        return int(os.environ["SLURM_PROCID"])
+    for name in _NODE_RANKS:
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    raise LaunchError(ExitCode.USAGE, "several nodes need --node-rank, another number from 0 on each")
+
+
+def _both(group: argparse._ArgumentGroup, *names: str, **settings: object) -> None:
+    """Add an option under its names, and as torchrun does also with underscores."""
+    spellings = dict.fromkeys([*names, *(f"--{name[2:].replace('-', '_')}" for name in names if name[:2] == "--")])
+    group.add_argument(*spellings, **settings)  # type: ignore[arg-type]
+
+
+def _processes(text: str) -> int:
+    try:
+        return count_processes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _streams(text: str) -> Streams:
+    try:
+        return parse_streams(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _ranks(text: str) -> frozenset[int]:
+    numbers = [part.strip() for part in text.split(",")]
+    if not all(number.isdigit() for number in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} must be local ranks, such as 0,1")
+    return frozenset(map(int, numbers))
+
+
+def _modules(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(part.isidentifier() for name in names for part in name.split(".")):
+        raise argparse.ArgumentTypeError(f"{text!r} must be modules, such as numpy,rankwise")
+    return names
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value

@@ -1,0 +1,47 @@
+"""The port at which the ranks meet: a free one, or the one that was asked for if nobody has it."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rankwise.basics.system_errors import cause, shortage
+from rankwise_launch.exit_codes import ExitCode, LaunchError
+
+__all__ = ["reserve_port"]
+
+
+@contextmanager
+def reserve_port(host: str, port: int | None) -> Iterator[int]:
+    """Hold a port of this machine without listening, so that only a server that reuses addresses can have it.
+
+    Args:
+        host: The address that rank 0 will serve.
+        port: The port; None picks a free one.
+
+    Raises:
+        LaunchError: The port is taken, or the address is not this machine's.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        why = cause(shortage() or error)
+        raise LaunchError(ExitCode.PORT_IN_USE, f"the master address {host!r} cannot be resolved: {why}") from error
+    with socket.socket(family, socket.SOCK_STREAM) as holder:
+        # The server sets this too, and may then bind beside a socket that does not listen.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            holder.bind(address)
+        except OSError as error:
+            raise LaunchError(ExitCode.PORT_IN_USE, _sentence(host, port, error)) from error
+        yield int(holder.getsockname()[1])
+
+
+def _sentence(host: str, port: int | None, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host} is in use; give another --master-port, or none for a free one (on a single node)"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{host} is not an address of this machine, which is node 0; check --master-addr and --node-rank"
+    return f"port {port} on {host} cannot be served: {error.strerror}"

@@ -1,0 +1,232 @@
+"""`rankwise run`: one node's part of a job, from the port to the exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import os
+import shutil
+import sys
+import tempfile
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+
+from rankwise.basics.systems import keep_standard, require_processes
+from rankwise.errors import DistError
+from rankwise.network import secret
+from rankwise_launch.attempt import Attempt, Outcome
+from rankwise_launch.config import LaunchConfig
+from rankwise_launch.environment import Layout, job_environment
+from rankwise_launch.exit_codes import ExitCode, LaunchError
+from rankwise_launch.failures import OutOfMemoryWatch, exit_code, report
+from rankwise_launch.guarding import Guard
+from rankwise_launch.interrupts import Interrupts
+from rankwise_launch.nodes import Nodes
+from rankwise_launch.output import Console
+from rankwise_launch.port import reserve_port
+from rankwise_launch.preloading import Preloaded
+
+__all__ = ["check_command", "run"]
+
+#: After an interrupt, a reader who takes nothing for so long is not waited for.
+_PATIENCE_S = 0.5
+
+
+def run(config: LaunchConfig) -> int:
+    """Run this node's ranks, and return the exit code that tells how it went.
+
+    That is 0 if all ranks ended well, the code of the rank that failed first (128 and the signal's number if a signal
+    ended it), 130 after Ctrl-C, 143 after SIGTERM, or an `ExitCode` if the launcher itself could not go on.
+    """
+    keep_standard()
+    console = Console(1)
+    try:
+        _check_folder()
+        _check_system()
+        check_command(config)
+        with ExitStack() as stack:
+            code = _Job(config, stack, console).run()
+        console.finish()
+        return code
+    except LaunchError as error:
+        console.say(f"rankwise run: {error}")
+        console.finish(_PATIENCE_S)
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        # While ranks are running this is no exception but an `Outcome`.
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output is gone. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+
+
+def _check_system() -> None:
+    try:
+        require_processes()
+    except DistError as error:
+        raise LaunchError(ExitCode.CANNOT_START, str(error)) from error
+
+
+class _Job:
+    """What stays the same over all attempts."""
+
+    def __init__(self, config: LaunchConfig, stack: ExitStack, console: Console) -> None:
+        self._config, self._stack, self._console = config, stack, console
+        self._run_id = config.run_id or uuid.uuid4().hex[:12]
+        self._secret_fd = secret.hand_down(_job_secret(config))
+        stack.callback(os.close, self._secret_fd)
+        self._log_dir = _log_dir(config, self._run_id)
+        self._guard = stack.enter_context(Guard())
+        self._preloaded = stack.enter_context(self._preload()) if config.preload else None
+        self._nodes = stack.enter_context(Nodes(config)) if config.nnodes > 1 else None
+
+    def _preload(self) -> Preloaded:
+        preloaded = Preloaded(self._config, job_environment(self._config, self._secret_fd), self._secret_fd)
+        if preloaded.said():
+            self._console.say(preloaded.said())
+        return preloaded
+
+    def run(self) -> int:
+        """Try until all ranks end well or there are no restarts left."""
+        for attempt in range(self._config.max_restarts + 1):
+            memory = OutOfMemoryWatch()
+            outcome = self._attempt(attempt)
+            code = self._judge(outcome, memory)
+            if code == 0 or outcome.interrupted is not None:
+                return code
+            left = self._config.max_restarts - attempt
+            if left:
+                self._console.say(f"rankwise: starting all ranks again ({left} of {self._config.max_restarts} left)")
+        return code
+
+    def _attempt(self, attempt: int) -> Outcome:
+        config = self._config
+        with ExitStack() as stack:
+            port = config.master_port or 0
+            if config.node_rank == 0:
+                # Held while the ranks run, so that nobody else is given the port before rank 0 serves it.
+                port = stack.enter_context(reserve_port(config.master_addr, config.master_port))
+            sizes = [config.nproc_per_node] if self._nodes is None else self._nodes.join(attempt)
+            layout = Layout(sum(sizes[: config.node_rank]), sum(sizes), config.master_addr, port, attempt, self._run_id)
+            verdicts = None
+            if self._nodes is not None:
+                verdicts = self._nodes.verdicts(attempt)
+                stack.callback(verdicts.close)
+            self._console.resize(layout.world_size)
+            if self._log_dir is not None and attempt == 0:
+                self._console.say(f"rankwise: logs in {self._log_dir}")
+            interrupts = stack.enter_context(Interrupts())
+            place = self._log_dir, self._preloaded
+            ranks = Attempt(config, layout, self._console, self._guard, interrupts, verdicts, *place)
+            try:
+                return ranks.run(self._secret_fd)
+            except LaunchError as error:
+                if verdicts is not None:
+                    verdicts.failed(error.exit_code, str(error))
+                raise
+
+    def _judge(self, outcome: Outcome, memory: OutOfMemoryWatch) -> int:
+        """Tell of what went wrong, and return the exit code."""
+        if outcome.interrupted is not None:
+            self._console.finish(_PATIENCE_S)
+            self._console.forget()
+            return 128 + outcome.interrupted
+        elsewhere = outcome.elsewhere
+        if outcome.failed is not None:
+            assert outcome.failed.exit_code is not None
+            killed = outcome.failed.exit_code == -9 and memory.struck()
+            self._console.say(report(outcome.failed, outcome.workers, killed))
+            if elsewhere is None or elsewhere.node_rank == self._config.node_rank:
+                return exit_code(outcome.failed, outcome.workers)
+        if elsewhere is None or elsewhere.success:
+            return 0
+        self._console.say(f"rankwise: node {elsewhere.node_rank} ({elsewhere.host}) ended the job: {elsewhere.text}")
+        return elsewhere.exit_code
+
+
+def check_command(config: LaunchConfig) -> None:
+    """Find out what can be found out before any process is started.
+
+    Raises:
+        LaunchError: There is no such script, module or program.
+    """
+    name = config.command[0]
+    if config.no_python:
+        _check_program(name)
+    elif config.module:
+        if not _module_exists(name.partition(".")[0]):
+            raise LaunchError(ExitCode.NOT_FOUND, f"there is no Python module {name!r} for {sys.executable}")
+    elif config.preload and os.path.exists(name) and not _is_script(name):
+        raise LaunchError(ExitCode.USAGE, f"--preload: {name!r} is no Python file; leave --preload out to run it")
+    elif not os.path.exists(name):
+        hint = "; for a program that is not Python, add --no-python" if shutil.which(name) else ""
+        raise LaunchError(ExitCode.NOT_FOUND, f"there is no script {name!r} in {os.getcwd()}{hint}")
+
+
+def _check_folder() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        text = "the folder in which this was started has been removed; change to one that is there"
+        raise LaunchError(ExitCode.USAGE, text) from error
+
+
+def _check_program(name: str) -> None:
+    if shutil.which(name) is not None:
+        return
+    if os.path.isfile(name):
+        text = f"{name!r} cannot be executed; run `chmod +x {name}`, or leave out --no-python"
+        raise LaunchError(ExitCode.NOT_EXECUTABLE, text)
+    raise LaunchError(ExitCode.NOT_FOUND, f"there is no program {name!r}, neither here nor on the PATH")
+
+
+def _is_script(name: str) -> bool:
+    """Tell whether it is a file that holds Python's text, and not a folder, an archive or compiled code."""
+    if not os.path.isfile(name):
+        return False
+    with open(name, "rb") as file:
+        return b"\0" not in file.read(1 << 12)
+
+
+def _module_exists(name: str) -> bool:
+    # The ranks look in their working directory first, as `python -m` does.
+    here = Path.cwd() / name
+    return here.is_dir() or here.with_suffix(".py").is_file() or importlib.util.find_spec(name) is not None
+
+
+def _job_secret(config: LaunchConfig) -> secret.Secret:
+    try:
+        given = secret.load()
+    except ValueError as error:
+        raise LaunchError(ExitCode.SECRET, str(error)) from error
+    if given is None and config.nnodes > 1:
+        raise LaunchError(ExitCode.SECRET, f"several nodes must share a job secret: {secret.ADVICE}, on every node")
+    return given or secret.new()
+
+
+def _log_dir(config: LaunchConfig, run_id: str) -> Path | None:
+    """Make the folder for the log files, if there is anything to log."""
+    streams = (config.tee, config.redirects)
+    if config.log_dir is None and not any(s.default or any(s.by_local_rank.values()) for s in streams):
+        return None
+    if run_id in (".", "..") or set(run_id) & {"/", os.sep, "\0"}:
+        raise LaunchError(ExitCode.USAGE, f"--run-id {run_id}: it names a folder in --log-dir, so it can be no path")
+    try:
+        if config.log_dir is None:
+            return Path(tempfile.mkdtemp(prefix=f"rankwise-{run_id}-"))
+        return _new_folder(config.log_dir.absolute() / run_id, f"node_{config.node_rank}" * (config.nnodes > 1))
+    except OSError as error:
+        raise LaunchError(ExitCode.USAGE, f"cannot write logs: {error}") from error
+
+
+def _new_folder(run: Path, node: str) -> Path:
+    """Make a folder that no other run or node writes to: of the run's name, with a number if that is taken."""
+    for number in itertools.count(1):
+        folder = run.with_name(run.name if number == 1 else f"{run.name}.{number}") / node
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise AssertionError

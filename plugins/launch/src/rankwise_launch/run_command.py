@@ -1,0 +1,69 @@
+"""`rankwise run`: start the ranks of a job."""
+
+from __future__ import annotations
+
+import argparse
+
+from rankwise.cli.commands import CommandError
+from rankwise_launch.config import LaunchConfig
+from rankwise_launch.older import main as older
+from rankwise_launch.options import EPILOG as EXAMPLES
+from rankwise_launch.options import add_options, to_config
+from rankwise_launch.run import check_command
+from rankwise_launch.run import run as launch
+from rankwise_launch.worker import command_line
+
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "older", "run"]
+
+DESCRIPTION = "Start the ranks of a job on this node, with the variables that torchrun sets, and see them through."
+
+#: What only our own launcher does, and tells its ranks.
+_OWN = {
+    "nnodes": "--nnodes",
+    "max_restarts": "--max-restarts",
+    "preload": "--preload",
+    "log_dir": "--log-dir",
+    "tee": "--tee",
+    "redirects": "--redirects",
+    "shown": "--local-ranks-filter",
+    "master_port": "--master-port",
+}
+_OURS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANKWISE_SECRET_FD")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--backend",
+        metavar="NAME",
+        help="start the ranks as this backend needs it: for mpi, with the mpiexec of its library, which then "
+        "prints and ends as it does; the script asks for the backend itself",
+    )
+    add_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return the exit code."""
+    config = to_config(options)
+    if options.backend is not None:
+        from rankwise_launch.launching import launcher_of, pick_backend
+
+        started = launcher_of(pick_backend(options.backend), config.nproc_per_node)
+        if started:
+            return _run_by(started, config)
+    return launch(config)
+
+
+def _run_by(launcher: list[str], config: LaunchConfig) -> int:
+    """Have the launcher of a backend's runtime start the ranks, and return the exit code."""
+    from rankwise_launch.foreign_launcher import run_launcher
+    from rankwise_launch.launching import environment
+
+    plain = LaunchConfig(config.command)
+    asked = [option for name, option in _OWN.items() if getattr(config, name) != getattr(plain, name)]
+    if asked:
+        names = ", ".join(asked)
+        raise CommandError(f"{names}: not with this --backend, whose ranks {launcher[0]} starts; use its options", 2)
+    check_command(config)
+    ours = {name: value for name, value in environment().items() if name not in _OURS}
+    return run_launcher([*launcher, *command_line(config, 0)], ours)

@@ -1,0 +1,198 @@
+#include "swaps.h"
+#include "arguments.h"
+#include <string.h>
+
+/* What is reduced is worked on in pieces that stay in the nearest cache. */
+enum { SWAPS_PIECE = 8192 };
+
+/* ------------------------------------------------------------------ what goes where */
+
+static Part swaps_to(const Route *route, int peer)
+{
+    for (int i = 0; i < route->sends; i++)
+        if (route->slots == 1 || route->send[i].slot == peer)
+            return route->send[i].part;
+    return (Part){0};
+}
+
+static Part swaps_from(const Route *route, int peer)
+{
+    for (int i = 0; i < route->takes; i++)
+        if (route->take[i].peer == peer)
+            return route->take[i].part;
+    return (Part){0};
+}
+
+bool swaps_fit(const Wire *wire, const Route *route, int rank, int size, size_t nbytes)
+{
+    for (int peer = 0; peer < size; peer++) {
+        if (peer == rank)
+            continue;
+        size_t to = swaps_to(route, peer).count * route->item, from = swaps_from(route, peer).count * route->item;
+        size_t most = to > from ? to : from;
+        if (!wire_has_room(wire, peer, WIRE_RECORD_NBYTES + (most > nbytes ? most : nbytes)))
+            return false;
+    }
+    return true;
+}
+
+/* Say what goes to the `k`th next rank, and how much comes from it, besides the records. */
+static void swaps_address(Swap *swap, int k, const void *data, size_t nbytes, size_t expected)
+{
+    Parcel *parcel = &swap->parcels[k - 1];
+    parcel->peer = (swap->rank + k) % swap->size;
+    parcel->out = wire_message_head(FINGERPRINT_TAG, WIRE_RECORD_NBYTES + nbytes, 0);
+    parcel->in = wire_message_head(FINGERPRINT_TAG, WIRE_RECORD_NBYTES + expected, 0);
+    parcel->record = (const unsigned char *)swap->about;
+    parcel->record_nbytes = WIRE_RECORD_NBYTES;
+    parcel->data = data;
+    parcel->nbytes = nbytes;
+    parcel->room = wire_room(swap->wire, parcel->peer);
+}
+
+static const unsigned char *swaps_data(const Swap *swap, int peer)
+{
+    return wire_room(swap->wire, peer) + WIRE_RECORD_NBYTES;
+}
+
+/* ------------------------------------------------------------------ the exchange */
+
+/* What Python needs to go on: of each parcel its peer, what must still be sent, whether it has come, and what to wait for. */
+static PyObject *swaps_state(Swap *swap, int count)
+{
+    PyObject *state = PyList_New(count);
+    for (int i = 0; state != NULL && i < count; i++) {
+        Parcel *parcel = &swap->parcels[i];
+        PyObject *data = parcel->sent ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((const char *)parcel->data, (Py_ssize_t)parcel->nbytes);
+        PyObject *one = Py_BuildValue("(iNOO)", parcel->peer, data, parcel->taken ? Py_True : Py_False, parcel->rest == NULL ? Py_None : parcel->rest);
+        if (one == NULL)
+            Py_CLEAR(state);
+        else
+            PyList_SET_ITEM(state, i, one);
+    }
+    return state;
+}
+
+/* Let Python go on; `misfit` tells whether something of another length has come. */
+static bool swaps_finish(Swap *swap, int count, bool *misfit)
+{
+    PyObject *state = swaps_state(swap, count);
+    PyObject *record = PyBytes_FromStringAndSize((const char *)swap->about, WIRE_RECORD_NBYTES);
+    PyObject *lengths = state == NULL || record == NULL ? NULL : PyObject_CallFunction(swap->wire->finish, "OOO", swap->deadline, record, state);
+    for (int i = 0; lengths != NULL && i < count; i++) {
+        PyObject *length = PyList_CheckExact(lengths) && i < PyList_GET_SIZE(lengths) ? PyList_GET_ITEM(lengths, i) : NULL;
+        long long nbytes = length == NULL ? -1 : PyLong_AsLongLong(length);
+        *misfit = *misfit || (!swap->parcels[i].taken && nbytes != (long long)swap->parcels[i].in.length);
+    }
+    Py_XDECREF(state);
+    Py_XDECREF(record);
+    Py_XDECREF(lengths);
+    return lengths != NULL && !PyErr_Occurred();
+}
+
+/* Whether all have made the same call. */
+static bool swaps_alike(const Swap *swap, int count)
+{
+    uint64_t balance = swap->about[SENT] - swap->about[RECEIVED], theirs[WIRE_RECORD_NBYTES / 8];
+    for (int i = 0; i < count; i++) {
+        memcpy(theirs, wire_room(swap->wire, swap->parcels[i].peer), sizeof theirs);
+        if (theirs[SEQUENCE] != swap->about[SEQUENCE] || theirs[DIGEST] != swap->about[DIGEST])
+            return false;
+        balance += theirs[SENT] - theirs[RECEIVED];
+    }
+    return balance == 0;
+}
+
+static Ending swaps_exchange(Swap *swap)
+{
+    int count = swap->size - 1;
+    bool misfit = false, well = wire_swap(swap->wire, swap->parcels, count);
+    if (well && !wire_is_done(swap->parcels, count))
+        well = swaps_finish(swap, count, &misfit);
+    wire_drop(swap->parcels, count);
+    if (!well)
+        return BROKEN;
+    if (!swaps_alike(swap, count))
+        return UNLIKE;
+    return misfit ? UNREADABLE : DONE;
+}
+
+Ending swaps_compare(Swap *swap)
+{
+    for (int k = 1; k < swap->size; k++)
+        swaps_address(swap, k, NULL, 0, 0);
+    return swaps_exchange(swap);
+}
+
+/* ------------------------------------------------------------------ with data along */
+
+/* Reduce `count` elements of all ranks, this one's from `own`. */
+static void swaps_merge(const Swap *swap, unsigned char *out, const unsigned char *own, size_t count, Op op, Kind kind)
+{
+    Kind wide = kernels_accumulation_kind(op, kind);
+    Merge merge = kernels_merge_of(op, wide);
+    size_t item = kernels_kind_nbytes(kind), step = SWAPS_PIECE / kernels_kind_nbytes(wide);
+    unsigned char total[SWAPS_PIECE], next[SWAPS_PIECE];
+    bool straight = wide == kind && swap->size == 2 && op != AVG;
+    for (size_t done = 0; done < count; done += step) {
+        size_t now = count - done < step ? count - done : step, at = done * item;
+        const unsigned char *from[MOST_PARCELS];
+        for (int peer = 0; peer < swap->size; peer++)
+            from[peer] = (peer == swap->rank ? own : swaps_data(swap, peer)) + at;
+        if (straight) {
+            merge(out + at, from[0], from[1], now);
+            continue;
+        }
+        kernels_widen(total, from[0], kind, wide, now);
+        for (int peer = 1; peer < swap->size; peer++) {
+            if (wide != kind)
+                kernels_widen(next, from[peer], kind, wide, now);
+            merge(total, total, wide == kind ? from[peer] : next, now);
+        }
+        if (op == AVG)
+            kernels_average(total, wide, now, swap->size);
+        kernels_narrow(out + at, total, kind, wide, now);
+    }
+}
+
+Ending swaps_reduce(Swap *swap, void *array, size_t count, Op op, Kind kind)
+{
+    size_t nbytes = count * kernels_kind_nbytes(kind);
+    for (int k = 1; k < swap->size; k++)
+        swaps_address(swap, k, array, nbytes, nbytes);
+    Ending ending = swaps_exchange(swap);
+    if (ending == DONE)
+        swaps_merge(swap, array, array, count, op, kind);
+    return ending;
+}
+
+static Ending swaps_route(Swap *swap, const Route *route)
+{
+    for (int k = 1; k < swap->size; k++) {
+        int peer = (swap->rank + k) % swap->size;
+        Part to = swaps_to(route, peer), from = swaps_from(route, peer);
+        swaps_address(swap, k, to.bytes, to.count * route->item, from.count * route->item);
+    }
+    return swaps_exchange(swap);
+}
+
+Ending swaps_move(Swap *swap, const Route *route, Part to, Part from)
+{
+    Ending ending = swaps_route(swap, route);
+    if (ending != DONE)
+        return ending;
+    for (int i = 0; i < route->takes; i++)
+        if (route->take[i].part.count > 0)
+            memcpy(route->take[i].part.bytes, swaps_data(swap, route->take[i].peer), route->take[i].part.count * route->item);
+    if (to.count > 0 && to.bytes != from.bytes)
+        memcpy(to.bytes, from.bytes, to.count * route->item);
+    return DONE;
+}
+
+Ending swaps_combine(Swap *swap, const Route *route, const void *own, void *out, Op op, Kind kind)
+{
+    Ending ending = swaps_route(swap, route);
+    if (ending == DONE)
+        swaps_merge(swap, out, own, route->takes == 0 ? 0 : route->take[0].part.count, op, kind);
+    return ending;
+}

@@ -1,0 +1,29 @@
+/* The collectives over the wire, to the same bytes as those of rankwise_gloo_tcp: every rank sends each other its record
+   with its data behind, so that one message's time is all it takes. */
+#ifndef RANKWISE_SWAPS_H
+#define RANKWISE_SWAPS_H
+
+#include "collectives.h"
+#include "wire.h"
+
+/* The tag of what compares calls. */
+#define FINGERPRINT_TAG 0x40000000u
+
+/* One call. */
+typedef struct {
+    Wire *wire;
+    int rank, size;
+    const uint64_t *about; /* this rank's record */
+    PyObject *deadline;    /* borrowed: a deadline, a time-out, or None for the group's */
+    Parcel parcels[MOST_PARCELS];
+} Swap;
+
+/* Whether what goes to and comes from each rank fits, and so many bytes from and to all. */
+bool swaps_fit(const Wire *wire, const Route *route, int rank, int size, size_t nbytes);
+Ending swaps_compare(Swap *swap);
+Ending swaps_reduce(Swap *swap, void *array, size_t count, Op op, Kind kind);
+Ending swaps_move(Swap *swap, const Route *route, Part to, Part from);
+/* Reduce what each rank has for this one, in the order of ranks. */
+Ending swaps_combine(Swap *swap, const Route *route, const void *own, void *out, Op op, Kind kind);
+
+#endif

@@ -1,0 +1,88 @@
+/* The wire: small messages over the sockets of an engine of rankwise_gloo_tcp, by the caller's own thread. What it does
+   not finish is left to Python's engine, which goes on from where it stands; both move the same bytes. */
+#ifndef RANKWISE_WIRE_H
+#define RANKWISE_WIRE_H
+
+#include "hooks.h"
+#include "recorder.h"
+#include "state.h"
+#include "turn.h"
+
+/* Among so many ranks at the most everyone talks to everyone. */
+enum { MOST_PARCELS = 8, WIRE_RECORD_NBYTES = 40 };
+/* A wait that has found nothing halves the next look, down to this part of the longest. */
+enum { WIRE_LEAST_PART = 16 };
+
+/* A header, as it lies on the wire. */
+typedef struct {
+    uint64_t first, length, marks, address;
+} Head;
+
+enum { HEAD_NBYTES = sizeof(Head), HEAD_TAG_NBYTES = 8 };
+
+/* What leads to one rank; all of it is NULL for this one. */
+typedef struct {
+    PeerState *peer;
+    WindowState *window;
+    Py_buffer room; /* where what comes goes */
+    uint64_t due;   /* what was received and Python has not heard of */
+    long name;      /* its global rank */
+} Link;
+
+typedef struct {
+    PyObject_HEAD
+    Turn *turn; /* which is closed once the group has failed */
+    EngineState *engine;
+    FailureState *failure;
+    ProgressState *progress;
+    /* WireHooks of rankwise_gloo_tcp: what is looked at, */
+    PyObject *deferred, *arrivals, *receives, *lines;
+    /* ... and what is left to Python. */
+    PyObject *lock, *unlock, *settle, *stand_up, *pay, *keep, *feed, *taken, *finish;
+    PyObject *mark, *receive, *finish_message;
+    Trail *trail; /* of the group that is served; NULL before */
+    int rank, size;
+    unsigned most_tag;
+    Link *links;
+    uint64_t window_nbytes, message_nbytes;
+    int64_t spin_ns, least_ns, most_ns; /* how long a wait looks, within these bounds */
+    int64_t waited_ns;                  /* how long others were waited for in all */
+} Wire;
+
+/* One message out and one in, either of which may be missing. */
+typedef struct {
+    int peer;
+    Head out, in; /* their headers; a kind of 0 for none */
+    const unsigned char *record; /* what goes before the data */
+    const unsigned char *data;
+    size_t record_nbytes, nbytes;
+    unsigned char *room; /* where what comes goes */
+    PyObject *rest;  /* a request to wait for, as not all has left; owned */
+    bool sent, taken, left;
+    /* What has come of the frame. */
+    bool headed;
+    size_t got;
+    unsigned char head[HEAD_NBYTES + HEAD_TAG_NBYTES], trailer;
+} Parcel;
+
+extern PyTypeObject WireType;
+
+static inline unsigned char *wire_room(const Wire *wire, int peer)
+{
+    return wire->links[peer].room.buf;
+}
+
+int wire_add_texts(void);
+/* The header of a message. */
+Head wire_message_head(unsigned tag, size_t nbytes, unsigned mark);
+/* Whether a message of so many bytes from this peer has a place. */
+bool wire_has_room(const Wire *wire, int peer, size_t nbytes);
+/* Send and receive all parcels, as far as that takes no longer than a look; those that are not `sent` and `taken` then
+   are left to Python. False with an exception set. */
+bool wire_swap(Wire *wire, Parcel *parcels, int count);
+/* Whether all of it is done. */
+bool wire_is_done(const Parcel *parcels, int count);
+/* Forget what parcels hold. */
+void wire_drop(Parcel *parcels, int count);
+
+#endif

@@ -1,0 +1,300 @@
+/* The type of a wire, and the shortcuts for messages over it. */
+#include "arguments.h"
+#include "rings.h"
+#include "wire.h"
+#include <string.h>
+#include <structmember.h>
+
+/* Longer messages are left to Python, which receives them in place. */
+enum { LONGEST_NOTE_NBYTES = 64 << 10 };
+
+static PyObject *text_wire_send, *text_wire_recv;
+
+/* ------------------------------------------------------------------ messages */
+
+typedef struct {
+    PyArrayObject *array;
+    int peer;
+    unsigned tag, mark;
+    size_t nbytes;
+} Note;
+
+/* Take the arguments of a message that may be sent or received here. */
+static bool wire_take_arguments(const Wire *wire, Note *note, PyObject *const *args, Py_ssize_t count, bool written)
+{
+    if (count != 3 || wire->trail == NULL || !PyLong_CheckExact(args[1]) || !PyLong_CheckExact(args[2]))
+        return false;
+    long name = PyLong_AsLong(args[1]), tag = PyLong_AsLong(args[2]);
+    note->array = arguments_plain(args[0], written);
+    if (note->array == NULL || arguments_kind(note->array) < 0 || tag < 0 || tag > (long)wire->most_tag)
+        return false;
+    note->tag = (unsigned)tag;
+    note->nbytes = (size_t)PyArray_NBYTES(note->array);
+    note->peer = 0;
+    while (note->peer < wire->size && wire->links[note->peer].name != name)
+        note->peer++;
+    if (note->nbytes == 0 || note->nbytes > LONGEST_NOTE_NBYTES || !wire_has_room(wire, note->peer, note->nbytes))
+        return false;
+    PyObject *mark = PyObject_CallOneArg(wire->mark, (PyObject *)PyArray_DESCR(note->array));
+    note->mark = mark == NULL ? 0 : (unsigned)PyLong_AsUnsignedLong(mark);
+    Py_XDECREF(mark);
+    return note->mark != 0 && !PyErr_Occurred();
+}
+
+/* Say that nothing was done; but an interrupt is an interrupt. */
+static PyObject *wire_declined(PyObject *nothing)
+{
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
+        return NULL;
+    PyErr_Clear();
+    return Py_NewRef(nothing);
+}
+
+static uint64_t wire_begin_noting(Wire *wire, const Note *note, PyObject *op)
+{
+    return trail_begin_message(wire->trail, op, (PyObject *)PyArray_DESCR(note->array), (int64_t)note->nbytes,
+                               wire->links[note->peer].name, (long)note->tag, 1);
+}
+
+/* Wait for the rest of a message that has gone half-way. */
+static bool wire_finish_message(const Wire *wire, const Note *note, PyObject *rest)
+{
+    PyObject *done = PyObject_CallFunction(wire->finish_message, "Oi", rest, note->peer);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+static PyObject *wire_py_send(Wire *wire, PyObject *const *args, Py_ssize_t count)
+{
+    Note note;
+    if (!wire_take_arguments(wire, &note, args, count, false) || wire->turn->closed)
+        return wire_declined(Py_False);
+    Parcel parcel = {.peer = note.peer, .out = wire_message_head(note.tag, note.nbytes, note.mark),
+                     .data = PyArray_DATA(note.array), .nbytes = note.nbytes};
+    bool well = wire_swap(wire, &parcel, 1);
+    if (well && !parcel.sent)
+        return Py_NewRef(Py_False);
+    uint64_t serial = wire_begin_noting(wire, &note, text_wire_send); /* what does not wait need not be noted before */
+    if (well && parcel.rest != NULL)
+        well = wire_finish_message(wire, &note, parcel.rest);
+    wire_drop(&parcel, 1);
+    if (!well) {
+        trail_break_message(wire->trail, serial);
+        return NULL;
+    }
+    trail_end_message(wire->trail, serial, 0);
+    return Py_NewRef(Py_True);
+}
+
+static PyObject *wire_py_recv(Wire *wire, PyObject *const *args, Py_ssize_t count)
+{
+    Note note;
+    if (!wire_take_arguments(wire, &note, args, count, true) || wire->turn->closed)
+        return wire_declined(Py_None);
+    /* Memory of its own, as what comes first may be another message. */
+    Parcel parcel = {.peer = note.peer, .in = wire_message_head(note.tag, note.nbytes, note.mark), .room = PyMem_Malloc(note.nbytes)};
+    if (parcel.room == NULL)
+        return PyErr_NoMemory();
+    uint64_t serial = wire_begin_noting(wire, &note, text_wire_recv);
+    int64_t waited_ns = wire->waited_ns;
+    bool well = wire_swap(wire, &parcel, 1);
+    if (well && parcel.taken)
+        memcpy(PyArray_DATA(note.array), parcel.room, note.nbytes);
+    PyMem_Free(parcel.room);
+    if (well && !parcel.taken) {
+        PyObject *done = PyObject_CallFunction(wire->receive, "OiI", note.array, note.peer, note.tag);
+        Py_XDECREF(done);
+        well = done != NULL;
+    }
+    if (!well) {
+        trail_break_message(wire->trail, serial);
+        return NULL;
+    }
+    trail_end_message(wire->trail, serial, wire->waited_ns - waited_ns);
+    return PyLong_FromLong(wire->links[note.peer].name);
+}
+
+/* Serve the messages of a group from now on. */
+static PyObject *wire_py_serve(Wire *wire, PyObject *trail)
+{
+    if (!PyObject_TypeCheck(trail, &TrailType)) {
+        PyErr_SetString(PyExc_TypeError, "a trail is wanted");
+        return NULL;
+    }
+    Py_XSETREF(wire->trail, (Trail *)Py_NewRef(trail));
+    Py_RETURN_NONE;
+}
+
+/* ------------------------------------------------------------------ the type */
+
+#define AT(member) offsetof(Wire, member)
+
+/* What is taken of `WireHooks`. */
+static const Hook hooks[] = {
+    {"turn", AT(turn)},         {"engine", AT(engine)},     {"failure_state", AT(failure)}, {"progress_lock", AT(progress)},
+    {"deferred", AT(deferred)}, {"arrivals", AT(arrivals)}, {"receives", AT(receives)},     {"lines", AT(lines)},
+    {"lock", AT(lock)},         {"unlock", AT(unlock)},     {"settle", AT(settle)},         {"stand_up", AT(stand_up)},
+    {"pay", AT(pay)},           {"keep", AT(keep)},         {"feed", AT(feed)},             {"taken", AT(taken)},
+    {"finish", AT(finish)},     {"mark", AT(mark)},         {"receive", AT(receive)},       {"finish_message", AT(finish_message)},
+};
+enum { HOOKS = sizeof hooks / sizeof *hooks };
+
+static int wire_traverse(Wire *wire, visitproc visit, void *arg)
+{
+    Py_VISIT(wire->trail);
+    for (size_t i = 0; i < HOOKS; i++)
+        Py_VISIT(*hooks_place(wire, hooks[i].at));
+    for (int peer = 0; peer < wire->size && wire->links != NULL; peer++) {
+        Py_VISIT(wire->links[peer].peer);
+        Py_VISIT(wire->links[peer].window);
+        Py_VISIT(wire->links[peer].room.obj);
+    }
+    return 0;
+}
+
+static int wire_clear(Wire *wire)
+{
+    Py_CLEAR(wire->trail);
+    for (size_t i = 0; i < HOOKS; i++)
+        Py_CLEAR(*hooks_place(wire, hooks[i].at));
+    for (int peer = 0; peer < wire->size && wire->links != NULL; peer++) {
+        Py_CLEAR(wire->links[peer].peer);
+        Py_CLEAR(wire->links[peer].window);
+        PyBuffer_Release(&wire->links[peer].room);
+    }
+    return 0;
+}
+
+static void wire_free(Wire *wire)
+{
+    PyObject_GC_UnTrack(wire);
+    wire_clear(wire);
+    PyMem_Free(wire->links);
+    Py_TYPE(wire)->tp_free((PyObject *)wire);
+}
+
+static bool wire_take_typed(PyObject *from, const char *name, PyTypeObject *type, PyObject **place)
+{
+    *place = PyObject_GetAttrString(from, name);
+    if (*place != NULL && !PyObject_TypeCheck(*place, type)) {
+        PyErr_Format(PyExc_TypeError, "%s is a %s, but must be a %s", name, Py_TYPE(*place)->tp_name, type->tp_name);
+        Py_CLEAR(*place);
+    }
+    return *place != NULL;
+}
+
+static bool wire_take_number(PyObject *from, const char *name, unsigned long long *number)
+{
+    PyObject *found = PyObject_GetAttrString(from, name);
+    *number = found == NULL ? 0 : PyLong_AsUnsignedLongLong(found);
+    Py_XDECREF(found);
+    return !PyErr_Occurred();
+}
+
+static bool wire_take_link(Link *link, PyObject *from)
+{
+    unsigned long long name;
+    PyObject *room = NULL;
+    bool taken = wire_take_number(from, "name", &name) && wire_take_typed(from, "peer", &PeerStateType, (PyObject **)&link->peer) &&
+                 wire_take_typed(from, "window", &WindowStateType, (PyObject **)&link->window) &&
+                 (room = PyObject_GetAttrString(from, "room")) != NULL && PyObject_GetBuffer(room, &link->room, PyBUF_WRITABLE) == 0;
+    link->name = (long)name;
+    Py_XDECREF(room);
+    return taken;
+}
+
+/* Take a `WireLink` for each rank, None for this one. */
+static bool wire_take_links(Wire *wire, PyObject *list)
+{
+    Py_ssize_t size = PyList_GET_SIZE(list);
+    if (size > MOST_PARCELS || wire->rank < 0 || wire->rank >= size) {
+        PyErr_SetString(PyExc_ValueError, "that is no wire");
+        return false;
+    }
+    if ((wire->links = PyMem_Calloc((size_t)size, sizeof *wire->links)) == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    while (wire->size < size) {
+        PyObject *from = PyList_GET_ITEM(list, wire->size);
+        Link *link = &wire->links[wire->size++];
+        link->name = -1;
+        if (from != Py_None && !wire_take_link(link, from))
+            return false;
+    }
+    return true;
+}
+
+static bool wire_is_sound(const Wire *wire)
+{
+    const struct {
+        void *object;
+        PyTypeObject *type;
+    } wanted[] = {
+        {wire->turn, &TurnType},         {wire->engine, &EngineStateType}, {wire->failure, &FailureStateType},
+        {wire->progress, &ProgressStateType}, {wire->arrivals, &PyDict_Type},   {wire->receives, &PyDict_Type},
+        {wire->lines, &PyDict_Type},
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (!PyObject_TypeCheck((PyObject *)wanted[i].object, wanted[i].type)) {
+            PyErr_Format(PyExc_TypeError, "a %s is wanted", wanted[i].type->tp_name);
+            return false;
+        }
+    return true;
+}
+
+/* Wire(rank, links, hooks, spin_ns) */
+static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
+{
+    PyObject *links, *asked;
+    int rank;
+    long long spin_ns;
+    unsigned long long most_tag, window_nbytes, message_nbytes;
+    if (!PyArg_ParseTuple(args, "iO!OL", &rank, &PyList_Type, &links, &asked, &spin_ns))
+        return NULL;
+    Wire *wire = (Wire *)type->tp_alloc(type, 0);
+    if (wire == NULL)
+        return NULL;
+    wire->rank = rank;
+    wire->spin_ns = wire->most_ns = spin_ns;
+    wire->least_ns = spin_ns / WIRE_LEAST_PART;
+    if (!wire_take_number(asked, "most_tag", &most_tag) || !wire_take_number(asked, "window_nbytes", &window_nbytes) ||
+        !wire_take_number(asked, "message_nbytes", &message_nbytes) || !hooks_take(wire, asked, hooks, HOOKS) ||
+        !wire_is_sound(wire) || !wire_take_links(wire, links)) {
+        Py_DECREF(wire);
+        return NULL;
+    }
+    wire->most_tag = (unsigned)most_tag;
+    wire->window_nbytes = window_nbytes;
+    wire->message_nbytes = message_nbytes;
+    return (PyObject *)wire;
+}
+
+static PyMethodDef methods[] = {
+    {"send", (PyCFunction)(void (*)(void))wire_py_send, METH_FASTCALL, NULL},
+    {"recv", (PyCFunction)(void (*)(void))wire_py_recv, METH_FASTCALL, NULL},
+    {"serve", (PyCFunction)wire_py_serve, METH_O, "Serve the messages of a group."},
+    {0},
+};
+
+static PyMemberDef members[] = {{"waited_ns", T_LONGLONG, offsetof(Wire, waited_ns), READONLY, NULL}, {0}};
+
+PyTypeObject WireType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "rankwise_native.Wire",
+    .tp_basicsize = sizeof(Wire),
+    .tp_new = wire_new,
+    .tp_dealloc = (destructor)wire_free,
+    .tp_traverse = (traverseproc)wire_traverse,
+    .tp_clear = (inquiry)wire_clear,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_methods = methods,
+    .tp_members = members,
+};
+
+int wire_add_types(PyObject *module)
+{
+    if ((text_wire_send = PyUnicode_InternFromString("send")) == NULL || (text_wire_recv = PyUnicode_InternFromString("recv")) == NULL ||
+        wire_add_texts() < 0)
+        return -1;
+    return PyModule_AddType(module, &WireType);
+}

@@ -1,0 +1,71 @@
+"""Calls between hosts whose data goes along with the comparison are prepared once, up to the longest of them."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES, SMALL_NBYTES
+from rankwise_testing import run_ranks
+
+TCP = {"RANKWISE_GLOO_TRANSPORT": "tcp"}
+TIMEOUT_S = 60.0
+#: The lengths where a message is small, goes along, and does not, and those beside them.
+LENGTHS = [4, SMALL_NBYTES - 8, SMALL_NBYTES, SMALL_NBYTES + 8, 32 << 10, INLINE_NBYTES, INLINE_NBYTES + 8]
+
+
+def called(call: Any) -> set[str]:
+    """Return the names of the Python functions that a call calls."""
+    names = set()
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call":
+            names.add(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return names
+
+
+def prepare_once() -> None:
+    dist.init_process_group("gloo")
+    for nbytes in LENGTHS[:-1]:
+        array = np.zeros(nbytes // 4, np.float32)
+        for call in (lambda a=array: dist.all_reduce(a), lambda a=array: dist.broadcast(a, 1)):
+            call()
+            assert "new_kind" not in called(call)
+    dist.destroy_process_group()
+
+
+def reduce_and_spread() -> None:
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for nbytes in LENGTHS:
+        for turn in range(3):
+            array = np.arange(nbytes // 4, dtype=np.int32) + rank + turn
+            dist.all_reduce(array)
+            assert (array == size * (np.arange(nbytes // 4) + turn) + sum(range(size))).all()
+            array[:] = rank * 7 + turn
+            dist.broadcast(array, turn % size)
+            assert (array == turn % size * 7 + turn).all()
+    with pytest.raises(dist.CollectiveMismatchError):
+        dist.all_reduce(np.zeros(8000 + rank % 2, np.float32))
+    dist.destroy_process_group()
+
+
+def test_a_kind_of_call_is_prepared_once() -> None:
+    run_ranks(prepare_once, 2, env=TCP, timeout=TIMEOUT_S)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("native", ["on", "off"])
+def test_results_are_right_at_every_threshold(size: int, native: str) -> None:
+    run_ranks(reduce_and_spread, size, env={**TCP, "RANKWISE_NATIVE": native}, timeout=TIMEOUT_S)

@@ -1,0 +1,297 @@
+"""The wire in C: frames cut anywhere, among others, and changed; and the same bytes and errors as without it."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rankwise_native", reason="rankwise-native is not installed")
+
+
+import rankwise_native as native
+from rankwise.basics.recorder import make_recorder
+from rankwise.errors import ProtocolError
+from rankwise_gloo_tcp.protocol.flow import Window
+from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head
+from rankwise_gloo_tcp.protocol.guards import Guards
+from rankwise_gloo_tcp.protocol.message import Destination
+from rankwise_gloo_tcp.protocol.writer import Writer
+from rankwise_gloo_tcp.transport.connection import Connection
+from rankwise_testing import RankPool, run_ranks
+
+sys.path.insert(0, str(Path(__file__).parent))
+import wire_programs as programs
+
+TIMEOUT_S = 90.0
+TCP = {"RANKWISE_GLOO_TRANSPORT": "tcp"}
+#: Whether each rank has the compiled parts, as a value of RANKWISE_NATIVE; in "mixed" one of two does.
+WAYS = {"python": "off", "native": "on", "mixed": "{rank}"}
+DATA = np.arange(10, dtype=np.float32)
+MARK = 5
+GUARDS = {"plain": None, "guarded": Guards(b"k" * 32, b"k" * 32)}
+
+
+class End:
+    """One end of a connection with a wire, and all that a wire asks of an engine."""
+
+    most_tag, window_nbytes, message_nbytes = 1 << 30, 4 << 20, 256
+    moved_nbytes, looking = 0, False
+
+    def __init__(self, sock: socket.socket, guards: Guards | None, spin_s: float) -> None:
+        sock.setblocking(False)
+        self.turn, self.engine, self.failure_state = native.Turn(), native.EngineState(), native.FailureState()
+        self.progress_lock, self.deferred = native.ProgressState(), deque[Any]()
+        self.arrivals: dict[Any, Any] = {}
+        self.receives: dict[Any, Any] = {}
+        self.lines: dict[Any, Any] = {}
+        self._lock = threading.Lock()
+        self.lock, self.unlock = self._lock.acquire, self._lock.release
+        self.connection = Connection(self, self, 1, sock, guards)
+        self.peer, self.window, self.name, self.room = native.PeerState(), Window(), 1, memoryview(bytearray(1 << 16))
+        self.peer.connection, self.peer.gone = self.connection, None
+        self.came: list[tuple[Header, bytearray]] = []
+        self.wrong: list[ProtocolError] = []
+        self.told = 0
+        self.late: Iterator[bytes] = iter(())
+        self.wire = native.Wire(0, [None, self], self, int(spin_s * 1e9))
+        self.wire.serve(make_recorder(10).trail("test", "test", (0, 1)))
+
+    # What the engine and the loop do.
+
+    def stand_up(self) -> None:
+        self.progress_lock.owner = 0
+        self.progress_lock.callers -= 1
+
+    def settle(self) -> None:
+        self.deferred.clear()
+
+    def watch(self, sock: socket.socket, mask: int, handler: Any) -> None:
+        assert sock is self.connection.sock if hasattr(self, "connection") else True
+
+    # What handles frames.
+
+    def frame(self, connection: Connection, header: Header) -> Destination:
+        if header.payload_nbytes > 1 << 20:  # of a header that was changed
+            return Destination(None, lambda: None)
+        room = bytearray(header.payload_nbytes)
+        return Destination(memoryview(room), lambda: self.came.append((header, room)))
+
+    def garbled(self, connection: Connection, error: ProtocolError) -> None:
+        self.wrong.append(error)
+
+    def lost(self, connection: Connection) -> None:
+        connection.close()
+
+    def held_up(self) -> None:
+        """Nothing waits here."""
+
+    # What the wire asks for.
+
+    def mark(self, dtype: Any) -> int:
+        return MARK
+
+    def feed(self, source: int, data: bytes) -> None:
+        assert self._lock.locked()
+        self.connection.feed(data)
+
+    def receive(self, array: np.ndarray[Any, Any], source: int, tag: int) -> None:
+        """Read on as Python does, until the message has come or no more does."""
+        with self._lock:
+            for piece in self.late:
+                self.other.sendall(piece)
+                self.connection.receive()
+            self.connection.receive()
+        for header, payload in self.came:
+            if header.tag == tag:
+                array[:] = np.frombuffer(payload, array.dtype)
+
+    def taken(self, source: int, nbytes: int) -> None:
+        self.told += nbytes
+
+    def pay(self, to: int) -> None:
+        self.peer.owed_nbytes = 0
+
+    def keep(self, to: int, rest: bytes, tag: int) -> None:
+        self.connection.keep(rest)
+
+    finish = finish_message = None
+
+
+@contextmanager
+def made(guards: Guards | None, spin_s: float) -> Iterator[End]:
+    """Make an end whose `other` is a plain socket."""
+    here, there = socket.socketpair(socket.AF_UNIX)
+    with here, there:
+        end = End(here, guards, spin_s)
+        end.other = there  # type: ignore[attr-defined]
+        yield end
+
+
+def frames(guards: Guards | None, *headers: tuple[Header, bytes]) -> bytes:
+    """Return frames as they lie on the wire."""
+    writer, out = Writer(guards), bytearray()
+    for header, payload in headers:
+        writer.put(header, memoryview(payload) if payload else None, None, b"")
+        while writer.next():
+            piece = b"".join(map(bytes, writer.parts))
+            out += piece
+            writer.sent(len(piece))
+    return bytes(out)
+
+
+def message(tag: int, payload: bytes) -> tuple[Header, bytes]:
+    return Header(Kind.MESSAGE, 0, tag, len(payload), dtype=MARK), payload
+
+
+BEFORE = {
+    "nothing": [],
+    "credit": [(Header(Kind.CREDIT, length=100), b"")] * 2,
+    "another message": [message(9, b"x" * 23)],
+    "all kinds": [
+        (Header(Kind.CREDIT, length=1), b""),
+        message(9, b"y" * 90),
+        (Header(Kind.OFFER, 0, 8, 1 << 20, 77), b""),
+        (Header(Kind.CREDIT, length=2), b""),
+    ],
+}
+
+
+@pytest.mark.parametrize("guards", GUARDS)
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("spin_s", [0.0, 0.02])
+def test_a_message_comes_wherever_its_frames_are_cut(guards: str, before: str, spin_s: float) -> None:
+    text = frames(GUARDS[guards], *BEFORE[before], message(3, DATA.tobytes()))
+    expected = [header for header, _ in BEFORE[before] if header.kind != Kind.CREDIT]
+    for cut in range(0, len(text) + 1, 1 if spin_s == 0 else 7):
+        with made(GUARDS[guards], spin_s) as end:
+            end.window.unconfirmed = 1000
+            end.late = iter([text[cut:]])
+            end.other.sendall(text[:cut])
+            array = np.zeros_like(DATA)
+            assert end.wire.recv(array, 1, 3) == 1
+            assert (array == DATA).all()
+            assert not end.wrong
+            assert [header for header, _ in end.came if header.kind != Kind.CREDIT and header.tag != 3] == expected
+            credited = sum(header.length for header, _ in end.came if header.kind == Kind.CREDIT)
+            assert 1000 - end.window.unconfirmed + credited == sum(
+                h.length for h, _ in BEFORE[before] if h.kind == Kind.CREDIT
+            )
+            assert not end._lock.locked()
+            assert not end.progress_lock.owner
+            assert not end.progress_lock.callers
+
+
+@pytest.mark.parametrize("guards", GUARDS)
+def test_a_frame_that_was_changed_anywhere_is_never_taken_for_the_message(guards: str) -> None:
+    text = frames(GUARDS[guards], message(3, DATA.tobytes()))
+    unit = len(text) - DATA.nbytes - 1
+    for at in (*range(unit), len(text) - 1):
+        with made(GUARDS[guards], 0.0) as end:
+            end.other.sendall(text[:at] + bytes([text[at] ^ 0x41]) + text[at + 1 :] + bytes(200))
+            array = np.zeros_like(DATA)
+            end.wire.recv(array, 1, 3)
+            came = [header for header, _ in end.came if header.tag == 3 and header == message(3, DATA.tobytes())[0]]
+            if guards == "guarded":
+                assert not came, at
+                assert not array.any(), at
+            assert end.wrong or not came, at
+            assert not end._lock.locked()
+
+
+@pytest.mark.parametrize("guards", GUARDS)
+@pytest.mark.parametrize("nbytes", [4, 8000, 64 << 10])
+def test_what_c_sends_python_reads_and_a_full_socket_loses_nothing(guards: str, nbytes: int) -> None:
+    with made(GUARDS[guards], 0.0) as end:
+        end.connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 10)
+        reader = End(end.other, GUARDS[guards], 0.0)
+        sent = []
+        for turn in range(40):
+            array = np.full(nbytes // 4, turn, np.int32)
+            if end.wire.send(array, 1, 7):
+                sent.append(array.tobytes())
+        assert sent
+        for _ in range(2000):
+            end.connection.push()
+            reader.connection.receive()
+        assert [bytes(payload) for _, payload in reader.came] == sent
+        assert end.window.unconfirmed == sum(len(data) + 256 for data in sent)
+        assert {header for header, _ in reader.came} == {Header(Kind.MESSAGE, 0, 7, nbytes, dtype=MARK)}
+
+
+def test_nothing_is_read_while_others_have_the_lock_or_move_messages() -> None:
+    for hold in ("lock", "owner", "turn", "arrival", "receive", "failing"):
+        with made(None, 0.0) as end:
+            end.other.sendall(frames(None, message(3, DATA.tobytes())))
+            if hold == "lock":
+                end.lock()
+            end.progress_lock.owner = hold == "owner"
+            end.turn.closed, end.failure_state.failing = hold == "turn", hold == "failing"
+            if hold == "arrival":
+                end.arrivals[3] = end.lines[3, 1] = 1
+            if hold == "receive":
+                end.receives[3, None] = 1
+            end.receive = lambda array, source, tag: None  # type: ignore[method-assign]
+            fresh = native.Wire(0, [None, end], end, 0)
+            fresh.serve(make_recorder(10).trail("test", "test", (0, 1)))
+            array = np.zeros_like(DATA)
+            assert fresh.recv(array, 1, 3) == (None if hold == "turn" else 1)
+            assert not array.any()
+            assert not end.came
+            assert end.connection.sock.recv(1 << 16) == message_head(3, DATA.nbytes, MARK) + DATA.tobytes() + b"\x01"
+
+
+# ---------------------------------------------------------------------- whole ranks
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[dict[str, RankPool]]:
+    made = {way: RankPool(2, env={**TCP, "RANKWISE_NATIVE": value}) for way, value in WAYS.items()}
+    yield made
+    for pool in made.values():
+        pool.close()
+
+
+def test_results_are_the_same_bytes_with_and_without_the_compiled_parts(pools: dict[str, RankPool]) -> None:
+    assert len({tuple(pool.run(programs.everything)) for pool in pools.values()}) == 1
+
+
+def test_three_ranks_find_the_same_bytes_with_and_without() -> None:
+    found = [
+        run_ranks(programs.everything, 3, env={**TCP, "RANKWISE_NATIVE": way}, timeout=TIMEOUT_S)
+        for way in ("on", "off")
+    ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("way", ["native", "mixed"])
+def test_threads_share_a_connection(pools: dict[str, RankPool], way: str) -> None:
+    pools[way].run(programs.out_of_order)  # each rank asserts what it has received
+
+
+@pytest.mark.parametrize("way", ["native", "mixed"])
+def test_credit_keeps_up(pools: dict[str, RankPool], way: str) -> None:
+    pools[way].run(programs.ever_more)  # each rank asserts every result
+
+
+def test_mismatches_say_the_same(pools: dict[str, RankPool]) -> None:
+    said = {way: pool.run(programs.differ_and_go_on) for way, pool in pools.items()}
+    assert said["python"] == said["native"] == said["mixed"]
+    assert len(said["python"][0]) == 4
+
+
+@pytest.mark.parametrize("native", ["on", "{rank}", "off"])
+def test_errors_are_the_same(native: str) -> None:
+    env = {**TCP, "RANKWISE_NATIVE": native}
+    late = run_ranks(programs.one_is_late, 2, env=env, timeout=TIMEOUT_S)
+    assert late[1][1:] == ["0"]
+    assert late[1][0].startswith("all_reduce #")
+    assert run_ranks(programs.interrupted, 2, env=env, timeout=TIMEOUT_S)[0] == "KeyboardInterrupt"

@@ -1,0 +1,167 @@
+"""What ranks do over sockets, whether in C or not."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+import rankwise as dist
+from rankwise.errors import CollectiveMismatchError, DistTimeoutError
+from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES, SMALL_NBYTES
+
+LENGTHS = [1, 3, 1000, SMALL_NBYTES // 8, SMALL_NBYTES // 8 + 1, 4000, INLINE_NBYTES // 8, INLINE_NBYTES // 8 + 1]
+DTYPES = [np.float32, np.float64, np.float16, np.int32, np.uint8, np.bool_]
+OPS = [dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT, dist.ReduceOp.AVG]
+
+
+def begin() -> tuple[int, int]:
+    dist.init_process_group("gloo", timeout=30)
+    return dist.get_rank(), dist.get_world_size()
+
+
+def everything() -> str:
+    """Make calls of all kinds three times over, and return what has come of them."""
+    rank, size = begin()
+    seen, random = hashlib.sha256(), np.random.default_rng(rank)
+
+    def note(*arrays: Any) -> None:
+        for array in arrays:
+            seen.update(array.tobytes())
+
+    for count in LENGTHS:
+        for dtype in DTYPES:
+            data = random.integers(0, 5, count).astype(dtype)
+            for op in OPS:
+                if op == dist.ReduceOp.AVG and not np.issubdtype(dtype, np.floating):
+                    continue
+                for turn in range(3):
+                    array = data.copy()
+                    dist.all_reduce(array, op, async_op=turn == 1, timeout=None if turn else 20) or note(array)
+            array = data.copy()
+            dist.broadcast(array, count % size)
+            parts = [np.zeros_like(array) for _ in range(size)]
+            dist.all_gather(parts, array)
+            whole = np.zeros(count * size, dtype)
+            dist.all_gather_single(whole, array)
+            note(array, *parts, whole)
+            for _ in range(2):
+                out = np.zeros_like(array)
+                dist.reduce_scatter(out, [data + data.dtype.type(peer % 2) for peer in range(size)])
+                outs = [np.zeros(1 + (rank + peer) % 3, dtype) for peer in range(size)]
+                dist.all_to_all(outs, [np.full(1 + (rank + peer) % 3, 1, dtype) for peer in range(size)])
+                note(out, *outs)
+            right, left = (rank + 1) % size, (rank - 1) % size
+            for tag in (0, 7):
+                if rank % 2:
+                    dist.recv(array, left, tag=tag)
+                    dist.send(data, right, tag=tag)
+                else:
+                    dist.send(data, right, tag=tag)
+                    dist.recv(array, left, tag=tag)
+                note(array)
+        dist.barrier()
+    dist.destroy_process_group()
+    return seen.hexdigest()
+
+
+def out_of_order() -> None:
+    """Messages and collectives of several threads meet on one connection, early and late ones among them."""
+    rank, _ = begin()
+    errors: list[BaseException] = []
+
+    def exchange(tag: int) -> None:
+        try:
+            for turn in range(60):
+                out, into = np.full(1 + 50 * tag, tag * 1000 + turn, np.int64), np.zeros(1 + 50 * tag, np.int64)
+                work = dist.irecv(into, 1 - rank, tag=tag) if turn % 2 else None
+                dist.send(out, 1 - rank, tag=tag)
+                if work is None:
+                    dist.recv(into, 1 - rank, tag=tag)
+                else:
+                    work.wait()
+                assert (into == out).all()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=exchange, args=(tag,)) for tag in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for turn in range(200):
+        array = np.full(1 + 37 * (turn % 9), turn + rank, np.int32)
+        dist.all_reduce(array)
+        assert (array == 2 * turn + 1).all()
+    for thread in threads:
+        thread.join(25)
+    assert not errors, errors
+    assert not any(thread.is_alive() for thread in threads)
+    dist.destroy_process_group()
+
+
+def ever_more() -> None:
+    """Send more than windows hold, so that credit goes to and fro, in calls of every length."""
+    rank, size = begin()
+    for turn in range(300):
+        array = np.full(30_000 + turn, rank + 1, np.float32)
+        dist.all_reduce(array)
+        assert (array == sum(range(1, size + 1))).all()
+    dist.destroy_process_group()
+
+
+def differ_and_go_on() -> list[str]:
+    rank, size = begin()
+    said = []
+    for count in (4, 5000):
+        array = np.full(count, rank, np.float32)
+        dist.all_reduce(array)
+        for wrong in (
+            lambda: dist.all_reduce(np.zeros(9 + rank, np.float32)),
+            lambda array=array: dist.barrier() if rank else dist.all_reduce(array),
+        ):
+            try:
+                wrong()
+            except CollectiveMismatchError as error:
+                said.append(str(error))
+        array = np.full(count, rank, np.float32)
+        dist.all_reduce(array)
+        assert (array == sum(range(size))).all()
+    dist.destroy_process_group()
+    return said
+
+
+def one_is_late() -> list[str]:
+    rank, _ = begin()
+    for _ in range(5):
+        dist.barrier()
+    if rank == 0:
+        return []
+    try:
+        dist.all_reduce(np.zeros(4, np.float32), timeout=0.5)
+    except DistTimeoutError as error:
+        return [str(error).split(":")[0], *map(str, error.waited_for)]
+    raise AssertionError("nobody was missed")
+
+
+def interrupted() -> str:
+    """Rank 0 is interrupted while it waits for others."""
+    rank, _ = begin()
+    for _ in range(5):
+        dist.barrier()
+    if rank:
+        time.sleep(0.5)  # it is to be late
+        try:
+            dist.barrier()
+        except dist.DistError as error:
+            return type(error).__name__
+        raise AssertionError("the group goes on")
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        dist.barrier()
+    except KeyboardInterrupt:
+        return "KeyboardInterrupt"
+    raise AssertionError("nothing has come of the interrupt")
