@@ -19,6 +19,7 @@ import pytest
 
 pytest.importorskip("rankwise_gloo_tcp")
 
+from rankwise_gloo_tcp.engine import acceptor
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.protocol import frames, handshake
@@ -257,11 +258,19 @@ def test_a_visitor_who_is_slow_is_shown_out(house: House, monkeypatch: pytest.Mo
 
 
 def test_a_rank_that_has_stood_still_itself_calls_nobody_slow(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What visitors have said meanwhile is heard first, however late it is."""
-    monkeypatch.setattr(connecting, "_PATIENCE_S", 0.0)
+    """In each of the rounds that a handshake takes, an hour has passed since the one before."""
+    hours = 0
+
+    def clock() -> float:
+        nonlocal hours
+        hours += 1 if house.rank0.peers.acceptor.incoming and hours < connecting._ROUNDS - 1 else 0
+        return monotonic() + 3600 * hours
+
+    monkeypatch.setattr(acceptor, "monotonic", clock)
     shown_out: list[connecting.Incoming] = []
     monkeypatch.setattr(connecting.Incoming, "close", lambda guest: shown_out.append(guest))
     house.come_as_rank_1()
+    assert hours > 0
     assert shown_out == []
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_INCOMING", "Incoming", "Outgoing"]
 
-#: How long an incoming connection may take for the handshake, in how many rounds of the loop at the least, as this
-#: process may have stood still itself; and how many there may be.
+#: How long an incoming connection may take for the handshake; in how many rounds of the loop at the least a patience
+#: runs out, as this process may have stood still itself; and how many incoming connections there may be.
 _PATIENCE_S, _ROUNDS = 5.0, 5
 MAX_INCOMING = 128
 
@@ -72,13 +72,13 @@ class _Joining:
         self.owner, self.sock = owner, sock
         self._got = bytearray()
         self._encrypted: EncryptedSocket | None = None
-        self.since = monotonic()
-        self._rounds = 0
+        self._looked_at, self._waited_s = monotonic(), 0.0
 
     def _has_had(self, limit_s: float, now: float) -> bool:
-        """Tell, once a round of the loop, whether so much time has passed while this process ran."""
-        self._rounds += 1
-        return self._rounds > _ROUNDS and now - self.since > limit_s
+        """Tell, once a round of the loop, whether so much time has passed; what this process stood still counts little."""
+        self._waited_s += min(now - self._looked_at, limit_s / _ROUNDS)
+        self._looked_at = now
+        return self._waited_s >= limit_s
 
     def _record(self, nbytes: int) -> bytes | None:
         """Return the next record once it is whole.
