@@ -1,7 +1,7 @@
 """Where the ranks of a group were last seen waiting, so that a time-out can say who is missing.
 
-A rank that has waited for some time in a collective notes it in the store, without waiting for an answer. Whoever times
-out looks at the notes of the others: those who have noted this collective, or a later one, have come.
+A rank that has waited for some time in a collective notes it in the store, without waiting for an answer. A rank that
+times out looks at the notes of the others: those that have noted this collective, or a later one, have come.
 """
 
 from __future__ import annotations
