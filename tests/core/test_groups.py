@@ -414,13 +414,16 @@ def test_after_a_time_out_the_same_store_serves_again():
         dist.destroy_process_group()
         return result
 
+    tried = threading.Event()
+
     def first_alone():
         alone = program(0, 0.1)
-        return alone, program(0, 10)
+        tried.set()
+        return alone, program(0, PATIENCE_S)
 
     alone = in_own_world(first_alone)
-    alone.join(PATIENCE_S)
-    other = in_own_world(program, 1, 10)
+    assert tried.wait(PATIENCE_S)
+    other = in_own_world(program, 1, PATIENCE_S)
     for thread in (alone, other):
         thread.join(PATIENCE_S)
     assert alone.outcome == [("late", 2.0)]

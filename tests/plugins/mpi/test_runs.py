@@ -83,8 +83,9 @@ def test_a_process_may_end_without_destroying_its_groups(fine, how):
 
 
 @pytest.mark.parametrize("how", ["small", "large", "barrier", "async"])
-def test_nobody_waits_for_a_rank_of_the_host_that_has_destroyed_the_group(fine, how):
-    fine(3, "destroyed.py", how)
+@pytest.mark.parametrize("where", ["together", "apart"])
+def test_nobody_waits_for_a_rank_that_has_destroyed_the_group(fine, where, how):
+    fine(3, "destroyed.py", how, where)
 
 
 @pytest.mark.parametrize("how", ["raise", "own-init-raise"])
