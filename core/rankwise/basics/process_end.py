@@ -57,7 +57,7 @@ def process_stat(pid: int) -> list[str]:
 def last_words() -> str:
     """Say by which exception this process ends; nothing if by none.
 
-    The interpreter has told of it, or it is on its way through `multiprocessing`, as itself or as the exit for its sake.
+    The interpreter has told of it, or it is on its way through `multiprocessing`, or has become an exit on that way.
     """
     if hasattr(sys, "ps1"):  # typed in: the session went on after it
         return ""
