@@ -34,6 +34,8 @@ from rankwise_tools.timelines.aligned import aligned
 from rankwise_tools.timelines.page import page
 from rankwise_tools.timelines.perfetto import timeline
 
+PATIENCE_S = 60.0
+
 MS = 1_000_000
 WRITTEN = 10_000 * MS
 
@@ -727,7 +729,7 @@ def test_the_command_has_help_with_an_example_and_needs_no_backend(tmp_path: Pat
     path = {"PYTHONPATH": str(Path(dist.__file__).parents[1])}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*command, *arguments], env=path, capture_output=True, text=True, timeout=60)
+        return subprocess.run([*command, *arguments], env=path, capture_output=True, text=True, timeout=PATIENCE_S)
 
     asked = run("--help")
     assert asked.returncode == 0

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from time import sleep
 from types import TracebackType
 
+from rankwise.backends import start_thread
+from rankwise.errors import DistBackendError
+
 __all__ = ["Engine"]
 
 #: A task makes what progress there is, and tells whether there was any.
@@ -53,9 +56,12 @@ class Engine:
                 return
             self._tasks = {**self._tasks, task: longest_pause_s}
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name="rankwise mpi progress", daemon=True)
-                thread.start()
-                self._thread = thread
+                self._thread = threading.Thread(target=self._run, name="rankwise mpi progress", daemon=True)
+                try:  # noted before: an interrupt comes after the start, and the next task would start it again
+                    start_thread(self._thread)
+                except DistBackendError:
+                    self._thread = None
+                    raise
             if self._idle:
                 self._changed.notify_all()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Protocol
 
+from rankwise.backends import start_thread
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise_nccl.group.notices import Notices
 from rankwise_nccl.lanes.lane import Lane
@@ -89,7 +90,7 @@ class Watchdog:
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                thread.start()
+                start_thread(thread)
                 self._thread = thread
 
     def _run(self) -> None:

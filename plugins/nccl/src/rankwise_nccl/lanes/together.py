@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from rankwise.backends import Deadline
+from rankwise.backends import Deadline, start_thread
 
 __all__ = ["together"]
 
@@ -23,7 +23,7 @@ def together(calls: Iterable[tuple[str, Callable[[], object]]], timeout_s: float
     """
     threads = [threading.Thread(target=_quietly, args=(call,), name=name, daemon=True) for name, call in calls]
     for thread in threads:
-        thread.start()
+        start_thread(thread)
     deadline = None if timeout_s is None else Deadline(timeout_s)
     for thread in threads:
         thread.join(None if deadline is None else deadline.remaining())
