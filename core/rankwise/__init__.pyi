@@ -242,7 +242,6 @@ def all_reduce(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
-
 @overload
 def barrier(
     group: GroupLike = None,
@@ -264,7 +263,6 @@ def barrier(
     device_ids: Sequence[int] | None = None,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
-
 @overload
 def broadcast(
     tensor: AnyArray,
@@ -295,7 +293,6 @@ def broadcast(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
-
 @overload
 def gather(
     tensor: AnyArray,
@@ -329,7 +326,6 @@ def gather(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
-
 @overload
 def reduce(
     tensor: AnyArray,
@@ -363,7 +359,6 @@ def reduce(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
-
 @overload
 def scatter(
     tensor: AnyArray,
@@ -397,7 +392,6 @@ def scatter(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
-
 @overload
 def all_gather(
     tensor_list: Sequence[AnyArray],
@@ -425,7 +419,6 @@ def all_gather(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
-
 @overload
 def all_gather_into_tensor(
     output_tensor: AnyArray,
@@ -453,7 +446,6 @@ def all_gather_into_tensor(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
-
 @overload
 def all_gather_single(
     output_tensor: AnyArray,
@@ -481,7 +473,6 @@ def all_gather_single(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
-
 @overload
 def all_to_all(
     output_tensor_list: Sequence[AnyArray],
@@ -509,7 +500,6 @@ def all_to_all(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
-
 @overload
 def all_to_all_single(
     output: AnyArray,
@@ -543,7 +533,6 @@ def all_to_all_single(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
-
 @overload
 def reduce_scatter(
     output: AnyArray,
@@ -574,7 +563,6 @@ def reduce_scatter(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
-
 @overload
 def reduce_scatter_single(
     output: AnyArray,
@@ -605,7 +593,6 @@ def reduce_scatter_single(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
-
 @overload
 def reduce_scatter_tensor(
     output: AnyArray,
@@ -636,7 +623,6 @@ def reduce_scatter_tensor(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
-
 @overload
 def irecv(
     tensor: AnyArray,
@@ -653,7 +639,6 @@ def irecv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> Work | None: ...
-
 @overload
 def isend(
     tensor: AnyArray,
@@ -670,7 +655,6 @@ def isend(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> Work | None: ...
-
 @overload
 def all_gather_coalesced(
     output_tensor_lists: Sequence[Sequence[AnyArray]],
@@ -692,7 +676,6 @@ def all_gather_coalesced(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None: ...
-
 @overload
 def all_reduce_coalesced(
     tensors: Sequence[AnyArray],
@@ -714,7 +697,6 @@ def all_reduce_coalesced(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None: ...
-
 @overload
 def all_gather_multigpu(
     output_tensor_lists: Sequence[Sequence[AnyArray]],
@@ -736,7 +718,6 @@ def all_gather_multigpu(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None: ...
-
 @overload
 def all_reduce_multigpu(
     tensor_list: Sequence[AnyArray],
@@ -758,7 +739,6 @@ def all_reduce_multigpu(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None: ...
-
 @overload
 def broadcast_multigpu(
     tensor_list: Sequence[AnyArray],
@@ -783,7 +763,6 @@ def broadcast_multigpu(
     async_op: bool = False,
     src_tensor: int = 0,
 ) -> Work | None: ...
-
 @overload
 def reduce_multigpu(
     tensor_list: Sequence[AnyArray],
@@ -811,7 +790,6 @@ def reduce_multigpu(
     async_op: bool = False,
     dst_tensor: int = 0,
 ) -> Work | None: ...
-
 @overload
 def reduce_scatter_multigpu(
     output_tensor_list: Sequence[AnyArray],
@@ -836,7 +814,6 @@ def reduce_scatter_multigpu(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None: ...
-
 @overload
 def spawn(
     fn: Callable[..., Any],
@@ -844,7 +821,7 @@ def spawn(
     nprocs: int = 1,
     join: Literal[True] = ...,
     daemon: bool = False,
-    start_method: str = 'spawn',
+    start_method: str = "spawn",
     preload: Sequence[str] = (),
 ) -> None: ...
 @overload
@@ -854,7 +831,7 @@ def spawn(
     nprocs: int = 1,
     join: Literal[False] = ...,
     daemon: bool = False,
-    start_method: str = 'spawn',
+    start_method: str = "spawn",
     preload: Sequence[str] = (),
 ) -> SpawnContext: ...
 @overload
@@ -864,6 +841,6 @@ def spawn(
     nprocs: int = 1,
     join: bool = True,
     daemon: bool = False,
-    start_method: str = 'spawn',
+    start_method: str = "spawn",
     preload: Sequence[str] = (),
 ) -> SpawnContext | None: ...

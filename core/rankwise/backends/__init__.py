@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from rankwise.basics.interrupts import aborted_by, only_waited
     from rankwise.basics.process_end import ending as process_ending
     from rankwise.basics.process_end import last_words
+    from rankwise.basics.threads import start as start_thread
     from rankwise.collective.algorithms.table import Choice as AlgorithmChoice
     from rankwise.collective.algorithms.table import choose as derived_algorithm
     from rankwise.collective.algorithms.table import fitting as fitting_algorithm
@@ -105,6 +106,7 @@ _LATER = {
     "process_ending": "basics.process_end:ending",
     "processes": "basics.processes",
     "same_digest": "network.secret:same",
+    "start_thread": "basics.threads:start",
     "unpack_error": "basics.error_form:unpack",
     "verify_digest": "network.secret:verify",
 }
@@ -211,6 +213,7 @@ __all__ = [
     "last_words",
     "process_ending",
     "processes",
+    "start_thread",
     "unpack_error",
 ]
 

@@ -39,7 +39,7 @@ def simulate(
         root: The root, for operations that have one.
 
     Raises:
-        RuntimeError: The algorithm stands still.
+        RuntimeError: The algorithm hangs.
     """
     size = len(part_nbytes)
     return _Links(part_nbytes, network).run([algorithm(rank, size, *rooted(op, root)) for rank in range(size)])
