@@ -242,6 +242,7 @@ def all_reduce(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
+
 @overload
 def barrier(
     group: GroupLike = None,
@@ -263,6 +264,7 @@ def barrier(
     device_ids: Sequence[int] | None = None,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
+
 @overload
 def broadcast(
     tensor: AnyArray,
@@ -293,6 +295,7 @@ def broadcast(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
+
 @overload
 def gather(
     tensor: AnyArray,
@@ -326,6 +329,7 @@ def gather(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
+
 @overload
 def reduce(
     tensor: AnyArray,
@@ -359,6 +363,7 @@ def reduce(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
+
 @overload
 def scatter(
     tensor: AnyArray,
@@ -392,6 +397,7 @@ def scatter(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
+
 @overload
 def all_gather(
     tensor_list: Sequence[AnyArray],
@@ -419,6 +425,7 @@ def all_gather(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
+
 @overload
 def all_gather_into_tensor(
     output_tensor: AnyArray,
@@ -446,6 +453,7 @@ def all_gather_into_tensor(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
+
 @overload
 def all_gather_single(
     output_tensor: AnyArray,
@@ -473,6 +481,7 @@ def all_gather_single(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
+
 @overload
 def all_to_all(
     output_tensor_list: Sequence[AnyArray],
@@ -500,6 +509,7 @@ def all_to_all(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
+
 @overload
 def all_to_all_single(
     output: AnyArray,
@@ -533,6 +543,7 @@ def all_to_all_single(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
+
 @overload
 def reduce_scatter(
     output: AnyArray,
@@ -563,6 +574,7 @@ def reduce_scatter(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
+
 @overload
 def reduce_scatter_single(
     output: AnyArray,
@@ -593,6 +605,7 @@ def reduce_scatter_single(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
+
 @overload
 def reduce_scatter_tensor(
     output: AnyArray,
@@ -623,6 +636,7 @@ def reduce_scatter_tensor(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None: ...
+
 @overload
 def irecv(
     tensor: AnyArray,
@@ -639,6 +653,7 @@ def irecv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> Work | None: ...
+
 @overload
 def isend(
     tensor: AnyArray,
@@ -655,6 +670,7 @@ def isend(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> Work | None: ...
+
 @overload
 def all_gather_coalesced(
     output_tensor_lists: Sequence[Sequence[AnyArray]],
@@ -676,6 +692,7 @@ def all_gather_coalesced(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None: ...
+
 @overload
 def all_reduce_coalesced(
     tensors: Sequence[AnyArray],
@@ -697,6 +714,7 @@ def all_reduce_coalesced(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None: ...
+
 @overload
 def all_gather_multigpu(
     output_tensor_lists: Sequence[Sequence[AnyArray]],
@@ -718,6 +736,7 @@ def all_gather_multigpu(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None: ...
+
 @overload
 def all_reduce_multigpu(
     tensor_list: Sequence[AnyArray],
@@ -739,6 +758,7 @@ def all_reduce_multigpu(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None: ...
+
 @overload
 def broadcast_multigpu(
     tensor_list: Sequence[AnyArray],
@@ -763,6 +783,7 @@ def broadcast_multigpu(
     async_op: bool = False,
     src_tensor: int = 0,
 ) -> Work | None: ...
+
 @overload
 def reduce_multigpu(
     tensor_list: Sequence[AnyArray],
@@ -790,6 +811,7 @@ def reduce_multigpu(
     async_op: bool = False,
     dst_tensor: int = 0,
 ) -> Work | None: ...
+
 @overload
 def reduce_scatter_multigpu(
     output_tensor_list: Sequence[AnyArray],
@@ -814,6 +836,7 @@ def reduce_scatter_multigpu(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None: ...
+
 @overload
 def spawn(
     fn: Callable[..., Any],
@@ -821,7 +844,7 @@ def spawn(
     nprocs: int = 1,
     join: Literal[True] = ...,
     daemon: bool = False,
-    start_method: str = "spawn",
+    start_method: str = 'spawn',
     preload: Sequence[str] = (),
 ) -> None: ...
 @overload
@@ -831,7 +854,7 @@ def spawn(
     nprocs: int = 1,
     join: Literal[False] = ...,
     daemon: bool = False,
-    start_method: str = "spawn",
+    start_method: str = 'spawn',
     preload: Sequence[str] = (),
 ) -> SpawnContext: ...
 @overload
@@ -841,6 +864,6 @@ def spawn(
     nprocs: int = 1,
     join: bool = True,
     daemon: bool = False,
-    start_method: str = "spawn",
+    start_method: str = 'spawn',
     preload: Sequence[str] = (),
 ) -> SpawnContext | None: ...

@@ -74,7 +74,7 @@ class Ending:
         return True
 
     def then(self, call: Callable[[], object]) -> None:
-        """Have something called at the end; at once if it is over."""
+        """Have something called at the end; immediately if it is over."""
         calls = [call]
         if not self.told:
             self._calls.append(calls)

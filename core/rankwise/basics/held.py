@@ -1,8 +1,9 @@
 """Signal handlers held back: where groups begin and end, interrupts come only at places that are ready for them.
 
-Such a call changes much, here and at the other ranks, and cannot be given up as a whole in the midst of it. So while
+Such a call changes much, here and at the other ranks, and cannot be given up as a whole in the middle. So while
 `held` is entered a signal's handler, whatever it is, is called by `heed` only, which all that waits calls again and
-again; or when the call is over. Whoever insists is heard: a second signal of the same number finds its own handler.
+again; or when the call is over. A user who insists gets through: a second signal of the same number finds its own
+handler.
 """
 
 from __future__ import annotations

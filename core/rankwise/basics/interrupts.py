@@ -4,8 +4,8 @@ A signal handler may raise wherever the main thread is: half-way through a chang
 about to return. So the rule is held at the outermost frame of each public call, and not wherever an interrupt may come:
 
 - where the call has begun, the group is given up, and all ranks hear who was interrupted, and in what;
-- but where an interrupt has come while the thread only waited, and nothing was being changed, whoever waited says so by
-  `only_waited`. Then only the wait has ended: what was waited for goes on, or was withdrawn.
+- but where an interrupt has come while the thread only waited, and nothing was being changed, the waiting code says so
+  by `only_waited`. Then only the wait has ended: what was waited for goes on, or was withdrawn.
 
 Whatever an interrupt has left half-changed is never looked at again but by what gives the group up and closes it.
 """

@@ -319,7 +319,7 @@ def forget(store: Store | None, came: int) -> None:
 
 
 def _is_needed_by_others(world: World) -> bool:
-    """Tell whether ranks that come late would miss this one: it serves the store, or they would begin the file anew."""
+    """Tell whether ranks that come late would miss this one: it serves the store, or they would begin a new file."""
     late_for_file = isinstance(world.owned_store, FileStore) and world.default is None
     return late_for_file or world.serves_store()
 

@@ -1,4 +1,4 @@
-"""What one rank shows of itself to those who look: where it is, what it has counted, and when it came to each call."""
+"""What one rank shows of itself to readers: where it is, what it has counted, and when it came to each call."""
 
 from __future__ import annotations
 

@@ -72,10 +72,10 @@ def _sample(world: World) -> bytes:
 
 
 class Window:
-    """What answers those who look. All is called on the watcher's thread.
+    """What answers the processes that look. All is called on the watcher's thread.
 
     Args:
-        watcher: Whose thread hears of them.
+        watcher: Whose thread is told of them.
         sample: Returns what they are to see.
     """
 
@@ -125,7 +125,7 @@ class Window:
         self._watcher.hear(self._listener.fileno(), self._accept)
 
     def _answer(self, sock: socket.socket) -> None:
-        """Answer each byte that has come with a length and a sample; whoever does not take it is let go."""
+        """Answer each byte that has come with a length and a sample; a client that does not take it is let go."""
         try:
             if not sock.recv(64):
                 raise ConnectionError

@@ -48,7 +48,7 @@ class LocalWorld:
         next `run` begins with a new world.
 
         Raises:
-            DistTimeoutError: Some ranks stand still; the message shows where.
+            DistTimeoutError: Some ranks hang; the message shows where.
         """
         __tracebackhide__ = True
         if not self._worlds:

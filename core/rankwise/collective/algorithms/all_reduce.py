@@ -22,7 +22,7 @@ def ring(rank: int, size: int) -> Rounds:
 def two_shot(rank: int, size: int) -> Rounds:
     """Give each rank its block of everyone, and everyone the reduced blocks.
 
-    Rounds: 2. Bytes sent: 2(p-1)/p N. All pairs at once: best for few ranks.
+    Rounds: 2. Bytes sent: 2(p-1)/p N. All pairs at the same time: best for few ranks.
     """
     yield from reduce_scatter.direct(rank, size)
     yield from all_gather.direct(rank, size)

@@ -207,7 +207,7 @@ class Endpoint:
         return work
 
     def forget(self, work: Any) -> None:
-        """Hear that a work has ended."""
+        """Learn that a work has ended."""
         self._pending.pop(work, None)
         self.receives.withdraw(work)
 

@@ -1,8 +1,8 @@
 """Where the ranks of a group were last seen waiting, so that a time-out can say who is missing.
 
-A rank that has waited for some time in a collective notes it in the store, without waiting for an answer. Whoever times
-out looks at the notes of the others: those who have noted this collective, or a later one, have come. A rank that
-destroys the group notes how many collectives it has made; whoever waits longer asks for that now and then.
+A rank that has waited for some time in a collective notes it in the store, without waiting for an answer. A rank that
+times out looks at the notes of the others: those that have noted this collective, or a later one, are there. A rank
+that destroys the group notes how many collectives it has made; a rank that waits longer asks for that now and then.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Whereabouts:
         """Return the members that have destroyed the group before the collective of that number, as far as is known.
 
         Called again and again while this rank waits; it asks now and then, and waits for no answer. Of two threads
-        that ask at once one may take the other's answer, which is as good.
+        that ask immediately one may take the other's answer, which is as good.
         """
         answer = self._answer
         if answer is not None:

@@ -2,8 +2,8 @@
 
 There is one for the process, and only where MPI grants MPI_THREAD_MULTIPLE. It calls each of its tasks in turn and
 sleeps in between, the longer the less happens; without tasks it waits without waking up. It takes its time before
-the first call too: what is waited for at once needs no help, and two threads that look at the same thing are slower
-than one.
+the first call too: what the program waits for immediately needs no help, and two threads that look at the same thing
+are slower than one.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class MpiStore(Store):
         return keys
 
     def post(self, key: str, value: bytes) -> None:
-        """Store a value some time soon, without waiting; if that fails, nobody hears of it."""
+        """Store a value some time soon, without waiting; if that fails, nothing is said."""
         if self._process.rank == _HOST:
             with self._one:
                 self._values[key] = value

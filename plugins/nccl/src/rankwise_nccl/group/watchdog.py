@@ -1,7 +1,7 @@
 """The thread that looks after a group: it ends works, keeps their deadlines, and aborts NCCL.
 
-Nobody else calls NCCL's abort, so that it happens once, on a thread that may take its time, while those who wait for
-a work have already been told.
+Nobody else calls NCCL's abort, so that it happens once, on a thread that may take its time, while the threads that wait
+for a work have already been told.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Watchdog:
 
     Args:
         group: The communicator that it looks after.
-        notices: Where peers hear of failures.
+        notices: Where peers learn of failures.
         name: The thread's name.
         absent: Tells who has not come to a lane that is starting.
     """
@@ -151,7 +151,7 @@ class Watchdog:
         return self._group.timed_out(f"{title}: NCCL has not started within {timeout_s:g} s; {who}", absent)
 
     def _fail(self, error: DistError) -> None:
-        """Fail the group with what all ranks fail with: the error of whoever was first to tell."""
+        """Fail the group with what all ranks fail with: the error of the rank that was first to tell."""
         if not self._told:
             self._told = True
             error = self._notices.publish(error)
@@ -160,7 +160,7 @@ class Watchdog:
             self._error = self._error or error
 
     def _give_up(self, error: DistError) -> None:
-        """Tell those who wait here, then the peers, then NCCL."""
+        """Tell the threads that wait here, then the peers, then NCCL."""
         for lane in self._group.lanes():
             for work in lane.works():
                 work.end(error)

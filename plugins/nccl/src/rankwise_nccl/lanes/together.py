@@ -14,8 +14,8 @@ __all__ = ["together"]
 def together(calls: Iterable[tuple[str, Callable[[], object]]], timeout_s: float | None = None) -> list[str]:
     """Make calls on a thread each, and return the names of those that took too long.
 
-    They are for ends: what goes wrong in one is not told, and whoever takes too long is left to a thread that ends with
-    the process.
+    They are for ends: what goes wrong in one is not told, and an end that takes too long is left to a thread that ends
+    with the process.
 
     Args:
         calls: Names and calls.
