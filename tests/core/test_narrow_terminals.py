@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rankwise.basics.help_text import _broken
+from rankwise.cli.parser import _broken
 from rankwise.cli.table import COMMANDS
 
 run_on_terminal = runpy.run_path(str(Path(__file__).parents[2] / "scripts/terminal.py"))["run_on_terminal"]

@@ -9,7 +9,7 @@ import textwrap
 from types import ModuleType
 from typing import Any
 
-from rankwise.basics.help_text import HelpFormatter
+from rankwise.cli.parser import HelpFormatter, Parser, columns_of, near
 from rankwise.cli.table import COMMANDS, CommandNotInstalledError, installed, load
 
 __all__ = ["NO_BACKEND", "CommandError", "execute"]
@@ -69,8 +69,6 @@ def execute(arguments: list[str]) -> int:
 
 
 def _unknown(name: str) -> int:
-    from rankwise.cli.parser import near
-
     names = installed()
     hint = near(name, {**names, **COMMANDS})
     if name.endswith(".py"):
@@ -82,7 +80,6 @@ def _unknown(name: str) -> int:
 def _tell(program: str, error: Exception) -> int:
     expected = isinstance(error, (CommandError, CommandNotInstalledError, OSError, ValueError, RuntimeError))
     text = str(error) if expected and str(error) else f"{type(error).__name__}: {error}"
-    from rankwise.cli.text import columns_of
     from rankwise.errors import BackendNotFoundError, BackendUnavailableError
 
     width = columns_of(sys.stderr, 100)
@@ -99,8 +96,6 @@ def _filled(line: str, width: int) -> str:
 
 
 def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:
-    from rankwise.cli.parser import Parser
-
     parser = Parser(
         prog="rankwise",
         description="The communication layer of torch.distributed without torch.",
