@@ -9,7 +9,7 @@ import pytest
 
 import rankwise as dist
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.future import WorkFuture
+from rankwise.basics.ending import WorkFuture
 from rankwise.basics.work import COMPLETED, BoundWork, FutureWork
 from rankwise.calls.coalesced import all_reduce_coalesced
 from rankwise.calls.combined import CombinedWork

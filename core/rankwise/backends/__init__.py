@@ -31,12 +31,10 @@ from rankwise.backends.communicator import Communicator, Gauges, Watch
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Check, Explanation, Runtime
 from rankwise.backends.shortcuts import Caller, Shortcuts
-from rankwise.basics.arrays import Array, as_bytes, dtype_name, is_sparse
+from rankwise.basics.arrays import RAW, Array, as_bytes, dtype_mark, dtype_name, dtype_text, is_sparse, known_dtype
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import DebugLevel, get_debug_level
-from rankwise.basics.dtypes import RAW, dtype_mark, dtype_text, known_dtype
-from rankwise.basics.later import later
-from rankwise.basics.loading import loading
+from rankwise.basics.loading import later, loading
 from rankwise.basics.messages import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG, too_long, wrong_dtype
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import OPS as REDUCE_OP_TABLE
@@ -54,15 +52,14 @@ if TYPE_CHECKING:
     from rankwise.backends.hookspecs import hookimpl
     from rankwise.backends.mailbox import Mailbox
     from rankwise.basics import processes
-    from rankwise.basics.blake2 import blake2b
     from rankwise.basics.debug import tell as debug_log
-    from rankwise.basics.error_form import pack as pack_error
-    from rankwise.basics.error_form import unpack as unpack_error
-    from rankwise.basics.future import WorkFuture
-    from rankwise.basics.held import heed
-    from rankwise.basics.interrupts import aborted_by, only_waited
+    from rankwise.basics.ending import WorkFuture
+    from rankwise.basics.interrupts import aborted_by, heed, only_waited
+    from rankwise.basics.messages import pack as pack_error
+    from rankwise.basics.messages import unpack as unpack_error
     from rankwise.basics.process_end import ending as process_ending
     from rankwise.basics.process_end import last_words
+    from rankwise.basics.systems import blake2b
     from rankwise.collective.algorithms.table import Choice as AlgorithmChoice
     from rankwise.collective.algorithms.table import choose as derived_algorithm
     from rankwise.collective.algorithms.table import fitting as fitting_algorithm

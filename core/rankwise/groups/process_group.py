@@ -15,8 +15,7 @@ from rankwise.backends.shortcuts import Shortcuts
 from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.ending import Ending
-from rankwise.basics.held import is_a_handlers
-from rankwise.basics.interrupts import aborted_by
+from rankwise.basics.interrupts import aborted_by, is_a_handlers
 from rankwise.basics.process_end import last_words
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp

@@ -14,9 +14,8 @@ from typing import Any
 
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import tell
-from rankwise.basics.held import heed
-from rankwise.basics.system_errors import cause, shortage
-from rankwise.basics.threads import start
+from rankwise.basics.interrupts import heed, start
+from rankwise.basics.systems import cause, shortage
 from rankwise.errors import DistNetworkError, DistTimeoutError
 
 __all__ = ["DNS_TIMEOUT_S", "address_of", "interface_of", "is_loopback", "local_address", "numeric", "place", "resolve"]

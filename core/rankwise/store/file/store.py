@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Timeout
-from rankwise.basics.system_errors import cause
-from rankwise.basics.systems import keep_standard
+from rankwise.basics.systems import cause, keep_standard
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistStoreError, DistTimeoutError
 from rankwise.network.secret import given_or_loaded

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from rankwise.basics.system_errors import descriptor_limit
+from rankwise.basics.systems import descriptor_limit
 from rankwise.store.tcp.zeromq import MONITOR_EVENT
 
 __all__ = ["Accepting"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from rankwise.basics.system_errors import cause
+from rankwise.basics.systems import cause
 from rankwise.errors import DistNetworkError
 from rankwise.network.ports import at_free_port
 from rankwise.store.tcp.zeromq import keep_alive, url

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.held import held
-from rankwise.basics.system_errors import cause
+from rankwise.basics.interrupts import held
+from rankwise.basics.systems import cause
 from rankwise.errors import DistError, DistNetworkError, DistStoreError
 from rankwise.network.descriptors import need
 from rankwise.store.tcp.connection import Attempt, Connection, connect

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
+from rankwise.basics.interrupts import start
 from rankwise.basics.systems import after_fork
-from rankwise.basics.threads import start
 from rankwise.errors import DistStoreError, ProtocolError
 from rankwise.network.secret import same
 from rankwise.store import operations

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout
-from rankwise.basics.held import held
+from rankwise.basics.interrupts import held
 from rankwise.basics.loading import loading
 from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shortened

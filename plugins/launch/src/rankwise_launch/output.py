@@ -7,7 +7,7 @@ import textwrap
 from collections import deque
 from collections.abc import Iterator
 
-from rankwise.basics.system_errors import cause
+from rankwise.basics.systems import cause
 from rankwise.cli.parser import columns_of
 from rankwise_launch.config import STDOUT
 from rankwise_launch.interrupted import Fold
