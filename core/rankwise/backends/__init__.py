@@ -30,7 +30,7 @@ from rankwise.backends.capability import (
 from rankwise.backends.communicator import Communicator, Gauges, Watch
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Check, Explanation, Runtime
-from rankwise.backends.shortcuts import Caller, Shortcuts
+from rankwise.backends.fast_calls import Caller, Shortcuts
 from rankwise.basics.arrays import RAW, Array, as_bytes, dtype_mark, dtype_name, dtype_text, is_sparse, known_dtype
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import DebugLevel, get_debug_level
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from rankwise.collective.algorithms.table import fitting as fitting_algorithm
     from rankwise.collective.executor import PointToPoint
     from rankwise.collective.issue_order import IssueOrder
-    from rankwise.network.ports import at_free_port
+    from rankwise.network.interface import at_free_port
     from rankwise.network.secret import digest as keyed_digest
     from rankwise.network.secret import same as same_digest
     from rankwise.network.secret import verify as verify_digest

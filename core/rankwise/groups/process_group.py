@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rankwise.backends import requirement
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.communicator import Communicator
+from rankwise.backends.fast_calls import Shortcuts
 from rankwise.backends.registry import registry
-from rankwise.backends.shortcuts import Shortcuts
 from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.ending import Ending

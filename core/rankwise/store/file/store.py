@@ -19,8 +19,8 @@ from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, Store
 from rankwise.store.file.journal import Journal
 from rankwise.store.file.place import whole_path
 from rankwise.store.file.records import Seal
-from rankwise.store.limits import to_amount
 from rankwise.store.memory import Table
+from rankwise.store.primitives import to_amount
 
 __all__ = ["FileStore"]
 

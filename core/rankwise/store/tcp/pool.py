@@ -19,7 +19,7 @@ from rankwise.store.tcp.guard import Keys
 from rankwise.store.tcp.zeromq import url
 
 if TYPE_CHECKING:
-    from rankwise.store.tcp.listening import Listener
+    from rankwise.store.tcp.accepting import Listener
     from rankwise.store.tcp.server import StoreServer
 
 __all__ = ["Pool"]
