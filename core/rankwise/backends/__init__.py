@@ -83,7 +83,7 @@ _LATER = {
     "WorkFuture": "basics.ending:WorkFuture",
     "aborted_by": "basics.interrupts:aborted_by",
     "at_free_port": "network.interface:at_free_port",
-    "blake2b": "basics.blake2:blake2b",
+    "blake2b": "basics.systems:blake2b",
     "compiled_parts": "basics.native",
     "debug_log": "basics.debug:tell",
     "derived_algorithm": "collective.algorithms.table:choose",
