@@ -114,6 +114,8 @@ class Caller(Protocol):
     trail: Trail
     #: The group's time-out, which may change between calls.
     timeout_s: float
+    #: What does its plainest calls; a backend may put faster ones in their place.
+    shortcuts: Shortcuts
 
     @property
     def collected(self) -> Sized:

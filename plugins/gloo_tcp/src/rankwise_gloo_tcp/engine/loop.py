@@ -24,6 +24,8 @@ class Loop:
         bell: The descriptor that wakes the sleeper when something is written to it.
     """
 
+    __slots__ = ("_handlers", "_masks", "_poller", "_wake_read", "bell", "helped", "looking", "moved_nbytes")
+
     def __init__(self) -> None:
         self.moved_nbytes = 0
         self.looking = self.helped = False

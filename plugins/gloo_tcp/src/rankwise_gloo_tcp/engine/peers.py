@@ -45,6 +45,11 @@ class Peers:
         failure_state: Whether the group has failed.
     """
 
+    __slots__ = (
+        *("_failure_state", "_loop", "_sleep", "acceptor", "all", "armed", "dying", "handler", "held_up"),
+        *("moved", "on_disarmed", "on_unreachable", "pipes", "rank", "size"),
+    )
+
     def __init__(self, config: EngineConfig, loop: Loop, failure_state: FailureState) -> None:
         cards, me = config.cards, config.cards[config.rank] if config.cards else None
         self.rank, self.size = config.rank, len(config.names)
@@ -256,6 +261,8 @@ class Peers:
 
 class Fetching:
     """Offered messages that are to be copied from their senders' memory."""
+
+    __slots__ = ("_failure_state", "_jobs", "_lock", "_peers", "moved_nbytes")
 
     def __init__(self, lock: threading.Lock, peers: list[Peer], failure_state: FailureState) -> None:
         self._lock, self._peers, self._failure_state = lock, peers, failure_state

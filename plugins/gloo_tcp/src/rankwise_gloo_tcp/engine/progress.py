@@ -69,6 +69,8 @@ class Changed:
     it go once more, when another may have it.
     """
 
+    __slots__ = ("_bells", "_lock")
+
     def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
         self._bells: list[threading.Lock] = []
@@ -112,6 +114,11 @@ class ProgressLock(ProgressState):
         last_drive: When a caller has last released it.
         changed: Notified when a request has ended or the progress lock is free, if a thread waits for that.
     """
+
+    __slots__ = (
+        *("_idle_s", "_loop", "_mover", "changed", "closed", "followers", "in_background", "lock"),
+        *("on_release", "on_wait", "resting", "spin_policy"),
+    )
 
     def __init__(self, lock: threading.Lock, loop: Loop, mover: Mover) -> None:
         self.lock = lock
@@ -334,6 +341,8 @@ LONGEST_SPIN_S = 0.02
 
 class SpinPolicy:
     """How long waits may spin; 0 where ranks share processors."""
+
+    __slots__ = ("_part", "spin_s")
 
     def __init__(self) -> None:
         self.spin_s = 0.0

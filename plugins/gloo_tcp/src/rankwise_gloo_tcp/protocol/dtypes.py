@@ -17,6 +17,8 @@ _MOST_NAMES = 1024
 class Dtypes:
     """The dtypes that this rank has met. Names of unusual ones are sent ahead of the first message to each peer."""
 
+    __slots__ = ("_introduced", "_marks", "_names", "unusual")
+
     def __init__(self) -> None:
         self._marks: dict[np.dtype[Any], int] = {}
         self._names: dict[int, str] = {}
