@@ -76,7 +76,7 @@ class ProcessGroup:
         self._rank = self.rank_of[global_rank]
         self._communicators = communicators
         self._lanes: dict[Any, Communicator] = {}
-        self._features: set[tuple[str, str]] = set()
+        self._features: dict[tuple[str, str], None] = {}
         #: For plain calls on the CPU's arrays, or on those of the only kind of device.
         self.shortcuts = Shortcuts()
         #: Whether a backend of it tells for how long others were waited for.
@@ -288,7 +288,7 @@ class ProcessGroup:
             return
         table = registry.get(self.config.device_backend_map[device]).capabilities
         requirement.require_feature(table, feature, device, op, registry.others)
-        self._features.add((feature, device))
+        self._features[feature, device] = None
 
     def communicators(self) -> list[Communicator]:
         """Return the group's communicators, each once."""

@@ -125,7 +125,7 @@ class ProgressLock(ProgressState):
         self.changed = Changed(lock)
         self.spin_policy = SpinPolicy()
         #: Tells whether the calling thread works for callers that compute meanwhile.
-        self.in_background: Callable[[], bool] = lambda: False
+        self.in_background: Callable[[], bool] = _never
         self.owner = self.callers = self.followers = 0
         #: Whether the owner sleeps, and changes nothing.
         self.resting = False
@@ -133,9 +133,9 @@ class ProgressLock(ProgressState):
         #: Whether the loop is gone: no thread acquires it any more.
         self.closed = False
         #: Called by the thread that releases it, with the engine's lock held.
-        self.on_release: Callable[[], object] = lambda: None
+        self.on_release: Callable[[], object] = _nothing
         #: Told for how many nanoseconds a wait has had nothing to move, and whether it was for a message.
-        self.on_wait: Callable[[int, bool], object] = lambda ns, message: None
+        self.on_wait: Callable[[int, bool], object] = _nothing
         self._idle_s = 0.0
         self._loop, self._mover = loop, mover
 
@@ -398,3 +398,12 @@ class Spin:
     def must_yield(self) -> bool:
         """Whether it has gone on for so long that other things must have their turn."""
         return self._moved and self._until == self._limit
+
+
+def _nothing(*told: object) -> None:
+    """Do nothing."""
+
+
+def _never() -> bool:
+    """Say no."""
+    return False

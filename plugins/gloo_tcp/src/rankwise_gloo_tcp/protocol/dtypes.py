@@ -22,7 +22,7 @@ class Dtypes:
     def __init__(self) -> None:
         self._marks: dict[np.dtype[Any], int] = {}
         self._names: dict[int, str] = {}
-        self._introduced: set[tuple[int, int]] = set()
+        self._introduced: dict[tuple[int, int], None] = {}
         #: Whether any is unusual, as hardly ever.
         self.unusual = False
 
@@ -48,7 +48,7 @@ class Dtypes:
         """Return the name that a peer must hear before it gets a message of this dtype; empty if it knows it."""
         if not self.unusual or mark not in self._names or (to, mark) in self._introduced:
             return b""
-        self._introduced.add((to, mark))
+        self._introduced[to, mark] = None
         return self._names[mark].encode()
 
     def learn(self, mark: int, name: bytes) -> None:
