@@ -62,8 +62,11 @@ class Loop:
         return self._poller.poll(timeout_s if timeout_s > 0 else 0)  # type: ignore[no-any-return]
 
     def fileno(self) -> int:
-        """Return a descriptor that can be read once another is ready; -1 where there is none."""
-        return self._poller.fileno()  # type: ignore[no-any-return]
+        """Return a descriptor that can be read once another is ready; -1 where there is none, or no more."""
+        try:
+            return self._poller.fileno()  # type: ignore[no-any-return]
+        except ValueError:  # another thread has closed it
+            return -1
 
     def dispatch(self, events: list[tuple[int, int]]) -> None:
         """Call the handlers of descriptors that were ready."""
