@@ -130,7 +130,7 @@ def _resident_growth(several: Callable[[int], None]) -> float:
 
 
 def _traced_growth(several: Callable[[int], None], meet: Callable[[], None]) -> list[float]:
-    """Return three times how many bytes of Python's each call leaves: exactly, but for fewer calls, as they are slow."""
+    """Return three times how many bytes of Python's each call leaves: exactly, but for few calls, as they are slow."""
     tracemalloc.start()
     several(_CALLS)  # until the flight recorder, which holds the latest calls, has none that were not traced
     marks = [_traced_nbytes()]
