@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from rankwise.basics.debug import tell as debug_log
     from rankwise.basics.ending import WorkFuture
     from rankwise.basics.interrupts import aborted_by, heed, only_waited
+    from rankwise.basics.interrupts import start as start_thread
     from rankwise.basics.messages import pack as pack_error
     from rankwise.basics.messages import unpack as unpack_error
     from rankwise.basics.process_end import ending as process_ending
@@ -102,6 +103,7 @@ _LATER = {
     "process_ending": "basics.process_end:ending",
     "processes": "basics.processes",
     "same_digest": "network.secret:same",
+    "start_thread": "basics.interrupts:start",
     "unpack_error": "basics.messages:unpack",
     "verify_digest": "network.secret:verify",
 }
@@ -208,6 +210,7 @@ __all__ = [
     "last_words",
     "process_ending",
     "processes",
+    "start_thread",
     "unpack_error",
 ]
 

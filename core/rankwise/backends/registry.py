@@ -1,8 +1,8 @@
 """From a name to a backend: what was registered in this process, then the entry point of exactly that name.
 
-Nothing else is ever loaded, so a broken plugin disturbs only those who ask for it; listing goes by the metadata of the
-installed distributions. What a plugin is asked is asked once, and kept: its declaration, that it is broken, and whether
-it can run here. So no answer costs a program more than once, however long the plugin takes.
+Nothing else is ever loaded, so a broken plugin disturbs only programs that ask for it; listing goes by the metadata of
+the installed distributions. What a plugin is asked is asked once, and kept: its declaration, that it is broken, and
+whether it can run here. So no answer costs a program more than once, however long the plugin takes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A declaration is checked completely, once, as it comes in: whatever is wrong with it is told by the field it is in.
 
-What comes out is made anew of plain dicts and frozen sets, so that nothing which a plugin keeps can change it later,
+What comes out is made again of plain dicts and frozen sets, so that nothing which a plugin keeps can change it later,
 and nobody who reads a table has to expect anything else than what the types say.
 """
 

@@ -81,7 +81,7 @@ class Ending:
         return True
 
     def then(self, call: Callable[[], object]) -> None:
-        """Have something called at the end; at once if it is over."""
+        """Have something called at the end; immediately if it is over."""
         calls = [call]
         if not self.told:
             self._calls.append(calls)
@@ -128,11 +128,11 @@ class _Awaited(Protocol):
 class WorkFuture(Future[Any]):
     """A future that cannot be cancelled: what has been issued goes on.
 
-    Whoever waits for it waits for the work, and as that does: on the thread that serves asynchronous operations by
+    Waiting for it is waiting for the work, and happens as there: on the thread that serves asynchronous operations by
     serving them, and no longer than the operation's own time-out.
 
     Args:
-        work: The work. Whoever makes the future calls `end` once that has ended.
+        work: The work. The maker of the future calls `end` once that has ended.
         value: Returns the result of a work that has ended well.
     """
 

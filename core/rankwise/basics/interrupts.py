@@ -4,8 +4,8 @@ A signal handler may raise wherever the main thread is: half-way through a chang
 about to return. So the rule is held at the outermost frame of each public call, and not wherever an interrupt may come:
 
 - where the call has begun, the group is given up, and all ranks hear who was interrupted, and in what;
-- but where an interrupt has come while the thread only waited, and nothing was being changed, whoever waited says so by
-  `only_waited`. Then only the wait has ended: what was waited for goes on, or was withdrawn.
+- but where an interrupt has come while the thread only waited, and nothing was being changed, the waiting code says so
+  by `only_waited`. Then only the wait has ended: what was waited for goes on, or was withdrawn.
 
 Whatever an interrupt has left half-changed is never looked at again but by what gives the group up and closes it.
 """
@@ -77,9 +77,10 @@ def has_only_waited(error: BaseException) -> bool:
 
 # Signal handlers held back: where groups begin and end, interrupts come only at places that are ready for them
 #
-# Such a call changes much, here and at the other ranks, and cannot be given up as a whole in the midst of it. So while
+# Such a call changes much, here and at the other ranks, and cannot be given up as a whole in the middle. So while
 # `held` is entered a signal's handler, whatever it is, is called by `heed` only, which all that waits calls again and
-# again; or when the call is over. Whoever insists is heard: a second signal of the same number finds its own handler.
+# again; or when the call is over. A user who insists gets through: a second signal of the same number finds its own
+# handler.
 
 _HANDLERS_MARK = "_rankwise_a_handlers"
 _NUMBERS = [int(number) for number in signal.valid_signals()]

@@ -230,7 +230,7 @@ class CombinedWork(FutureWork):
             return super().wait(None if deadline is None else deadline.remaining())
 
     def _look(self, _: Work | None = None) -> None:
-        """End if the parts have, on the thread of whoever sees it first."""
+        """End if the parts have, on the thread that sees it first."""
         with self._lock:
             errors = [error for part in self._parts if (error := part.exception()) is not None]
             if self._is_over or not (errors or all(part.is_completed() for part in self._parts)):

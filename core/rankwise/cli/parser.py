@@ -81,7 +81,7 @@ def columns_of(stream: IO[str] | None, most: int) -> int:
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Breaks prose that begins at the margin anew; indented lines stay as they are if there is room for them."""
+    """Breaks prose that begins at the margin; indented lines stay as they are if there is room for them."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         blocks = groupby(text.splitlines(), key=lambda line: bool(line) and not line.startswith(" "))
@@ -110,7 +110,7 @@ class HelpFormatter(argparse.HelpFormatter):
         return "\n".join(lines).replace("\0", " ") + "\n\n"
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        """Leave out spellings with underscores, which are for those who are used to them."""
+        """Leave out spellings with underscores, which are for users who know them from torchrun."""
         shown = copy.copy(action)
         shown.option_strings = [name for name in action.option_strings if "_" not in name]
         return super()._format_action_invocation(shown)

@@ -118,7 +118,7 @@ class IssueOrder:
         return len(self._waiting)
 
     def tell(self) -> None:
-        """Wake those who wait for the turn."""
+        """Wake the threads that wait for the turn."""
         with self._lock:
             if self._changed is not None:
                 self._changed.notify_all()
@@ -158,7 +158,7 @@ class IssueOrder:
                     )
 
     def abort(self, error: BaseException) -> None:
-        """Fail what has not begun; whoever runs is ended by its backend."""
+        """Fail what has not begun; an operation that runs is ended by its backend."""
         with self._lock:
             dropped = list(self._waiting)
             self._waiting.clear()

@@ -36,7 +36,8 @@ NON_GROUP_MEMBER = -100
 class ProcessGroup:
     """A group of ranks that this process belongs to.
 
-    Made by `init_process_group`, `new_group` and their kin, or outside of any world by `ProcessGroup.create`.
+    `init_process_group`, `new_group`, `split_group` and `shrink_group` make groups of a world, and
+    `ProcessGroup.create` makes one outside of any world.
     """
 
     def __init__(
@@ -198,9 +199,9 @@ class ProcessGroup:
         return self.store
 
     def abort(self, reason: str = "by a call of abort()") -> None:
-        """Give the group up: pending and later operations raise `GroupAbortedError` on this rank.
+        """Abort the group: pending and later operations raise `GroupAbortedError` on this rank.
 
-        The members are told by what they were waiting for; see `abort_process_group`.
+        The other members learn it in the calls in which they wait; see `abort_process_group`.
 
         Args:
             reason: How or why, for the message; it follows "group 'default' was aborted on rank 1".
@@ -210,10 +211,10 @@ class ProcessGroup:
             communicator.give_up_and_tell(error)
 
     def report_death(self, rank: int, cause: str) -> None:
-        """Hear that a member has died, from whoever runs it and knows that sooner or better than its peers.
+        """Be told that a member has died, by the engine that runs it and knows so sooner or better than its peers.
 
-        Calls that need that member raise a `PeerDiedError` on this rank at once, later ones too, and on the others as
-        soon as the store has told them. This call waits for nothing; what does not need the member goes on.
+        Calls that need that member raise a `PeerDiedError` on this rank immediately, later ones too, and on the other
+        ranks as soon as the store has told them. This call waits for nothing; what does not need the member goes on.
 
         Args:
             rank: The member, as `src` and `dst` name it.
@@ -232,10 +233,10 @@ class ProcessGroup:
                     communicator.give_up(PeerDiedError(rank, "?", cause))
 
     def on_failure(self, told: Callable[[DistError], object]) -> None:
-        """Have something called once with the error that has made the group of no use; at once if it has failed.
+        """Have something called once with the error that has made the group of no use; immediately if it has failed.
 
-        That is a death, an abort, or a call that has failed half-way, as soon as this rank knows it. It is called by
-        whatever thread finds out, and must not wait.
+        That is a death, an abort, or a call that has failed half-way, as soon as this rank knows it. The thread that
+        finds out calls it, so it must not wait.
         """
         self._end.then(lambda: told(self._end.value))
 
@@ -250,7 +251,7 @@ class ProcessGroup:
             communicator.fail(aborted_by(error, where))
 
     def process_ends(self) -> None:
-        """Hear that the process ends without having destroyed this group."""
+        """Abort the group because the process ends without having destroyed it."""
         words = last_words()
         where = f"group {self.group_desc!r} was aborted on rank {self.global_rank} by the end of the process"
         where += f": {words}" if words else ""

@@ -92,10 +92,10 @@ def _sample(world: World) -> bytes:
 
 
 class Window:
-    """What answers those who look. All is called on the watcher's thread.
+    """What answers the processes that look. All is called on the watcher's thread.
 
     Args:
-        watcher: Whose thread hears of them.
+        watcher: Whose thread is told of them.
         sample: Returns what they are to see.
     """
 
@@ -145,7 +145,7 @@ class Window:
         self._watcher.hear(self._listener.fileno(), self._accept)
 
     def _answer(self, sock: socket.socket) -> None:
-        """Answer each byte that has come with a length and a sample; whoever does not take it is let go."""
+        """Answer each byte that has come with a length and a sample; a client that does not take it is let go."""
         try:
             if not sock.recv(64):
                 raise ConnectionError
@@ -183,7 +183,7 @@ def _nobody(question: Any) -> None:
     """Leave a question unanswered."""
 
 
-# What one rank shows of itself to those who look: where it is, what it has counted, and when it came to each call
+# What one rank shows of itself to readers: where it is, what it has counted, and when it came to each call
 
 #: The version of what a sample looks like.
 FORMAT = 1

@@ -93,7 +93,7 @@ def scan(store: Primitives) -> Sequence[str]:
 
 
 def num_refused(store: Primitives) -> int:
-    """Count those who wanted to use the store and were refused for their job secret."""
+    """Count the attempts to use the store that were refused for their job secret."""
     return getattr(store, "refused", 0)
 
 

@@ -2,7 +2,7 @@
 
 An item is *lent* to the caller that asks for it, under a token that the caller has drawn, and leaves the queue when
 that caller has *confirmed* it. Until then it stays where it is: one that is released, or that nobody confirms for a
-while, is the first again. So an item is never lost with whoever was to get it, and never given to two.
+while, is the first again. So an item is never lost with the process that was to get it, and never given to two.
 """
 
 from __future__ import annotations

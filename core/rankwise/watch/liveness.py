@@ -1,8 +1,8 @@
 """The processes of the ranks on this machine: whether they live, how they ended, what state they are in.
 
-A descriptor of a process tells of its end at once, whatever its threads do, and cannot mean another process that gets
-the same number later. Where there are none, as on macOS, the number alone is asked for: once no process has it, the
-rank's has ended; as long as one has, nobody knows.
+A descriptor of a process tells of its end immediately, whatever its threads do, and cannot mean another process that
+gets the same number later. Where there are none, as on macOS, the number alone is asked for: once no process has it,
+the rank's has ended; as long as one has, nobody knows.
 """
 
 from __future__ import annotations

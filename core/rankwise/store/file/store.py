@@ -34,8 +34,9 @@ class FileStore(Store):
     A file that no living process uses is left from an earlier run: its content is not seen. The last to close the store
     removes the file.
 
-    It must be a file, in a folder, that nobody but this user can write, read, or replace. With a job secret only those
-    who know it can write what the others take for a value; whoever can read the file reads the values all the same.
+    It must be a file, in a folder, that nobody but this user can write, read, or replace. With a job secret
+    only processes that know it can write what the others take for a value; a user who can read the file reads the
+    values all the same.
 
     Args:
         file_name: The file; it is made if there is none.

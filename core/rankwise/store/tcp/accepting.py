@@ -1,7 +1,8 @@
-"""Those who come to a server's listening socket and do not get in.
+"""Clients that come to a server's listening socket and do not get in.
 
-Where the process has no descriptor left for them ZeroMQ tries again at once, for ever, with a whole processor. So
-those who wait in the kernel's queue are taken by means of a descriptor kept for this, and sent away; they come again.
+Where the process has no descriptor left for them ZeroMQ tries again without a pause, for ever, with a whole processor.
+So clients that wait in the kernel's queue are taken by means of a descriptor kept for this, and sent away; they come
+again.
 
 ZeroMQ tries so often that it would be the first to take the descriptor that we give up for that, and we would be left
 without. Therefore its number for the listening socket means an empty one meanwhile, where nobody ever waits.

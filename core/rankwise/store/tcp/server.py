@@ -85,7 +85,7 @@ class StoreServer:
         self._knock.close(0)
 
     def drop_in_child(self) -> None:
-        """Close a forked child's copies of the listening socket, lest they keep the port when the server has ended."""
+        """Close a forked child's copies of the listening socket, which would keep the port after the server."""
         os.close(self._descriptor)
         self._accepting.drop_in_child()
 
@@ -264,7 +264,7 @@ class StoreServer:
     # ------------------------------------------------------------------ replies
 
     def _deliver(self, waiter: Waiter, result: Any, receipt: bytes = b"") -> bool:
-        """Send a result, at once or when there is room for it; tell whether there is somebody to get it."""
+        """Send a result, now or when there is room for it; tell whether there is somebody to get it."""
         if is_large(result):
             nbytes = nbytes_of(result)
             if not self._unread.fits_client(waiter.client, nbytes):
@@ -319,7 +319,7 @@ class StoreServer:
         return None if patience_s is None else math.ceil(1000 * min(patience_s, 3600.0))
 
     def _look_at_the_clock(self) -> None:
-        """Answer the requests whose time is up, and see that those who owe a receipt are there."""
+        """Answer the requests whose time is up, and see that clients that owe a receipt are there."""
         for waiter in self._waiting.take_late():
             self._refuse(waiter)
         if (self._waiting.has(_ROOM) or self._lent) and monotonic() >= self._probe_at:

@@ -35,10 +35,10 @@ _WORKERS = f"{RESERVED}workers"
 class TCPStore(Store):
     """A store that lives in one process, the master, and that the others reach over TCP.
 
-    With a job secret, only those who know it get in, and all is encrypted. Without one, the store is for processes of
-    one machine: it is served at loopback addresses only. It is bound to the one address that was asked for.
+    With a job secret, only processes that know it get in, and all is encrypted. Without one, the store is for processes
+    of one machine: it is served at loopback addresses only. It is bound to the one address that was asked for.
 
-    It ends with the process that serves it; the others' calls then fail at once.
+    It ends with the process that serves it; the others' calls then fail immediately.
 
     Args:
         host_name: The master's host, by name or address.
@@ -48,7 +48,7 @@ class TCPStore(Store):
         timeout: How long to wait for the server, and, from then on, for keys: a `timedelta` or seconds.
         wait_for_workers: Have the master wait until `world_size` users have come.
         secret: The job secret, if it is not the one of the environment; groups that meet in the store have it too.
-        wait_for_server: Wait for a server that is yet to be started; else nobody there is an error at once.
+        wait_for_server: Wait for a server that is yet to be started; else it is an error if none is there.
 
     Raises:
         ValueError: The arguments make no sense.

@@ -163,7 +163,7 @@ class Unread:
         return not unread or unread + nbytes <= MAX_OF_ONE_NBYTES
 
     def fits_all(self, nbytes: int) -> bool:
-        """Tell whether there is room for so many more bytes, whoever they are for."""
+        """Tell whether there is room for so many more bytes, for any client."""
         return not self._nbytes or self._nbytes + nbytes <= _MAX_TOTAL_NBYTES
 
     def add(self, client: bytes, nbytes: int) -> bytes:

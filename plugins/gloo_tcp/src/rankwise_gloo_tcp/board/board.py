@@ -284,7 +284,7 @@ class Board:
     # ------------------------------------------------------------------ memory of other ranks
 
     def may_read(self, pids: Sequence[int]) -> None:
-        """Hear that each rank may read the memory of all others, which are these processes."""
+        """Learn that each rank may read the memory of all others, which are these processes."""
         self.pids = tuple(pids)
 
     @property
@@ -301,7 +301,7 @@ class Board:
     def _arrive(self, turn: int, deadline: Deadline) -> None:
         """Come to a turn, and return once everyone has.
 
-        Whoever finds that all are there wakes those who sleep, so that nobody is woken for each of the others. Of the
+        The rank that finds all there wakes those that sleep, so that nobody is woken for each of the others. Of the
         last two to come at least one sees the other, as its own number is written before it looks.
         """
         words = self._words
@@ -407,7 +407,7 @@ class Board:
         return (False, "") if state == _IN_GOOD_ORDER else None
 
     def give_up(self, text: bytes) -> None:
-        """Tell everyone that the group is given up, and wake them; one of those who have said so is heard."""
+        """Tell everyone that the group is given up, and wake them; of the ranks that say so one is named."""
         if not self._words[_GIVEN_UP]:
             self._write(text)
             futex.fence()

@@ -194,7 +194,7 @@ class CallHooks(KindHooks):
         self._board = board
 
     def wait(self, given: Deadline | Timeout | None) -> Deadline:
-        """Wait for those who are late, and return the call's deadline.
+        """Wait for the ranks that are late, and return the call's deadline.
 
         Args:
             given: It, or the time-out of a call that has not waited yet; None is the group's.

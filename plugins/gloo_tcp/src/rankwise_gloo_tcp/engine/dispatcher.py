@@ -140,7 +140,7 @@ class Dispatcher:
     # ------------------------------------------------------------------ peers that go
 
     def peer_left(self, source: int, process_ends: bool = False) -> None:
-        """Handle the good-bye of a peer that has destroyed the group, or whose process ends although it has not."""
+        """Handle `GOODBYE` of a peer that has destroyed the group, or whose process ends although it has not."""
         peer = self._peers[source]
         gone = peer.gone = death(peer, self.names[source], parted(process_ends, peer.last_words))
         self.inbox.left(source, gone)
@@ -318,7 +318,7 @@ class Dispatcher:
             self._failure_state.fail_request(request, peer.dead or self._broken(peer))
 
     def _broken(self, peer: Peer) -> DistError:
-        """Return the error of a connection that has ended without a good-bye: the peer may live."""
+        """Return the error of a connection that has ended without `GOODBYE`: the peer may live."""
         rank = self.names[peer.rank]
         return broken(rank, f"the connection to rank {rank} on {peer.card.host} has ended without a good-bye")
 

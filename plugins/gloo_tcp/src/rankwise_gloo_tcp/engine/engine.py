@@ -190,7 +190,7 @@ class Engine(EngineState):
         return True
 
     def _give_up_on_gone(self, request: Request, source: int | None) -> None:
-        """End a receive whose source is gone: its good-bye came after all that it has sent."""
+        """End a receive whose source is gone: its `GOODBYE` came after all that it has sent."""
         if source is None:
             self.dispatcher.end_hopeless()
         elif self._is_gone(source):
@@ -337,7 +337,7 @@ class Engine(EngineState):
         self.loop.wake()
 
     def close(self) -> None:
-        """Deliver what was sent, say good-bye, and give everything back.
+        """Deliver what was sent, send `GOODBYE`, and give everything back.
 
         Raises:
             DistTimeoutError: Peers have not taken all in time; it says what was left.

@@ -83,9 +83,9 @@ class Moving:
             self._fetching.run(self._fetched)
 
     def _fetched(self, arrival: Arrival[Message], receive: Message, copied: bool) -> None:
-        """Hear that a message has been copied, which is none if its sender has given up meanwhile. The lock is held.
+        """Learn that a message has been copied, which is none if its sender has given up meanwhile. The lock is held.
 
-        A sender that times out may write to its array at once; it has said before that it gives the group up.
+        A sender that times out may write to its array immediately; it has said before that it gives the group up.
         """
         source, inbox = arrival.source, self._dispatcher.inbox
         connection = self._peers[source].connection

@@ -7,6 +7,7 @@ import threading
 from threading import get_ident
 from time import monotonic
 
+from rankwise.backends import start_thread
 from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.moving import Moving
 from rankwise_gloo_tcp.engine.peers import Peers
@@ -75,7 +76,7 @@ class ProgressThread:
             # In a copy of the caller's context, so that callbacks find the caller's world.
             serve = contextvars.copy_context().run
             thread = threading.Thread(target=serve, args=(self._serve,), name="rankwise gloo", daemon=True)
-            thread.start()
+            start_thread(thread)
             self._thread, self._ticking = thread, True
         elif not self._ticking or self._napping:
             self._ticking, self._napping = True, False

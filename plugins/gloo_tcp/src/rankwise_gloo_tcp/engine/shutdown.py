@@ -59,7 +59,7 @@ class Shutdown:
         self._until(lambda: not outbox.outstanding(), until, settle)
 
     def flush(self, until: float, settle: Callable[[], object]) -> None:
-        """Say good-bye, and wait until everything has left.
+        """Send `GOODBYE`, and wait until everything has left.
 
         Raises:
             DistTimeoutError: It has not in time; it says what was left.

@@ -21,8 +21,9 @@ __all__ = ["Silence"]
 class Silence:
     """What one engine knows of silent connections. All is called with the engine's lock held.
 
-    Such a connection may come back until it has been silent for some seconds; then whoever needs it fails. A group
-    whose time-out would pass before heartbeats have told whether the peer lives hears of the silence from its time-out.
+    Such a connection may come back until it has been silent for some seconds; then calls that need it fail. A group
+    whose time-out would pass before heartbeats have told whether the peer lives learns of the silence from its
+    time-out.
     """
 
     __slots__ = ("_limit_s", "_look_at", "_names", "_peers", "_rank")

@@ -135,7 +135,7 @@ class Inbox:
                 self._adopt(arrival)
 
     def left(self, source: int, gone: DistError) -> None:
-        """Handle the good-bye of a peer: what it has sent is here, and nothing more will come."""
+        """Handle `GOODBYE` of a peer: what it has sent is here, and nothing more will come."""
         for receive in self.matching.receives(source):
             self.matching.withdraw(receive)
             receive.end(gone)

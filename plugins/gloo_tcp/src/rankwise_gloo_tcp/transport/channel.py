@@ -23,7 +23,7 @@ class Channel(Protocol):
         peer: The peer's group rank.
         way: What it is called where somebody counts bytes: "pipe", "tcp".
         closed: Whether nothing more is sent or received.
-        left: Whether the peer has said good-bye.
+        left: Whether the peer has sent `GOODBYE`.
         guarded: Whether each header bears a tag.
         in_memory: Whether nothing wakes this rank's poller for it: who waits asks `has_news` and `has_room`.
         ends_with_peer: Whether it brings the end of the peer's process, behind all that the peer has sent.

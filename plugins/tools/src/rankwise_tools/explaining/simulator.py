@@ -45,7 +45,7 @@ def simulate(
         message_s: Seconds for each message on a link, besides its bytes.
 
     Raises:
-        RuntimeError: The algorithm stands still.
+        RuntimeError: The algorithm hangs.
     """
     size = len(part_nbytes)
     network = _Network(part_nbytes, alpha_s, beta_s, gamma_s, message_s)

@@ -1,4 +1,4 @@
-"""A view of a job in words: tables of plain text, and what their columns are, for whoever draws them otherwise."""
+"""A view of a job in words: tables of plain text, and what their columns are, to draw them otherwise."""
 
 from __future__ import annotations
 
