@@ -11,9 +11,9 @@ from rankwise.backends.declaration import Explanation
 from rankwise.backends.registry import registry
 from rankwise.cli.commands import CommandError
 from rankwise.cli.parser import near
-from rankwise.cli.text import columns, format_nbytes, format_seconds, parse_nbytes
 from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, Choice, fitting
 from rankwise.errors import DistError
+from rankwise_launch.text import columns, format_nbytes, format_seconds, parse_nbytes
 from rankwise_tools.explaining.costs import costs, reckoned
 from rankwise_tools.explaining.network import Parameters
 from rankwise_tools.explaining.simulator import simulate

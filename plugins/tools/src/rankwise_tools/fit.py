@@ -23,7 +23,7 @@ import numpy as np
 import rankwise as dist
 from rankwise.backends.declaration import Explanation
 from rankwise.backends.registry import registry
-from rankwise.cli.text import columns, format_nbytes, format_seconds
+from rankwise_launch.text import columns, format_nbytes, format_seconds
 from rankwise_tools.bench.libraries import Rankwise
 from rankwise_tools.explaining.network import Line, Parameters, Sample, fitted, off_by, predicted
 
