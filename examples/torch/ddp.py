@@ -1,7 +1,7 @@
 """Train a small network on the CPU with torch's DistributedDataParallel, over rankwise.
 
-torchrun --nproc-per-node 4 ddp.py
-torchrun --nproc-per-node 4 ddp.py gloo          # torch's own, to compare
+    torchrun --nproc-per-node 4 ddp.py
+    torchrun --nproc-per-node 4 ddp.py gloo          # torch's own, to compare
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Shard a model's parameters over the ranks with FSDP 2, on the CPU, over rankwise.
 
-torchrun --nproc-per-node 4 fsdp.py
+    torchrun --nproc-per-node 4 fsdp.py
 """
 
 from __future__ import annotations

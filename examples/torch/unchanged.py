@@ -1,6 +1,6 @@
 """A program that knows nothing of rankwise but two lines at its beginning; all else is written for torch's gloo.
 
-torchrun --nproc-per-node 2 unchanged.py
+    torchrun --nproc-per-node 2 unchanged.py
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.basics import callers
+from rankwise.basics import tracebacks as callers
 from rankwise.basics.recorder import PythonRecorder, make_recorder
 from rankwise.basics.recording import FlightRecorder
 from rankwise.groups.world import World, use

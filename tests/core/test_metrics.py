@@ -30,8 +30,8 @@ from rankwise.basics.recorder import PythonRecorder, make_recorder
 from rankwise.basics.recording import FlightRecorder, Totals, Trail
 from rankwise.groups.world import current
 from rankwise.metrics import window
-from rankwise.metrics.sample import sample
 from rankwise.metrics.stats import GroupStats, OperationStats
+from rankwise.metrics.window import sample
 from rankwise.testing import local_world
 from rankwise_testing import RankPool
 from rankwise_tools.exporters import otel, prometheus

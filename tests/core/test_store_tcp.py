@@ -27,7 +27,8 @@ from rankwise.errors import (
     ForkedProcessError,
 )
 from rankwise.store import TCPStore
-from rankwise.store.tcp import table, wire
+from rankwise.store.tcp import server as table
+from rankwise.store.tcp import wire
 
 PATIENCE_S = 20.0
 SECRET, OTHER_SECRET = b"s" * 32, b"o" * 32

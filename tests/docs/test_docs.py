@@ -11,7 +11,7 @@ import pytest
 
 import rankwise
 from rankwise import errors
-from rankwise.cli.table import COMMANDS
+from rankwise.cli.commands import COMMANDS
 from rankwise_launch.exit_codes import DESCRIPTIONS
 
 PATIENCE_S = 60.0

@@ -1,4 +1,4 @@
-"""Threads of the library begin in one way, which an interrupt cannot break: `rankwise.basics.threads.start`.
+"""Threads of the library begin in one way, which an interrupt cannot break: `rankwise.basics.interrupts.start`.
 
 An exception that a signal's handler raises within `Thread.start` leaves the interpreter's books of threads in disorder:
 a `KeyError` on the new thread, which then never runs, or a thread that is listed for ever.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rankwise.basics import threads
+from rankwise.basics import interrupts as threads
 
 ROOT = Path(__file__).parents[2]
 #: What a program calls in the midst of its work; the rest begins threads where a process is its own.
@@ -35,7 +35,7 @@ def test_threads_begin_in_one_way(source: str) -> None:
                 begun = ast.unparse(node.func.value).lower()
                 if node.func.attr == "start" and ("thread" in begun or "timer" in begun):
                     found.add((path.relative_to(ROOT).as_posix(), ast.unparse(node)))
-    assert found - ELSEWHERE <= {("core/rankwise/basics/threads.py", "thread.start()")}
+    assert found - ELSEWHERE <= {("core/rankwise/basics/interrupts.py", "thread.start()")}
 
 
 class StoppedError(Exception):

@@ -19,8 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from rankwise.backends.context import Context
-from rankwise.backends.fast_calls import fast_calls
-from rankwise.backends.shortcuts import Caller, Shortcuts
+from rankwise.backends.fast_calls import Caller, Shortcuts, fast_calls
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.interrupts import aborted_by, forget_waited, has_only_waited

@@ -16,8 +16,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from rankwise.backends.apart import ApartWork
-from rankwise.basics.arrays import Array, as_bytes
-from rankwise.basics.dtypes import RAW, dtype_mark, dtype_text, known_dtype
+from rankwise.basics.arrays import RAW, Array, as_bytes, dtype_mark, dtype_text, known_dtype
 from rankwise.basics.messages import too_long, wrong_dtype
 from rankwise.basics.work import Work
 from rankwise.errors import DistError

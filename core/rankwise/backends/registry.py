@@ -18,9 +18,8 @@ from rankwise.backends.capability import Availability, Capabilities
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import BackendSpec
-from rankwise.backends.discovery import Point
+from rankwise.backends.discovery import PluginFault, Point, run_plugin
 from rankwise.backends.naming import not_a_name
-from rankwise.backends.plugin_code import PluginFault, run_plugin
 from rankwise.backends.requirement import Others
 from rankwise.backends.validation import checked, checked_availability
 from rankwise.basics.loading import loading

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from rankwise.basics.deadline import Deadline, Timeout
-from rankwise.basics.held import heed, held
-from rankwise.basics.threads import start
+from rankwise.basics.interrupts import heed, held, start
 from rankwise.basics.work import FutureWork
 from rankwise.collective.turn import make_turn
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError

@@ -12,7 +12,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.declaration import Runtime
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.held import held
+from rankwise.basics.interrupts import held
 from rankwise.errors import DistNetworkError, DistStoreError
 from rankwise.groups.handshake import is_over
 from rankwise.groups.world import World

@@ -13,8 +13,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import tell
-from rankwise.basics.held import held
-from rankwise.basics.interrupts import is_interrupt
+from rankwise.basics.interrupts import held, is_interrupt
 from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import (

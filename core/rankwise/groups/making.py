@@ -15,11 +15,11 @@ from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION
 from rankwise.backends.registry import registry
-from rankwise.basics import held as interrupts
-from rankwise.basics.attended import attended
+from rankwise.basics import interrupts as interrupts
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import tell
-from rankwise.basics.system_errors import cause
+from rankwise.basics.ending import attended
+from rankwise.basics.systems import cause
 from rankwise.basics.version import __version__
 from rankwise.errors import (
     DistBackendError,

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rankwise.backends import requirement
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.communicator import Communicator
+from rankwise.backends.fast_calls import Shortcuts
 from rankwise.backends.registry import registry
-from rankwise.backends.shortcuts import Shortcuts
 from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.ending import Ending
-from rankwise.basics.held import is_a_handlers
-from rankwise.basics.interrupts import aborted_by
+from rankwise.basics.interrupts import aborted_by, is_a_handlers
 from rankwise.basics.process_end import last_words
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
@@ -78,7 +77,7 @@ class ProcessGroup:
         self._rank = self.rank_of[global_rank]
         self._communicators = communicators
         self._lanes: dict[Any, Communicator] = {}
-        self._features: set[tuple[str, str]] = set()
+        self._features: dict[tuple[str, str], None] = {}
         #: For plain calls on the CPU's arrays, or on those of the only kind of device.
         self.shortcuts = Shortcuts()
         #: Whether a backend of it tells for how long others were waited for.
@@ -290,7 +289,7 @@ class ProcessGroup:
             return
         table = registry.get(self.config.device_backend_map[device]).capabilities
         requirement.require_feature(table, feature, device, op, registry.others)
-        self._features.add((feature, device))
+        self._features[feature, device] = None
 
     def communicators(self) -> list[Communicator]:
         """Return the group's communicators, each once."""

@@ -16,8 +16,8 @@ from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import operations
-from rankwise.store.limits import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value
 from rankwise.store.operations import Missing, Primitives
+from rankwise.store.primitives import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value
 from rankwise.store.queues import TOKEN_NBYTES
 
 if TYPE_CHECKING:

@@ -13,10 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rankwise.errors import DistStoreError
-from rankwise.store.barriers import barrier, barrier_lacks, barrier_leave, barrier_wait
-from rankwise.store.limits import MAX_VALUE_NBYTES, RESERVED, fits
-from rankwise.store.primitives import Missing, Primitives, change
-from rankwise.store.queues import queue_confirm, queue_len, queue_pop, queue_push, queue_release
+from rankwise.store.primitives import MAX_VALUE_NBYTES, RESERVED, Missing, Primitives, change, fits
+from rankwise.store.queues import (
+    barrier,
+    barrier_lacks,
+    barrier_leave,
+    barrier_wait,
+    queue_confirm,
+    queue_len,
+    queue_pop,
+    queue_push,
+    queue_release,
+)
 
 __all__ = [
     "add",

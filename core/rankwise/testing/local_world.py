@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.threads import start
+from rankwise.basics.interrupts import start
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 from rankwise.groups.lifecycle import init_process_group, leave_everything
 from rankwise.groups.world import World, use

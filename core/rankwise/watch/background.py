@@ -13,7 +13,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TypeVar
 
-from rankwise.basics.threads import start
+from rankwise.basics.interrupts import start
 from rankwise.errors import DistError
 
 __all__ = ["Background"]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rankwise.basics.error_form import pack, unpack
+from rankwise.basics.messages import pack, unpack
 from rankwise.errors import (
     DistError,
     PeerDiedError,

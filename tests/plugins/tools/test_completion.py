@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from rankwise.cli import main
-from rankwise.cli.table import COMMANDS
+from rankwise.cli.commands import COMMANDS
 from rankwise_tools.grammar import grammar
 
 PATIENCE_S = 30.0

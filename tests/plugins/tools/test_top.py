@@ -27,7 +27,7 @@ import rankwise as dist
 from rankwise.cli import main
 from rankwise.cli.commands import CommandError
 from rankwise.groups.world import current
-from rankwise.metrics.sample import sample as shown_by
+from rankwise.metrics.window import sample as shown_by
 from rankwise.testing import local_world
 from rankwise_tools import top_command
 from rankwise_tools.recordings.arrivals import Arrival, lateness, latest, meetings, waits

@@ -17,9 +17,9 @@ import time
 from collections.abc import Mapping
 
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.system_errors import cause
+from rankwise.basics.systems import cause
 from rankwise.errors import DistStoreError, DistTimeoutError
-from rankwise.store.file import byte_locks
+from rankwise.store.file import place as byte_locks
 from rankwise.store.file.place import open_private
 from rankwise.store.file.records import HEADER_NBYTES, MAGIC, Header, Seal
 

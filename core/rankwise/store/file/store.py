@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Timeout
-from rankwise.basics.system_errors import cause
-from rankwise.basics.systems import keep_standard
+from rankwise.basics.systems import cause, keep_standard
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistStoreError, DistTimeoutError
 from rankwise.network.secret import given_or_loaded
@@ -20,8 +19,8 @@ from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, Store
 from rankwise.store.file.journal import Journal
 from rankwise.store.file.place import whole_path
 from rankwise.store.file.records import Seal
-from rankwise.store.limits import to_amount
 from rankwise.store.memory import Table
+from rankwise.store.primitives import to_amount
 
 __all__ = ["FileStore"]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.held import heed, held
+from rankwise.basics.interrupts import heed, held
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
 from rankwise.store.base import in_words
 from rankwise.store.tcp import wire

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.held import held
-from rankwise.basics.system_errors import cause
-from rankwise.basics.threads import start
+from rankwise.basics.interrupts import held, start
+from rankwise.basics.systems import cause
 from rankwise.errors import DistError, DistNetworkError, DistStoreError
 from rankwise.network.descriptors import need
 from rankwise.store.tcp.connection import Attempt, Connection, connect
@@ -20,7 +19,7 @@ from rankwise.store.tcp.guard import Keys
 from rankwise.store.tcp.zeromq import url
 
 if TYPE_CHECKING:
-    from rankwise.store.tcp.listening import Listener
+    from rankwise.store.tcp.accepting import Listener
     from rankwise.store.tcp.server import StoreServer
 
 __all__ = ["Pool"]

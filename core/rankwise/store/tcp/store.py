@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout
-from rankwise.basics.held import held
+from rankwise.basics.interrupts import held
 from rankwise.basics.loading import loading
 from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shortened
@@ -17,8 +17,8 @@ from rankwise.errors import DistStoreError, DistTimeoutError, ForkedProcessError
 from rankwise.network.secret import given_or_loaded
 from rankwise.store import operations
 from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, Store, late
-from rankwise.store.limits import RESERVED
 from rankwise.store.operations import Missing
+from rankwise.store.primitives import RESERVED
 from rankwise.store.tcp import wire
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class TCPStore(Store):
         addresses = addresses_of(self._host, keys is not None, deadline.remaining())
         if not self._is_master:
             return Pool(repr(self), addresses, self._port, keys, patient=patient)
-        from rankwise.store.tcp.listening import Listener
+        from rankwise.store.tcp.accepting import Listener
 
         listener = Listener(self._host, addresses, self._port)
         try:

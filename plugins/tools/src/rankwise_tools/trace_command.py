@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rankwise.cli.commands import CommandError
-from rankwise.cli.text import meanwhile
+from rankwise_launch.text import meanwhile
 
 if TYPE_CHECKING:
     from rankwise_tools.recordings.records import Record

@@ -206,13 +206,8 @@ class Board:
         self._memory = mmap.mmap(descriptor, total)
         self._bytes = memoryview(self._memory)
         self._words = self._bytes.cast("Q")
-        whole = np.frombuffer(self._memory, np.uint8)
-        self._base = whole.ctypes.data
+        self._base = np.frombuffer(self._memory, np.uint8).ctypes.data
         self._controls, self._table, self._turns, self._others, self._places = _places(rank, self.layout)
-        #: By parity and rank.
-        self.areas = [
-            [whole[data + (2 * peer + area) * area_nbytes :][:area_nbytes] for peer in range(size)] for area in range(2)
-        ]
         #: The processes of all ranks, if each may read the memory of the others.
         self.pids: tuple[int, ...] = ()
         self._turn = self._parity = 0
@@ -368,6 +363,14 @@ class Board:
         """Have all who sleep here look around."""
         self._wake()
 
+    def areas(self) -> list[list[Array]]:
+        """Return where data is written, by parity and rank, to be kept by who uses it often; C knows the addresses."""
+        whole, layout = np.frombuffer(self._memory, np.uint8), self.layout
+        starts = [
+            [layout.data + (2 * rank + area) * self.area_nbytes for rank in range(self.size)] for area in range(2)
+        ]
+        return [[whole[start : start + self.area_nbytes] for start in each] for each in starts]
+
     # ------------------------------------------------------------------ pipes
 
     def ring(self, source: int, target: int) -> memoryview:
@@ -444,7 +447,6 @@ class Board:
     def close(self) -> None:
         """Give the memory back."""
         empty: Any = None
-        self.areas = empty
         self._words.release()
         self._bytes.release()
         memory, self._memory = self._memory, empty

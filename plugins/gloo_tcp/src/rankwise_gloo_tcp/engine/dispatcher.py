@@ -45,6 +45,11 @@ class Dispatcher:
     It is the `FrameSender` of inbox and outbox, and the `FrameHandler` of the connections.
     """
 
+    __slots__ = (
+        *("_failure_state", "_fetching", "_peers", "_silence", "dtypes", "inbox", "last_words", "names"),
+        *("outbox", "owing", "process_ends"),
+    )
+
     def __init__(self, config: EngineConfig, peers: Peers, failure_state: FailureState, fetching: Fetching) -> None:
         self.dtypes = Dtypes()
         self.inbox = Inbox(config.rank, config.names, self, self.dtypes)
@@ -320,6 +325,8 @@ class Dispatcher:
 
 class Processes:
     """Descriptors of processes, in an engine's loop."""
+
+    __slots__ = ("_descriptors", "_dispatcher", "_loop", "_parting", "_peers")
 
     def __init__(self, loop: Loop, peers: Peers, dispatcher: Dispatcher) -> None:
         self._loop, self._peers, self._dispatcher = loop, peers, dispatcher

@@ -47,6 +47,12 @@ class Engine(EngineState):
         leaving: Whether this rank leaves, so that nothing new is begun.
     """
 
+    __slots__ = (
+        *("_closed", "_inbox", "_mark", "_outbox", "_processes", "_shutdown", "background", "dispatcher"),
+        *("drive", "failure_state", "fetching", "lock", "look", "loop", "moving", "names", "on_abort"),
+        *("on_news", "peers", "progress_lock", "progress_thread", "rank", "settle", "size", "timeout_s"),
+    )
+
     def __init__(self, config: EngineConfig) -> None:
         self.rank, self.size, self.names = config.rank, len(config.names), config.names
         self.timeout_s = config.timeout_s

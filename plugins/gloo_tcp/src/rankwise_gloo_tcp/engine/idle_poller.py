@@ -52,6 +52,8 @@ class IdleEngine(Protocol):
 class _Tended:
     """An engine, the caller's context, and when the thread comes again."""
 
+    __slots__ = ("at", "context", "tick_s")
+
     def __init__(self) -> None:
         #: So that callbacks find the caller's world.
         self.context = contextvars.copy_context()

@@ -34,6 +34,11 @@ class Moving:
         deferred: What is to be done as soon as the lock is free, by the thread that has held it.
     """
 
+    __slots__ = (
+        *("_dispatcher", "_failure_state", "_fetching", "_names", "_peers", "deferred", "given_up", "look_at"),
+        *("may_have_news", "settled"),
+    )
+
     def __init__(
         self,
         config: EngineConfig,

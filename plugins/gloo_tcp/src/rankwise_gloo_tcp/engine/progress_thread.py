@@ -25,6 +25,8 @@ class BackgroundWork:
         linger_until: Until when a rank that has failed stays to tell its peers.
     """
 
+    __slots__ = ("_inbox", "_peers", "linger_until", "pending")
+
     def __init__(self, peers: Peers, inbox: Inbox) -> None:
         self.pending = 0
         self.linger_until = 0.0
@@ -60,6 +62,8 @@ class ProgressThread:
         background: What it is needed for.
         moving: What it moves.
     """
+
+    __slots__ = ("_background", "_closed", "_loop", "_moving", "_napping", "_progress_lock", "_thread", "_ticking")
 
     def __init__(self, progress_lock: ProgressLock, loop: Loop, background: BackgroundWork, moving: Moving) -> None:
         self._progress_lock, self._loop, self._background, self._moving = progress_lock, loop, background, moving

@@ -31,6 +31,8 @@ _SHOWN = 4
 class Shutdown:
     """The last steps of one engine, taken by the owner of its progress lock."""
 
+    __slots__ = ("_dispatcher", "_failure_state", "_names", "_peers", "_progress_lock", "_rank")
+
     def __init__(
         self,
         config: EngineConfig,

@@ -26,6 +26,8 @@ class Silence:
     time-out.
     """
 
+    __slots__ = ("_limit_s", "_look_at", "_names", "_peers", "_rank")
+
     def __init__(self, config: EngineConfig, peers: Peers) -> None:
         self._rank, self._names, self._peers = config.rank, config.names, peers
         self._limit_s = min(SILENT_S, config.timeout_s / 2) if config.timeout_s >= SILENT_S else inf

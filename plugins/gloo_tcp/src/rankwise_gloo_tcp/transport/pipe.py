@@ -45,6 +45,11 @@ class Pipe(PipeState):
         sleep: The peer's.
     """
 
+    __slots__ = (
+        *("_expected", "_filled", "_incoming", "_piece_nbytes", "closed", "eager_nbytes", "guarded"),
+        *("handler", "has_news", "left", "peer", "rings", "sleep", "small_nbytes", "wants_room"),
+    )
+
     way = "pipe"
     in_memory, ends_with_peer, credit_waits, unconfirmed = True, False, False, False
 

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from rankwise.backends.capability import Availability, Capabilities
 from rankwise.backends.declaration import BackendSpec, Check
-from rankwise.backends.plugin_code import PluginFault, one_line, run_plugin
+from rankwise.backends.discovery import PluginFault, one_line, run_plugin
 from rankwise.backends.registry import KNOWN, registry
 from rankwise.backends.validation import checked_checks
 from rankwise.basics.systems import die_with_parent
