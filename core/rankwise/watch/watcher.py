@@ -305,6 +305,8 @@ class Watcher(Background):
     def _note_answer(self) -> None:
         """Note that the store has answered; if that has taken long, what others have sent it may be as late."""
         before, self._answered_at = self._answered_at, monotonic()
+        if self._host is not None:
+            self._processes.is_fed(self._host)
         if self._answered_at - before > max(_LATE_BEATS * self._every_s, self._limit_s / 2):
             self._silence_counts_from = self._answered_at
             self._beats.forgive()
@@ -358,7 +360,9 @@ class Watcher(Background):
         """Give up the groups that wait while the rank that hosts the store hangs, and the store with it."""
         if self._host is None or self._rank == self._host:
             return
-        if monotonic() - max(self._answered_at, self._heard_at(), self._silence_counts_from) < self._limit_s:
+        if not self._is_silent(
+            self._host, monotonic() - max(self._answered_at, self._heard_at(), self._silence_counts_from)
+        ):
             return
         hung = self._hung(self._host)
         if any(self._host in peers for peers in self._awaited(progress).values()):
@@ -401,9 +405,16 @@ class Watcher(Background):
             return None
         for peer in self._observed(awaited - {self._host}):
             beat = beats.get(peer)
-            if not (beat is not None and beat.left) and self._beats.silent_s(peer, beat) >= self._limit_s:
+            if not (beat is not None and beat.left) and self._is_silent(peer, self._beats.silent_s(peer, beat)):
                 return self._hung(peer)
         return None
+
+    def _is_silent(self, peer: int, silent_s: float) -> bool:
+        """Tell whether a rank has been silent for too long; what its process waits for a processor does not count."""
+        if silent_s < self._limit_s / 2:
+            self._processes.is_fed(peer)
+            return False
+        return silent_s - self._processes.starved_s(peer) >= self._limit_s
 
     # ------------------------------------------------------------------ words
 
