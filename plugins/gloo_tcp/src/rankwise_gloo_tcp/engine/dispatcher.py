@@ -25,7 +25,6 @@ from rankwise_gloo_tcp.protocol.matching import Arrival
 from rankwise_gloo_tcp.protocol.message import Destination, Message, nothing
 from rankwise_gloo_tcp.protocol.outbox import Outbox
 from rankwise_gloo_tcp.transport.channel import ANY_LENGTH, Channel
-from rankwise_gloo_tcp.transport.connection import Connection
 
 __all__ = ["Dispatcher", "Processes"]
 
@@ -120,7 +119,7 @@ class Dispatcher:
         for connection, why in self._silence.fallen(self._needs):
             self.lost(connection, why)
 
-    def _needs(self, peer: Peer, connection: Connection) -> bool:
+    def _needs(self, peer: Peer, connection: Channel) -> bool:
         return connection.is_halfway or self.inbox.needs(peer.rank) or self.outbox.needs(peer.rank)
 
     def garbled(self, connection: Channel, error: ProtocolError) -> None:

@@ -76,6 +76,16 @@ class Channel(Protocol):
         """Whether everything has left."""
 
     @property
+    def is_halfway(self) -> bool:
+        """Whether something is leaving or coming of which a part has yet to."""
+
+    def silent_s(self) -> float:
+        """Return for how long the peer's machine has answered nothing; 0 if it has, or is this one."""
+
+    def ends(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """Return the address and the port of this end, and of the other, of a channel that may be silent."""
+
+    @property
     def unconfirmed(self) -> bool:
         """Whether some of what has left may still be lost if this process ends."""
 

@@ -111,6 +111,19 @@ class Pipe(PipeState):
         request.end()
 
     @property
+    def is_halfway(self) -> bool:
+        """Whether something is leaving or coming of which a part has yet to."""
+        return not self.idle or self._incoming is not None
+
+    def silent_s(self) -> float:
+        """Return nothing: the other end is on this machine."""
+        return 0.0
+
+    def ends(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """Return nothing: memory has no addresses."""
+        return ("", 0), ("", 0)
+
+    @property
     def came_nbytes(self) -> int:
         """How many bytes have come, headers included."""
         return self.rings.tail
