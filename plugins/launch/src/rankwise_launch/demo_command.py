@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from rankwise.cli.commands import CommandError
-from rankwise.cli.text import marked
 from rankwise_launch.launching import child, command_for, pick_backend
 from rankwise_launch.live import LiveTable
+from rankwise_launch.text import marked
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 

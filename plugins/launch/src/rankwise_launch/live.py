@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from rankwise.cli.text import use_colour
+from rankwise_launch.text import use_colour
 
 __all__ = ["LiveTable"]
 

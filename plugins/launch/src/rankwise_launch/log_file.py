@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from rankwise.basics.system_errors import cause
+from rankwise.basics.systems import cause
 
 __all__ = ["LogFile"]
 

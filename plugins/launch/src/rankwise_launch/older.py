@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rankwise.basics.help_text import HelpFormatter
 from rankwise.basics.systems import keep_standard
+from rankwise.cli.parser import HelpFormatter
 from rankwise_launch.exit_codes import LaunchError
 from rankwise_launch.options import EPILOG, add_options, to_config
 from rankwise_launch.run import run

@@ -7,12 +7,13 @@ import textwrap
 from collections import deque
 from collections.abc import Iterator
 
-from rankwise.basics.system_errors import cause
-from rankwise.cli.text import columns_of, use_colour
+from rankwise.basics.systems import cause
+from rankwise.cli.parser import columns_of
 from rankwise_launch.config import STDOUT
 from rankwise_launch.interrupted import Fold
 from rankwise_launch.log_file import LogFile
 from rankwise_launch.sink import Sink
+from rankwise_launch.text import use_colour
 
 __all__ = ["Console", "LineStream"]
 

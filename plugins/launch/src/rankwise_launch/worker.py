@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rankwise.basics.system_errors import cause
+from rankwise.basics.systems import cause
 from rankwise_launch.config import STDERR, STDOUT, LaunchConfig
 from rankwise_launch.exit_codes import ExitCode, LaunchError
 from rankwise_launch.log_file import LogFile

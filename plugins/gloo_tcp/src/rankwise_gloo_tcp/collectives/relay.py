@@ -211,11 +211,12 @@ class _Step(BoardCall):
 
     def __init__(self, name: str, board: Board, write: Array | None, read: dict[int, Array]) -> None:
         super().__init__(Fingerprint(name))
-        self._write, self._now = write, board.areas[0]
+        self._write, self._areas = write, board.areas()
+        self._now = self._areas[0]
         self._read = list(read.items())
 
     def offer(self, board: Board, given: Any) -> None:
-        self._now = board.areas[board.flip()]
+        self._now = self._areas[board.flip()]
         if self._write is not None:
             self._now[board.rank][: self._write.size] = self._write
 

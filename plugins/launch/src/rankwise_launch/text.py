@@ -10,7 +10,6 @@ from typing import IO
 
 __all__ = [
     "columns",
-    "columns_of",
     "format_nbytes",
     "format_rate",
     "format_seconds",
@@ -30,16 +29,6 @@ def use_colour(stream: IO[str] | None) -> bool:
     """Tell whether to write colours to a stream: only to a terminal, and never with `NO_COLOR`."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return wanted and stream is not None and stream.isatty()
-
-
-def columns_of(stream: IO[str] | None, most: int) -> int:
-    """Return how many columns to fill of a stream: those that its terminal has, and no more than `most`."""
-    try:
-        wanted = int(os.environ.get("COLUMNS") or 0)
-        there = wanted or os.get_terminal_size(-1 if stream is None else stream.fileno()).columns
-    except (OSError, ValueError):  # it is no terminal
-        return most
-    return max(20, min(there, most))
 
 
 def marked(text: str, style: str) -> str:

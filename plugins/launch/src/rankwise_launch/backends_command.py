@@ -15,8 +15,8 @@ from rankwise.backends.registry import KNOWN
 from rankwise.basics import native
 from rankwise.basics.arrays import DTYPES
 from rankwise.cli.commands import CommandError
-from rankwise.cli.interviews import PATIENCE, PATIENCE_S, SLOW_S, Interview, interviews, notes
-from rankwise.cli.text import columns, marked
+from rankwise_launch.interviews import PATIENCE, PATIENCE_S, SLOW_S, Interview, interviews, notes
+from rankwise_launch.text import columns, marked
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 

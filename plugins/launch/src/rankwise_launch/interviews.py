@@ -1,7 +1,7 @@
 """What each installed backend says of itself, asked in a process of its own: a listing survives any of them.
 
 A plugin is asked in a forked child, whose output goes to a file, and which has a time limit. So one that ends the
-process, stands still, prints or crashes is told by its name, and all the others are listed. They are asked side by
+process, hangs, prints or crashes is told by its name, and all the others are listed. They are asked side by
 side: however many are slow, the listing waits for one. Where processes cannot fork they are asked here, one by one.
 """
 
@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from rankwise.backends.capability import Availability, Capabilities
 from rankwise.backends.declaration import BackendSpec, Check
-from rankwise.backends.plugin_code import PluginFault, one_line, run_plugin
+from rankwise.backends.discovery import PluginFault, one_line, run_plugin
 from rankwise.backends.registry import KNOWN, registry
 from rankwise.backends.validation import checked_checks
 from rankwise.basics.systems import die_with_parent
