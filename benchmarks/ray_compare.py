@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import os
 import statistics
 import tempfile
@@ -74,6 +75,7 @@ class Worker:
 
     def left(self) -> dict[str, float]:
         """Count what groups may leave behind; threads and ports are rankwise's, as Ray has many of its own."""
+        gc.collect()
         ctypes.CDLL(None).malloc_trim(0)  # what the allocator keeps for later is nobody's
         sockets = {os.readlink(f"/proc/self/fd/{fd}")[8:-1] for fd in os.listdir("/proc/self/fd") if _is_socket(fd)}
         with open("/proc/net/tcp", encoding="ascii") as table:

@@ -238,7 +238,7 @@ class ForeignStore(Store):
         return self._arrived(verdict, wanted)
 
     def _arrived(self, verdict: str, wanted: Sequence[str]) -> list[bytes | None] | Missing:
-        """Return the verdict and the wanted values, all at once where all are there."""
+        """Return the verdict and the wanted values, all in one call where all are there."""
         if not self._has([verdict]):
             return Missing(verdict, operations.arrived, (verdict, wanted))
         if self._has(wanted):
