@@ -56,7 +56,8 @@ class End:
         self._lock = threading.Lock()
         self.lock, self.unlock = self._lock.acquire, self._lock.release
         self.connection = Connection(self, self, 1, sock, guards)
-        self.peer, self.window, self.name, self.room = native.PeerState(), Window(), 1, memoryview(bytearray(1 << 16))
+        self.peer, self.window, self.room = native.PeerState(), Window(), memoryview(bytearray(1 << 16))
+        self.name = self.rank = 1
         self.peer.connection, self.peer.gone = self.connection, None
         self.came: list[tuple[Header, bytearray]] = []
         self.wrong: list[ProtocolError] = []
