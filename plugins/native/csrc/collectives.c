@@ -31,14 +31,24 @@ static void collectives_take_back(Call *call)
     }
 }
 
-/* Sleep for the first time, which needs nothing of Python's where no time-out was given; tell whether all have come. */
+/* For how long a call may sleep before its deadline begins to count: little beside that, and not at all once it does. */
+static int64_t collectives_first_doze_ns(const Call *call)
+{
+    if (call->deadline == NULL)
+        return FIRST_DOZE_NS;
+    double timeout_s = PyFloat_CheckExact(call->deadline) ? PyFloat_AS_DOUBLE(call->deadline) : 0;
+    return timeout_s * 1e8 < (double)FIRST_DOZE_NS ? (int64_t)(timeout_s * 1e8) : FIRST_DOZE_NS;
+}
+
+/* Sleep for the first time, which needs nothing of Python's; tell whether all have come. */
 static bool collectives_doze(Call *call)
 {
-    if (call->deadline != NULL || board_given_up(call->board))
+    int64_t longest_ns = collectives_first_doze_ns(call);
+    if (longest_ns == 0 || board_given_up(call->board))
         return false;
     bool held = call->holds;
     collectives_let_go(call);
-    bool all = board_doze(call->board, FIRST_DOZE_NS);
+    bool all = board_doze(call->board, longest_ns);
     if (held)
         collectives_take_back(call);
     return all;

@@ -28,6 +28,7 @@ from rankwise_gloo_tcp.protocol.writer import Writer
 from rankwise_gloo_tcp.transport.connection import Connection
 from rankwise_testing import RankPool, run_ranks
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 import wire_programs as programs
 

@@ -1,13 +1,18 @@
-"""What ranks do over sockets, whether in C or not."""
+"""What ranks do over sockets, whether in C or not, on one host or as if on several."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
+import sys
 import threading
 import time
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
+import far_away
 import numpy as np
 
 import rankwise as dist
@@ -20,8 +25,17 @@ OPS = [dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PR
 
 
 def begin() -> tuple[int, int]:
+    far_away.pretend()
     dist.init_process_group("gloo", timeout=30)
     return dist.get_rank(), dist.get_world_size()
+
+
+def with_a_relay_in_python(ranks: list[int], program: str) -> Any:
+    """Run one of these programs on ranks of which some compare calls among hosts in Python."""
+    if int(os.environ["RANK"]) in ranks:
+        several_hosts = import_module("rankwise_gloo_tcp.collectives.several_hosts")
+        vars(several_hosts)["native"] = SimpleNamespace(module=lambda: None)
+    return globals()[program]()
 
 
 def everything() -> str:
@@ -67,6 +81,33 @@ def everything() -> str:
         dist.barrier()
     dist.destroy_process_group()
     return seen.hexdigest()
+
+
+def calls_of_python() -> dict[str, int]:
+    """Return how many functions of Python a warm call runs, where nobody waits long for others: the fewest of many."""
+    begin()
+    array, calls = np.zeros(4, np.float32), 0
+    fewest: dict[str, int] = {}
+
+    def note(frame: Any, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    for name, call in (
+        ("all_reduce", lambda: dist.all_reduce(array)),
+        ("broadcast", lambda: dist.broadcast(array, 1)),
+        ("barrier", dist.barrier),
+    ):
+        for turn in range(60):
+            calls = 0
+            if turn >= 20:
+                sys.setprofile(note)
+            call()
+            sys.setprofile(None)
+            if turn >= 20:
+                fewest[name] = min(calls, fewest.get(name, calls))
+    dist.destroy_process_group()
+    return fewest
 
 
 def out_of_order() -> None:
