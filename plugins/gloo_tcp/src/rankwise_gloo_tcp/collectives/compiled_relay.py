@@ -11,8 +11,8 @@ from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, served
 from rankwise_gloo_tcp.collectives.compiled_wire import InC, WireCallHooks, make_wire
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, RECORD_NBYTES
-from rankwise_gloo_tcp.collectives.relay import ALONG_NBYTES
 from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
+from rankwise_gloo_tcp.collectives.tables import along_nbytes
 from rankwise_native import Calls, Relay
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ _NO_STEP = (0, 0, 0, 0, 0)
 
 def is_possible(hosts: list[list[int]], local: GlooCommunicator) -> bool:
     """Tell whether a group on these hosts can be compiled: its rows are small messages, and this host has a board."""
-    row = RECORD_NBYTES * max(map(len, hosts)) + ALONG_NBYTES
-    answer = RECORD_NBYTES * sum(map(len, hosts)) + ALONG_NBYTES
+    row = RECORD_NBYTES * max(map(len, hosts)) + along_nbytes(len(hosts))
+    answer = RECORD_NBYTES * sum(map(len, hosts)) + along_nbytes(len(hosts))
     if len(hosts) > FEW_RANKS or row > INLINE_NBYTES:
         return False
     return local.size == 1 or (isinstance(local.board, NativeBoard) and answer <= local.board.area_nbytes)
@@ -64,7 +64,7 @@ class CompiledSeveralHosts(SeveralHosts):
             _NO_STEP if step is None else step.about(local.rank) for step in (relay.gathering, relay.spreading)
         )
         turn, numbers = local._order.turn, local._sequence
-        return Relay(local.board, wire, turn, numbers, gather, spread, relay.hosts, relay.rank, ALONG_NBYTES)
+        return Relay(local.board, wire, turn, numbers, gather, spread, relay.hosts, relay.rank, relay.along_nbytes)
 
 
 class _Hooks(WireCallHooks):

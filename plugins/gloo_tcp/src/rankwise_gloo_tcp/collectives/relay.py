@@ -29,14 +29,13 @@ from rankwise_gloo_tcp.board.call import BoardCall, Meet
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, RECORD_NBYTES, Opening, Swap
 from rankwise_gloo_tcp.collectives.subset import Subset
+from rankwise_gloo_tcp.collectives.tables import along_nbytes
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["ALONG_NBYTES", "Relay", "Relayed"]
+__all__ = ["Relay", "Relayed"]
 
-#: How much data goes with the comparison of the calls.
-ALONG_NBYTES = 2048
 
 #: Carries out what all ranks of this host do together, with so many bytes of data along.
 Step = Callable[[int, Deadline], None]
@@ -53,6 +52,7 @@ class Relay:
 
     Attributes:
         comm: The group.
+        along_nbytes: How much data goes along at the most.
         slot: What this rank writes.
         slots: What the ranks of this host have written, at the first.
         rows: What the hosts have written, at the first.
@@ -69,12 +69,13 @@ class Relay:
         self.rank, self.size = comm.rank, comm.size
         self.here = next(index for index, host in enumerate(hosts) if comm.rank in host)
         self.head = head = RECORD_NBYTES * max(map(len, hosts))
-        self.slot = np.zeros(RECORD_NBYTES + ALONG_NBYTES, np.uint8)
+        self.along_nbytes = along = along_nbytes(len(hosts))
+        self.slot = np.zeros(RECORD_NBYTES + along, np.uint8)
         self.slots = np.zeros((local.size, self.slot.size), np.uint8)
-        self.rows = np.zeros((len(hosts), head + ALONG_NBYTES), np.uint8)
-        self.answer = np.zeros(RECORD_NBYTES * comm.size + ALONG_NBYTES, np.uint8)
+        self.rows = np.zeros((len(hosts), head + along), np.uint8)
+        self.answer = np.zeros(RECORD_NBYTES * comm.size + along, np.uint8)
         self._record = as_bytes(self.slot)[:RECORD_NBYTES]
-        self._records = self.answer[:-ALONG_NBYTES].reshape(self.size, RECORD_NBYTES)
+        self._records = self.answer[:-along].reshape(self.size, RECORD_NBYTES)
         self.gathering: _Step | None = None
         self.spreading: _Step | None = None
         self._gather, self._spread = self._steps(local)
@@ -186,9 +187,9 @@ class Relayed:
         def view(memory: Array) -> Array:
             return memory[: array.size * dtype.itemsize].view(dtype).reshape(array.shape)
 
-        head = relay.rows.shape[1] - ALONG_NBYTES
+        head = relay.head
         self._plain = op is not None and op.base is op and dtype == array.dtype
-        self.mine, self.result = view(relay.slot[RECORD_NBYTES:]), view(relay.answer[-ALONG_NBYTES:])
+        self.mine, self.result = view(relay.slot[RECORD_NBYTES:]), view(relay.answer[-relay.along_nbytes :])
         self.here = view(relay.rows[relay.here][head:])
         self.of_ranks = [view(slot[RECORD_NBYTES:]) for slot in relay.slots]
         self.of_hosts = [view(row[head:]) for row in relay.rows]

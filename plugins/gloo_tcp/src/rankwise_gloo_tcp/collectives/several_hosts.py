@@ -33,7 +33,7 @@ from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.between_hosts import reducing
 from rankwise_gloo_tcp.collectives.copying import pieces
 from rankwise_gloo_tcp.collectives.opening import RECORD_NBYTES
-from rankwise_gloo_tcp.collectives.relay import ALONG_NBYTES, Relay, Relayed
+from rankwise_gloo_tcp.collectives.relay import Relay, Relayed
 from rankwise_gloo_tcp.collectives.subset import Subset
 from rankwise_gloo_tcp.collectives.ways import Ways
 
@@ -95,7 +95,7 @@ class SeveralHosts(Ways):
 
     def _choose(self, op: str, nbytes: int) -> str:
         name = self.comm.selection.choose_mixed(op, nbytes, self.size)
-        return "hosts" if name == "along" and nbytes > ALONG_NBYTES else name
+        return "hosts" if name == "along" and nbytes > self._relay.along_nbytes else name
 
     # ------------------------------------------------------------------ collectives
 
