@@ -23,6 +23,7 @@ TIMEOUT_S = 120.0
 HOSTS = {RANKS_A_HOST: "2"}
 #: Whether the ranks have the compiled parts; in "mixed" one of each host compares calls in Python.
 WAYS = {"python": "off", "native": "on", "mixed": "on"}
+IN_PYTHON: dict[str, list[int]] = {"python": [], "native": [], "mixed": [0, 3]}
 
 
 class Ranks:
@@ -33,8 +34,7 @@ class Ranks:
 
     def run(self, way: str, program: str) -> list[Any]:
         """Run one of `wire_programs` on all ranks."""
-        in_python = [0, 3] if way == "mixed" else []
-        return self._pools[way].run(programs.with_a_relay_in_python, in_python, program, timeout=TIMEOUT_S)
+        return self._pools[way].run(programs.with_a_relay_in_python, IN_PYTHON[way], program, timeout=TIMEOUT_S)
 
     def close(self) -> None:
         for pool in self._pools.values():
@@ -73,9 +73,13 @@ def test_mismatches_say_the_same_and_the_group_goes_on(ranks: Ranks) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_errors_are_the_same(ranks: Ranks, way: str) -> None:
-    late = ranks.run(way, "one_is_late")[1:]
+def test_errors_are_the_same(way: str) -> None:
+    def ends(program: str) -> list[Any]:  # in processes of their own, which it leaves with a failed group
+        env = {**HOSTS, "RANKWISE_NATIVE": WAYS[way]}
+        return run_ranks(programs.with_a_relay_in_python, 4, IN_PYTHON[way], program, env=env, timeout=TIMEOUT_S)
+
+    late = ends("one_is_late")[1:]
     assert len({said[0] for said in late}) == 1  # of the rank that has found it first, which also knows whom it misses
     # The last may have found that the first rank of its host is late, which waits for rank 0.
     assert [said[1:] for said in late if said[1:]] in ([["0"]], [["2"]])
-    assert ranks.run(way, "interrupted") == ["KeyboardInterrupt", *["GroupAbortedError"] * 3]
+    assert ends("interrupted") == ["KeyboardInterrupt", *["GroupAbortedError"] * 3]
