@@ -10,10 +10,10 @@ from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, served
 from rankwise_gloo_tcp.collectives.compiled_wire import InC, WireCallHooks, make_wire
-from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, RECORD_NBYTES
+from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, RECORD_NBYTES, Opening
 from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
 from rankwise_gloo_tcp.collectives.tables import along_nbytes
-from rankwise_native import Calls, Relay
+from rankwise_native import Calls, Relay, Trail
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -52,8 +52,13 @@ class CompiledSeveralHosts(SeveralHosts):
         self.calls.forget()
 
     def shortcuts(self, group: Caller) -> Shortcuts:
-        """Return what does the plainest calls of a group in C."""
-        return Shortcuts(**served(self.calls, self._hooks, group, self.comm, _PUBLIC))
+        """Return what does the plainest calls of a group in C, and messages where its ranks are few."""
+        found = served(self.calls, self._hooks, group, self.comm, _PUBLIC)
+        if self.size <= FEW_RANKS and isinstance(group.trail, Trail):
+            wire = make_wire(self.comm, Opening(self.comm.engine, self.rank, self.size), range(self.size), self._hooks)
+            wire.serve(group.trail)
+            found.update(send=wire.send, recv=wire.recv)
+        return Shortcuts(**found)
 
     def _carrier(self) -> Relay:
         relay, local, wire = self._relay, self.local, None
