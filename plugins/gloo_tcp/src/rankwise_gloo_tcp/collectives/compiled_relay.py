@@ -11,6 +11,7 @@ from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, served
 from rankwise_gloo_tcp.collectives.compiled_wire import InC, WireCallHooks, make_wire
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, RECORD_NBYTES, Opening
+from rankwise_gloo_tcp.collectives.relay import whom_the_first_awaits
 from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
 from rankwise_gloo_tcp.collectives.tables import along_nbytes
 from rankwise_native import Calls, Relay, Trail
@@ -85,6 +86,7 @@ class _Hooks(WireCallHooks):
         assert isinstance(board, NativeBoard)  # else nobody is waited for here
         try:
             board.await_all(deadline)
-        except TimeoutError as error:
-            raise agreement.late(board, self._local.context.global_ranks, deadline) from error
+        except TimeoutError:
+            error = agreement.late(board, self._local.context.global_ranks, deadline)
+            raise whom_the_first_awaits(self._local, error) from None
         return deadline

@@ -7,6 +7,7 @@ group, and the views of a kind of call once for that; so a call that comes again
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from rankwise.backends import (
     mismatch,
 )
 from rankwise.backends import derived_collectives as derived
+from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import BoardCall, Meet
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
@@ -34,7 +36,10 @@ from rankwise_gloo_tcp.collectives.tables import along_nbytes
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["Relay", "Relayed"]
+__all__ = ["Relay", "Relayed", "whom_the_first_awaits"]
+
+#: How long after a time-out the first rank of a host may still say for whom it waits.
+_HEARD_S = 0.2
 
 
 #: Carries out what all ranks of this host do together, with so many bytes of data along.
@@ -276,4 +281,20 @@ def _run(local: GlooCommunicator, call: Call, nbytes: int, deadline: Deadline) -
 def _meet(local: GlooCommunicator, step: AtBoard, nbytes: int, deadline: Deadline) -> None:
     if local.failure is not None:
         raise local.failure.with_traceback(None)
-    step.run(nbytes, next(local._sequence), deadline)
+    try:
+        step.run(nbytes, next(local._sequence), deadline)
+    except DistTimeoutError as error:
+        raise whom_the_first_awaits(local, error) from None
+
+
+def whom_the_first_awaits(local: GlooCommunicator, error: DistTimeoutError) -> DistTimeoutError:
+    """Return the error of a step, unless this host's first rank alone is late and says in a moment for whom it waits.
+
+    Raises:
+        DistError: What it says.
+    """
+    deadline = Deadline(_HEARD_S)
+    while local.rank != 0 and error.waited_for == local.context.global_ranks[:1] and not deadline.expired():
+        local.look()
+        time.sleep(0.005)
+    return error
