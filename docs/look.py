@@ -30,8 +30,17 @@ STRANGER = Path(__file__).parent / "developers/stranger.md"
 MOST = 5
 TIMEOUT_S = 900
 
+#: Around a program: the page counts as loading, so that the browser waits, until the program tells what it has found.
+FRAME = """<!DOCTYPE html><body><pre id="found"></pre><iframe id="busy" hidden></iframe><script>
+const busy = document.getElementById("busy").contentDocument;
+busy.open();
+function tell(found) {
+  document.getElementById("found").textContent = JSON.stringify(found);
+  busy.close();
+}
+</script>PROGRAM</body>"""
 #: Shows one page after the other in a frame, and writes down what is wrong with each.
-LOOKER = """<!DOCTYPE html><body><pre id="found"></pre><script>
+LOOKER = """<script>
 const pages = PAGES, widths = WIDTHS, wrong = [];
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 async function show(url, width) {
@@ -85,9 +94,9 @@ async function search(inside, words) {
     const first = (await search(frame.contentDocument, words)).slice(0, MOST);
     if (!first.includes(new URL(answer, INDEX).href)) wrong.push(`"${words}" does not find ${answer}: ${task}`);
   }
-  document.getElementById("found").textContent = JSON.stringify({ pages: pages.length, hits, wrong });
+  tell({ pages: pages.length, hits, wrong });
 })();
-</script></body>"""
+</script>"""
 
 
 def main() -> int:
@@ -118,8 +127,8 @@ def look_with(browser: str, program: str) -> dict[str, list[str]]:
     """Return what the program has found, once it is done."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "look.html")
-        page.write_text(program)
-        command = [browser, *PLAIN, f"--user-data-dir={folder}/profile", "--virtual-time-budget=600000", "--dump-dom"]
+        page.write_text(FRAME.replace("PROGRAM", program))
+        command = [browser, *PLAIN, f"--user-data-dir={folder}/profile", "--dump-dom"]
         done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     told = re.search(r'<pre id="found">(.+?)</pre>', done.stdout, re.DOTALL)
     if told is None:

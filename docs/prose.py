@@ -1,4 +1,4 @@
-"""Read pages and public docstrings for sentences that strangers stumble over: python docs/prose.py [PAGE...]
+"""Read pages and docstrings for sentences that strangers stumble over: python docs/prose.py [PAGE...]
 
 A page is cut into paragraphs without its code. The vocabulary says what to write instead; a sentence may have so many
 words. `tests/docs/test_prose.py` holds all pages to it, and `scripts/docs` runs it.
@@ -37,6 +37,7 @@ VOCABULARY = {
     r"(?:the|each) rooms|household|the house": "package: a part of the sources",
     r"and/or": "or",
 }
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 PATTERNS = {re.compile(rf"\b(?:{words})\b", re.IGNORECASE): instead for words, instead in VOCABULARY.items()}
 
 
@@ -67,18 +68,16 @@ def found_in(text: str) -> Iterator[tuple[int, str]]:
 
 
 def docstrings(source: str) -> Iterator[tuple[int, str]]:
-    """Return what the public docstrings of a module should say in other words: about where, and why."""
+    """Return what the docstrings of a module should say in other words: about where, and why."""
     for node in ast.walk(ast.parse(source)):
-        documented = isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_"
-        if documented and (text := ast.get_docstring(node)):
-            prose = text.partition("\nExamples:")[0]
-            yield from ((node.lineno + line, why) for line, why in found_in(prose))
+        if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
+            prose = re.sub(r"^.*[├└│].*$", "", text.partition("\nExamples:")[0], flags=re.MULTILINE)  # no trees
+            yield from ((node.body[0].lineno - 1 + line, why) for line, why in found_in(prose))
 
 
 def modules() -> list[Path]:
-    """Return the sources of the calls that programs make, and of the errors that they get."""
-    core = ROOT / "core/rankwise"
-    return [*sorted(core.glob("calls/*.py")), core / "errors.py", core / "basics/work.py", core / "metrics/stats.py"]
+    """Return the sources of the core and of the plugins, whose docstrings the API pages show or developers read."""
+    return sorted({*ROOT.glob("core/rankwise/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")})
 
 
 def pages() -> list[Path]:

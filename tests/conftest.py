@@ -30,21 +30,25 @@ _LIMITS = ("PATIENCE_S", "_PATIENCE_S", "TIMEOUT_S", "LEEWAY_S")
 _TEST_S, _STUCK_S = 300.0, 30.0
 
 
+def _waiting():
+    """Return how many processes want each processor, by the last minute's mean."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
+
+
 def _slowness():
-    """Return by how much slower than an idle machine this one is: it is asked once, at the start of a run."""
+    """Return by how much slower than an idle machine this one is, at the start of a run."""
     started = []
     for _ in range(3):
         began = time.monotonic()
         subprocess.run([sys.executable, "-S", "-c", ""], check=True)
         started.append(time.monotonic() - began)
-    waiting = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
-    return float(math.ceil(min(max(1.0, statistics.median(started) / _START_S, waiting), _SLOWEST)))
+    return float(math.ceil(min(max(1.0, statistics.median(started) / _START_S, _waiting()), _SLOWEST)))
 
 
 def pytest_configure(config):
     """Ask how slow the machine is."""
     config.slowness = _slowness()
-    config.stretched = set()
+    config.limits = {}
 
 
 def pytest_report_header(config):
@@ -54,11 +58,15 @@ def pytest_report_header(config):
 
 def pytest_collection_modifyitems(config, items):
     """Stretch the limits of each test module."""
-    for module in {item.module for item in items if hasattr(item, "module")} - config.stretched:
-        config.stretched.add(module)
-        for name in _LIMITS:
-            if isinstance(getattr(module, name, None), (int, float)):
-                setattr(module, name, getattr(module, name) * config.slowness)
+    for module in {item.module for item in items if hasattr(item, "module")} - config.limits.keys():
+        limits = {name: getattr(module, name, None) for name in _LIMITS}
+        config.limits[module] = {name: limit for name, limit in limits.items() if isinstance(limit, (int, float))}
+        _stretch(config, module)
+
+
+def _stretch(config, module):
+    for name, limit in config.limits[module].items():
+        setattr(module, name, limit * config.slowness)
 
 
 class StandsStillError(Exception):
@@ -72,6 +80,10 @@ def _fail(number, frame):
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item):
     """Have a test that stands still fail, with all stacks; if it cannot even fail, end the run with its report."""
+    if _waiting() > item.config.slowness:  # others have begun to work beside this run
+        item.config.slowness = min(float(math.ceil(_waiting())), _SLOWEST)
+    if item.config.limits.get(getattr(item, "module", None)):
+        _stretch(item.config, item.module)
     limit_s = _TEST_S * item.config.slowness
     number = getattr(signal, "SIGRTMAX", None)
     capture = item.config.pluginmanager.getplugin("capturemanager")

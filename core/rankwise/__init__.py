@@ -33,10 +33,10 @@ from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.basics import reduce_op
 from rankwise.basics.arrays import register_array_type
-from rankwise.basics.callers import skip_callers
 from rankwise.basics.debug import DebugLevel, get_debug_level, set_debug_level, set_debug_level_from_env
-from rankwise.basics.later import later
+from rankwise.basics.loading import later
 from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.tracebacks import skip_callers
 from rankwise.basics.version import __version__
 from rankwise.basics.work import Work
 from rankwise.calls.collectives import all_reduce, barrier, broadcast, gather, reduce, scatter

@@ -25,10 +25,10 @@ from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.basics import reduce_op
 from rankwise.basics.arrays import AnyArray, SparseArray, register_array_type
-from rankwise.basics.callers import skip_callers
 from rankwise.basics.deadline import Timeout
 from rankwise.basics.debug import DebugLevel, get_debug_level, set_debug_level, set_debug_level_from_env
 from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.tracebacks import skip_callers
 from rankwise.basics.version import __version__
 from rankwise.basics.work import Work
 from rankwise.calls.coalesced import coalescing

@@ -11,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import bugs
 
+LEEWAY_S = 60.0
+
 
 @pytest.mark.parametrize("kind", list(bugs.BUGS))
 def test_planted_bugs_are_caught_by_the_tests_about_them(kind):
@@ -41,6 +43,6 @@ def test_a_backend_that_ignores_its_time_outs_does_not_make_the_kit_stand_still(
     begin = time.monotonic()
     arguments = ["--backend", "never_in_time", "--plugin-module", "never_in_time", "--tb=line", "--patience", "1"]
     said = run(*arguments, "-k", "test_timeouts or test_a_message_of_nothing")
-    assert time.monotonic() - begin < 60
+    assert time.monotonic() - begin < LEEWAY_S
     assert said.returncode == 1, said.stdout[-4000:]
     assert "5 tests stood still whatever their time-outs were; giving up" in said.stdout + said.stderr

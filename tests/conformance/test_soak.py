@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+PATIENCE_S = 110.0
+
 SOAK = Path(__file__).parents[2] / "benchmarks" / "soak"
 LIARS = Path(__file__).with_name("liars")
 
 
 def soak(*arguments, **variables):
     command = [sys.executable, str(SOAK), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, **variables)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, **variables)
 
 
 def test_programs_go_well_on_an_honest_backend():

@@ -27,9 +27,10 @@ def fold_rounds(size):
 ROUNDS = {
     ("all_reduce", "recursive_doubling"): fold_rounds,
     ("all_reduce", "two_shot"): lambda p: 2 * (p > 1),
-    ("all_reduce", "halving_doubling"): lambda p: int(math.log2(p)) + fold_rounds(p),
+    ("all_reduce", "pat"): lambda p: 2 * log2_up(p),
     ("all_reduce", "ring"): lambda p: 2 * (p - 1),
     ("reduce_scatter", "direct"): lambda p: int(p > 1),
+    ("reduce_scatter", "pat"): log2_up,
     ("reduce_scatter", "ring"): lambda p: p - 1,
     ("all_gather", "bruck"): log2_up,
     ("all_gather", "direct"): lambda p: int(p > 1),
@@ -114,6 +115,7 @@ def test_sends_the_bytes_that_it_states(size, parts):
     less_own = [total - own for own in sizes]
     assert sent("reduce_scatter", "direct") == less_own
     assert sent("reduce_scatter", "ring") == less_own
+    assert sent("reduce_scatter", "pat") == less_own
     assert sent("all_to_all", "direct") == less_own
     assert sent("all_to_all", "pairwise") == less_own
     assert sent("all_gather", "direct") == [(size - 1) * own for own in sizes]
@@ -121,6 +123,7 @@ def test_sends_the_bytes_that_it_states(size, parts):
     assert sum(sent("all_gather", "bruck")) == (size - 1) * total
     assert sum(sent("all_reduce", "ring")) == 2 * (size - 1) * total
     assert sum(sent("all_reduce", "two_shot")) == 2 * (size - 1) * total
+    assert sum(sent("all_reduce", "pat")) == 2 * (size - 1) * total
     for root in {0, size // 2, size - 1}:
         assert sum(sent("broadcast", "flat", root)) == (size - 1) * total
         assert sum(sent("broadcast", "binomial", root)) == (size - 1) * total
@@ -129,10 +132,8 @@ def test_sends_the_bytes_that_it_states(size, parts):
         assert sum(sent("gather", "flat", root)) == total - sizes[root]
         assert sent("scatter", "flat", root)[root] == total - sizes[root]
         assert sent("scatter", "binomial", root)[root] == total - sizes[root]
-    power = size & (size - 1) == 0
-    if power:
+    if size & (size - 1) == 0:
         assert max(sent("all_reduce", "recursive_doubling")) == int(math.log2(size)) * total
-        assert sum(sent("all_reduce", "halving_doubling")) == 2 * (size - 1) * total
 
 
 def test_every_choice_names_an_algorithm_and_every_table_ends_without_a_bound():

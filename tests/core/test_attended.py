@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rankwise.basics.attended import attended
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.ending import attended
 from rankwise.errors import DistStoreError, DistTimeoutError, PeerDiedError
 from rankwise.groups.world import World, current, use
 from rankwise.store import HashStore, PrefixStore

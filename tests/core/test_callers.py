@@ -15,13 +15,15 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.basics import callers
+from rankwise.basics import tracebacks as callers
 from rankwise.basics.recorder import PythonRecorder, make_recorder
 from rankwise.basics.recording import FlightRecorder
 from rankwise.groups.world import World, use
 from rankwise.testing import local_world
 from rankwise.testing.local import register_local
 from rankwise.watch.recorder import site
+
+PATIENCE_S = 10.0
 
 WRAPPER = """
 import rankwise as dist
@@ -113,7 +115,7 @@ def test_where_there_is_nothing_but_the_wrapper_its_outermost_line_is_noted(
     dist.skip_callers("wrapping", "threading")
     thread = threading.Thread(target=copy_context().run, args=(wrapper.reduce, np.ones(1)))
     thread.start()
-    thread.join(10)
+    thread.join(PATIENCE_S)
     assert last(recorder)[::2] == ("threading.py", "_bootstrap")
 
 

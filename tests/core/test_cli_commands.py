@@ -17,7 +17,7 @@ import pytest
 import rankwise
 from rankwise.backends.registry import registry
 from rankwise.cli import main
-from rankwise.cli.table import COMMANDS
+from rankwise.cli.commands import COMMANDS
 from rankwise_launch import demo_program
 
 TIMEOUT_S = 60

@@ -29,6 +29,8 @@ from hypothesis.extra import numpy as hnp
 from rankwise.codec import MAX_DEPTH, MAX_INT_BYTES, decode, encode, register_dataclass
 from rankwise.errors import CodecError
 
+PATIENCE_S = 60.0
+
 UTC = datetime.timezone.utc
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 once = settings(deadline=None, derandomize=True, database=None)
@@ -349,7 +351,7 @@ else:
 
 def run(role: str, data: bytes = b"") -> bytes:
     command = [sys.executable, "-c", PROGRAM, role]
-    return subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True, timeout=60).stdout
+    return subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_S).stdout
 
 
 def test_a_rank_that_only_receives_registers_the_class():

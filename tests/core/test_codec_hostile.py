@@ -28,6 +28,8 @@ from rankwise.codec import MAX_DEPTH, MAX_INT_BYTES, MAX_ITEMS, decode, encode, 
 from rankwise.codec.layout import MAGIC, Tag
 from rankwise.errors import CodecError
 
+PATIENCE_S = 60.0
+
 #: What a CodecError may be made of. An AttributeError, say, would be a slip of ours that was hidden.
 EXPECTED_CAUSES = (ValueError, TypeError, LookupError, ArithmeticError, OSError, struct.error, SystemError)
 steady = settings(deadline=None, derandomize=True, database=None)
@@ -382,7 +384,7 @@ assert not hasattr(builtins, "trapped")
 new = {{name for name in set(sys.modules) - before if name.startswith("tzdata.")}}
 assert not new, new
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
     assert run.returncode == 0, run.stderr
 
 
@@ -394,7 +396,7 @@ from rankwise.codec import decode, encode
 for name in ("Europe/Berlin", "UTC", "America/Argentina/Ushuaia"):
     assert decode(encode(zoneinfo.ZoneInfo(name))) is zoneinfo.ZoneInfo(name)
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
     assert run.returncode == 0, run.stderr
 
 

@@ -132,3 +132,40 @@ def test_a_rank_that_crashed_has_not_destroyed_the_group(end: str, words: str, i
             process.kill()
             process.communicate()
     assert words.replace("{host}", socket.gethostname()) in out, err
+
+
+CHILDREN = """
+import multiprocessing, sys, numpy as np, rankwise as dist
+
+def run(rank, address):
+    dist.init_process_group("gloo", address, rank=rank, world_size=2, timeout=30)
+    dist.barrier()
+    if rank == 1:
+        raise ValueError("no such file")
+    try:
+        dist.all_reduce(np.ones(3))
+    except dist.PeerDiedError as error:
+        print(error, flush=True)
+
+if __name__ == "__main__":
+    address, how, method = sys.argv[1:]
+    if how == "spawn":
+        dist.spawn(run, (address,), 2, join=False, start_method=method).join(grace_period=60)
+    else:
+        context = multiprocessing.get_context(method)
+        ranks = [context.Process(target=run, args=(rank, address)) for rank in range(2)]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join()
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+@pytest.mark.parametrize("how", ["spawn", "Process"])
+def test_a_crash_has_the_same_words_in_a_process_of_multiprocessing(how: str, method: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CHILDREN, encoding="utf-8")
+    command = [sys.executable, str(program), f"file://{tmp_path}/store", how, method]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S)
+    assert "is gone: its process ended: ValueError: no such file" in done.stdout, done.stderr

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+PATIENCE_S = 110.0
+
 HEAD = """
 import os, sys
 from rankwise.backends import *
@@ -142,7 +144,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_there_are_a_hundred() -> None:

@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-from rankwise_launch.interrupted import Fold
+from rankwise_launch.output import Fold
+
+PATIENCE_S = 30.0
 
 PROGRAM = """\
 import signal, sys
@@ -97,7 +99,7 @@ def test_each_rank_says_a_line_after_ctrl_c(tmp_path, level, lines):
         assert launcher.stdout is not None
         assert launcher.stdout.readline() == "[0]: waiting\n"
         launcher.send_signal(signal.SIGINT)
-        _, errors = launcher.communicate(timeout=30)
+        _, errors = launcher.communicate(timeout=PATIENCE_S)
     assert launcher.returncode == 130
     if lines is None:
         assert "Traceback" in errors

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import rankwise as dist
-from rankwise.basics.system_errors import cause
+from rankwise.basics.systems import cause
 from rankwise_testing import run_ranks
 
 resource = pytest.importorskip("resource")

@@ -9,6 +9,8 @@ import pytest
 
 import rankwise as dist
 
+PATIENCE_S = 60.0
+
 _PROGRAM = """
 import os, signal, sys
 import rankwise as dist
@@ -49,14 +51,14 @@ def test_a_new_attempt_succeeds(dies, came, order):
     with dist.TCPStore("127.0.0.1", 0, is_master=True) as store:
         for _ in range(2):
             with _ranks(store.port, dies, came) as dead:
-                assert [process.wait(60) for process in dead] == [-signal.SIGKILL] * len(came)
+                assert [process.wait(PATIENCE_S) for process in dead] == [-signal.SIGKILL] * len(came)
         with _ranks(store.port, "never", order) as alive:
-            found = [process.communicate(timeout=60) for process in alive]
+            found = [process.communicate(timeout=PATIENCE_S) for process in alive]
     assert [out for out, _ in found] == ["done\n"] * 2, found
 
 
 def test_two_that_live_still_claim_one_rank():
     """And are told so."""
     with dist.TCPStore("127.0.0.1", 0, is_master=True) as store, _ranks(store.port, "never", (1, 1)) as both:
-        errors = [process.communicate(timeout=60)[1] for process in both]
+        errors = [process.communicate(timeout=PATIENCE_S)[1] for process in both]
     assert all("two processes claim rank 1" in error for error in errors), errors

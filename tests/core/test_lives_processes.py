@@ -23,6 +23,9 @@ from rankwise.groups import handshake
 from rankwise.groups.world import current
 from rankwise_testing import RankPool
 
+PATIENCE_S = 30.0
+LEEWAY_S = 2.5
+
 MESH = Path(__file__).parents[1] / "third_party" / "src" / "rankwise_mesh" / "__init__.py"
 
 
@@ -144,7 +147,7 @@ def test_a_rank_that_does_not_come_is_named_to_all_that_do(pool):
     assert len(told) == 3
     for kind, text, took_s in told:
         assert (kind, "rank 2 of 4 did not come within 1 s" in text) == ("DistTimeoutError", True), text
-        assert took_s < 2.5
+        assert took_s < LEEWAY_S
 
 
 def test_processes_that_claim_one_rank_are_named_to_all(pool):
@@ -153,7 +156,7 @@ def test_processes_that_claim_one_rank_are_named_to_all(pool):
     for kind, text, took_s in told:
         assert kind == "RendezvousError"
         assert text.count("rank 2 (host ") == 2
-        assert took_s < 5
+        assert took_s < 2 * LEEWAY_S
 
 
 def test_world_sizes_that_disagree_are_named_to_all(pool):
@@ -198,7 +201,7 @@ def test_a_rank_that_dies_before_it_comes_is_named_by_the_time_out(pool):
             "DistTimeoutError",
             "timed out: init_process_group: rank 2 of 4 did not come within 1 s",
         )
-        assert took_s < 5
+        assert took_s < 2 * LEEWAY_S
 
 
 def test_a_rank_0_that_dies_before_it_comes_is_named_by_the_time_out(pool):
@@ -208,7 +211,7 @@ def test_a_rank_0_that_dies_before_it_comes_is_named_by_the_time_out(pool):
     for kind, text, took_s in told:
         assert kind == "DistTimeoutError"
         assert re.search(r"nobody listens there \(for \S+ s\), where rank 0 is to serve the store$", text), text
-        assert took_s < 5
+        assert took_s < 2 * LEEWAY_S
 
 
 @pytest.mark.parametrize(
@@ -230,7 +233,7 @@ def test_a_rank_that_dies_while_all_wait_for_another_is_named_at_once(pool, vict
     for kind, text, took_s in told:
         assert kind == expected, text
         assert re.search(pattern, text), text
-        assert took_s < 10  # the time-out is 20 s
+        assert took_s < 4 * LEEWAY_S  # the time-out is 20 s
 
 
 def leave_early(port):
@@ -295,7 +298,7 @@ def leave(rests):
         processes.append(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE))
     outcomes = []
     for process in processes:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE_S)
         took_s = time.monotonic() - float(out.split()[-1]) if out else None
         outcomes.append((process.returncode, took_s, err.decode()))
     return outcomes
@@ -304,14 +307,14 @@ def leave(rests):
 def test_a_process_that_ends_without_destroy_neither_hangs_nor_complains():
     for code, took_s, complaints in leave(["", ""]):
         assert (code, complaints) == (0, "")
-        assert took_s < 5
+        assert took_s < 2 * LEEWAY_S
 
 
 def test_a_pending_operation_does_not_hold_the_exit():
     pending = "work = rankwise.all_reduce(numpy.ones(1), async_op=True)"
     for code, took_s, _ in leave([pending, ""]):
         assert code == 0
-        assert took_s < 5
+        assert took_s < 2 * LEEWAY_S
 
 
 def test_an_interrupt_reaches_a_rank_that_waits():

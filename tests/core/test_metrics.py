@@ -30,12 +30,14 @@ from rankwise.basics.recorder import PythonRecorder, make_recorder
 from rankwise.basics.recording import FlightRecorder, Totals, Trail
 from rankwise.groups.world import current
 from rankwise.metrics import window
-from rankwise.metrics.sample import sample
 from rankwise.metrics.stats import GroupStats, OperationStats
+from rankwise.metrics.window import sample
 from rankwise.testing import local_world
 from rankwise_testing import RankPool
 from rankwise_tools.exporters import otel, prometheus
 from rankwise_tools.exporters.ledger import figures_of
+
+PATIENCE_S = 10.0
 
 CAPACITY = 16
 ARRAY = np.ones(4, np.float32)
@@ -297,7 +299,7 @@ def test_prometheus_text() -> None:
 
 def get(port: int, path: str = "/metrics") -> str:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+    with opener.open(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as answer:
         return str(answer.read().decode())
 
 

@@ -12,6 +12,8 @@ import pytest
 from rankwise.basics.native import API_VERSION
 from rankwise.basics.version import __version__
 
+PATIENCE_S = 60.0
+
 #: What stands where the compiled package is looked for; what is said of it; and what would help.
 OTHERS = {
     "older": (
@@ -58,7 +60,7 @@ def test_what_does_not_fit_is_done_without_and_said_in_one_line(tmp_path: Path, 
         "make_recorder(); (finding,) = _native();"
         "print(native.state()); print(finding.text); print(finding.remedy)"
     )
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     state, finding, told = done.stdout.splitlines()
     assert state == repr((False, said))

@@ -25,6 +25,8 @@ from rankwise.testing.local import register_local
 sys.path.insert(0, str(Path(__file__).parent))
 from alien import Alien, Bare
 
+PATIENCE_S = 60.0
+
 
 @pytest.fixture(autouse=True)
 def _local() -> None:
@@ -58,7 +60,7 @@ def on_ranks(size: int, program: Callable[..., Any], *args: Any, own_worlds: boo
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert not any(thread.is_alive() for thread in threads)
     return ends
 
@@ -226,7 +228,7 @@ def test_each_thread_may_make_one_of_its_own() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE_S)
         assert not failed
         assert dist.get_pg_count() == 0
 

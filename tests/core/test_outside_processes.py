@@ -29,6 +29,9 @@ pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not instal
 sys.path.insert(0, str(Path(__file__).parent))
 from alien import Alien
 
+PATIENCE_S = 60.0
+LEEWAY_S = 5.0
+
 SIZE = 3
 
 
@@ -71,7 +74,7 @@ def lose(path: str) -> str:
     begin = time.monotonic()
     with pytest.raises(dist.PeerDiedError) as told:
         dist.barrier(group)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < LEEWAY_S
     with pytest.raises(dist.PeerDiedError, match=r"rank 1 on .* is gone: its process was killed by SIGKILL"):
         dist.barrier(other)
     smaller = dist.shrink_group([2], group)
@@ -140,10 +143,10 @@ def test_a_process_that_ends_without_destroying_it_ends_soon_and_well(tmp_path: 
     command = [sys.executable, "-c", textwrap.dedent(program)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     ranks = [subprocess.Popen([*command, str(rank)], **pipes) for rank in range(2)]  # type: ignore[call-overload]
-    said = [rank.communicate(timeout=60) for rank in ranks]
+    said = [rank.communicate(timeout=PATIENCE_S) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], said
     assert said[1][0] == "1.0\n"
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 4 * LEEWAY_S
 
 
 # ---------------------------------------------------------------------- records

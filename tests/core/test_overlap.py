@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.calls.overlap import aside, parts_aside
+from rankwise.calls.check import aside, parts_aside
 from rankwise.testing import local_world
 
 SIZES = [2, 3, 5]

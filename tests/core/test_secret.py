@@ -12,6 +12,8 @@ import pytest
 
 from rankwise.network import secret
 
+PATIENCE_S = 20.0
+
 VALUE = bytes(range(32))
 
 
@@ -98,7 +100,11 @@ def test_a_descriptor_in_memory_is_read_by_any_number_of_processes(monkeypatch: 
     code = "from rankwise.network import secret as s; value = s.load(); assert value is s.load(); print(value.hex())"
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, pass_fds=[descriptor], capture_output=True, timeout=20
+            [sys.executable, "-c", code],
+            env=environment,
+            pass_fds=[descriptor],
+            capture_output=True,
+            timeout=PATIENCE_S,
         )
         assert done.stdout.decode().strip() == VALUE.hex(), done.stderr
     os.close(descriptor)

@@ -11,8 +11,8 @@ import pytest
 
 import rankwise as dist
 from rankwise.backends import API_VERSION, BackendSpec
+from rankwise.backends.fast_calls import Caller, Shortcuts
 from rankwise.backends.registry import registry
-from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.groups.world import current
 from rankwise.testing.local import CAPABILITIES, IN_THREADS, LocalCommunicator, register_local
 

@@ -6,6 +6,8 @@ import textwrap
 
 import pytest
 
+PATIENCE_S = 60.0
+
 #: Each rank writes its line at once, as what is typed in is written piece by piece.
 TYPED = """\
 import rankwise as dist
@@ -18,7 +20,7 @@ dist.spawn(hello, nprocs=2{more})
 
 def typed_in(text, **settings):
     return subprocess.run(
-        [sys.executable, "-i", "-q"], input=text, capture_output=True, text=True, timeout=60, **settings
+        [sys.executable, "-i", "-q"], input=text, capture_output=True, text=True, timeout=PATIENCE_S, **settings
     )
 
 
@@ -43,5 +45,5 @@ def test_what_the_message_says_works(way, tmp_path):
         done = typed_in(program, cwd=tmp_path)
     else:
         command = [sys.executable, "-c", textwrap.dedent(program)]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
     assert sorted(done.stdout.split("\n")) == ["", "rank 0", "rank 1"], done.stderr

@@ -246,7 +246,7 @@ class TestStore:
                 pool.submit(inner._arrive, {f"of/{rank}": b"%d" % rank}, place, ["of/2", "of/0", "none"], 20.0)
                 for rank in range(3)
             ]
-            assert [each.result(timeout=20) for each in come] == [(b"ok", [b"2", b"0", None])] * 3
+            assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", [b"2", b"0", None])] * 3
         with pytest.raises(DistTimeoutError, match="said', which nobody has set"):
             store._arrive({}, Place("other", "said", 2), [], 0.05)
 

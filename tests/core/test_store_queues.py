@@ -24,7 +24,8 @@ from rankwise.store import FileStore, HashStore, Store, TCPStore, operations, qu
 from rankwise.store.memory import Table
 from rankwise.store.operations import Missing
 from rankwise.store.queues import LEASE_S
-from rankwise.store.tcp import lent, server
+from rankwise.store.tcp import server
+from rankwise.store.tcp import waiting as lent
 
 QUEUE = "jobs"
 PATIENCE_S = 20.0

@@ -16,6 +16,8 @@ from rankwise.errors import DistTimeoutError
 from rankwise.store import TCPStore
 from rankwise.store.patience import patiently
 
+PATIENCE_S = 20.0
+
 TRIP_S = 0.15
 
 
@@ -113,7 +115,7 @@ def test_a_connection_that_takes_longer_than_each_request_stands_in_the_end(mast
         assert master.get("second", timeout=0) == b"value"
         assert detour.connections == 2
         master.set("first", "")
-        first.join(20)
+        first.join(PATIENCE_S)
 
 
 def test_waiting_patiently_gets_an_answer_that_takes_longer_than_a_wait(master, slow):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rankwise.errors import ProtocolError
 from rankwise.store import TCPStore
-from rankwise.store.limits import MAX_KEY_NBYTES
+from rankwise.store.primitives import MAX_KEY_NBYTES
 from rankwise.store.tcp import wire
 
 NAMES = sorted(wire._SIGNATURES)

@@ -14,6 +14,8 @@ from rankwise.errors import DistError, DistTimeoutError
 from rankwise.testing import local_world
 from rankwise_testing import RankKilledError, RankPool, register_chaos
 
+PATIENCE_S = 20.0
+
 
 def send_and_receive(count=40, tags=1):
     """Send numbers from rank 0 to rank 1, which returns what came."""
@@ -71,7 +73,7 @@ def test_messages_of_other_streams_are_overtaken():
 
     def program():
         if dist.get_rank() == 0:
-            assert ready.wait(20)
+            assert ready.wait(PATIENCE_S)
             late = dist.isend(np.array([1]), 1, tag=1)
             early = dist.isend(np.array([2]), 1, tag=2)
             early.wait()
@@ -86,7 +88,7 @@ def test_messages_of_other_streams_are_overtaken():
         for work in works:
             work.wait()
         # A wait may be over before the callbacks have been called.
-        return done.get(timeout=20) + done.get(timeout=20), int(first[0]), int(second[0])
+        return done.get(timeout=PATIENCE_S) + done.get(timeout=PATIENCE_S), int(first[0]), int(second[0])
 
     name = register_chaos("local", seed=first_seed_that_holds_back_tag(1), reorder=0.5, delay_s=5.0)
     with local_world(2, backend=name, timeout=30) as ranks:

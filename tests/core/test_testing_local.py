@@ -12,6 +12,9 @@ from rankwise.errors import DistBackendError, DistTimeoutError, GroupAbortedErro
 from rankwise.groups.world import World, current, use
 from rankwise.testing import local_world
 
+PATIENCE_S = 20.0
+LEEWAY_S = 4.0
+
 
 def total():
     array = np.array([dist.get_rank() + 1.0])
@@ -54,7 +57,7 @@ def test_the_first_error_comes_home_with_its_rank_and_stops_the_others():
     begin = time.monotonic()
     with local_world(3) as ranks, pytest.raises(KeyError, match="lost") as caught:
         ranks.run(program)
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < LEEWAY_S
     if hasattr(caught.value, "__notes__"):
         assert "rank 1" in caught.value.__notes__[0]
 
@@ -74,7 +77,7 @@ def test_ranks_that_stand_still_are_named_with_their_place():
 
     def stand_still():
         if dist.get_rank() == 1:
-            release.wait(20)
+            release.wait(PATIENCE_S)
 
     with local_world(2, timeout=0.5) as ranks:
         with pytest.raises(DistTimeoutError, match=r"rank 1 of 2 did not return") as caught:
@@ -102,7 +105,7 @@ def test_init_process_group_makes_a_local_world_in_any_threads():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert results == dict.fromkeys(range(3), 6.0)
 
 
@@ -127,7 +130,7 @@ def test_a_send_after_an_abort_fails_instead_of_waiting_for_ever():
         begin = time.monotonic()
         with pytest.raises(GroupAbortedError):  # whether the abort comes before or after the message
             dist.send(np.zeros(1), 1 - dist.get_rank(), timeout=5)
-        assert time.monotonic() - begin < 4
+        assert time.monotonic() - begin < LEEWAY_S
 
     with local_world(2) as ranks:
         ranks.run(program)

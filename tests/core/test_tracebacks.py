@@ -12,7 +12,7 @@ import pytest
 
 import rankwise as dist
 from rankwise.basics.work import BoundWork, FutureWork
-from rankwise.calls.combined import CombinedWork
+from rankwise.calls.coalesced import CombinedWork
 from rankwise.testing import local_world
 
 #: What cannot fail, or only tells the level of what is shown.

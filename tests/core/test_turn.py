@@ -9,6 +9,8 @@ import pytest
 from rankwise.basics import native
 from rankwise.collective.turn import Turn, make_turn
 
+PATIENCE_S = 60.0
+
 THREADS, TURNS = 4, 2000
 
 
@@ -63,7 +65,7 @@ def test_threads_have_it_in_turn(turn: Turn) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert set(seen) == {1}
     assert turn.holder is None
 

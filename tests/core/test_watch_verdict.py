@@ -21,6 +21,8 @@ from rankwise.errors import (
 from rankwise.store import HashStore
 from rankwise.watch.verdict import Log, Verdict, ask, pack, unpack
 
+PATIENCE_S = 10.0
+
 EVERYONE = (0, 1, 2)
 
 
@@ -84,7 +86,7 @@ def test_the_first_verdict_about_a_group_is_everyones() -> None:
     def rank(number: int) -> None:
         heard.append([])
         log = Log(store, number, heard[-1].append)
-        barrier.wait(10)
+        barrier.wait(PATIENCE_S)
         error = log.settle(Verdict("dp", GroupAbortedError(f"rank {number} says so")), "dp", EVERYONE)
         answers[number] = str(error)
 
@@ -92,7 +94,7 @@ def test_the_first_verdict_about_a_group_is_everyones() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert len(answers) == 3
     assert len(set(answers.values())) == 1
     assert {len(verdicts) for verdicts in heard} == {1}, "a second verdict about the same group was written"

@@ -9,10 +9,9 @@ import pytest
 
 import rankwise as dist
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.future import WorkFuture
+from rankwise.basics.ending import WorkFuture
 from rankwise.basics.work import COMPLETED, BoundWork, FutureWork
-from rankwise.calls.coalesced import all_reduce_coalesced
-from rankwise.calls.combined import CombinedWork
+from rankwise.calls.coalesced import CombinedWork, all_reduce_coalesced
 from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import DistBackendError, DistTimeoutError
 from rankwise.testing import local_world
@@ -147,7 +146,7 @@ def test_a_chain_calls_once_and_hands_on_what_went_wrong():
     work.fail(DistBackendError("broken"))
     for _ in range(2):
         with pytest.raises(DistBackendError, match="broken"):
-            chained.result(1)
+            chained.result(PATIENCE_S)
     assert calls == [future]
 
 
@@ -188,7 +187,7 @@ def test_the_first_part_that_fails_fails_the_whole():
     parts[1].fail(DistBackendError("broken"))
     assert whole.is_completed()
     with pytest.raises(DistBackendError, match="broken"):
-        whole.get_future().result(1)
+        whole.get_future().result(PATIENCE_S)
 
 
 def test_what_is_to_be_done_at_the_end_may_fail():
@@ -196,7 +195,7 @@ def test_what_is_to_be_done_at_the_end_may_fail():
         raise ValueError("no room")
 
     with pytest.raises(ValueError, match="no room"):
-        CombinedWork([COMPLETED], after=fail).wait(1)
+        CombinedWork([COMPLETED], after=fail).wait(PATIENCE_S)
 
 
 def test_a_late_operation_says_itself_whom_it_has_waited_for(order):

@@ -13,6 +13,8 @@ import pytest
 
 from rankwise.meeting.launcher_env import told_of_a_job
 
+PATIENCE_S = 60.0
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("plugins/*/README.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 #: Python blocks that need no file, no number of ranks, no launcher and nothing else.
@@ -43,6 +45,6 @@ def test_the_programs_of_a_page_run_when_they_are_pasted_one_after_the_other(bod
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert not re.search(r"^Traceback|Error\b", done.stderr, re.MULTILINE), done.stderr

@@ -23,6 +23,8 @@ from rankwise.groups.world import World, use
 from rankwise.meeting import rendezvous
 from rankwise.testing import local_world
 
+PATIENCE_S = 60.0
+
 FUNCTIONS = {name: getattr(dist, name) for name in dist.__all__ if inspect.isroutine(getattr(dist, name))}
 METHODS = {
     f"Store.{name}": value for name, value in vars(dist.Store).items() if inspect.isroutine(value) and name[0] != "_"
@@ -108,7 +110,7 @@ def run_as_a_program(function, tmp_path, monkeypatch):
     path.write_text(f"import rankwise as dist\n{program(function)}")
     for variable in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(variable)
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, "".join(e.want for e in examples(function)), "")
 
 
@@ -175,5 +177,5 @@ def test_dir_shows_the_public_names_and_the_rooms_and_nothing_else():
 
 def test_each_name_that_dir_shows_can_be_had_after_importing_the_package_alone():
     code = "import rankwise\nprint([name for name in dir(rankwise) if not hasattr(rankwise, name)])"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert ran.stdout == "[]\n"

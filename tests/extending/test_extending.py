@@ -27,6 +27,8 @@ from rankwise_testing import run_ranks
 sys.path.insert(0, str(Path(__file__).parent))
 import extending_programs as programs
 
+PATIENCE_S = 100.0
+
 #: The ways to run: the backend, and the environment of its ranks.
 WAYS = {
     "gloo": ("gloo", {"RANKWISE_NATIVE": "off"}),
@@ -44,7 +46,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Callable[..., Any]], list[A
     if env.get("RANKWISE_NATIVE") == "on":
         pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
     launch = registry.get(backend).launch
-    return lambda function: run_ranks(function, 2, backend, launch=launch, env=env, timeout=100)
+    return lambda function: run_ranks(function, 2, backend, launch=launch, env=env, timeout=PATIENCE_S)
 
 
 def test_a_new_reduce_op_is_one_line_of_the_table(run: Callable[[Callable[..., Any]], list[Any]]) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+PATIENCE_S = 60.0
+
 ROOT = Path(__file__).parents[2]
 VERSION = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org")
@@ -24,18 +26,20 @@ def tree(tmp_path_factory):
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
-    subprocess.run([*GIT, "init", "-q"], cwd=folder, check=True, timeout=60)
+    subprocess.run([*GIT, "init", "-q"], cwd=folder, check=True, timeout=PATIENCE_S)
     commit(folder)
     return folder
 
 
 def commit(folder):
-    subprocess.run([*GIT, "add", "-A"], cwd=folder, check=True, timeout=60)
-    subprocess.run([*GIT, "commit", "-q", "-m", "x"], cwd=folder, check=True, timeout=60)
+    subprocess.run([*GIT, "add", "-A"], cwd=folder, check=True, timeout=PATIENCE_S)
+    subprocess.run([*GIT, "commit", "-q", "-m", "x"], cwd=folder, check=True, timeout=PATIENCE_S)
 
 
 def refused(folder, *arguments):
-    done = subprocess.run(["scripts/release", *arguments], cwd=folder, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["scripts/release", *arguments], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.returncode == 1
     assert not (folder / "dist").exists()
     return done.stderr

@@ -18,7 +18,7 @@ PARTS = {
     "rankwise_gloo_tcp": ("plugins/gloo_tcp/src", "[rankwise.backends]\ngloo = rankwise_gloo_tcp.plugin\n"),
     "rankwise_launch": (
         "plugins/launch/src",
-        "[rankwise.commands]\ndoctor = rankwise_launch.doctor_command\nrun = rankwise_launch.run_command\n",
+        "[rankwise.commands]\nbackends = rankwise_launch.backends_command\nrun = rankwise_launch.run_command\n",
     ),
     "rankwise_tools": ("plugins/tools/src", "[rankwise.commands]\nexplain = rankwise_tools.explain_command\n"),
 }

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+PATIENCE_S = 110.0
+
 pytest.importorskip("rankwise_gloo_tcp")
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "hostile.py"
@@ -17,7 +19,7 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "hostile.py"
 def test_hundreds_of_hostile_connections_leave_a_running_job_alone(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     command = [sys.executable, str(BENCHMARK), "--count", "300", "--json", str(report)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(report.read_text())
     assert found["connections"] == 300

@@ -172,7 +172,7 @@ def test_all_ranks_must_be_given_the_same(tmp_path: Path, values: tuple[str, str
         for rank, value in enumerate(values)
     ]
     try:
-        outputs = [rank.communicate(timeout=60)[0] for rank in ranks]
+        outputs = [rank.communicate(timeout=6 * PATIENCE_S)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

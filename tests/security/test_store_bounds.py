@@ -20,8 +20,10 @@ from rankwise.store import TCPStore
 from rankwise.store.memory import Table
 from rankwise.store.operations import multi_get, wait
 from rankwise.store.primitives import Missing
-from rankwise.store.tcp import assembly, unread, waiting, wire
-from rankwise.store.tcp.assembly import Assembly
+from rankwise.store.tcp import waiting, wire
+from rankwise.store.tcp import waiting as assembly
+from rankwise.store.tcp import waiting as unread
+from rankwise.store.tcp.waiting import Assembly
 
 PATIENCE_S = 30.0
 MIB = 1 << 20

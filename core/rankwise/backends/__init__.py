@@ -30,13 +30,11 @@ from rankwise.backends.capability import (
 from rankwise.backends.communicator import Communicator, Gauges, Watch
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Check, Explanation, Runtime
-from rankwise.backends.shortcuts import Caller, Shortcuts
-from rankwise.basics.arrays import Array, as_bytes, dtype_name, is_sparse
+from rankwise.backends.fast_calls import Caller, Shortcuts
+from rankwise.basics.arrays import RAW, Array, as_bytes, dtype_mark, dtype_name, dtype_text, is_sparse, known_dtype
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import DebugLevel, get_debug_level
-from rankwise.basics.dtypes import RAW, dtype_mark, dtype_text, known_dtype
-from rankwise.basics.later import later
-from rankwise.basics.loading import loading
+from rankwise.basics.loading import later, loading
 from rankwise.basics.messages import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG, too_long, wrong_dtype
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import OPS as REDUCE_OP_TABLE
@@ -54,21 +52,21 @@ if TYPE_CHECKING:
     from rankwise.backends.hookspecs import hookimpl
     from rankwise.backends.mailbox import Mailbox
     from rankwise.basics import processes
-    from rankwise.basics.blake2 import blake2b
     from rankwise.basics.debug import tell as debug_log
-    from rankwise.basics.error_form import pack as pack_error
-    from rankwise.basics.error_form import unpack as unpack_error
-    from rankwise.basics.future import WorkFuture
-    from rankwise.basics.held import heed
-    from rankwise.basics.interrupts import aborted_by, only_waited
+    from rankwise.basics.ending import WorkFuture
+    from rankwise.basics.interrupts import aborted_by, heed, only_waited
+    from rankwise.basics.interrupts import start as start_thread
+    from rankwise.basics.messages import pack as pack_error
+    from rankwise.basics.messages import unpack as unpack_error
     from rankwise.basics.process_end import ending as process_ending
     from rankwise.basics.process_end import last_words
+    from rankwise.basics.systems import blake2b
     from rankwise.collective.algorithms.table import Choice as AlgorithmChoice
     from rankwise.collective.algorithms.table import choose as derived_algorithm
     from rankwise.collective.algorithms.table import fitting as fitting_algorithm
     from rankwise.collective.executor import PointToPoint
     from rankwise.collective.issue_order import IssueOrder
-    from rankwise.network.ports import at_free_port
+    from rankwise.network.interface import at_free_port
     from rankwise.network.secret import digest as keyed_digest
     from rankwise.network.secret import same as same_digest
     from rankwise.network.secret import verify as verify_digest
@@ -83,29 +81,30 @@ _LATER = {
     "PointToPoint": "collective.executor:PointToPoint",
     "PrefixStore": "store:PrefixStore",
     "Store": "store:Store",
-    "WorkFuture": "basics.future:WorkFuture",
+    "WorkFuture": "basics.ending:WorkFuture",
     "aborted_by": "basics.interrupts:aborted_by",
-    "at_free_port": "network.ports:at_free_port",
-    "blake2b": "basics.blake2:blake2b",
+    "at_free_port": "network.interface:at_free_port",
+    "blake2b": "basics.systems:blake2b",
     "compiled_parts": "basics.native",
     "debug_log": "basics.debug:tell",
     "derived_algorithm": "collective.algorithms.table:choose",
     "derived_collectives": "collective.derived",
     "exchange": "store.patience:exchange",
     "fitting_algorithm": "collective.algorithms.table:fitting",
-    "heed": "basics.held:heed",
+    "heed": "basics.interrupts:heed",
     "hookimpl": "backends.hookspecs:hookimpl",  # only plugins need pluggy, and only once they are asked for
     "job_secret": "network.secret",
     "keyed_digest": "network.secret:digest",
     "network_interface": "network.interface",
     "only_waited": "basics.interrupts:only_waited",
-    "pack_error": "basics.error_form:pack",
+    "pack_error": "basics.messages:pack",
     "patiently": "store.patience:patiently",
     "last_words": "basics.process_end:last_words",
     "process_ending": "basics.process_end:ending",
     "processes": "basics.processes",
     "same_digest": "network.secret:same",
-    "unpack_error": "basics.error_form:unpack",
+    "start_thread": "basics.interrupts:start",
+    "unpack_error": "basics.messages:unpack",
     "verify_digest": "network.secret:verify",
 }
 
@@ -211,6 +210,7 @@ __all__ = [
     "last_words",
     "process_ending",
     "processes",
+    "start_thread",
     "unpack_error",
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from rankwise.basics.threads import start
+from rankwise.basics.interrupts import start
 from rankwise.basics.work import FutureWork, Work
 
 __all__ = ["ApartWork"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
-from rankwise.backends.plugin_code import described
+from rankwise.backends.discovery import described
 from rankwise.backends.vocabulary import (
     COLLECTIVES,
     EVERY_DTYPE,

@@ -19,8 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from rankwise.backends.context import Context
-from rankwise.backends.fast_calls import fast_calls
-from rankwise.backends.shortcuts import Caller, Shortcuts
+from rankwise.backends.fast_calls import Caller, Shortcuts, fast_calls
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.interrupts import aborted_by, forget_waited, has_only_waited
@@ -35,7 +34,7 @@ __all__ = ["Communicator", "Gauges", "Watch"]
 
 
 class Gauges(NamedTuple):
-    """What a communicator tells to those who look at a running job.
+    """What a communicator tells the commands that look at a running job.
 
     Attributes:
         moved_nbytes: How many bytes have gone and come so far, by way, such as "pipe" or "tcp".
@@ -51,7 +50,7 @@ class Gauges(NamedTuple):
 
 
 class Watch(Protocol):
-    """What a communicator asks of whoever watches over the job; it is answered within a fraction of a second."""
+    """What a communicator asks of the watcher of the job, which answers within a fraction of a second."""
 
     def settle(self, context: Context, error: DistError) -> DistError:
         """Return the error that all ranks raise for a group that has failed here with `error`."""
@@ -194,7 +193,7 @@ class Communicator(ABC):
         Args:
             call: What is to be done. The buffers belong to the backend until the work has ended.
             timeout_s: How long it may take, from its issue to its end.
-            async_op: Return a pending work at once; else this may block and return a completed one.
+            async_op: Return a pending work immediately; else this may block and return a completed one.
         """
         return self.issue(call, self.prepare(call), timeout_s, async_op)
 
@@ -245,16 +244,16 @@ class Communicator(ABC):
     # ------------------------------------------------------------------ for the core
 
     def peer_died(self, rank: int, error: DistError) -> bool:
-        """Hear that the process of a member has ended, and say whether this communicator acts on that by itself.
+        """Learn that the process of a member has ended, and say whether this communicator acts on that by itself.
 
         What a rank has completed before its end must complete on the others too. A backend that knows which ranks its
         operations wait for overrides this and returns true. It ends with `error` those that need something of the dead
         rank, but not before it has taken in what that rank has sent; later ones that need that rank fail with `error`
-        at once; operations among the others go on. It must not wait for the end of a connection for long: another
+        immediately; operations among the others go on. It must not wait for the end of a connection for long: another
         process may hold that open.
 
-        If it returns false, as it does by default, the whole group is given up, at once or, where a collective is
-        running, some 50 ms later, in which that may end.
+        If it returns false, as it does by default, the whole group is given up, immediately or, where a
+        collective is running, some 50 ms later, in which that may end.
 
         Never blocks. Called on a thread of the core, for each member once; that a member is silent or cannot be
         reached is told by `give_up` instead.
@@ -312,7 +311,7 @@ class Communicator(ABC):
         return self.failure or error
 
     def give_up(self, error: DistError) -> None:
-        """Make this communicator unusable at once, with just this error unless there is one."""
+        """Make this communicator unusable now: calls raise this error, unless there was one before."""
         if self.failure is None:
             self.failure = error
             self._order.abort(error)
@@ -321,13 +320,13 @@ class Communicator(ABC):
                 self.on_failure(error)
 
     def give_up_and_tell(self, error: DistError) -> None:
-        """Make this communicator unusable at once, and have whoever watches over the job tell the others."""
+        """Make this communicator unusable now, and have the watcher of the job tell the other ranks."""
         if self.watch is not None:
             self.watch.announce(self.context, error)
         self.give_up(error)
 
     def process_ends(self, error: DistError) -> None:
-        """Hear that the process is about to end although nobody has destroyed the group; `close` follows.
+        """Learn that the process is about to end and the program has not destroyed the group; `close` follows.
 
         What this rank has completed must complete on the others too. A backend that only has to bring on its way what
         it has sent overrides this, and lets `close` do so for a second at the most; by default the group is given up.

@@ -19,7 +19,7 @@ def _look() -> None:
     """Return: nobody is known to have died."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Context:
     """All that a backend is told about the group that it serves.
 

@@ -5,19 +5,20 @@ They take only what the general way has prepared, and so has checked, once befor
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sized
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from rankwise.backends.shortcuts import Caller, Shortcuts
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
 
-__all__ = ["fast_calls"]
+__all__ = ["Caller", "Shortcuts", "fast_calls"]
 
 
 def fast_calls(comm: Communicator, group: Caller) -> Shortcuts:
@@ -89,3 +90,78 @@ def fast_calls(comm: Communicator, group: Caller) -> Shortcuts:
 
     all_reduce, broadcast = array_call("all_reduce", True), array_call("broadcast", False)
     return Shortcuts(all_reduce=all_reduce, broadcast=broadcast, barrier=barrier)
+
+
+# Shortcuts: what a communicator may offer beside its methods, so that the plainest calls skip all that lies between
+#
+# Most calls of most programs are alike: synchronous, on a plain array of a common dtype, in a healthy group. For these
+# a communicator may offer a callable for each operation. The public call hands it the program's own arguments,
+# unchecked, before it does anything else; the callable then does all that the public call does, or says that it did
+# nothing, and the call goes the general way. `rankwise.backends.fast_calls` has those of any communicator that keeps
+# something for each kind of call, so that few backends need to know of them.
+#
+# A shortcut returns false, and has changed nothing, whenever anything is out of the ordinary: an argument that is not
+# exactly what it expects, or that the capability table refuses; a group that has failed; a thread that has an open
+# `coalescing` block; another operation that has its turn. Else it notes the call in the trail, by calling `begin`
+# itself and not through a helper (the trail counts frames to the program's call), does it within its time-out, or the
+# group's, notes its end, and returns true. Errors are those of the general way.
+
+
+class Caller(Protocol):
+    """The group whose calls are made, as far as a shortcut must know it."""
+
+    #: What notes the calls.
+    trail: Trail
+    #: The group's time-out, which may change between calls.
+    timeout_s: float
+    #: What does its plainest calls; a backend may put faster ones in their place.
+    shortcuts: Shortcuts
+
+    @property
+    def collected(self) -> Sized:
+        """Tell by its size whether any thread has an open `coalescing` block, which collects works."""
+
+    def lane(self, array: Any, op: str, /) -> Any:
+        """Raise what the public call raises if the capability table refuses an array."""
+
+
+def _nothing(*args: Any) -> bool:
+    """Do nothing, and say so."""
+    return False
+
+
+def _nothing_received(*args: Any) -> None:
+    """Do nothing, and say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcuts:
+    """One callable for each operation, called by the public function of that name with its array arguments.
+
+    All collectives take as the last the time-out of the call, as the program has given it, or None.
+
+    Attributes:
+        all_reduce: Takes array and reduce op.
+        broadcast: Takes array and the root's group rank.
+        all_gather: Takes the list of output arrays and the input array.
+        all_gather_single: Takes output and input array.
+        reduce_scatter: Takes the output array, the list of input arrays and the reduce op.
+        reduce_scatter_single: Takes output array, input array and reduce op.
+        all_to_all: Takes the lists of output and input arrays.
+        all_to_all_single: Takes output and input array, in equal parts.
+        barrier: Takes nothing.
+        send: Takes array, global rank and tag.
+        recv: Takes array, global rank and tag; returns the sender's global rank, or None for nothing.
+    """
+
+    all_reduce: Callable[[Any, Any, Timeout | None], bool] = _nothing
+    broadcast: Callable[[Any, int, Timeout | None], bool] = _nothing
+    all_gather: Callable[[Any, Any, Timeout | None], bool] = _nothing
+    all_gather_single: Callable[[Any, Any, Timeout | None], bool] = _nothing
+    reduce_scatter: Callable[[Any, Any, Any, Timeout | None], bool] = _nothing
+    reduce_scatter_single: Callable[[Any, Any, Any, Timeout | None], bool] = _nothing
+    all_to_all: Callable[[Any, Any, Timeout | None], bool] = _nothing
+    all_to_all_single: Callable[[Any, Any, Timeout | None], bool] = _nothing
+    barrier: Callable[[Timeout | None], bool] = _nothing
+    send: Callable[[Any, Any, Any], bool] = _nothing
+    recv: Callable[[Any, Any, Any], int | None] = _nothing_received

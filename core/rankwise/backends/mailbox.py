@@ -16,8 +16,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from rankwise.backends.apart import ApartWork
-from rankwise.basics.arrays import Array, as_bytes
-from rankwise.basics.dtypes import RAW, dtype_mark, dtype_text, known_dtype
+from rankwise.basics.arrays import RAW, Array, as_bytes, dtype_mark, dtype_text, known_dtype
 from rankwise.basics.messages import too_long, wrong_dtype
 from rankwise.basics.work import Work
 from rankwise.errors import DistError
@@ -163,7 +162,7 @@ class Mailbox:
         return removed
 
     def fail(self, error: DistError, src: int | None = None) -> None:
-        """Fail the receives that wait for `src`, and those that will; for None all of them, from whomever.
+        """Fail the receives that wait for `src`, and those that will; for None all of them, from any rank.
 
         Messages of a lost source that have come before can still be received. Never blocks: a signal handler may call
         this while the code that it has interrupted holds the lock, and then that code carries it out.
@@ -229,7 +228,7 @@ class Mailbox:
 
 
 def _same_dtype(have: Dtype | None, wanted: np.dtype[Any]) -> bool:
-    """Tell whether a message may be received into a dtype; whoever asks for bytes gets those of anything."""
+    """Tell whether a message may be received into a dtype; a receive of bytes takes those of any dtype."""
     if have is None or have is wanted:
         return True
     mark = dtype_mark(wanted)

@@ -1,8 +1,8 @@
 """From a name to a backend: what was registered in this process, then the entry point of exactly that name.
 
-Nothing else is ever loaded, so a broken plugin disturbs only those who ask for it; listing goes by the metadata of the
-installed distributions. What a plugin is asked is asked once, and kept: its declaration, that it is broken, and whether
-it can run here. So no answer costs a program more than once, however long the plugin takes.
+Nothing else is ever loaded, so a broken plugin disturbs only programs that ask for it; listing goes by the metadata of
+the installed distributions. What a plugin is asked is asked once, and kept: its declaration, that it is broken, and
+whether it can run here. So no answer costs a program more than once, however long the plugin takes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from rankwise.backends.capability import Availability, Capabilities
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import BackendSpec
-from rankwise.backends.discovery import Point
+from rankwise.backends.discovery import PluginFault, Point, run_plugin
 from rankwise.backends.naming import not_a_name
-from rankwise.backends.plugin_code import PluginFault, run_plugin
 from rankwise.backends.requirement import Others
 from rankwise.backends.validation import checked, checked_availability
 from rankwise.basics.loading import loading

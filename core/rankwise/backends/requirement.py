@@ -19,7 +19,7 @@ class Others(NamedTuple):
     """The backends beside the one that refuses a call.
 
     Attributes:
-        asked: The tables of those that are loaded; nothing is loaded for the sake of a refusal.
+        asked: The tables of those that are loaded; nothing is loaded to word a refusal.
         unasked: The names of those that are installed, as far as they have been seen.
     """
 

@@ -1,6 +1,6 @@
 """A declaration is checked completely, once, as it comes in: whatever is wrong with it is told by the field it is in.
 
-What comes out is made anew of plain dicts and frozen sets, so that nothing which a plugin keeps can change it later,
+What comes out is made again of plain dicts and frozen sets, so that nothing which a plugin keeps can change it later,
 and nobody who reads a table has to expect anything else than what the types say.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from rankwise.backends.capability import Availability, Capabilities, Cell, Device, Support
 from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec, Check
+from rankwise.backends.discovery import PluginFault, one_line
 from rankwise.backends.naming import not_a_name
-from rankwise.backends.plugin_code import PluginFault, one_line
 from rankwise.backends.vocabulary import DEVICES, EVERY_DTYPE, FEATURES, OPS, REDUCTIONS, nearest
 from rankwise.basics.version import require_series
 from rankwise.basics.words import with_article

@@ -8,13 +8,20 @@ what must happen once is one step of the interpreter, and each waiter waits for 
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-__all__ = ["Ending"]
+from rankwise.basics.deadline import Deadline
+from rankwise.basics.interrupts import heed, is_interrupt, start
+from rankwise.basics.tracebacks import shorten
+from rankwise.errors import DistTimeoutError
+
+__all__ = ["Ending", "WorkFuture", "attended"]
 
 _T = TypeVar("_T")
 
@@ -74,7 +81,7 @@ class Ending:
         return True
 
     def then(self, call: Callable[[], object]) -> None:
-        """Have something called at the end; at once if it is over."""
+        """Have something called at the end; immediately if it is over."""
         calls = [call]
         if not self.told:
             self._calls.append(calls)
@@ -100,3 +107,162 @@ def _call(calls: list[Callable[[], object]]) -> None:
         import logging  # only now: callbacks rarely fail
 
         logging.getLogger("rankwise").exception("a callback of a finished operation failed")
+
+
+# `WorkFuture`: the future of a work. Any thread may wait for it, even the one that carries the work out
+
+
+class _Awaited(Protocol):
+    """What a future asks of its work."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for its end; without a time-out for as long as the operation itself may take."""
+
+    def is_completed(self) -> bool:
+        """Tell whether it has ended."""
+
+    def exception(self) -> BaseException | None:
+        """Return why it has failed, or None."""
+
+
+class WorkFuture(Future[Any]):
+    """A future that cannot be cancelled: what has been issued goes on.
+
+    Waiting for it is waiting for the work, and happens as there: on the thread that serves asynchronous operations by
+    serving them, and no longer than the operation's own time-out.
+
+    Args:
+        work: The work. The maker of the future calls `end` once that has ended.
+        value: Returns the result of a work that has ended well.
+    """
+
+    def __init__(self, work: _Awaited, value: Callable[[], Any]) -> None:
+        super().__init__()
+        self._work, self._value = work, value
+        self.set_running_or_notify_cancel()
+
+    def end(self) -> None:
+        """Take over how the work has ended; only the first call counts."""
+        error = self._work.exception()
+        self._tell(error, None if error is not None else self._value())
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait, and return the work's result or raise its error."""
+        try:
+            return super().result(self._waited(timeout))
+        except BaseException as error:
+            shorten(error)
+            raise
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait, and return the work's error, or None."""
+        return super().exception(self._waited(timeout))
+
+    def then(self, callback: Callable[[Future[Any]], Any]) -> Future[Any]:
+        """Return a future of what `callback(self)` returns, which is called once this one has ended."""
+        return _Chained(self, callback)
+
+    def _waited(self, timeout: float | None) -> float | None:
+        """Wait for the work, and return how long the future itself may still be waited for."""
+        if self.done():
+            return None
+        deadline = None if timeout is None else Deadline(timeout)
+        try:
+            self._work.wait(timeout)
+        except Exception as error:  # how the work has ended is for the future to tell
+            if is_interrupt(error):
+                raise
+            if timeout is None and not self._work.is_completed():
+                self._tell(error)  # the operation has been withdrawn at its time-out
+        if self._work.is_completed():
+            self.end()  # this may be the thread that is to tell it, in the callback before
+        return None if deadline is None else deadline.remaining()
+
+    def _tell(self, error: BaseException | None, value: Any = None) -> None:
+        try:
+            if error is None:
+                self.set_result(value)
+            else:
+                self.set_exception(error)
+        except InvalidStateError:
+            pass  # it has been told
+
+
+class _Chained(WorkFuture):
+    """What a callback makes of another future."""
+
+    def __init__(self, source: WorkFuture, callback: Callable[[Future[Any]], Any]) -> None:
+        Future.__init__(self)
+        self._source, self._callback = source, [callback]
+        self.set_running_or_notify_cancel()
+        source.add_done_callback(self._call)
+
+    def _waited(self, timeout: float | None) -> float | None:
+        left_s = self._source._waited(timeout)
+        if self._source.done():
+            self._call(self._source)  # as above
+        return left_s
+
+    def _call(self, ended: Future[Any]) -> None:
+        try:
+            callback = self._callback.pop()
+        except IndexError:
+            return  # it has been called, or is being called
+        try:
+            self._tell(None, callback(ended))
+        except Exception as error:  # it belongs to whoever waits
+            self._tell(error)
+
+
+# Steps in making a group that wait for a store: another thread takes them; the caller checks who is there
+
+#: How long the caller waits until it looks, at first and later: with many ranks each look costs all others time.
+_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 0.25
+#: How long after the deadline a step may still take to find out who is missing.
+_LEEWAY_S = 0.5
+_STORE = "the store of the job"
+
+
+def attended(
+    step: Callable[[], _T], look: Callable[[], object] | None, deadline: Deadline, what: str, store: str = _STORE
+) -> _T:
+    """Return what a step returns, unless `look` raises before.
+
+    Where packets are lost, a request to the store waits far longer than it takes to notice that its host is gone. What
+    is left of such a step ends by itself, with the store's own time-out.
+
+    Args:
+        step: What to do, on a thread of its own.
+        look: Raises if it is of no use to wait any more; None where nobody can know.
+        deadline: When the step should have ended by itself.
+        what: What it belongs to, for messages.
+        store: The store, for messages, and who serves it.
+
+    Raises:
+        DistTimeoutError: The deadline has passed, and the store does not answer.
+    """
+    ending = Ending()
+    run = contextvars.copy_context().run
+    start(threading.Thread(target=run, args=(_carry_out, step, ending), name="rankwise meeting", daemon=True))
+    look_s = _FIRST_LOOK_S
+    while not ending.wait(look_s):
+        heed()
+        if look is not None:
+            look()
+        look_s = min(1.5 * look_s, _LONGEST_LOOK_S)
+        if deadline.overdue_s() > _LEEWAY_S:
+            text = f"{what}: timed out: not done within {deadline.timeout_s:g} s: {store} does not answer"
+            raise DistTimeoutError(text)
+    if ending.error is not None:
+        raise ending.error
+    result: _T = ending.value
+    return result
+
+
+def _carry_out(step: Callable[[], object], ending: Ending) -> None:
+    try:
+        result = step()
+    except BaseException as error:  # it belongs to whoever waits
+        ending.tell(None, error)
+    else:
+        ending.tell(result)

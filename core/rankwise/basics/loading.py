@@ -1,16 +1,15 @@
-"""`loading`: modules are loaded while the garbage collector stands back.
-
-What they make stays as long as the process. The collector would look through it again and again, which takes up to a
-tenth of a processor's time for a first group.
-"""
+"""Loading: names that are loaded when they are first asked for, and modules without the garbage collector."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
-__all__ = ["loading"]
+__all__ = ["later", "loading"]
 
 
 @contextmanager
@@ -24,3 +23,28 @@ def loading() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+# Names of a package that are loaded when they are first asked for, as few programs need all of them
+
+
+def later(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package.
+
+    Args:
+        package: Its `__name__`.
+        places: For each name the module of rankwise where it is, and after a colon what it is called there; without a
+            colon it is the module itself.
+    """
+
+    def find(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, _, attribute = places[name].partition(":")
+        found: Any = import_module(f"rankwise.{module}")
+        if attribute:
+            found = getattr(found, attribute)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return find

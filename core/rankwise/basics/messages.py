@@ -5,9 +5,20 @@ The lower half of the tags is the user's, the upper half the core's.
 
 from __future__ import annotations
 
-from rankwise.errors import DistBackendError
+from collections.abc import Callable
+from typing import Any
 
-__all__ = ["COLLECTIVE_TAG", "FINGERPRINT_TAG", "MAX_TAG", "too_long", "wrong_dtype"]
+from rankwise.errors import (
+    DistBackendError,
+    DistError,
+    DistNetworkError,
+    DistTimeoutError,
+    GroupAbortedError,
+    PeerDiedError,
+    ProtocolError,
+)
+
+__all__ = ["COLLECTIVE_TAG", "FINGERPRINT_TAG", "MAX_TAG", "pack", "too_long", "unpack", "wrong_dtype"]
 
 #: The largest tag that users may give.
 MAX_TAG = 2**30 - 1
@@ -44,3 +55,41 @@ def wrong_dtype(have: str, sender: int, tag: int, wanted: str) -> DistBackendErr
         f"a message of {have} from rank {sender} (tag {tag}) met a receive of {wanted}; "
         "receive into uint8 to take its bytes as they are"
     )
+
+
+# Errors of one rank in a form that travels to the others
+
+_MAX_TEXT = 1500
+_KINDS: dict[str, Callable[[str], DistError]] = {
+    "late": DistTimeoutError,
+    "network": DistNetworkError,
+    "aborted": GroupAbortedError,
+}
+
+
+def pack(error: DistError, rank: int) -> dict[str, Any]:
+    """Return an error of global rank `rank` as JSON can hold it."""
+    if isinstance(error, PeerDiedError):
+        return {"rank": error.rank, "host": error.host[:200], "cause": error.cause[:500]}
+    for kind, cls in _KINDS.items():
+        if type(error) is cls:
+            packed = {"kind": kind, "text": str(error)[:_MAX_TEXT]}
+            return packed | ({"to": error.rank} if isinstance(error, DistNetworkError) else {})
+    return {"kind": "aborted", "text": f"rank {rank} gave the group up: {type(error).__name__}: {error}"[:_MAX_TEXT]}
+
+
+def unpack(content: Any) -> DistError:
+    """Return the error that `pack` has packed.
+
+    Raises:
+        ProtocolError: It is none.
+    """
+    try:
+        if "rank" in content:
+            return PeerDiedError(int(content["rank"]), str(content["host"]), str(content["cause"]))
+        error = _KINDS[content["kind"]](str(content["text"]))
+        if isinstance(error, DistNetworkError) and content.get("to") is not None:
+            error.rank = int(content["to"])
+        return error
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise ProtocolError("what should tell of another rank's error is malformed") from error

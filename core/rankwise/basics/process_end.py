@@ -55,10 +55,15 @@ def process_stat(pid: int) -> list[str]:
 
 
 def last_words() -> str:
-    """Say by which exception this process ends, of which the interpreter has told; nothing if by none."""
+    """Say by which exception this process ends; nothing if by none.
+
+    The interpreter has told of it, or it is on its way through `multiprocessing`, or has become an exit on that way.
+    """
     if hasattr(sys, "ps1"):  # typed in: the session went on after it
         return ""
-    error = getattr(sys, "last_value", None)
+    error = getattr(sys, "last_value", None) or sys.exc_info()[1]
+    if isinstance(error, SystemExit):
+        error = error.__context__ if error.code else None
     return in_a_line(error) if isinstance(error, BaseException) else ""
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from rankwise.basics import native
-from rankwise.basics.callers import is_skipped, known_inside, known_outside, skipped
 from rankwise.basics.recording import Entry, FlightRecorder, Ticket, Totals, Trail
+from rankwise.basics.tracebacks import is_skipped, known_inside, known_outside, skipped
 
 __all__ = ["PythonRecorder", "make_recorder"]
 

@@ -1,4 +1,4 @@
-"""Works that were handed out, and that nobody may ever ask: lest they count as pending, readers look after them."""
+"""Works that were handed out, and that the program may never ask: readers of figures look whether they have ended."""
 
 from __future__ import annotations
 

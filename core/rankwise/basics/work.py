@@ -16,7 +16,7 @@ from rankwise.errors import DistTimeoutError
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from rankwise.basics.future import WorkFuture
+    from rankwise.basics.ending import WorkFuture
 
 __all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work"]
 
@@ -355,6 +355,6 @@ class BoundWork:
 
 
 def _future(work: Work, value: Callable[[], Any]) -> WorkFuture:
-    from rankwise.basics.future import WorkFuture  # only now: few programs ask for futures
+    from rankwise.basics.ending import WorkFuture  # only now: few programs ask for futures
 
     return WorkFuture(work, value)

@@ -9,7 +9,7 @@ backends with the feature `mismatch`. Wrong arguments are a `TypeError` or `Valu
 capability table refuses is an `UnsupportedOperationError`, before anything is sent.
 """
 
-# The plainest calls, as most are, may take a shortcut of the backend's (see `rankwise.backends.shortcuts`). The code
+# The plainest calls, as most are, may take a shortcut of the backend's (see `rankwise.backends.fast_calls`). The code
 # below that question is the general path, which does the same for every call.
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls import check
 from rankwise.calls.calling import failed, finish, require_uneven, terms
-from rankwise.calls.overlap import aside, parts_aside
+from rankwise.calls.check import aside, parts_aside
 from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike
 from rankwise.groups.ranks import group_rank

@@ -14,7 +14,7 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls import check
 from rankwise.calls.calling import failed, finish, require_uneven, terms
-from rankwise.calls.overlap import aside, parts_aside
+from rankwise.calls.check import aside, parts_aside
 from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.world import resolve

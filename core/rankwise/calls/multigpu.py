@@ -19,7 +19,7 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls import check
 from rankwise.calls.calling import failed, finish, terms
-from rankwise.calls.combined import CombinedWork
+from rankwise.calls.coalesced import CombinedWork
 from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank

@@ -6,13 +6,24 @@ import argparse
 import os
 import sys
 import textwrap
+from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from rankwise.basics.help_text import HelpFormatter
-from rankwise.cli.table import COMMANDS, CommandNotInstalledError, installed, load
+from rankwise.backends import discovery
+from rankwise.cli.parser import HelpFormatter, Parser, columns_of, near
 
-__all__ = ["NO_BACKEND", "CommandError", "execute"]
+__all__ = [
+    "COMMANDS",
+    "ENTRY_POINT_GROUP",
+    "NO_BACKEND",
+    "Command",
+    "CommandError",
+    "CommandNotInstalledError",
+    "execute",
+    "installed",
+    "load",
+]
 
 #: The exit code where a backend or a command is not installed, or cannot run here.
 NO_BACKEND = 69
@@ -69,8 +80,6 @@ def execute(arguments: list[str]) -> int:
 
 
 def _unknown(name: str) -> int:
-    from rankwise.cli.parser import near
-
     names = installed()
     hint = near(name, {**names, **COMMANDS})
     if name.endswith(".py"):
@@ -82,7 +91,6 @@ def _unknown(name: str) -> int:
 def _tell(program: str, error: Exception) -> int:
     expected = isinstance(error, (CommandError, CommandNotInstalledError, OSError, ValueError, RuntimeError))
     text = str(error) if expected and str(error) else f"{type(error).__name__}: {error}"
-    from rankwise.cli.text import columns_of
     from rankwise.errors import BackendNotFoundError, BackendUnavailableError
 
     width = columns_of(sys.stderr, 100)
@@ -99,8 +107,6 @@ def _filled(line: str, width: int) -> str:
 
 
 def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:
-    from rankwise.cli.parser import Parser
-
     parser = Parser(
         prog="rankwise",
         description="The communication layer of torch.distributed without torch.",
@@ -148,3 +154,97 @@ def _version() -> str:
     from rankwise.basics.version import __version__
 
     return __version__
+
+
+# Which commands there are: those of the core, those that other distributions bring, and those that could be installed
+#
+# A command of another distribution is an entry point of the group `rankwise.commands`: its key is the command's name,
+# and its value a module with `DESCRIPTION`, `EXAMPLES`, `add_arguments(parser)` and `run(options)`, as the commands in
+# this package are. It is imported only when it is asked for.
+
+ENTRY_POINT_GROUP = "rankwise.commands"
+#: What a module of a command has; one with `AFTER_DASHES` finds what follows `--` in `options.after_dashes`.
+_MEMBERS = ("DESCRIPTION", "EXAMPLES", "add_arguments", "run")
+_CORE = "rankwise"
+
+
+class Command(NamedTuple):
+    """A command of this project: its line in the overview, and the distribution that brings it."""
+
+    help: str
+    distribution: str = _CORE
+
+
+#: Those of the core are modules of this package, `NAME_command`; for the others these lines say what to install.
+COMMANDS = {
+    "run": Command("start the ranks of a job", "rankwise-launch"),
+    "demo": Command("watch some processes train something together", "rankwise-launch"),
+    "backends": Command("what each backend can do, and which are installed", "rankwise-launch"),
+    "doctor": Command("find out what does not work here, and why", "rankwise-launch"),
+    "conformance": Command("prove what a backend declares", "rankwise-testing"),
+    "new-backend": Command("a distribution with a backend, to begin from", "rankwise-testing"),
+    "bench": Command("measure latency and bandwidth", "rankwise-tools"),
+    "explain": Command("which algorithm runs for a size and a number of ranks, and why", "rankwise-tools"),
+    "top": Command("what the ranks of a running job do, and who is waited for", "rankwise-tools"),
+    "trace": Command("one timeline of what all ranks did, and who left the common path first", "rankwise-tools"),
+    "secret": Command("make a job secret"),
+    "completion": Command("what a shell needs to complete command lines", "rankwise-tools"),
+}
+
+
+class CommandNotInstalledError(Exception):
+    """A command of this project is asked for whose distribution is not installed."""
+
+
+def installed() -> dict[str, str]:
+    """Return all commands that are installed, with their lines in the overview; none is imported."""
+    lines = {name: command.help for name, command in COMMANDS.items() if command.distribution == _CORE}
+    for name, value in discovery.declared(ENTRY_POINT_GROUP):
+        known = COMMANDS.get(name)
+        lines.setdefault(name, known.help if known else f"(brought by {value.partition('.')[0]})")
+    return {name: lines[name] for name in [*COMMANDS, *sorted(lines.keys() - COMMANDS.keys())] if name in lines}
+
+
+def load(name: str) -> ModuleType | None:
+    """Import the module of a command; None if there is no such command.
+
+    Raises:
+        CommandNotInstalledError: It is one of this project's, and not installed.
+        RuntimeError: What brings it is broken, or two distributions do.
+    """
+    known = COMMANDS.get(name)
+    if known is not None and known.distribution == _CORE:
+        return import_module(f"rankwise.cli.{name}_command")
+    values = {value for found, value in discovery.declared(ENTRY_POINT_GROUP) if found == name}
+    owners = name
+    if len(values) != 1:  # installed in some unusual way, by two, or not at all
+        values, owners = _thoroughly(name)
+    if len(values) > 1:
+        raise RuntimeError(f"the command {name!r} is claimed by {owners}; uninstall all but one")
+    if values:
+        return _imported(name, values.pop())
+    if known is not None:
+        raise CommandNotInstalledError(f"it is not installed: pip install {known.distribution}")
+    return None
+
+
+def _thoroughly(name: str) -> tuple[set[str], str]:
+    """Return what stands behind a name as `importlib.metadata` knows it, and which distributions bring it."""
+    points = [point for point in discovery.installed(ENTRY_POINT_GROUP) if point.name == name]
+    owners = dict.fromkeys(point.owner for point in points)
+    return {point.value for point in points}, " and ".join(owners)
+
+
+def _imported(name: str, value: str) -> ModuleType:
+    try:
+        module = import_module(value)
+        lacking = [member for member in _MEMBERS if not hasattr(module, member)]
+        if lacking:
+            raise TypeError(f"its module {value} has no {' and no '.join(lacking)}")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may even call `sys.exit`
+        _, owners = _thoroughly(name)
+        what = f"{type(error).__name__}: {error}"
+        raise RuntimeError(f"the command {name!r} of {owners or value} cannot be loaded: {what}") from error
+    return module

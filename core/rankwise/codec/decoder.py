@@ -12,10 +12,9 @@ import numpy as np
 
 from rankwise.basics.arrays import as_bytes
 from rankwise.codec.classes import find
-from rankwise.codec.collisions import Collisions
 from rankwise.codec.dtypes import dtype_from_spec
 from rankwise.codec.layout import MAGIC, MAX_DEPTH, MAX_INT_BYTES, MAX_ITEMS, NUMBER_RUNS, Tag, layout_of
-from rankwise.codec.values import value_type_by_code
+from rankwise.codec.values import Collisions, value_type_by_code
 from rankwise.errors import CodecError
 
 __all__ = ["decode"]

@@ -12,7 +12,6 @@ import numpy as np
 from rankwise.basics.arrays import as_bytes
 from rankwise.basics.words import with_article
 from rankwise.codec.classes import Registered, register
-from rankwise.codec.collisions import Collisions
 from rankwise.codec.dtypes import dtype_spec
 from rankwise.codec.layout import (
     MAGIC,
@@ -21,11 +20,12 @@ from rankwise.codec.layout import (
     MAX_ITEMS,
     NUMBER_RUNS,
     RUN_MIN,
+    Refused,
     Tag,
+    cannot_travel,
     layout_of,
 )
-from rankwise.codec.refusal import Refused, cannot_travel
-from rankwise.codec.values import ValueType, value_type_of
+from rankwise.codec.values import Collisions, ValueType, value_type_of
 
 __all__ = ["encode"]
 

@@ -19,10 +19,27 @@ Lengths, counts and dimensions are unsigned and 8 bytes wide; all numbers are li
 
 from __future__ import annotations
 
+import enum
 from functools import cache
 from struct import Struct
+from typing import Any
 
-__all__ = ["MAGIC", "MAX_DEPTH", "MAX_INT_BYTES", "MAX_ITEMS", "NUMBER_RUNS", "RUN_MIN", "Tag", "layout_of"]
+import numpy as np
+
+from rankwise.basics.words import with_article
+
+__all__ = [
+    "MAGIC",
+    "MAX_DEPTH",
+    "MAX_INT_BYTES",
+    "MAX_ITEMS",
+    "NUMBER_RUNS",
+    "RUN_MIN",
+    "Refused",
+    "Tag",
+    "cannot_travel",
+    "layout_of",
+]
 
 #: What each encoded object begins with: a mark that no pickle and no text begins with, and the layout's version.
 MAGIC = b"\xc1\x01"
@@ -62,3 +79,50 @@ NUMBER_RUNS: dict[tuple[type, type], int] = {
 def layout_of(fields: str) -> Struct:
     """Return the little-endian, unpadded layout of `fields`, as the struct module spells them."""
     return Struct("<" + fields)
+
+
+# ------------------ why an object does not travel: where in it the trouble is, and what to do
+
+_SHOWN = 8
+_BASES = (str, bytes, int, float, complex, dict, list, set, frozenset)
+
+
+class Refused(Exception):
+    """A value cannot be encoded; on its way up each container adds the place where it holds the value."""
+
+    def __init__(self, kind: type[TypeError] | type[ValueError], reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+        self.places: list[str] = []
+
+    def error(self) -> Exception:
+        """Return the error to show to the caller."""
+        places = self.places[::-1]
+        if len(places) > _SHOWN:
+            places[_SHOWN:] = ["..."]
+        return self.kind(f"obj{''.join(places)} {self.reason}; only pickle=True on all ranks can send it as it is")
+
+
+def cannot_travel(obj: Any) -> Refused:
+    """Return the refusal of a value because of its type."""
+    kind = type(obj)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return Refused(TypeError, f"is {with_article(name)}, which does not travel{_advice(obj, kind)}")
+
+
+def _advice(obj: Any, kind: type) -> str:
+    if kind.__module__.partition(".")[0] == "cupy":
+        return " among objects: use the collectives for arrays, or send its .get()"
+    if isinstance(obj, enum.Enum):
+        return ": send its .name or .value"
+    if isinstance(obj, np.ndarray):
+        return ": send numpy.asarray(...) of it"
+    if isinstance(obj, memoryview):
+        return ": send bytes(...) of it"
+    if isinstance(obj, tuple):
+        return ": send tuple(...) of it, or make the class a dataclass"
+    if hasattr(kind, "__dataclass_fields__"):
+        return ": put @dataclass on this subclass too"
+    base = next((base for base in _BASES if isinstance(obj, base)), None)
+    return "" if base is None else f": send {base.__name__}(...) of it"

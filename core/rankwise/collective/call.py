@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from rankwise.basics.arrays import Array
+from rankwise.basics.arrays import Array, dtype_text
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.dtypes import dtype_text
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.collective import derived
 from rankwise.collective.executor import PointToPoint

@@ -50,8 +50,8 @@ def broadcast(comm: PointToPoint, array: Array, root: int, deadline: Deadline) -
 def all_reduce(comm: PointToPoint, array: Array, op: ReduceOp, deadline: Deadline) -> None:
     """Reduce the arrays of all ranks into everyone's array.
 
-    Rounds: log2 p for small N, 2 for few ranks, else 2 log2 p or 2(p-1). Scratch: 2N, more where the op accumulates
-    in a wider dtype, and N(p-1)/p more in two rounds; N is at most 8 MiB, beyond which arrays go in pieces.
+    Rounds: log2 p for small N, 2 for few ranks, else 2 ceil(log2 p) or 2(p-1). Scratch: 2N, more where the op
+    accumulates in a wider dtype, and N(p-1)/p more in two rounds; N is at most 8 MiB, beyond which arrays go in pieces.
     """
     nbytes = array.size * accumulation_dtype(op.name, array.dtype).itemsize
     for piece in _pieces(array, op):
@@ -82,7 +82,7 @@ def all_gather(
 ) -> None:
     """Copy rank i's array into everyone's `parts[i]`.
 
-    Rounds: ceil(log2 p) for small N, 1 for few ranks, else p-1. Scratch: N, where parts are scattered in memory.
+    Rounds: 1 for few ranks and large N, else ceil(log2 p) or p-1. Scratch: N, where parts are scattered in memory.
     """
     blocks = [raw(part) for part in parts]
     _assign(blocks[comm.rank], raw(array))
@@ -135,7 +135,7 @@ def scatter(
 def reduce_scatter(comm: PointToPoint, array: Array, parts: Sequence[Array], op: ReduceOp, deadline: Deadline) -> None:
     """Reduce everyone's `parts[i]` into rank i's array; the parts keep their content.
 
-    Rounds: 1 for few ranks or small N, else p-1. Scratch: in one round p times the own part, else N and one part more,
+    Rounds: 1 for few ranks, else ceil(log2 p) or p-1. Scratch: in one round p times the own part, else up to 1.5 N,
     wider where the op accumulates in a wider dtype; N is at most 8 MiB, beyond which parts go in pieces.
     """
     flat, flats = array.reshape(-1), [part.reshape(-1) for part in parts]

@@ -18,11 +18,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rankwise.basics.blake2 import blake2b
-from rankwise.basics.callers import is_skipped
+from rankwise.basics.arrays import plain_text
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.dtypes import plain_text
 from rankwise.basics.messages import FINGERPRINT_TAG
+from rankwise.basics.systems import blake2b
+from rankwise.basics.tracebacks import is_skipped
 from rankwise.collective import derived
 from rankwise.collective.executor import PointToPoint
 from rankwise.errors import CollectiveMismatchError

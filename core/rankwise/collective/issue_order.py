@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from rankwise.basics.deadline import Deadline, Timeout
-from rankwise.basics.held import heed, held
-from rankwise.basics.threads import start
+from rankwise.basics.interrupts import heed, held, start
 from rankwise.basics.work import FutureWork
 from rankwise.collective.turn import make_turn
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
@@ -119,7 +118,7 @@ class IssueOrder:
         return len(self._waiting)
 
     def tell(self) -> None:
-        """Wake those who wait for the turn."""
+        """Wake the threads that wait for the turn."""
         with self._lock:
             if self._changed is not None:
                 self._changed.notify_all()
@@ -159,7 +158,7 @@ class IssueOrder:
                     )
 
     def abort(self, error: BaseException) -> None:
-        """Fail what has not begun; whoever runs is ended by its backend."""
+        """Fail what has not begun; an operation that runs is ended by its backend."""
         with self._lock:
             dropped = list(self._waiting)
             self._waiting.clear()

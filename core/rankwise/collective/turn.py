@@ -14,8 +14,8 @@ class Turn(Protocol):
     """The turn to make a collective.
 
     Attributes:
-        holder: What stands for the call that has the turn; None if nobody has it. Whoever has it gives it back by
-            setting this to None, without a call, as what a signal handler raises at the beginning of one would leave
+        holder: What stands for the call that has the turn; None if no call has it. The call that has it gives it back
+            by setting this to None, without a call, as what a signal handler raises at the beginning of one would leave
             the turn taken for good. Then the watchers must be told.
         queued: How many operations wait for it in the line; while there are any, it goes to the first of them alone.
         watchers: How many threads wait for a change. To tell nobody costs as much as half a small collective.

@@ -77,7 +77,8 @@ def meet(
         PeerDiedError: One has died meanwhile.
         GroupAbortedError: One was interrupted.
 
-    Whoever hosts the store must not leave after an error before `to_be_told` have heard of it, by the counter "told".
+    The rank that hosts the store must not leave after an error before `to_be_told` ranks know it, by the counter
+    "told".
     """
     seat = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "call": os.urandom(16).hex()}
     seat |= {"space": process_space(), "started": started_at(os.getpid())}
@@ -109,7 +110,7 @@ def interrupted(what: str, rank: int, error: BaseException) -> str:
 
 
 def call_off(store: Store, error: DistError) -> int:
-    """Have all who meet raise an error, for a rank that does not; return how many have come, and will hear of it."""
+    """Have all who meet raise an error, for a rank that does not; return how many have come, and will be told."""
     store.compare_set("verdict", "", str(error))
     return store.add("come", 0)
 
@@ -125,7 +126,7 @@ def told_by(verdict: str) -> DistError | None:
 
 
 def to_be_told(store: Store, ranks: Sequence[int], error: DistError) -> int:
-    """Return how many will hear of an error of `meet`.
+    """Return how many ranks will be told of an error of `meet`.
 
     Those that have not come in time will not come; but a contradiction is found before all have come. Where it is about
     how many they are, the fewest come at least, and nobody waits for more.
@@ -155,7 +156,7 @@ def leave(store: Store, came: int) -> None:
 
 
 def is_over(store: Store, rank: int) -> bool:
-    """Tell whether those who met in a group's store are gone, as after the restart of a job that was killed.
+    """Tell whether the ranks that met in a group's store are gone, as after the restart of a job that was killed.
 
     So it is if another process has taken this rank's seat and is gone, or is on another host and has met all the rest;
     one that is there claims the same rank. And so it is if the first to come was gone before this process began: then

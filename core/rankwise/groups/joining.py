@@ -12,7 +12,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.declaration import Runtime
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.held import held
+from rankwise.basics.interrupts import held
 from rankwise.errors import DistNetworkError, DistStoreError
 from rankwise.groups.handshake import is_over
 from rankwise.groups.world import World
@@ -117,7 +117,7 @@ def _check_given(rank: int, world_size: int) -> None:
 def _meet_at(world: World, address: str, rank: int, world_size: int, deadline: Deadline) -> Place:
     """Join the life of the default group that is beginning at an address, not the one that is ending there.
 
-    Ranks leave one after the other. One that comes back at once may find the store of the life it has just left,
+    Ranks leave one after the other. One that comes back immediately may find the store of the life it has just left,
     which the last to leave has yet to close; it knows that life by its mark, and tries again.
     """
     pause_s = 0.002

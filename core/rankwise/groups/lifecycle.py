@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,8 +13,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import tell
-from rankwise.basics.held import held
-from rankwise.basics.interrupts import is_interrupt
+from rankwise.basics.interrupts import held, is_interrupt
 from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import (
@@ -318,7 +318,7 @@ def forget(store: Store | None, came: int) -> None:
 
 
 def _is_needed_by_others(world: World) -> bool:
-    """Tell whether ranks that come late would miss this one: it serves the store, or they would begin the file anew."""
+    """Tell whether ranks that come late would miss this one: it serves the store, or they would begin a new file."""
     late_for_file = isinstance(world.owned_store, FileStore) and world.default is None
     return late_for_file or world.serves_store()
 
@@ -334,6 +334,10 @@ def _close_at_exit() -> None:
     # Registered anew each time, so that it runs before what the program has registered earlier, and only once.
     atexit.unregister(_exit)
     atexit.register(_exit)
+    util, process = (sys.modules.get(f"multiprocessing.{name}") for name in ("util", "process"))
+    if util is not None and process is not None and process.parent_process() is not None:
+        # A process of multiprocessing that was forked ends without those handlers; and here its exception is known.
+        util.Finalize(None, _exit, exitpriority=0)
 
 
 def _exit() -> None:

@@ -15,11 +15,11 @@ from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION
 from rankwise.backends.registry import registry
-from rankwise.basics import held as interrupts
-from rankwise.basics.attended import attended
+from rankwise.basics import interrupts as interrupts
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import tell
-from rankwise.basics.system_errors import cause
+from rankwise.basics.ending import attended
+from rankwise.basics.systems import cause
 from rankwise.basics.version import __version__
 from rankwise.errors import (
     DistBackendError,
@@ -182,7 +182,7 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
 def _call_off(
     world: World, store: Store, participants: tuple[int, ...], what: str, rank: int, error: BaseException
 ) -> None:
-    """Tell the others that this rank was interrupted and does not come; those who have come are stayed for."""
+    """Tell the others that this rank was interrupted and does not come; the rank stays for those that have come."""
     said = GroupAbortedError(interrupted(what, rank, error))
     with contextlib.suppress(DistError):
         step = partial(call_off, PrefixStore(MEETING, store), said)
@@ -246,7 +246,7 @@ def _settle(plan: Plan, deadline: Deadline) -> None:
 
 
 def stay_for(world: World, store: Store, counter: str, count: int) -> None:
-    """Remember what whoever hosts the store stays for; of what is fulfilled, one item is forgotten each time."""
+    """Remember what the rank that hosts the store stays for; of what is fulfilled, one item is forgotten each time."""
     world.stay_for.append((store, counter, count))
     if len(world.stay_for) > _REMEMBERED:
         with contextlib.suppress(DistError):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.held import held
+from rankwise.basics.interrupts import held
 from rankwise.groups.joining import lend
 from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available, begin, device_index
 from rankwise.groups.making import Plan, make_group

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rankwise.backends import requirement
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.communicator import Communicator
+from rankwise.backends.fast_calls import Shortcuts
 from rankwise.backends.registry import registry
-from rankwise.backends.shortcuts import Shortcuts
 from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.ending import Ending
-from rankwise.basics.held import is_a_handlers
-from rankwise.basics.interrupts import aborted_by
+from rankwise.basics.interrupts import aborted_by, is_a_handlers
 from rankwise.basics.process_end import last_words
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
@@ -37,7 +36,8 @@ NON_GROUP_MEMBER = -100
 class ProcessGroup:
     """A group of ranks that this process belongs to.
 
-    Made by `init_process_group`, `new_group` and their kin, or outside of any world by `ProcessGroup.create`.
+    `init_process_group`, `new_group`, `split_group` and `shrink_group` make groups of a world, and
+    `ProcessGroup.create` makes one outside of any world.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ProcessGroup:
         self._rank = self.rank_of[global_rank]
         self._communicators = communicators
         self._lanes: dict[Any, Communicator] = {}
-        self._features: set[tuple[str, str]] = set()
+        self._features: dict[tuple[str, str], None] = {}
         #: For plain calls on the CPU's arrays, or on those of the only kind of device.
         self.shortcuts = Shortcuts()
         #: Whether a backend of it tells for how long others were waited for.
@@ -199,9 +199,9 @@ class ProcessGroup:
         return self.store
 
     def abort(self, reason: str = "by a call of abort()") -> None:
-        """Give the group up: pending and later operations raise `GroupAbortedError` on this rank.
+        """Abort the group: pending and later operations raise `GroupAbortedError` on this rank.
 
-        The members are told by what they were waiting for; see `abort_process_group`.
+        The other members learn it in the calls in which they wait; see `abort_process_group`.
 
         Args:
             reason: How or why, for the message; it follows "group 'default' was aborted on rank 1".
@@ -211,10 +211,10 @@ class ProcessGroup:
             communicator.give_up_and_tell(error)
 
     def report_death(self, rank: int, cause: str) -> None:
-        """Hear that a member has died, from whoever runs it and knows that sooner or better than its peers.
+        """Be told that a member has died, by the engine that runs it and knows so sooner or better than its peers.
 
-        Calls that need that member raise a `PeerDiedError` on this rank at once, later ones too, and on the others as
-        soon as the store has told them. This call waits for nothing; what does not need the member goes on.
+        Calls that need that member raise a `PeerDiedError` on this rank immediately, later ones too, and on the other
+        ranks as soon as the store has told them. This call waits for nothing; what does not need the member goes on.
 
         Args:
             rank: The member, as `src` and `dst` name it.
@@ -233,10 +233,10 @@ class ProcessGroup:
                     communicator.give_up(PeerDiedError(rank, "?", cause))
 
     def on_failure(self, told: Callable[[DistError], object]) -> None:
-        """Have something called once with the error that has made the group of no use; at once if it has failed.
+        """Have something called once with the error that has made the group of no use; immediately if it has failed.
 
-        That is a death, an abort, or a call that has failed half-way, as soon as this rank knows it. It is called by
-        whatever thread finds out, and must not wait.
+        That is a death, an abort, or a call that has failed half-way, as soon as this rank knows it. The thread that
+        finds out calls it, so it must not wait.
         """
         self._end.then(lambda: told(self._end.value))
 
@@ -251,7 +251,7 @@ class ProcessGroup:
             communicator.fail(aborted_by(error, where))
 
     def process_ends(self) -> None:
-        """Hear that the process ends without having destroyed this group."""
+        """Abort the group because the process ends without having destroyed it."""
         words = last_words()
         where = f"group {self.group_desc!r} was aborted on rank {self.global_rank} by the end of the process"
         where += f": {words}" if words else ""
@@ -289,7 +289,7 @@ class ProcessGroup:
             return
         table = registry.get(self.config.device_backend_map[device]).capabilities
         requirement.require_feature(table, feature, device, op, registry.others)
-        self._features.add((feature, device))
+        self._features[feature, device] = None
 
     def communicators(self) -> list[Communicator]:
         """Return the group's communicators, each once."""

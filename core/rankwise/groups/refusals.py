@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from rankwise import errors
-from rankwise.basics import held as interrupts
+from rankwise.basics import interrupts as interrupts
 from rankwise.errors import DistBackendError, DistNetworkError, DistTimeoutError, GroupAbortedError, PeerDiedError
 from rankwise.groups.handshake import death_verdict, interrupted, told_by
 from rankwise.store import Store

@@ -7,7 +7,7 @@ from typing import Any
 
 from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.held import held
+from rankwise.basics.interrupts import held
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import ForkedProcessError, PeerDiedError
 from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available, forget, not_made
@@ -263,7 +263,7 @@ def shrink_group(
 ) -> ProcessGroup:
     """Make a group of the survivors of another; the excluded ranks do not call.
 
-    Whoever else dies before the group is made is left out too.
+    Ranks that die before the group is made are left out too.
 
     Args:
         ranks_to_exclude: Global ranks that are gone, or to be left out.
@@ -324,7 +324,7 @@ def _survivors(parent: ProcessGroup, gone: set[int], options: Any, deadline: Dea
 
 
 def abort_process_group(group: ProcessGroup | None = None) -> None:
-    """Give a group up, from any thread: what is pending on it, here and at its peers, ends with an error.
+    """Abort a group, from any thread: what is pending on it, here and at its peers, ends with an error.
 
     Args:
         group: The group; None is the default group.
@@ -380,7 +380,7 @@ def _shared_name(world: World) -> str:
 
 
 def _local_name(world: World, ranks: tuple[int, ...]) -> str:
-    """Name a group that only its members count: by who they are, in any order, and how often they have made one."""
+    """Name a group that only its members count: by their ranks in any order, and how often they have made one."""
     who = tuple(sorted(ranks))
     count = world.local_groups_made[who] = world.local_groups_made.get(who, 0) + 1
     return f"{_within(world)}group-of-{'-'.join(map(str, who))}-{count}"

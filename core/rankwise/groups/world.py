@@ -91,7 +91,7 @@ class World:
         return bool((self.home or self).on_leaving)
 
     def part_with(self, groups: list[ProcessGroup]) -> None:
-        """Let those who read what is counted have it of groups that are about to be forgotten."""
+        """Hand the figures of groups that are about to be forgotten to the readers of figures."""
         for told in list((self.home or self).on_leaving):
             try:
                 told(groups)

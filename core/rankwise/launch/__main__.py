@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from rankwise.cli.commands import NO_BACKEND
-from rankwise.cli.table import CommandNotInstalledError, load
+from rankwise.cli.commands import NO_BACKEND, CommandNotInstalledError, load
 
 __all__ = ["main"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -11,17 +13,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import connection
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
-from rankwise.basics.systems import keep_standard, require_processes
+from rankwise.basics.systems import die_with_parent, keep_standard, require_processes
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import ProcessException, ProcessExitedException, ProcessRaisedException
-from rankwise.launch import child
 from rankwise.network import secret
-from rankwise.network.ports import at_free_port
+from rankwise.network.interface import at_free_port
 
-__all__ = ["SpawnContext", "spawn"]
+__all__ = ["SpawnContext", "receive", "run_child", "spawn"]
 
 #: A process that is told to end gets so long before it is killed.
 _STOP_GRACE_S = 1.0
@@ -99,7 +101,7 @@ class SpawnContext:
     def _error(self, member: _Member) -> ProcessException:
         index, process = member.number, member.process
         pid, code = process.pid or 0, process.exitcode or 0
-        traceback = child.receive(member.report)
+        traceback = receive(member.report)
         if traceback is not None:
             return ProcessRaisedException(f"\n\n-- Process {index} failed with this error:\n{traceback}", index, pid)
         if code < 0:
@@ -212,7 +214,7 @@ def _start(
 ) -> _Member:
     reader, writer = context.Pipe(duplex=False)
     process = context.Process(
-        target=child.main,
+        target=run_child,
         # To the kernel the parent is the thread that starts a process, and threads may end early.
         args=(index, fn, args, writer, dict(environment), job_secret, _in_main_thread()),
         name=f"rank {index}",
@@ -252,3 +254,58 @@ def _probe(port: int) -> int:
 
 def _place(shared: Mapping[str, str], index: int) -> dict[str, str]:
     return {**shared, "RANK": str(index), "LOCAL_RANK": str(index)} if shared else {}
+
+
+# What runs first in a spawned process: it takes its place in the job, and reports how the function fails
+
+#: Less than a pipe holds, so that a process can end before anyone reads what it says.
+_REPORT_NBYTES = 48 * 1024
+
+
+def run_child(
+    index: int,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    report: Connection,
+    environment: Mapping[str, str],
+    job_secret: bytes | None,
+    die_with_parent: bool,
+) -> None:
+    """Call `fn(index, *args)`; if it raises, send the traceback and end with exit code 1."""
+    keep_standard()
+    if die_with_parent:
+        _die_with_parent()
+    os.environ.update(environment)
+    if job_secret is not None:
+        os.environ["RANKWISE_SECRET_FD"] = str(secret.hand_down(job_secret))
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # there is no standard error to write to
+        faulthandler.enable()  # a process that a signal such as SIGSEGV ends says where it was
+    try:
+        fn(index, *args)
+    except KeyboardInterrupt:
+        # The parent has got it too, and tells of it.
+        sys.exit(130)
+    except Exception:
+        import traceback
+
+        text = traceback.format_exc().encode("utf-8", "replace")
+        report.send_bytes(text[-_REPORT_NBYTES:])
+        sys.exit(1)
+
+
+def receive(report: Connection) -> str | None:
+    """Return the traceback that an ended process has sent, if it has."""
+    try:
+        return report.recv_bytes().decode("utf-8", "replace") if report.poll() else None
+    except (EOFError, OSError):
+        return None
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this process when its parent is gone, however it went."""
+    follow = die_with_parent(parent=os.getppid())
+    parent = multiprocessing.parent_process()
+    if follow is not None:
+        follow()
+    if parent is not None and not parent.is_alive():
+        sys.exit(1)

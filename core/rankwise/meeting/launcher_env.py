@@ -1,7 +1,8 @@
-"""What the environment says about this process's place in the job, whoever started it.
+"""What the environment says about this process's place in the job, whichever launcher set it.
 
 The variables of torchrun and `rankwise run` come first: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Those of Open MPI,
-MPICH and its kin (PMI), of Slurm, PMIx and Kubernetes fill in what these leave open: one script runs under all of them.
+MPICH and Intel MPI (PMI), of Slurm, PMIx and Kubernetes fill in what these leave open: one script runs under all of
+them.
 """
 
 from __future__ import annotations

@@ -8,23 +8,43 @@ goes on. Until somebody looks, all this costs is a socket that nobody connects t
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import socket
 import struct
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from time import monotonic
+from time import monotonic, monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
+from rankwise.basics.recording import Entry
 from rankwise.errors import DistError
+from rankwise.groups.process_group import ProcessGroup
+from rankwise.groups.world import World
+from rankwise.metrics.stats import of_group
+from rankwise.store import FileStore, PrefixStore, TCPStore
+from rankwise.watch.heartbeat import own_clock
+from rankwise.watch.recorder import entries, states, step
 
 if TYPE_CHECKING:
     from rankwise.groups.world import World
     from rankwise.watch.watcher import Watcher
 
-__all__ = ["NAME", "QUESTION", "Window", "answer_key", "is_own_user", "open_window", "owner_of", "wish_key"]
+__all__ = [
+    "FORMAT",
+    "NAME",
+    "QUESTION",
+    "Window",
+    "answer_key",
+    "is_own_user",
+    "open_window",
+    "owner_of",
+    "sample",
+    "wish_key",
+]
 
 #: What the names of the sockets begin with, after the zero byte that keeps them out of the file system.
 NAME = "rankwise-window/"
@@ -66,16 +86,16 @@ def open_window(world: World) -> None:
 
 
 def _sample(world: World) -> bytes:
-    from rankwise.metrics.sample import sample
+    from rankwise.metrics.window import sample
 
     return json.dumps(sample(world), separators=(",", ":")).encode()
 
 
 class Window:
-    """What answers those who look. All is called on the watcher's thread.
+    """What answers the processes that look. All is called on the watcher's thread.
 
     Args:
-        watcher: Whose thread hears of them.
+        watcher: Whose thread is told of them.
         sample: Returns what they are to see.
     """
 
@@ -125,7 +145,7 @@ class Window:
         self._watcher.hear(self._listener.fileno(), self._accept)
 
     def _answer(self, sock: socket.socket) -> None:
-        """Answer each byte that has come with a length and a sample; whoever does not take it is let go."""
+        """Answer each byte that has come with a length and a sample; a client that does not take it is let go."""
         try:
             if not sock.recv(64):
                 raise ConnectionError
@@ -161,3 +181,105 @@ class Window:
 
 def _nobody(question: Any) -> None:
     """Leave a question unanswered."""
+
+
+# What one rank shows of itself to readers: where it is, what it has counted, and when it came to each call
+
+#: The version of what a sample looks like.
+FORMAT = 1
+#: Beyond so many, groups are left out, and calls of a group.
+_MOST_GROUPS, _MOST_ARRIVALS, _MOST_PENDING = 64, 256, 4
+
+
+def sample(world: World) -> dict[str, Any]:
+    """Return what this rank shows, as plain data. Any thread may call, at any time."""
+    world.recorder.count()
+    noted = entries(world.recorder)
+    conditions = states(noted)
+    now = monotonic_ns()
+    mine: dict[str, list[tuple[Entry, str]]] = defaultdict(list)
+    for entry, state in zip(noted, conditions, strict=True):
+        mine[entry.trail.name].append((entry, state))
+    default = world.default
+    groups = list(world.groups.values())
+    return {
+        "rankwise_sample": FORMAT,
+        "rank": -1 if default is None else default.global_rank,
+        "ranks": [] if default is None else list(default.ranks),
+        "outside": default.name if default is not None and world.home is not None else "",
+        "job": _job(world),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "program": " ".join(sys.argv)[:200],
+        "clock": own_clock(),
+        "now_ns": now,
+        "day_ns": time_ns() - monotonic_ns() + now,
+        "memory_nbytes": _resident_nbytes(),
+        "groups": {g.name: _group(g, mine[g.name], now) for g in groups[:_MOST_GROUPS]},
+    }
+
+
+def _group(group: ProcessGroup, mine: list[tuple[Entry, str]], now: int) -> dict[str, Any]:
+    stats = of_group(group)
+    moved: Counter[str] = Counter()
+    queued: Counter[str] = Counter()
+    shared_nbytes, way = 0, ""
+    for communicator in group.communicators():
+        gauges = communicator.gauges()
+        moved.update(gauges.moved_nbytes)
+        queued.update(gauges.queued)
+        shared_nbytes, way = shared_nbytes + gauges.memory_nbytes, way or gauges.way
+    pending = [entry for entry, state in mine if state in ("running", "issued")]
+    begun, ended, message_begun, message_ended = group.trail.marks()
+    last = max((e for e in (ended, message_ended) if e is not None), key=lambda e: e.ended_ns, default=None)
+    return {
+        "description": group.group_desc,
+        "ranks": list(group.ranks),
+        "backend": group.backend,
+        "failure": group.trail.failure,
+        "way": way,
+        "moved_nbytes": dict(moved),
+        "queued": dict(queued),
+        "shared_nbytes": shared_nbytes,
+        "operations": {op: list(figures) for op, figures in stats.operations.items()},
+        "uncounted": stats.uncounted,
+        "pending": [step(entry, now) for entry in pending[:_MOST_PENDING]],
+        "last": None if last is None else step(last, now),
+        "begun": [-1 if entry is None else entry.number for entry in (begun, message_begun)],
+        "arrivals": _arrivals(mine),
+    }
+
+
+def _arrivals(mine: list[tuple[Entry, str]]) -> list[list[Any]]:
+    """Return of the last collectives, oldest first: operation, number, when they began, and when they ended or 0."""
+    collectives = [entry for entry, _ in mine if entry.detail is None][-_MOST_ARRIVALS:]
+    return [[e.op, e.number, e.began_ns, e.ended_ns if e.thread else 0] for e in collectives]
+
+
+def _job(world: World) -> str:
+    """Return what the ranks of one job have in common."""
+    store, prefixes = world.store, []
+    while isinstance(store, PrefixStore):
+        prefixes.append(store.prefix)
+        store = store.underlying_store
+    place = f"{store!r}/{'/'.join(reversed(prefixes))}"
+    # Of other kinds of stores two jobs may have one of the same name; their ranks have different parents.
+    return place if isinstance(store, (TCPStore, FileStore)) else f"{place} of {os.getppid()}"
+
+
+def _resident_nbytes() -> int:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * mmap.PAGESIZE
+    except OSError:
+        return _most_nbytes()
+
+
+def _most_nbytes() -> int:
+    """Return what this process has had at the most, 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024

@@ -1,7 +1,8 @@
-"""Which of this machine's addresses to use: the route to the master decides, unless an interface is named."""
+"""Interfaces, addresses and ports: at which a process listens, and by which others reach it."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -9,17 +10,28 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import tell
-from rankwise.basics.held import heed
-from rankwise.basics.system_errors import cause, shortage
-from rankwise.basics.threads import start
+from rankwise.basics.interrupts import heed, start
+from rankwise.basics.systems import cause, shortage
 from rankwise.errors import DistNetworkError, DistTimeoutError
 
-__all__ = ["DNS_TIMEOUT_S", "address_of", "interface_of", "is_loopback", "local_address", "numeric", "place", "resolve"]
+__all__ = [
+    "DNS_TIMEOUT_S",
+    "address_of",
+    "at_free_port",
+    "interface_of",
+    "is_loopback",
+    "local_address",
+    "numeric",
+    "place",
+    "resolve",
+]
+
 __all__ += ["resolve_in_time"]
 
 #: Both are understood; the first that is set counts.
@@ -275,3 +287,44 @@ def _ipv6(name: str) -> str | None:
         address = _text(bytes.fromhex(digits))
         return f"{address}%{name}" if scope == _LINK_LOCAL_SCOPE else address
     return None
+
+
+# Which port a process listens at: any that is free, or one of a range that the user has set for a firewall
+
+VARIABLE = "RANKWISE_PORTS"
+_LAST = (1 << 16) - 1
+
+_T = TypeVar("_T")
+
+
+def at_free_port(open_at: Callable[[int], _T]) -> _T:
+    """Return what `open_at` does with a free port: 0, or with `RANKWISE_PORTS` the first of them not in use.
+
+    Args:
+        open_at: Listens at the port that it is given, and lets addresses be used again unless that is 0.
+
+    Raises:
+        ValueError: The variable names no range of ports.
+        DistNetworkError: All of the range are in use.
+        OSError: `open_at` cannot listen for another reason.
+    """
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return open_at(0)
+    for port in _range(text):
+        try:
+            return open_at(port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    raise DistNetworkError(f"{VARIABLE}={text}: all of these ports are in use; give a larger range")
+
+
+def _range(text: str) -> Iterable[int]:
+    first, dash, last = (part.strip() for part in text.partition("-"))
+    if not (first.isascii() and first.isdigit() and (last.isascii() and last.isdigit() if dash else True)):
+        raise ValueError(f"{VARIABLE}={text}: expected a range of ports, such as 29500-29600")
+    ports = range(int(first), int(last or first) + 1)
+    if not ports or ports[0] < 1 or ports[-1] > _LAST:
+        raise ValueError(f"{VARIABLE}={text}: expected a range of ports from 1 to {_LAST}, the lower one first")
+    return ports

@@ -15,7 +15,7 @@ try:
 except ImportError:
     from hmac import compare_digest as _compare_digest  # type: ignore[no-redef]
 
-from rankwise.basics.blake2 import blake2b
+from rankwise.basics.systems import blake2b
 
 __all__ = [
     "ADVICE",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankwise.basics.later import later
+from rankwise.basics.loading import later
 from rankwise.store.base import Store
 from rankwise.store.prefix import PrefixStore, innermost
 

@@ -16,8 +16,8 @@ from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import operations
-from rankwise.store.limits import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value
 from rankwise.store.operations import Missing, Primitives
+from rankwise.store.primitives import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value
 from rankwise.store.queues import TOKEN_NBYTES
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def in_words(timeout_s: float) -> str:
 
 
 class Place(NamedTuple):
-    """Where some meet: the keys of the counter of those who have come and of what is said there; how many must come."""
+    """Where ranks meet: the keys of the counter of those that have come, and of what is said; how many must come."""
 
     counter: str
     said: str
@@ -73,7 +73,7 @@ class Store(ABC):
     for `timeout`, or else for the store's own time-out, and then raises `DistTimeoutError`, which names the keys.
 
     A new kind of store implements `peek`, `swap` and `scan`. All else is derived from these by looking again and again;
-    a kind that can do better overrides `_run` (one operation, at once) and `_await` (one that waits).
+    a kind that can do better overrides `_run` (one operation that does not wait) and `_await` (one that waits).
     """
 
     #: The job secret of a store that guards itself by one.
@@ -169,7 +169,7 @@ class Store(ABC):
             The value.
 
         Raises:
-            DistTimeoutError: Nobody has set it.
+            DistTimeoutError: No process has set it in time.
 
         Examples:
             >>> store = dist.HashStore()
@@ -373,7 +373,7 @@ class Store(ABC):
         """Count the attempts to use the store that were refused, as their job secret is another.
 
         Returns:
-            The number; 0 if nobody knows.
+            The number; 0 if the kind of store does not count them.
 
         Examples:
             >>> dist.HashStore().num_refused()
@@ -402,7 +402,7 @@ class Store(ABC):
             return keys
 
     def delete_prefix(self, prefix: str) -> int:
-        """Remove all keys, queues and barriers whose names begin so.
+        """Remove all keys, queues and barriers whose names begin with a prefix.
 
         Args:
             prefix: What the names begin with.
@@ -422,7 +422,7 @@ class Store(ABC):
     # ------------------------------------------------------------------ queues and barriers
 
     def queue_push(self, key: str, value: Value) -> None:
-        """Put a value at the end of the queue of that name; queues are apart from the keys.
+        """Put a value at the end of a queue; names of queues and keys are independent.
 
         Args:
             key: The queue's name.
@@ -620,7 +620,7 @@ class Store(ABC):
     # ------------------------------------------------------------------ how operations run
 
     def _run(self, operation: Operation[_P, _R], limit_s: float, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Carry out an operation at once, or fail within `limit_s`."""
+        """Carry out an operation that does not wait, or fail within `limit_s`."""
         self._check_open(operation)
         return operation(self, *args, **kwargs)
 

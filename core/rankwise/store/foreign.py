@@ -12,8 +12,8 @@ from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError
 from rankwise.store import operations
 from rankwise.store.base import Operation, Store
-from rankwise.store.limits import RESERVED
 from rankwise.store.operations import Missing
+from rankwise.store.primitives import RESERVED
 
 __all__ = ["ForeignStore", "StoreLike", "as_store"]
 

@@ -13,10 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rankwise.errors import DistStoreError
-from rankwise.store.barriers import barrier, barrier_lacks, barrier_leave, barrier_wait
-from rankwise.store.limits import MAX_VALUE_NBYTES, RESERVED, fits
-from rankwise.store.primitives import Missing, Primitives, change
-from rankwise.store.queues import queue_confirm, queue_len, queue_pop, queue_push, queue_release
+from rankwise.store.primitives import MAX_VALUE_NBYTES, RESERVED, Missing, Primitives, change, fits
+from rankwise.store.queues import (
+    barrier,
+    barrier_lacks,
+    barrier_leave,
+    barrier_wait,
+    queue_confirm,
+    queue_len,
+    queue_pop,
+    queue_push,
+    queue_release,
+)
 
 __all__ = [
     "add",
@@ -85,7 +93,7 @@ def scan(store: Primitives) -> Sequence[str]:
 
 
 def num_refused(store: Primitives) -> int:
-    """Count those who wanted to use the store and were refused for their job secret."""
+    """Count the attempts to use the store that were refused for their job secret."""
     return getattr(store, "refused", 0)
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from rankwise.basics.deadline import Timeout
 from rankwise.errors import DistStoreError
 from rankwise.store.base import Arrival, Place, Store, Value
-from rankwise.store.limits import to_key, to_keys
+from rankwise.store.primitives import to_key, to_keys
 
 __all__ = ["PrefixStore", "innermost"]
 

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Missing", "Primitives", "change"]
+from rankwise.errors import DistStoreError
+
+__all__ = [
+    "MAX_KEYS",
+    "MAX_KEY_NBYTES",
+    "MAX_VALUE_NBYTES",
+    "RESERVED",
+    "Missing",
+    "Primitives",
+    "change",
+    "fits",
+    "to_amount",
+    "to_key",
+    "to_keys",
+    "to_value",
+]
 
 
 class Primitives(Protocol):
@@ -40,3 +56,92 @@ def change(store: Primitives, key: str, new: Callable[[bytes | None], bytes | No
         if seen == found:
             return found
         found = seen
+
+
+# ------------------ what may be stored: the one validation of keys, values and amounts, and the bounds on them
+
+MAX_KEY_NBYTES = 8 << 10
+MAX_VALUE_NBYTES = 8 << 20
+#: How many keys one request may name, and how many a `TCPStore` holds.
+MAX_KEYS = 128 << 10
+
+#: Keys that begin so are the store's own; they are neither counted nor listed.
+RESERVED = "\0"
+
+
+def to_key(key: str) -> str:
+    """Return `key` if it can be one.
+
+    Raises:
+        TypeError: It is no string.
+        ValueError: It is too long, reserved, or no text.
+    """
+    if not isinstance(key, str):
+        raise TypeError(f"a key must be a str, not {type(key).__name__}")
+    if key.startswith(RESERVED):
+        raise ValueError(f"the key {key!r} is reserved: it begins with a null character")
+    if len(key) > MAX_KEY_NBYTES // 4 and len(key.encode(errors="surrogatepass")) > MAX_KEY_NBYTES:
+        raise ValueError(f"the key {key[:40]!r}... is longer than {MAX_KEY_NBYTES} bytes")
+    if not key.isascii():
+        try:
+            key.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"the key {key!r} is no text: it has a lone surrogate") from error
+    return str(key)
+
+
+def to_keys(keys: Iterable[str]) -> list[str]:
+    """Return the keys as a list, each one checked.
+
+    Raises:
+        TypeError: A lone string, or something that is no string among them.
+        ValueError: One of them cannot be a key, or there are too many.
+    """
+    if isinstance(keys, (str, bytes)):
+        raise TypeError(f"keys must be a list of str, not {keys!r}")
+    checked = [to_key(key) for key in keys]
+    if len(checked) > MAX_KEYS:
+        raise ValueError(f"{len(checked)} keys in one call, more than {MAX_KEYS}")
+    return checked
+
+
+def to_value(value: str | bytes | bytearray | memoryview) -> bytes:
+    """Return a value as bytes; text is encoded as UTF-8.
+
+    Raises:
+        TypeError: It is neither text nor bytes.
+        ValueError: It is too large.
+    """
+    if isinstance(value, str):
+        value = value.encode()
+    elif isinstance(value, (bytearray, memoryview)):
+        value = bytes(value)
+    elif not isinstance(value, bytes):
+        raise TypeError(f"a value must be str or bytes, not {type(value).__name__}")
+    if len(value) > MAX_VALUE_NBYTES:
+        raise ValueError(f"a value of {len(value)} bytes; a store takes at most {MAX_VALUE_NBYTES}")
+    return value
+
+
+def to_amount(amount: int) -> int:
+    """Return an amount to add, as an int of at most 64 bits.
+
+    Raises:
+        TypeError: It is no integer.
+        ValueError: It needs more than 64 bits.
+    """
+    value = operator.index(amount)
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"the amount {value} needs more than 64 bits")
+    return value
+
+
+def fits(what: str, value: bytes) -> bytes:
+    """Return a value that has been put together from what was stored, if it is not too large.
+
+    Raises:
+        DistStoreError: It is.
+    """
+    if len(value) > MAX_VALUE_NBYTES:
+        raise DistStoreError(f"{what} would grow to {len(value)} bytes; a store takes at most {MAX_VALUE_NBYTES}")
+    return value

@@ -2,7 +2,7 @@
 
 An item is *lent* to the caller that asks for it, under a token that the caller has drawn, and leaves the queue when
 that caller has *confirmed* it. Until then it stays where it is: one that is released, or that nobody confirms for a
-while, is the first again. So an item is never lost with whoever was to get it, and never given to two.
+while, is the first again. So an item is never lost with the process that was to get it, and never given to two.
 """
 
 from __future__ import annotations
@@ -12,10 +12,24 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import NamedTuple
 
-from rankwise.store.limits import RESERVED, fits
-from rankwise.store.primitives import Missing, Primitives, change
+from rankwise.errors import DistStoreError
+from rankwise.store.primitives import RESERVED, Missing, Primitives, change, fits
 
-__all__ = ["LEASE_S", "TOKEN_NBYTES", "Confirmed", "queue_confirm", "queue_key", "queue_len", "queue_pop", "queue_push"]
+__all__ = [
+    "LEASE_S",
+    "TOKEN_NBYTES",
+    "Confirmed",
+    "barrier",
+    "barrier_lacks",
+    "barrier_leave",
+    "barrier_wait",
+    "queue_confirm",
+    "queue_key",
+    "queue_len",
+    "queue_pop",
+    "queue_push",
+]
+
 __all__ += ["queue_release"]
 
 TOKEN_NBYTES = 16
@@ -148,3 +162,57 @@ def _is_free(entry: _Entry, seen: dict[bytes, float]) -> bool:
         return True
     now = monotonic()
     return now - seen.setdefault(entry.holder, now) > LEASE_S
+
+
+# Barriers, made of the primitives: one value tells the generation, how many have come to it, and how many shall
+
+
+def barrier(store: Primitives, name: str, size: int) -> bool | Missing:
+    """Come to a barrier; return once all have come. The last to come begins the next generation."""
+    mine = 0
+
+    def come(found: bytes | None) -> bytes:
+        nonlocal mine
+        mine, come, expected = _barrier_state(found)
+        if come and expected != size:
+            raise DistStoreError(
+                f"barrier {name!r}: world_size is {size} here, but {expected} for {come} that came before"
+            )
+        return b"%d %d %d" % ((mine + 1, 0, size) if come + 1 == size else (mine, come + 1, size))
+
+    change(store, _barrier(name), come)
+    return barrier_wait(store, name, mine)
+
+
+def barrier_wait(store: Primitives, name: str, generation: int) -> bool | Missing:
+    """Return once all have come to a barrier in which we are."""
+    key = _barrier(name)
+    if _barrier_state(store.peek(key))[0] > generation:
+        return True
+    return Missing(key, barrier_wait, (name, generation))
+
+
+def barrier_leave(store: Primitives, name: str, generation: int) -> bool | Missing:
+    """Leave a barrier before all have come, so that it can be used again; true if they have come meanwhile."""
+
+    def leave(found: bytes | None) -> bytes | None:
+        now, come, size = _barrier_state(found)
+        return b"%d %d %d" % (now, come - 1, size) if now == generation and come else found
+
+    change(store, _barrier(name), leave)
+    return barrier_wait(store, name, generation)
+
+
+def _barrier(name: str) -> str:
+    return f"{RESERVED}barrier/{name}"
+
+
+def _barrier_state(value: bytes | None) -> tuple[int, int, int]:
+    generation, come, size = map(int, (value or b"0 0 0").split())
+    return generation, come, size
+
+
+def barrier_lacks(store: Primitives, name: str, generation: int) -> str:
+    """Tell who has come."""
+    _, come, size = _barrier_state(store.peek(_barrier(name)))
+    return f"barrier {name!r}, to which {come} of {size} have come"

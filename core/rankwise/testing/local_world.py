@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.interrupts import start
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 from rankwise.groups.lifecycle import init_process_group, leave_everything
 from rankwise.groups.world import World, use
@@ -47,7 +48,7 @@ class LocalWorld:
         next `run` begins with a new world.
 
         Raises:
-            DistTimeoutError: Some ranks stand still; the message shows where.
+            DistTimeoutError: Some ranks hang; the message shows where.
         """
         __tracebackhide__ = True
         if not self._worlds:
@@ -122,7 +123,7 @@ class _Ranks:
             for rank in range(len(self._worlds))
         ]
         for thread in threads:
-            thread.start()
+            start(thread)
         try:
             self._wait(timeout_s)
         except BaseException as error:  # Control-C, too

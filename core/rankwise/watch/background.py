@@ -1,4 +1,4 @@
-"""One thread beside the program, which does what it is asked to, hears of descriptors, and does its rounds."""
+"""One thread beside the program, which does what it is asked to, serves descriptors, and does its rounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TypeVar
 
-from rankwise.basics.threads import start
+from rankwise.basics.interrupts import start
 from rankwise.errors import DistError
 
 __all__ = ["Background"]
@@ -25,7 +25,7 @@ _END_S = 0.5
 
 
 class Background:
-    """The thread. Whoever asks for something waits for so long and no longer; nothing raises into the program.
+    """The thread. A caller that asks for something waits for so long and no longer; nothing raises into the program.
 
     Args:
         first_s: When the first round is.
@@ -62,7 +62,7 @@ class Background:
     # ------------------------------------------------------------------ for any thread
 
     def do(self, job: Callable[[], object], at_once: bool = True) -> None:
-        """Have the thread do something, at once or when it has something else to do."""
+        """Have the thread do something, now or when it next has something else to do."""
         if self._thread is threading.current_thread():
             _guarded(job)
         elif not self._stopping and self._pid == os.getpid():
@@ -112,7 +112,7 @@ class Background:
         self._selector.register(descriptor, selectors.EVENT_READ, job)
 
     def forget(self, descriptor: int) -> None:
-        """Hear of a descriptor no more."""
+        """Stop serving a descriptor."""
         with suppress(KeyError):
             self._selector.unregister(descriptor)
 

@@ -117,7 +117,7 @@ class Beats:
         return monotonic() - (beat.at if beat is not None and beat.is_by_own_clock() else since)
 
     def forgive(self) -> None:
-        """Begin anew to count everyone's silence."""
+        """Count everyone's silence from now on."""
         self._seen.clear()
 
 

@@ -1,8 +1,8 @@
 """The processes of the ranks on this machine: whether they live, how they ended, what state they are in.
 
-A descriptor of a process tells of its end at once, whatever its threads do, and cannot mean another process that gets
-the same number later. Where there are none, as on macOS, the number alone is asked for: once no process has it, the
-rank's has ended; as long as one has, nobody knows.
+A descriptor of a process tells of its end immediately, whatever its threads do, and cannot mean another process that
+gets the same number later. Where there are none, as on macOS, the number alone is asked for: once no process has it,
+the rank's has ended; as long as one has, nobody knows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from rankwise.basics import processes
 from rankwise.basics.process_end import ending, process_stat
 from rankwise.groups.handshake import process_space, started_at
+from rankwise.watch.starvation import Starvation
 
 __all__ = ["Processes"]
 
@@ -42,6 +43,7 @@ class Processes:
         self.here: set[int] = set()
         self._pids: dict[int, int] = {}
         self._gone: set[int] = set()
+        self._starvation = Starvation()
         self.descriptors: dict[int, int] = {}
 
     def add(self, peer: int, card: Mapping[str, Any]) -> int | None:
@@ -100,6 +102,15 @@ class Processes:
         """Say in what state a process is that does not answer; nothing if it is on another machine."""
         found = process_stat(self._pids[peer])[:1] if peer in self.here else []
         return _STATES.get(found[0], "") if found else ""
+
+    def starved_s(self, peer: int) -> float:
+        """Return for how long a process on this machine has wanted a processor in vain since it was first asked for."""
+        return self._starvation.starved_s(self._pids[peer]) if peer in self.here else 0.0
+
+    def is_fed(self, peer: int) -> None:
+        """Learn that a process has given a sign of life."""
+        if peer in self.here:
+            self._starvation.forget(self._pids[peer])
 
     def close(self) -> None:
         """Give the descriptors back."""

@@ -29,7 +29,7 @@ class Meeting:
                 self._place.compare_set("verdict", "", death_verdict(error, self._what))
 
     def leave(self, error: PeerDiedError) -> None:
-        """End it for this rank: whoever serves the store is out of reach, and can tell nobody."""
+        """End it for this rank: the rank that serves the store is out of reach, and can tell nobody."""
         self._broken = self._broken or error
 
     def look(self) -> None:

@@ -1,7 +1,7 @@
 """Errors that travel, and the log of verdicts: what has ended which groups, in one order for all ranks.
 
-Whoever notices a failure writes it at the first free place of the log. All read the log from its beginning, so that
-the first verdict about a group is the error of all its members, whatever each of them has seen.
+The rank that notices a failure writes it at the first free place of the log. All read the log from its beginning, so
+that the first verdict about a group is the error of all its members, whatever each of them has seen.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rankwise.basics.error_form import pack, unpack
+from rankwise.basics.messages import pack, unpack
 from rankwise.errors import (
     DistError,
     PeerDiedError,

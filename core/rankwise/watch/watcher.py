@@ -1,7 +1,7 @@
 """The watcher of each rank: it sees who lives, and sees to it that all ranks raise the same error.
 
-Its thread alone talks to the store about such things. Whoever asks it waits for so long and no longer, so that a store
-that stands still cannot keep an operation beyond its deadline.
+Its thread alone talks to the store about such things. A thread that asks it waits for so long and no longer, so that a
+store that hangs cannot keep an operation beyond its deadline.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Watcher(Background):
     # ------------------------------------------------------------------ what communicators and the program ask
 
     def everyone_is_here(self, seats: Sequence[Mapping[str, Any]]) -> None:
-        """Hear that all ranks have come, and what each has told of itself."""
+        """Learn that all ranks have come, and what each has told of itself."""
         self.do(partial(self._meet_all, seats))
 
     def settle(self, context: Context, error: DistError) -> DistError:
@@ -142,11 +142,11 @@ class Watcher(Background):
             self.do(lambda: self._meetings.remove(meeting), at_once=False)
 
     def reported(self, peer: int, cause: str) -> None:
-        """Hear from whoever runs a rank that it has died, and tell the others."""
+        """Learn from the engine that runs a rank that it has died, and tell the others."""
         self.do(partial(self._reported, peer, cause))
 
     def made(self, name: str) -> None:
-        """Hear that this rank has made a group, which another may have given up already."""
+        """Learn that this rank has made a group, which another may have given up already."""
         if name in self._early:  # what comes from now on finds the group
             self.do(lambda: self._heard(self._early.pop(name)))
 
@@ -246,7 +246,7 @@ class Watcher(Background):
             communicator.give_up(error)
 
     def _ended(self, peer: int) -> None:
-        """Hear that a process on this machine has ended."""
+        """Learn that a process on this machine has ended."""
         cause = self._processes.end_of(peer) or "its process has ended"
         concerned = any(peer in group.rank_of for group in list(self._world.groups.values())) or self._meetings
         if not concerned or not self._has_died(peer, cause):
@@ -305,6 +305,8 @@ class Watcher(Background):
     def _note_answer(self) -> None:
         """Note that the store has answered; if that has taken long, what others have sent it may be as late."""
         before, self._answered_at = self._answered_at, monotonic()
+        if self._host is not None:
+            self._processes.is_fed(self._host)
         if self._answered_at - before > max(_LATE_BEATS * self._every_s, self._limit_s / 2):
             self._silence_counts_from = self._answered_at
             self._beats.forgive()
@@ -355,10 +357,12 @@ class Watcher(Background):
             self._ended(peer)
 
     def _doubt_host(self, progress: dict[str, Any]) -> None:
-        """Give up the groups that wait while the rank that hosts the store stands still, and the store with it."""
+        """Give up the groups that wait while the rank that hosts the store hangs, and the store with it."""
         if self._host is None or self._rank == self._host:
             return
-        if monotonic() - max(self._answered_at, self._heard_at(), self._silence_counts_from) < self._limit_s:
+        if not self._is_silent(
+            self._host, monotonic() - max(self._answered_at, self._heard_at(), self._silence_counts_from)
+        ):
             return
         hung = self._hung(self._host)
         if any(self._host in peers for peers in self._awaited(progress).values()):
@@ -386,7 +390,7 @@ class Watcher(Background):
         return "killed" in cause
 
     def _look_for_silent(self, name: str, awaited: set[int], beats: Mapping[int, Beat]) -> None:
-        """Give up the groups of a rank that is waited for on one of them, and has stood still for too long."""
+        """Give up the groups of a rank that is waited for on one of them, and has hung for too long."""
         silent = self._silent_among(awaited, beats)
         if silent is not None:
             self._log.settle(Verdict("", silent), name, self._world.groups[name].ranks)
@@ -401,9 +405,16 @@ class Watcher(Background):
             return None
         for peer in self._observed(awaited - {self._host}):
             beat = beats.get(peer)
-            if not (beat is not None and beat.left) and self._beats.silent_s(peer, beat) >= self._limit_s:
+            if not (beat is not None and beat.left) and self._is_silent(peer, self._beats.silent_s(peer, beat)):
                 return self._hung(peer)
         return None
+
+    def _is_silent(self, peer: int, silent_s: float) -> bool:
+        """Tell whether a rank has been silent for too long; what its process waits for a processor does not count."""
+        if silent_s < self._limit_s / 2:
+            self._processes.is_fed(peer)
+            return False
+        return silent_s - self._processes.starved_s(peer) >= self._limit_s
 
     # ------------------------------------------------------------------ words
 

@@ -1,4 +1,4 @@
-/* The shortcuts of rankwise.backends.shortcuts: each does the whole of a plain call, or says that it did nothing. */
+/* The shortcuts of rankwise.backends.fast_calls: each does the whole of a plain call, or says that it did nothing. */
 #include "arguments.h"
 #include "hooks.h"
 #include "plans.h"

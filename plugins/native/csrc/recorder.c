@@ -42,13 +42,24 @@ Entry *trail_mark(Trail *trail, int which)
     if (serial == 0 || trail->recorder == NULL)
         return NULL;
     Entry *entry = recorder_slot_of(trail->recorder, serial);
-    return entry->serial == serial ? entry : trail->kept[which].serial == serial ? &trail->kept[which] : NULL;
+    if (entry->serial == serial)
+        return entry;
+    return trail->kept != NULL && trail->kept[which].serial == serial ? &trail->kept[which] : NULL;
 }
 
 Entry *recorder_entry(Recorder *recorder, uint64_t serial)
 {
     Entry *entry = recorder_slot_of(recorder, serial);
     return entry->serial == serial && entry->trail != NULL ? entry : NULL;
+}
+
+/* Keep the entry of a mark; without memory for it the mark is forgotten. */
+void trail_keep(Trail *trail, int which, const Entry *entry)
+{
+    if (trail->kept == NULL && (trail->kept = PyMem_Calloc(MARKS, sizeof(Entry))) == NULL)
+        trail->marks[which] = 0;
+    else
+        entry_copy(&trail->kept[which], entry);
 }
 
 static void recorder_push_out(Entry *entry)
@@ -58,7 +69,7 @@ static void recorder_push_out(Entry *entry)
         return;
     for (int which = 0; which < MARKS; which++)
         if (trail->marks[which] == entry->serial)
-            entry_copy(&trail->kept[which], entry);
+            trail_keep(trail, which, entry);
     recorder_release(entry);
 }
 
@@ -196,7 +207,7 @@ void trail_end(Trail *trail, int64_t waited_ns)
     recorder_count_end(trail, entry);
     trail->marks[ENDED] = entry->serial;
     if (recorder_entry(trail->recorder, entry->serial) == NULL)
-        entry_copy(&trail->kept[ENDED], entry);
+        trail_keep(trail, ENDED, entry);
 }
 
 void trail_end_message(Trail *trail, uint64_t serial, int64_t waited_ns)

@@ -39,7 +39,7 @@ struct Trail {
     int64_t failed_ns;
     uint64_t collectives, messages;
     uint64_t marks[MARKS]; /* serials; 0 for none */
-    Entry kept[MARKS];     /* those that others have pushed out of the ring */
+    Entry *kept;           /* of each mark those that others have pushed out of the ring; NULL before the first */
     Sums *sums;
     int kinds;
     Trail *next, *previous;

@@ -5,6 +5,7 @@
 
 void entry_clear(Entry *entry);
 void entry_copy(Entry *target, const Entry *source);
+void trail_keep(Trail *trail, int which, const Entry *entry);
 Entry *trail_mark(Trail *trail, int which);
 Entry *trail_mine(Trail *trail);
 Entry *recorder_entry(Recorder *recorder, uint64_t serial);
@@ -282,7 +283,7 @@ static void recorder_mark_ended(Trail *trail, const Entry *entry)
         return;
     trail->marks[which] = entry->serial;
     if (recorder_entry(trail->recorder, entry->serial) == NULL)
-        entry_copy(&trail->kept[which], entry);
+        trail_keep(trail, which, entry);
 }
 
 static PyObject *trail_py_ended(Trail *trail, PyObject *args, PyObject *options)
@@ -358,10 +359,14 @@ static int trail_traverse(Trail *trail, visitproc visit, void *arg)
 
 static void trail_forget(Trail *trail)
 {
+    Entry *kept = trail->kept;
+    trail->kept = NULL;
     for (int which = 0; which < MARKS; which++) {
         trail->marks[which] = 0;
-        entry_clear(&trail->kept[which]);
+        if (kept != NULL)
+            entry_clear(&kept[which]);
     }
+    PyMem_Free(kept);
 }
 
 static void trail_free(Trail *trail)

@@ -3,7 +3,7 @@
 from honest import spec
 
 from rankwise.backends import Call
-from rankwise.backends.shortcuts import Shortcuts
+from rankwise.backends.fast_calls import Shortcuts
 from rankwise.testing.local import LocalCommunicator
 
 

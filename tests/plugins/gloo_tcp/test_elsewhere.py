@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+PATIENCE_S = 60.0
+
 HERE = Path(__file__).parent
 
 PROGRAM = """
@@ -42,7 +44,7 @@ def test_sockets_are_enough(tmp_path: Path) -> None:
     ]
     try:
         for rank in ranks:
-            out, err = rank.communicate(timeout=60)
+            out, err = rank.communicate(timeout=PATIENCE_S)
             assert (rank.returncode, out) == (0, "right\n"), err[-3000:]
     finally:
         for rank in ranks:

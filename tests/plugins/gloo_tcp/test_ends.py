@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+PATIENCE_S = 110.0
+
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 
 HERE = Path(__file__).parent
@@ -23,6 +25,6 @@ def test_a_rank_that_ends_after_a_collective_fails_nobody(tmp_path: Path, transp
         env={**os.environ, "RANKWISE_GLOO_TRANSPORT": transport},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE_S,
     )
     assert found.stdout.split() == ["0"], found.stderr[-3000:]

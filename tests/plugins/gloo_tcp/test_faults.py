@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+PATIENCE_S = 180.0
+
 pytestmark = pytest.mark.usefixtures("both_ways")
 
 FAULTS = Path(__file__).parents[3] / "benchmarks" / "faults.py"
@@ -32,7 +34,7 @@ SAMPLES = {
 def test_the_others_hear_the_truth_soon(tmp_path: Path, scenario: str, sample: int) -> None:
     found = tmp_path / "found.json"
     command = [sys.executable, FAULTS, "--only", scenario, "--sample", str(sample), "--patience", "8", "--json", found]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{_briefly(found)}\n{done.stderr[-2000:]}"
     assert scenario == "parted" or len(json.loads(found.read_text())[scenario]) == sample
 

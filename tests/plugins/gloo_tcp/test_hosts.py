@@ -12,6 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import across
 from machines import Hosts, forbidden, run, started
 
+PATIENCE_S = 60.0
+
 REASON = forbidden()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON or "namespaces are permitted")
 
@@ -51,7 +53,7 @@ def test_a_mismatch_is_the_same_error_on_all_hosts(hosts: Hosts, tmp_path: Path)
 def test_a_death_on_one_host_is_heard_of_on_all(hosts: Hosts, tmp_path: Path, victim: int) -> None:
     with started(hosts, tmp_path, [0, 0, 1, 1], across.somebody_dies, victim) as processes:
         for rank, process in enumerate(processes):
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=PATIENCE_S)
             if rank != victim:
                 assert out.splitlines()[-1:] == [str(("PeerDiedError", victim))], err
 

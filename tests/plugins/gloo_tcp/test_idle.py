@@ -79,3 +79,12 @@ def test_a_rank_that_waits_hardly_wakes_and_hears_of_a_death_at_once(tmp_path: P
     said = dict(line.split("]: ")[1].split() for line in done.stdout.splitlines())
     assert float(said["wake-ups"]) < MOST_WAKE_UPS, done.stdout
     assert float(said["heard"]) - float(said["at"]) < 1.0, done.stdout
+
+
+def test_a_loop_that_another_thread_has_closed_has_nothing_to_wait_for():
+    from rankwise_gloo_tcp.engine.loop import Loop
+
+    loop = Loop()
+    assert loop.fileno() >= 0
+    loop.close()
+    assert loop.fileno() == -1  # the thread that looks after idle engines may come just then

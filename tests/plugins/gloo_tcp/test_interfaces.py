@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import across
 from machines import Hosts, forbidden, run
 
+PATIENCE_S = 10.0
+
 REASON = forbidden()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON or "namespaces are permitted")
 
@@ -24,9 +26,9 @@ def hosts() -> Iterator[Hosts]:
         for host in hosts.names:
             for name in ("spare", "empty"):
                 add = f"ip -n {host} link add {name} type bridge"
-                subprocess.run(add.split(), check=True, capture_output=True, timeout=10)
+                subprocess.run(add.split(), check=True, capture_output=True, timeout=PATIENCE_S)
             address = f"ip -n {host} address add 10.88.0.1/24 dev spare"
-            subprocess.run(address.split(), check=True, capture_output=True, timeout=10)
+            subprocess.run(address.split(), check=True, capture_output=True, timeout=PATIENCE_S)
         yield hosts
 
 

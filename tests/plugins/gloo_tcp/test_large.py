@@ -12,6 +12,8 @@ import pytest
 import rankwise as dist
 from rankwise_testing import RankPool
 
+PATIENCE_S = 600.0
+
 MIB = 1 << 20
 #: What a rank may hold besides the arrays of the program.
 BOUND_NBYTES = 64 * MIB
@@ -85,4 +87,4 @@ def beyond_32_bits() -> None:
     "RANKWISE_TEST_LARGE" not in os.environ, reason="takes minutes and 5 GiB; set RANKWISE_TEST_LARGE=1"
 )
 def test_arrays_beyond_2_gib_travel(pool: RankPool) -> None:
-    pool.run(beyond_32_bits, timeout=600)
+    pool.run(beyond_32_bits, timeout=PATIENCE_S)

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+PATIENCE_S = 120.0
+
 PROGRAM = Path(__file__).parents[3] / "benchmarks/small_path.py"
 
 
 def test_the_parts_of_a_small_call_and_the_cost_of_counting_are_printed(compiled):
     env = {**os.environ, "RANKWISE_NATIVE": compiled}
-    done = subprocess.run([sys.executable, str(PROGRAM)], env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(PROGRAM)], env=env, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^all_reduce of 8 bytes, without waiting: +[\d.]+ us$", done.stdout, re.MULTILINE)
     recorders = re.findall(r"^  (compiled|in Python): +[\d.]+ +[\d.]+ +[+-][\d.]+$", done.stdout, re.MULTILINE)
@@ -33,7 +35,7 @@ def test_contenders_over_tcp_are_set_beside_plain_sockets():
         "MPICH",
     ]
     command = [sys.executable, str(PROGRAM.with_name("wire_peers.py")), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     for call in ("all_reduce", "message", "broadcast", "barrier"):
         assert re.search(rf"^\| {call} 8 \| [\d.]+ \| [\d.]+, [\d.]+x", done.stdout, re.MULTILINE)

@@ -14,6 +14,8 @@ import pytest
 
 from rankwise_testing import RankPool
 
+PATIENCE_S = 110.0
+
 HERE = Path(__file__).parent
 FAKES = HERE.parents[1] / "fakes"
 sys.path.insert(0, str(HERE))
@@ -66,7 +68,9 @@ def test_the_capability_table_is_the_truth_for_cuda(part: str, tmp_path: Path) -
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(suite / "pytest.ini"), str(suite)]
     options = ["-p", "rankwise_testing.suite.plugin", "--backend", "gloo", "--device", "cuda", "-k", part]
     env = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    run = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=110, env=env)
+    run = subprocess.run(
+        [*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, env=env
+    )
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
 
 
@@ -76,7 +80,7 @@ def test_without_a_device_the_table_says_what_it_depends_on() -> None:
         "c = t.to_dict()['gloo']['cuda']['ops']['all_reduce'];"
         "print(c['support'], c['usable'], c['reason'], dist.supports('all_reduce', 'cuda', backend='gloo'))"
     )
-    said = subprocess.check_output([sys.executable, "-c", program], text=True, timeout=60)
+    said = subprocess.check_output([sys.executable, "-c", program], text=True, timeout=PATIENCE_S)
     try:
         import cupy
 
@@ -94,7 +98,7 @@ def test_the_stand_in_has_the_signatures_of_cupy() -> None:
         " (cupy.ndarray.get, cupy.ndarray.set, cupy.cuda.Stream.record, cupy.cuda.Stream.wait_event)])"
     )
     env = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    said = subprocess.check_output([sys.executable, "-c", program], text=True, timeout=60, env=env)
+    said = subprocess.check_output([sys.executable, "-c", program], text=True, timeout=PATIENCE_S, env=env)
     real = (cupy.ndarray.get, cupy.ndarray.set, cupy.cuda.Stream.record, cupy.cuda.Stream.wait_event)
     for function, names in zip(real, eval(said), strict=True):
         told = (function.__doc__ or "").strip().splitlines()[0]

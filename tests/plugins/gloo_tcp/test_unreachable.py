@@ -26,6 +26,9 @@ from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.protocol.card import Card
 
+PATIENCE_S = 20.0
+LEEWAY_S = 7.0
+
 REASON = forbidden() or ("" if shutil.which("iptables") else "there is no iptables here")
 between_hosts = pytest.mark.skipif(bool(REASON), reason=REASON or "namespaces are permitted")
 
@@ -111,12 +114,12 @@ NEW = ["-p", "tcp", "-m", "state", "--state", "NEW", "-j", "DROP"]
 def wall(hosts: Hosts, here: int, source: int, *how: str) -> None:
     """Have a host refuse or drop what comes from another."""
     rule = ["iptables", "-A", "INPUT", "-s", hosts.addresses[source], *how]
-    subprocess.run(hosts.command(here, *rule), check=True, timeout=20)
+    subprocess.run(hosts.command(here, *rule), check=True, timeout=PATIENCE_S)
 
 
 def unwall(hosts: Hosts, here: int) -> None:
     """Have a host hear everyone again."""
-    subprocess.run(hosts.command(here, "iptables", "-F", "INPUT"), check=True, timeout=20)
+    subprocess.run(hosts.command(here, "iptables", "-F", "INPUT"), check=True, timeout=PATIENCE_S)
 
 
 def told(  # type: ignore[no-untyped-def]
@@ -158,7 +161,7 @@ def test_a_wall_between_living_ranks_is_no_death(
     if not warm:
         for word in ("10.77.0.2", "10.77.0.3", "port", "eth0", "since", "firewall", "RANKWISE_SOCKET_IFNAME"):
             assert word in text
-    assert max(took for _, _, took in found) < 7, found
+    assert max(took for _, _, took in found) < LEEWAY_S, found
 
 
 @between_hosts
@@ -186,7 +189,7 @@ def test_an_established_connection_that_falls_silent_is_no_death(
     [text] = texts
     for word in ("has fallen silent", "10.77.0.2", "10.77.0.3", "port", "eth0", "since", "firewall", "doctor --peer"):
         assert word in text, found
-    assert max(took for _, _, took in found) < 14, found
+    assert max(took for _, _, took in found) < 2 * LEEWAY_S, found
 
 
 @between_hosts

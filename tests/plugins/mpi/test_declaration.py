@@ -10,6 +10,8 @@ import pytest
 from rankwise.errors import DistBackendError
 from rankwise_mpi.library.launchers import check_before_init, check_world
 
+PATIENCE_S = 60.0
+
 OPENMPI = "Open MPI v5.0.11, package: Open MPI user@localhost Distribution, ident: 5.0.11"
 MPICH = "MPICH Version:      5.0.2\nMPICH Release date: ..."
 #: The environment of a Slurm job's batch script.
@@ -25,7 +27,7 @@ def python(clean_environment):
             [sys.executable, "-c", code],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             env=clean_environment(**variables),
         )
         assert done.returncode == 0, done.stderr

@@ -22,6 +22,8 @@ from rankwise_mpi.collectives.cells import Cells
 from rankwise_mpi.collectives.entry_barrier import EntryBarrier
 from rankwise_mpi.collectives.marks import CallMark
 
+PATIENCE_S = 20.0
+
 #: Whether a call is asynchronous, and its word.
 Call = tuple[bool, int]
 BLOCKING, NONBLOCKING, MISMATCH, LEFT = "blocking", "nonblocking", "mismatch", "left"
@@ -45,7 +47,7 @@ class Steps:
             thread.start()
         self._mays[0].release()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE_S)
         if self.error is not None:
             raise self.error
         assert not self._here, "stood still"

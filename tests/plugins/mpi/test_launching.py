@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+PATIENCE_S = 60.0
+
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"
 RUN = [sys.executable, "-m", "rankwise", "run", "--backend", "mpi"]
@@ -28,7 +30,7 @@ def start(clean_environment, own_mpiexec):
 
     def run(way: str, *words: str) -> subprocess.CompletedProcess[str]:
         command = [*ways[way], *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=clean_environment())
 
     return run
 
@@ -77,7 +79,7 @@ def test_sigterm_ends_all_ranks(clean_environment, tmp_path):
             assert job.stdout is not None
             ranks = [os.pidfd_open(int(job.stdout.readline())) for _ in range(2)]
             job.send_signal(signal.SIGTERM)
-            assert job.wait(timeout=20) != 0
+            assert job.wait(timeout=PATIENCE_S) != 0
         finally:
             job.kill()
     for rank in ranks:

@@ -25,7 +25,7 @@ def test_large_counts_are_cut_and_wrapped(fine):
 
 @pytest.mark.skipif("RANKWISE_TEST_HUGE" not in os.environ, reason="takes 7 GB; set RANKWISE_TEST_HUGE to run it")
 def test_more_elements_than_31_bits_count(fine):
-    fine(2, "huge.py", timeout_s=110)
+    fine(2, "huge.py", timeout_s=TIMEOUT_S)
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -83,20 +83,21 @@ def test_a_process_may_end_without_destroying_its_groups(fine, how):
 
 
 @pytest.mark.parametrize("how", ["small", "large", "barrier", "async"])
-def test_nobody_waits_for_a_rank_of_the_host_that_has_destroyed_the_group(fine, how):
-    fine(3, "destroyed.py", how)
+@pytest.mark.parametrize("where", ["together", "apart"])
+def test_nobody_waits_for_a_rank_that_has_destroyed_the_group(fine, where, how):
+    fine(3, "destroyed.py", how, where)
 
 
 @pytest.mark.parametrize("how", ["raise", "own-init-raise"])
 def test_a_rank_that_raises_ends_the_job_and_shows_its_traceback(mpiexec, how):
-    done = mpiexec(3, "leaving.py", how, timeout_s=30)
+    done = mpiexec(3, "leaving.py", how, timeout_s=TIMEOUT_S)
     assert done.returncode != 0
     assert "RuntimeError: this rank has had enough" in done.stderr
     assert "MPI_Abort" not in done.stderr
 
 
 def test_a_rank_that_leaves_with_a_status_ends_the_job(mpiexec):
-    done = mpiexec(3, "leaving.py", "exit-code", timeout_s=30)
+    done = mpiexec(3, "leaving.py", "exit-code", timeout_s=TIMEOUT_S)
     assert done.returncode != 0
     assert "by the end of the process" in done.stderr
 
@@ -108,18 +109,18 @@ def test_unequal_calls_are_told_to_all_and_the_group_goes_on(fine, size):
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_between_hosts_nobody_waits_past_the_time_out_for_an_unequal_call(fine, size):
-    fine(size, "unequal.py", "apart", timeout_s=110)
+    fine(size, "unequal.py", "apart", timeout_s=TIMEOUT_S)
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_every_reduction_is_numpys_at_the_ends_of_its_range(fine, size):
-    fine(size, "kernels.py", timeout_s=110)
+    fine(size, "kernels.py", timeout_s=TIMEOUT_S)
 
 
 @pytest.mark.parametrize("level", ["single", "funneled", "serialized", "multiple"])
 @pytest.mark.parametrize("size", [2, 3])
 def test_random_programs_end_at_every_thread_level(fine, size, level):
-    fine(size, "random_calls.py", "0", "25", timeout_s=110, RANKWISE_MPI_THREADS=level)
+    fine(size, "random_calls.py", "0", "25", timeout_s=TIMEOUT_S, RANKWISE_MPI_THREADS=level)
 
 
 @pytest.mark.parametrize("level", ["funneled", "serialized", "multiple"])
@@ -133,7 +134,7 @@ def test_a_receive_from_anyone_waits_for_no_older_one(fine):
 
 
 def test_a_rank_that_never_begins_ends_the_others_with_the_reason(mpiexec):
-    done = mpiexec(2, "never.py", timeout_s=40)
+    done = mpiexec(2, "never.py", timeout_s=TIMEOUT_S)
     assert done.returncode != 0
     assert "MPI_Init_thread has not returned within the time-out of 2 s: not all of the 2 processes" in done.stderr
 

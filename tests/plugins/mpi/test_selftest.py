@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+PATIENCE_S = 60.0
+
 PREFACE = """
 import numpy as np
 from mpi4py import MPI
@@ -60,7 +62,11 @@ LIES = [
 def python(clean_environment):
     def run(code: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", PREFACE + code], capture_output=True, text=True, timeout=60, env=clean_environment()
+            [sys.executable, "-c", PREFACE + code],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            env=clean_environment(),
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()

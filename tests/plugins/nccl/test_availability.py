@@ -15,6 +15,8 @@ from rankwise_nccl.library.availability import Facts, availability, judge, look
 from rankwise_nccl.library.datatypes import REDUCTIONS, TYPES, reduction
 from rankwise_nccl.plugin import rankwise_backend
 
+LEEWAY_S = 5.0
+
 GOOD = Facts(True, 1, (12, 4), (("cupy-cuda12x", "14.2.0"),))
 
 REASONS = {
@@ -91,7 +93,7 @@ def test_the_declaration_imports_nothing_heavy_and_is_quick() -> None:
     )
     runs = [subprocess.check_output([sys.executable, "-c", program], text=True).split(" ", 1) for _ in range(4)]
     assert {heavy.strip() for _, heavy in runs} == {"[]"}
-    assert min(float(took) for took, _ in runs) < 5
+    assert min(float(took) for took, _ in runs) < LEEWAY_S
 
 
 def test_every_operation_is_native_on_cuda_and_none_is_there_on_the_cpu() -> None:

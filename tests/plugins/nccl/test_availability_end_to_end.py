@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+PATIENCE_S = 60.0
+
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 pytestmark = [
     pytest.mark.skipif(COMPILER is None, reason="there is no C compiler to make libraries with"),
@@ -48,7 +50,7 @@ class Machine:
             source = self.libraries / "library.c"
             source.write_text(code)
             made = ["-shared", "-fPIC", f"-DDEVICES={devices}", "-o", str(self.libraries / name), str(source)]
-            subprocess.run([str(COMPILER), *made], check=True, timeout=60)
+            subprocess.run([str(COMPILER), *made], check=True, timeout=PATIENCE_S)
 
     def cupy(self, name: str = "cupy-cuda12x", version: str = "14.2.0", available: bool = True) -> None:
         """Install a CuPy with a binding of NCCL."""
@@ -72,7 +74,7 @@ class Machine:
         env = {**os.environ, "LD_LIBRARY_PATH": str(self.libraries), "PYTHONPATH": paths}
         env.pop("CUDA_VISIBLE_DEVICES", None)
         said = subprocess.run(
-            [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60, check=True
+            [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=True
         )
         available, reason, remedy = said.stdout.strip().split("|")
         return available, reason, remedy

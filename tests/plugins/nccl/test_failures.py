@@ -20,6 +20,8 @@ from rankwise_nccl import communicator
 from rankwise_nccl.lanes import lanes
 from rankwise_nccl.library.failures import HINTS, from_notice, to_notice, translate
 
+LEEWAY_S = 1.0
+
 T = PATIENCE_S
 SUM = ReduceOp.SUM
 
@@ -140,7 +142,7 @@ def test_an_abort_does_not_block_its_caller() -> None:
         lane.comm.abort = lambda: released.wait(T)
         began = time.monotonic()
         me.comm.fail(GroupAbortedError("enough"))
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < LEEWAY_S
         released.set()
         me.comm.shutdown()
 
@@ -246,7 +248,7 @@ def test_closing_gives_up_on_an_abort_that_hangs(monkeypatch: pytest.MonkeyPatch
         me.comm.fail(GroupAbortedError("enough"))
         began = time.monotonic()
         me.comm.shutdown()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 5 * LEEWAY_S
         released.set()
 
     world(1, body, close=False)

@@ -9,6 +9,8 @@ import pytest
 
 from rankwise_ray import arrays
 
+PATIENCE_S = 60.0
+
 
 def read_only(array):
     array.flags.writeable = False
@@ -55,7 +57,7 @@ def test_a_write_into_the_object_store_is_told(cluster):
 
 def test_a_ray_that_takes_no_backends_from_outside_is_told():
     code = "import sys; sys.modules['ray.util.collective.backend_registry'] = None; import rankwise_ray"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert "ImportError: rankwise-ray needs a Ray whose ray.util.collective takes backends" in done.stderr
     assert "2.60 or later; this is " in done.stderr

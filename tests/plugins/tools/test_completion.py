@@ -6,8 +6,10 @@ import subprocess
 import pytest
 
 from rankwise.cli import main
-from rankwise.cli.table import COMMANDS
+from rankwise.cli.commands import COMMANDS
 from rankwise_tools.grammar import grammar
+
+PATIENCE_S = 30.0
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def offered(shell, path, *words):
         pytest.skip(f"there is no {shell} on this machine")
     program = ASKING[shell].format(path=path)
     arguments = {"bash": ["-c", program, "bash"], "zsh": ["-fc", program, "zsh"], "fish": ["-c", program]}[shell]
-    done = subprocess.run([shell, *arguments, *words], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([shell, *arguments, *words], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stderr == ""
     return [line.partition("\t")[0] for line in done.stdout.splitlines() if line]
 

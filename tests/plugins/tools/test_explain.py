@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
 from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK, explain
 from rankwise_tools.explain_command import _TREES
 from rankwise_tools.explaining.costs import Network, reckoned
+from rankwise_tools.explaining.network import Parameters
 from rankwise_tools.explaining.simulator import simulate
 
 #: Of a processor; it is the work of some 5 s.
@@ -113,7 +115,7 @@ def test_what_is_reckoned_for_many_ranks_is_near_what_is_simulated(op: str, nbyt
         parts = [nbytes // size] * size
         for name, function in ALGORITHMS[op].items():
             if name not in _TREES:
-                simulated = simulate(op, function, parts, *network)
+                simulated = simulate(op, function, parts, network)
                 assert max(cost.seconds for cost in reckoned(op, name, parts, network)) == pytest.approx(simulated, 0.2)
 
 
@@ -128,7 +130,7 @@ def test_many_ranks_take_no_ring_where_its_rounds_cost_more_than_its_bytes_save(
         )
         taken = choose(op, nbytes, size)
         if taken == "binomial":
-            assert simulate(op, ALGORITHMS[op][taken], parts, *network) < ring
+            assert simulate(op, ALGORITHMS[op][taken], parts, network) < ring
         else:
             assert max(cost.seconds for cost in reckoned(op, taken, parts, network)) <= ring
 
@@ -142,3 +144,20 @@ def test_a_hundred_thousand_ranks_take_seconds(capsys: pytest.CaptureFixture[str
     assert "Predicted with 30 us and 10 Gbit/s for each rank:" in out
     rows = out.partition("predicted")[2]
     assert all(name in rows for name in ALGORITHMS[op])
+
+
+def test_it_takes_a_network_that_was_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Parameters(1000.0, 40.0, 8.0, 500.0).save(tmp_path / "network.json")
+    arguments = ["barrier", "--ranks", "8", "--hosts", "8", "--network", str(tmp_path / "network.json")]
+    assert run(capsys, *arguments)[1].splitlines()[-1].endswith(" 4.5 ms")
+    assert run(capsys, *arguments, "--message-us", "0")[1].splitlines()[-1].endswith(" 3 ms")
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "{", '{"alpha_us": "fast"}', '{"omega": 1}'])
+def test_it_says_of_another_file_that_it_tells_no_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "network.json").write_text(text)
+    code, _, error = run(capsys, "all_reduce", "--network", str(tmp_path / "network.json"))
+    assert code == 2
+    assert "tells no network, as `python -m rankwise_tools.fit` saves it" in " ".join(error.split())

@@ -4,14 +4,16 @@ import pytest
 
 from rankwise.collective.algorithms.steps import Recv, Send
 from rankwise.collective.algorithms.table import ALGORITHMS
+from rankwise_tools.explaining.costs import Network
 from rankwise_tools.explaining.simulator import simulate
 
 ALPHA_S, BETA_S, GAMMA_S = 1e-5, 1e-9, 1e-10
 NBYTES = 1 << 20
 
 
-def took(op, name, size, nbytes=NBYTES, alpha_s=ALPHA_S, beta_s=BETA_S, gamma_s=GAMMA_S, **more):
-    return simulate(op, ALGORITHMS[op][name], [nbytes / size] * size, alpha_s, beta_s, gamma_s, **more)
+def took(op, name, size, nbytes=NBYTES, alpha_s=ALPHA_S, beta_s=BETA_S, gamma_s=GAMMA_S, message_s=0.0, root=0):
+    network = Network(alpha_s, beta_s, gamma_s, message_s)
+    return simulate(op, ALGORITHMS[op][name], [nbytes / size] * size, network, root)
 
 
 @pytest.mark.parametrize("size", [2, 3, 8])
@@ -51,7 +53,7 @@ def test_a_link_serves_first_who_comes_first():
             yield (Send(0, range(1)),)
 
     # Bytes: early 100, the trigger 200, late 50; a second each, and a latency of 1,000.
-    assert simulate("all_gather", late_and_early, [50, 100, 200], 1000.0, 1.0, 0.0) == pytest.approx(2350)
+    assert simulate("all_gather", late_and_early, [50, 100, 200], Network(1000.0, 1.0, 0.0)) == pytest.approx(2350)
 
 
 def test_a_rank_goes_on_only_when_its_sends_have_left():
@@ -70,15 +72,15 @@ def test_an_algorithm_that_stands_still_is_an_error():
         yield (Recv(1 - rank, range(2)),)
 
     with pytest.raises(RuntimeError, match="stands still"):
-        simulate("all_reduce", stuck, [1, 1], 1.0, 0, 0)
+        simulate("all_reduce", stuck, [1, 1], Network(1.0, 0, 0))
 
 
 def test_latency_decides_for_small_arrays_and_bandwidth_for_large_ones():
     def best(nbytes):
-        names = ("recursive_doubling", "halving_doubling", "ring")
+        names = ("recursive_doubling", "pat", "ring")
         return min(names, key=lambda name: took("all_reduce", name, 32, nbytes))
 
-    assert [best(8), best(1 << 20), best(1 << 30)] == ["recursive_doubling", "halving_doubling", "halving_doubling"]
+    assert [best(8), best(1 << 20), best(1 << 30)] == ["recursive_doubling", "pat", "pat"]
 
 
 @pytest.mark.parametrize(("op", "name"), [("all_reduce", "recursive_doubling"), ("broadcast", "binomial")])

@@ -27,7 +27,7 @@ import rankwise as dist
 from rankwise.cli import main
 from rankwise.cli.commands import CommandError
 from rankwise.groups.world import current
-from rankwise.metrics.sample import sample as shown_by
+from rankwise.metrics.window import sample as shown_by
 from rankwise.testing import local_world
 from rankwise_tools import top_command
 from rankwise_tools.recordings.arrivals import Arrival, lateness, latest, meetings, waits
@@ -37,6 +37,9 @@ from rankwise_tools.top.live import Keys
 from rankwise_tools.top.samples import checked
 from rankwise_tools.top.text import SORTS, Wish, plain, rank_rows
 from rankwise_tools.top.view import History, View
+
+PATIENCE_S = 60.0
+LEEWAY_S = 5.0
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -456,7 +459,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Any:
             yield process.pid, folder
         finally:
             (folder / "stop").touch()
-            assert process.wait(60) == 0
+            assert process.wait(PATIENCE_S) == 0
 
 
 def found() -> list[jobs.LocalJob]:
@@ -474,7 +477,7 @@ def test_a_straggler_of_a_running_job_is_named(job: tuple[int, Path], capsys: py
     pid, _ = job
     began = time.monotonic()
     assert main(["top", str(pid), "--json", "--once", "--interval", "1"]) == 0
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < LEEWAY_S
     view = json.loads(capsys.readouterr().out)
     assert view["world_size"] == 4
     assert [row["rank"] for row in view["ranks"]] == [0, 1, 2, 3]
@@ -499,7 +502,7 @@ def test_the_table_is_live_in_a_terminal_and_ends_by_a_key(job: tuple[int, Path]
             os.write(leader, b"q")
             with suppress(OSError):  # how the system tells that the last writer is gone
                 read_until(leader, b"nothing like it")
-            assert process.wait(30) == 0, shown
+            assert process.wait(PATIENCE_S) == 0, shown
         finally:
             process.kill()
             os.close(leader)

@@ -34,6 +34,8 @@ from rankwise_tools.timelines.aligned import aligned
 from rankwise_tools.timelines.page import page
 from rankwise_tools.timelines.perfetto import timeline
 
+PATIENCE_S = 60.0
+
 MS = 1_000_000
 WRITTEN = 10_000 * MS
 
@@ -618,6 +620,27 @@ def test_each_format_has_a_command(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "needs -o" in capsys.readouterr().err
 
 
+def test_a_terminal_is_told_what_takes_long_and_a_file_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, *(told(rank, op("barrier", 0), size=40) for rank in range(40)))
+    command = ["trace", str(tmp_path), "-o", str(tmp_path / "t.html"), "--analyse"]
+    assert main(command) == 0
+    silent = capsys.readouterr()
+    assert silent.err == ""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(command) == 0
+    shown = capsys.readouterr()
+    lines = shown.err.split("\r\x1b[K")
+    reading = [f"reading {count} of 40 records" for count in (16, 32)]
+    assert [line for line in lines if line] == [
+        *(*reading, "drawing the records of 40 ranks", "comparing the records of 40 ranks")
+    ]
+    assert lines[-1] == ""  # nothing of it is left beside the answer
+    assert shown.out == silent.out
+
+
 @pytest.mark.parametrize("count", [0, 1, 12])
 def test_the_page_and_the_terminal_say_the_same_of_who_was_waited_for(
     count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -706,7 +729,7 @@ def test_the_command_has_help_with_an_example_and_needs_no_backend(tmp_path: Pat
     path = {"PYTHONPATH": str(Path(dist.__file__).parents[1])}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*command, *arguments], env=path, capture_output=True, text=True, timeout=60)
+        return subprocess.run([*command, *arguments], env=path, capture_output=True, text=True, timeout=PATIENCE_S)
 
     asked = run("--help")
     assert asked.returncode == 0

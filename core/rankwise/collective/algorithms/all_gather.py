@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rankwise.collective.algorithms.steps import Recv, Rounds, Send, one
+from rankwise.collective.algorithms.steps import Recv, Rounds, Send, distances, one
 
 __all__ = ["bruck", "direct", "open_ring", "ring"]
 
@@ -49,10 +49,8 @@ def bruck(rank: int, size: int) -> Rounds:
 
     Rounds: ceil(log2 p). Bytes sent: p-1 blocks. Best for small N.
     """
-    distance = 1
-    while distance < size:
+    for distance in distances(size):
         count = min(distance, size - distance)
         have = tuple((rank - i) % size for i in range(count))
         come = tuple((rank - distance - i) % size for i in range(count))
         yield Send((rank + distance) % size, have), Recv((rank - distance) % size, come)
-        distance *= 2

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rankwise.collective.algorithms import all_gather, reduce_scatter
-from rankwise.collective.algorithms.steps import Recv, Rounds, Send, fold, powers_of_two
+from rankwise.collective.algorithms.steps import Recv, Rounds, Send, distances, fold
 
-__all__ = ["halving_doubling", "recursive_doubling", "ring", "two_shot"]
+__all__ = ["pat", "recursive_doubling", "ring", "two_shot"]
 
 
 def ring(rank: int, size: int) -> Rounds:
@@ -22,7 +22,7 @@ def ring(rank: int, size: int) -> Rounds:
 def two_shot(rank: int, size: int) -> Rounds:
     """Give each rank its block of everyone, and everyone the reduced blocks.
 
-    Rounds: 2. Bytes sent: 2(p-1)/p N. All pairs at once: best for few ranks.
+    Rounds: 2. Bytes sent: 2(p-1)/p N. All pairs at the same time: best for few ranks.
     """
     yield from reduce_scatter.direct(rank, size)
     yield from all_gather.direct(rank, size)
@@ -36,31 +36,17 @@ def recursive_doubling(rank: int, size: int) -> Rounds:
 
     def rules(me: int, power: int, real: Callable[[int], int]) -> Rounds:
         everything = range(size)
-        for distance in powers_of_two(power):
+        for distance in distances(power):
             partner = real(me ^ distance)
             yield Send(partner, everything), Recv(partner, everything, combine=True, left=bool(me & distance))
 
     return fold(rank, size, rules)
 
 
-def halving_doubling(rank: int, size: int) -> Rounds:
-    """Reduce halves, quarters, ... with partners at falling distances, then gather on the way back (Rabenseifner).
+def pat(rank: int, size: int) -> Rounds:
+    """Reduce each block on the way up a tree of its own, and gather the blocks on the way down.
 
-    Rounds: 2 log2 p, and 2 more if p is no power of two. Bytes sent: about 2N (+ N). Best for many ranks.
+    Rounds: 2 ceil(log2 p). Bytes sent: 2(p-1)/p N, as on a ring. Best for many ranks.
     """
-
-    def rules(me: int, power: int, real: Callable[[int], int]) -> Rounds:
-        low, high = 0, size
-        path = []
-        for distance in reversed(powers_of_two(power)):
-            middle, partner = (low + high) // 2, real(me ^ distance)
-            keep, give = range(low, middle), range(middle, high)
-            if me & distance:
-                keep, give = give, keep
-            yield Send(partner, give), Recv(partner, keep, combine=True)
-            path.append((partner, keep, give))
-            low, high = keep.start, keep.stop
-        for partner, keep, give in reversed(path):
-            yield Send(partner, keep), Recv(partner, give)
-
-    return fold(rank, size, rules)
+    yield from reduce_scatter.pat(rank, size)
+    yield from all_gather.bruck(rank, size)

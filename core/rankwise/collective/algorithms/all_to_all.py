@@ -11,7 +11,7 @@ __all__ = ["direct", "pairwise"]
 
 
 def direct(rank: int, size: int) -> Rounds:
-    """Exchange with all others at once.
+    """Exchange with all others at the same time.
 
     Rounds: 1. Bytes sent: the input less the own block. Best for few ranks or small blocks.
     """
@@ -24,7 +24,7 @@ def direct(rank: int, size: int) -> Rounds:
 def pairwise(rank: int, size: int) -> Rounds:
     """Exchange with one other at a time, at rising distances.
 
-    Rounds: p-1. Bytes sent: the input less the own block. No rank is sent to by two at once.
+    Rounds: p-1. Bytes sent: the input less the own block. In a round no rank is sent to by two.
     """
     for k in range(1, size):
         target, source = (rank + k) % size, (rank - k) % size

@@ -22,7 +22,7 @@ def flat(rank: int, size: int, root: int) -> Rounds:
 
 
 def binomial(rank: int, size: int, root: int) -> Rounds:
-    """Send along a tree in which whoever has the data sends to someone who has not.
+    """Send along a tree in which each rank that has the data sends to one that has not.
 
     Rounds: at most ceil(log2 p). Bytes sent: N to each child, of which the root has ceil(log2 p).
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Blocks", "Recv", "Round", "Rounds", "Rules", "Send", "fold", "one", "powers_of_two"]
+__all__ = ["Blocks", "Recv", "Round", "Rounds", "Rules", "Send", "distances", "fold", "one"]
 
 #: The numbers of the blocks that one message carries, in the order in which it carries them.
 Blocks: TypeAlias = "range | tuple[int, ...]"
@@ -42,9 +42,9 @@ def one(block: int, size: int) -> range:
     return range(block % size, block % size + 1)
 
 
-def powers_of_two(size: int) -> list[int]:
-    """Return 1, 2, 4, ... below `size`, which is a power of two."""
-    return [1 << i for i in range(size.bit_length() - 1)]
+def distances(size: int) -> list[int]:
+    """Return 1, 2, 4, ... below `size`."""
+    return [1 << i for i in range((size - 1).bit_length())]
 
 
 def fold(rank: int, size: int, rules: Rules) -> Rounds:

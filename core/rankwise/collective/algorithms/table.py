@@ -30,10 +30,10 @@ ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType
         "all_reduce": {
             "recursive_doubling": all_reduce.recursive_doubling,
             "two_shot": all_reduce.two_shot,
-            "halving_doubling": all_reduce.halving_doubling,
+            "pat": all_reduce.pat,
             "ring": all_reduce.ring,
         },
-        "reduce_scatter": {"direct": reduce_scatter.direct, "ring": reduce_scatter.ring},
+        "reduce_scatter": {"direct": reduce_scatter.direct, "pat": reduce_scatter.pat, "ring": reduce_scatter.ring},
         "all_gather": {"bruck": all_gather.bruck, "direct": all_gather.direct, "ring": all_gather.ring},
         "broadcast": {
             "flat": broadcast.flat,
@@ -65,15 +65,21 @@ CHOICES: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
         "all_reduce": (
             Choice("recursive_doubling", 16 << 10),
             Choice("two_shot", 16 << 20, 16),
-            Choice("halving_doubling", 16 << 20),
-            Choice("halving_doubling", None, None, 32 << 10),
+            Choice("pat", 16 << 20),
+            Choice("pat", None, None, 64 << 10),
             Choice("ring"),
         ),
-        "reduce_scatter": (Choice("direct", 16 << 20), Choice("direct", None, 16), Choice("ring")),
+        "reduce_scatter": (
+            Choice("direct", None, 16),
+            Choice("pat", 16 << 20),
+            Choice("pat", None, None, 64 << 10),
+            Choice("ring"),
+        ),
         "all_gather": (
+            Choice("direct", None, 4),
             Choice("bruck", 64 << 10),
             Choice("direct", None, 16),
-            Choice("bruck", None, None, 16 << 10),
+            Choice("bruck", None, None, 64 << 10),
             Choice("ring"),
         ),
         "broadcast": (

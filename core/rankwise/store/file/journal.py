@@ -17,9 +17,9 @@ import time
 from collections.abc import Mapping
 
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.system_errors import cause
+from rankwise.basics.systems import cause
 from rankwise.errors import DistStoreError, DistTimeoutError
-from rankwise.store.file import byte_locks
+from rankwise.store.file import place as byte_locks
 from rankwise.store.file.place import open_private
 from rankwise.store.file.records import HEADER_NBYTES, MAGIC, Header, Seal
 
@@ -34,7 +34,7 @@ _RECORD_NBYTES = 24
 
 
 class Journal:
-    """One user's hold on a journal. Not for several threads at once."""
+    """One user's hold on a journal. Only one thread may use it at a time."""
 
     def __init__(self, path: str, seal: Seal, seats: int, timeout_s: float) -> None:
         """Open a journal, or begin one if there is none or nobody uses it any more.
@@ -116,7 +116,7 @@ class Journal:
         self._seen = header
 
     def forget(self) -> None:
-        """Read everything anew the next time: what was read has been changed and not written."""
+        """Read everything again the next time: what was read has been changed and not written."""
         self._seen = None
 
     def write(self, changes: Mapping[str, bytes | None], values: Mapping[str, bytes]) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
 
 from rankwise.errors import DistStoreError
 
-__all__ = ["open_private", "whole_path"]
+__all__ = ["AVAILABLE", "open_private", "release", "share", "take", "whole_path"]
 
 _ADVICE = "name a file in a folder that is yours alone, as `mkdir -m 700 FOLDER` in your home makes one"
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -88,3 +89,45 @@ def _refusal(text: str) -> DistStoreError:
     error = DistStoreError(text)
     error.__cause__ = PermissionError(errno.EACCES, "others could write or read it")
     return error
+
+
+# ------------------ locks on single bytes of an open file, which the kernel drops when their holder dies
+#
+# They belong to the open file, not to the process: closing another descriptor of the file does not drop them, and two
+# stores of one process exclude each other. Linux alone offers them.
+
+try:
+    from fcntl import F_OFD_SETLK, F_RDLCK, F_UNLCK, F_WRLCK, fcntl
+except ImportError:
+    AVAILABLE = False
+else:
+    AVAILABLE = True
+
+
+#: struct flock of the kernel: type, whence, start, length, pid.
+_FLOCK = struct.Struct("hhqqi0q")
+
+
+def take(descriptor: int, byte: int) -> bool:
+    """Lock a byte for this open file alone; tell whether nobody else held it."""
+    return _try(descriptor, F_WRLCK, byte)
+
+
+def share(descriptor: int, byte: int) -> bool:
+    """Lock a byte together with others who share it; tell whether nobody held it alone."""
+    return _try(descriptor, F_RDLCK, byte)
+
+
+def release(descriptor: int, byte: int) -> None:
+    """Give a byte back."""
+    _try(descriptor, F_UNLCK, byte)
+
+
+def _try(descriptor: int, kind: int, byte: int) -> bool:
+    try:
+        fcntl(descriptor, F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return False
+        raise
+    return True

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from rankwise.basics.blake2 import blake2b
+from rankwise.basics.systems import blake2b
 from rankwise.errors import DistStoreError
 from rankwise.network.secret import derive, same
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Timeout
-from rankwise.basics.system_errors import cause
-from rankwise.basics.systems import keep_standard
+from rankwise.basics.systems import cause, keep_standard
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistStoreError, DistTimeoutError
 from rankwise.network.secret import given_or_loaded
@@ -20,8 +19,8 @@ from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, Store
 from rankwise.store.file.journal import Journal
 from rankwise.store.file.place import whole_path
 from rankwise.store.file.records import Seal
-from rankwise.store.limits import to_amount
 from rankwise.store.memory import Table
+from rankwise.store.primitives import to_amount
 
 __all__ = ["FileStore"]
 
@@ -35,8 +34,9 @@ class FileStore(Store):
     A file that no living process uses is left from an earlier run: its content is not seen. The last to close the store
     removes the file.
 
-    It must be a file, in a folder, that nobody but this user can write, read, or replace. With a job secret only those
-    who know it can write what the others take for a value; whoever can read the file reads the values all the same.
+    It must be a file, in a folder, that nobody but this user can write, read, or replace. With a job secret
+    only processes that know it can write what the others take for a value; a user who can read the file reads the
+    values all the same.
 
     Args:
         file_name: The file; it is made if there is none.

@@ -1,7 +1,8 @@
-"""Those who come to a server's listening socket and do not get in.
+"""Clients that come to a server's listening socket and do not get in.
 
-Where the process has no descriptor left for them ZeroMQ tries again at once, for ever, with a whole processor. So
-those who wait in the kernel's queue are taken by means of a descriptor kept for this, and sent away; they come again.
+Where the process has no descriptor left for them ZeroMQ tries again without a pause, for ever, with a whole processor.
+So clients that wait in the kernel's queue are taken by means of a descriptor kept for this, and sent away; they come
+again.
 
 ZeroMQ tries so often that it would be the first to take the descriptor that we give up for that, and we would be left
 without. Therefore its number for the listening socket means an empty one meanwhile, where nobody ever waits.
@@ -10,17 +11,21 @@ without. Therefore its number for the listening socket means an empty one meanwh
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
-from rankwise.basics.system_errors import descriptor_limit
-from rankwise.store.tcp.zeromq import MONITOR_EVENT
+from rankwise.basics.systems import cause, descriptor_limit
+from rankwise.errors import DistNetworkError
+from rankwise.network.interface import at_free_port
+from rankwise.store.tcp.zeromq import MONITOR_EVENT, keep_alive, url
 
-__all__ = ["Accepting"]
+__all__ = ["Accepting", "Listener"]
 
 #: Lest another thread of this process, which needs descriptors too, and we both do nothing but try.
 _PAUSE_S = 0.01
@@ -139,3 +144,76 @@ def _empty_listener(family: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+# ------------------ the listening socket of a `TCPStore`
+
+_BACKLOG = 1024
+
+
+class Listener:
+    """A TCP socket that listens at one address, the first of several that is this machine's.
+
+    It is made here and handed over to ZeroMQ, so that what goes wrong is known exactly.
+
+    Raises:
+        DistNetworkError: The port is taken or not allowed, or none of the addresses is this machine's.
+    """
+
+    def __init__(self, host: str, addresses: Sequence[str], port: int) -> None:
+        for address in addresses:
+            try:
+                self._socket = _listen(address, port) if port else at_free_port(partial(_listen, address))
+            except OSError as error:
+                if error.errno == errno.EADDRNOTAVAIL and address != addresses[-1]:
+                    continue
+                where = f"{host}:{port}" if host == address else f"{host}:{port} ({address})"
+                raise DistNetworkError(f"TCPStore: cannot serve at {where}: {_explain(error)}") from error
+            break
+        #: The address and the port at which it listens, and its descriptor, whoever owns it.
+        self.address, self.port = address, int(self._socket.getsockname()[1])
+        self.descriptor = self._socket.fileno()
+        #: What is served, for messages.
+        self.name = f"the store at {host}:{self.port}"
+
+    def hand_over(self, server: Any) -> None:
+        """Let a ZeroMQ socket accept what comes in; the descriptor is ZeroMQ's from now on."""
+        import zmq
+
+        server.ipv6 = ":" in self.address
+        keep_alive(server)
+        server.setsockopt(zmq.USE_FD, self.descriptor)
+        server.bind(url(self.address, self.port))
+        self._socket.detach()
+
+    def close(self) -> None:
+        """Stop listening, unless it has been handed over."""
+        self._socket.close()
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    family, kind, protocol, _, where = socket.getaddrinfo(
+        address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        # Only lets a port be used again whose last connections are still fading away; nobody else can take it.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(where)
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _explain(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the port is in use by another program; choose another, or 0 to have one chosen"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "that is no address of this machine; rank 0 must run on the host that the address names"
+    if error.errno == errno.EACCES:
+        return "this user may not use that port; choose one above 1023"
+    return cause(error)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.held import heed, held
+from rankwise.basics.interrupts import heed, held
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
 from rankwise.store.base import in_words
 from rankwise.store.tcp import wire
@@ -65,7 +65,7 @@ class Connection:
         context: The ZeroMQ context.
         store: The name of the store, for messages.
         endpoint: Where the server is.
-        keys: What to prove ourselves by.
+        keys: What this client proves itself with.
     """
 
     def __init__(self, context: Any, store: str, endpoint: str = PRIVATE_URL, keys: Keys | None = None) -> None:
@@ -273,8 +273,8 @@ def connect(
         context: The ZeroMQ context.
         store: The name of the store, for messages.
         endpoints: Where to look for the server, again and again.
-        keys: What to prove ourselves by.
-        known: The identity of the server that has answered before; then, nothing else will do, and at once.
+        keys: What this client proves itself with.
+        known: The identity of the server that has answered before; then no other will do, and it must answer now.
         deadline: When to give up.
         begun: Attempts to go on with; what has not come to an end by the deadline is left there.
         patient: Whether to wait where nobody listens yet.

@@ -1,4 +1,4 @@
-"""Who may come to a `TCPStore`: only this machine, or whoever knows the job secret."""
+"""Who may come to a `TCPStore`: only this machine, or processes that know the job secret."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Keys(NamedTuple):
         return cls(*_pair(secret, "store server"), *_pair(secret, "store client"))
 
     def guard_server(self, socket: Any) -> None:
-        """Have a server's socket prove that it knows the secret, and ask for the proof of those who come."""
+        """Have a server's socket prove that it knows the secret, and ask clients for their proof."""
         socket.curve_server = True
         socket.curve_publickey, socket.curve_secretkey = self.server_public, self.server_private
         socket.zap_domain = b"rankwise"

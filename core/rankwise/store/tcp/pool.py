@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.held import held
-from rankwise.basics.system_errors import cause
+from rankwise.basics.interrupts import held, start
+from rankwise.basics.systems import cause
 from rankwise.errors import DistError, DistNetworkError, DistStoreError
 from rankwise.network.descriptors import need
 from rankwise.store.tcp.connection import Attempt, Connection, connect
@@ -19,7 +19,7 @@ from rankwise.store.tcp.guard import Keys
 from rankwise.store.tcp.zeromq import url
 
 if TYPE_CHECKING:
-    from rankwise.store.tcp.listening import Listener
+    from rankwise.store.tcp.accepting import Listener
     from rankwise.store.tcp.server import StoreServer
 
 __all__ = ["Pool"]
@@ -146,7 +146,7 @@ class Pool:
         idle += [connection for thread, lent in self._lenders if thread == me for connection in lent]
         if self._server is not None and threading.current_thread() is self._server.thread:
             # The garbage collector may come here in any thread, but this one cannot wait for itself.
-            threading.Thread(target=self._end, args=(idle,), name="rankwise store end").start()
+            start(threading.Thread(target=self._end, args=(idle,), name="rankwise store end"))
         else:
             self._end(idle)
 

@@ -10,25 +10,22 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
+from rankwise.basics.interrupts import start
 from rankwise.basics.systems import after_fork
-from rankwise.basics.threads import start
 from rankwise.errors import DistStoreError, ProtocolError
 from rankwise.network.secret import same
 from rankwise.store import operations
+from rankwise.store.memory import Table
 from rankwise.store.operations import Missing
+from rankwise.store.primitives import MAX_KEYS
 from rankwise.store.queues import queue_key
 from rankwise.store.tcp import wire
-from rankwise.store.tcp.accepting import Accepting
-from rankwise.store.tcp.assembly import Assembly
+from rankwise.store.tcp.accepting import Accepting, Listener
 from rankwise.store.tcp.guard import Keys
-from rankwise.store.tcp.lent import Lent
-from rankwise.store.tcp.listening import Listener
-from rankwise.store.tcp.table import BoundedTable
-from rankwise.store.tcp.unread import MAX_OF_ONE_NBYTES, Unread, is_large, nbytes_of
-from rankwise.store.tcp.waiting import Waiter, Waiting
+from rankwise.store.tcp.waiting import MAX_OF_ONE_NBYTES, Assembly, Lent, Unread, Waiter, Waiting, is_large, nbytes_of
 from rankwise.store.tcp.zeromq import PRIVATE_URL
 
-__all__ = ["StoreServer"]
+__all__ = ["BoundedTable", "StoreServer"]
 
 _ZAP_URL = "inproc://zeromq.zap.01"
 
@@ -88,7 +85,7 @@ class StoreServer:
         self._knock.close(0)
 
     def drop_in_child(self) -> None:
-        """Close a forked child's copies of the listening socket, lest they keep the port when the server has ended."""
+        """Close a forked child's copies of the listening socket, which would keep the port after the server."""
         os.close(self._descriptor)
         self._accepting.drop_in_child()
 
@@ -267,7 +264,7 @@ class StoreServer:
     # ------------------------------------------------------------------ replies
 
     def _deliver(self, waiter: Waiter, result: Any, receipt: bytes = b"") -> bool:
-        """Send a result, at once or when there is room for it; tell whether there is somebody to get it."""
+        """Send a result, now or when there is room for it; tell whether there is somebody to get it."""
         if is_large(result):
             nbytes = nbytes_of(result)
             if not self._unread.fits_client(waiter.client, nbytes):
@@ -322,7 +319,7 @@ class StoreServer:
         return None if patience_s is None else math.ceil(1000 * min(patience_s, 3600.0))
 
     def _look_at_the_clock(self) -> None:
-        """Answer the requests whose time is up, and see that those who owe a receipt are there."""
+        """Answer the requests whose time is up, and see that clients that owe a receipt are there."""
         for waiter in self._waiting.take_late():
             self._refuse(waiter)
         if (self._waiting.has(_ROOM) or self._lent) and monotonic() >= self._probe_at:
@@ -357,3 +354,34 @@ def _after_fork() -> None:
 
 
 after_fork(_after_fork)
+
+
+# ------------------ the table of a `TCPStore`'s server: keys and values, and the bound on what they may take
+
+_MAX_TOTAL_NBYTES = 1 << 30
+#: What a key takes beside its text and its value.
+_ENTRY_NBYTES = 200
+
+
+class BoundedTable(Table):
+    """A table that refuses to grow without end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Tells this table from that of a server that takes its place.
+        self.identity = os.urandom(16)
+        self._nbytes = 0
+
+    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
+        if self.peek(key) == expected:
+            if expected is None and desired is not None and len(self.values) >= MAX_KEYS:
+                raise DistStoreError(f"the store is full: it has {MAX_KEYS} keys")
+            nbytes = self._nbytes + _nbytes_of(key, desired) - _nbytes_of(key, expected)
+            if nbytes > max(self._nbytes, _MAX_TOTAL_NBYTES):
+                raise DistStoreError(f"the store is full: its keys and values take {self._nbytes} bytes")
+            self._nbytes = nbytes
+        return super().swap(key, expected, desired)
+
+
+def _nbytes_of(key: str, value: bytes | None) -> int:
+    return 0 if value is None else _ENTRY_NBYTES + len(key.encode()) + len(value)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout
-from rankwise.basics.held import held
+from rankwise.basics.interrupts import held
 from rankwise.basics.loading import loading
 from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shortened
@@ -17,8 +17,8 @@ from rankwise.errors import DistStoreError, DistTimeoutError, ForkedProcessError
 from rankwise.network.secret import given_or_loaded
 from rankwise.store import operations
 from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, Store, late
-from rankwise.store.limits import RESERVED
 from rankwise.store.operations import Missing
+from rankwise.store.primitives import RESERVED
 from rankwise.store.tcp import wire
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ _WORKERS = f"{RESERVED}workers"
 class TCPStore(Store):
     """A store that lives in one process, the master, and that the others reach over TCP.
 
-    With a job secret, only those who know it get in, and all is encrypted. Without one, the store is for processes of
-    one machine: it is served at loopback addresses only. It is bound to the one address that was asked for.
+    With a job secret, only processes that know it get in, and all is encrypted. Without one, the store is for processes
+    of one machine: it is served at loopback addresses only. It is bound to the one address that was asked for.
 
-    It ends with the process that serves it; the others' calls then fail at once.
+    It ends with the process that serves it; the others' calls then fail immediately.
 
     Args:
         host_name: The master's host, by name or address.
@@ -48,7 +48,7 @@ class TCPStore(Store):
         timeout: How long to wait for the server, and, from then on, for keys: a `timedelta` or seconds.
         wait_for_workers: Have the master wait until `world_size` users have come.
         secret: The job secret, if it is not the one of the environment; groups that meet in the store have it too.
-        wait_for_server: Wait for a server that is yet to be started; else nobody there is an error at once.
+        wait_for_server: Wait for a server that is yet to be started; else it is an error if none is there.
 
     Raises:
         ValueError: The arguments make no sense.
@@ -152,7 +152,7 @@ class TCPStore(Store):
         addresses = addresses_of(self._host, keys is not None, deadline.remaining())
         if not self._is_master:
             return Pool(repr(self), addresses, self._port, keys, patient=patient)
-        from rankwise.store.tcp.listening import Listener
+        from rankwise.store.tcp.accepting import Listener
 
         listener = Listener(self._host, addresses, self._port)
         try:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rankwise.errors import ProtocolError
 from rankwise.store import operations
-from rankwise.store.limits import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES
+from rankwise.store.primitives import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES
 from rankwise.store.queues import TOKEN_NBYTES
 
 __all__ = [

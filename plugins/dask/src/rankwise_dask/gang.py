@@ -1,4 +1,4 @@
-"""`run` and `start`: a function as the ranks of a gang, on workers of a cluster, all at once or not at all."""
+"""`run` and `start`: a function as the ranks of a gang, on workers of a cluster, all together or not at all."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def run(
 ) -> list[Any]:
     """Run `function(group, *args)` as one rank on each of some workers, and return what the ranks return.
 
-    The ranks begin all at once, in threads of their own beside what the workers do otherwise, or not at all. If one
-    raises, the others' calls raise too; if a worker is lost, they are told at once.
+    The ranks begin all together, in threads of their own beside what the workers do otherwise, or not at all. If one
+    raises, the others' calls raise too; if a worker is lost, they are told immediately.
 
     Args:
         client: The cluster's client.
@@ -42,7 +42,7 @@ def run(
         workers: Which workers, by address or name, in the order of ranks; or how many; or all of them.
         backend: The backend of the group.
         timeout: How many seconds the ranks wait for each other, at first and in each call.
-        retries: How often to begin anew, on workers chosen anew, if a rank fails.
+        retries: How often to begin again, on workers chosen again, if a rank fails.
 
     Returns:
         The values, in the order of ranks.
@@ -73,7 +73,7 @@ def start(
     timeout: float = 60.0,
     retries: int = 0,
 ) -> Gang:
-    """Begin what `run` does, and return at once.
+    """Begin what `run` does, and return immediately.
 
     Returns:
         The gang, whose `result` is what `run` returns.

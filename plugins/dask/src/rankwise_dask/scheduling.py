@@ -1,7 +1,7 @@
 """What the scheduler does for gangs: it chooses their workers, and tells the others when one is lost.
 
 A killed worker's RPC would tell its client only once all the others had answered, and what was submitted to it as a
-task would wait for a worker of that address for ever. The scheduler knows at once.
+task would wait for a worker of that address for ever. The scheduler knows immediately.
 """
 
 from __future__ import annotations

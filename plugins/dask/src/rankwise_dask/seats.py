@@ -125,7 +125,7 @@ class Seat:
             store.close()  # which breaks off the making of the group
 
     def lost(self, rank: int, cause: str) -> None:
-        """Hear that the worker of another rank is gone."""
+        """Learn that the worker of another rank is gone."""
         if rank == self.rank:
             return
         with self._lock:

@@ -211,7 +211,7 @@ class GlooCommunicator(Communicator):
     # ------------------------------------------------------------------ the end
 
     def process_ends(self, error: DistError) -> None:
-        """Hear that the process ends: deliver what was sent, in haste; give up only if something is pending."""
+        """Let the process end: deliver what was sent, in haste; give up only if something is pending."""
         self.engine.dispatcher.process_ends, self.engine.dispatcher.last_words = True, last_words()
         if self.is_busy() or self.engine.background.pending:
             super().process_ends(error)
@@ -219,7 +219,7 @@ class GlooCommunicator(Communicator):
             self.engine.timeout_s = _HASTE_S
 
     def close(self) -> None:
-        """Deliver what was sent, say good-bye to the peers, and give everything back."""
+        """Deliver what was sent, tell the peers that this rank leaves, and give everything back."""
         try:
             if "ways" in self.__dict__:  # else it was never finished
                 self.ways.close()

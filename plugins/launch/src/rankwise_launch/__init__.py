@@ -1,4 +1,4 @@
-"""Starting the ranks of a job, and looking at where they would start: `rankwise run`, `demo` and `doctor`."""
+"""Starting the ranks of a job, and looking at where they start: `rankwise run`, `demo`, `backends` and `doctor`."""
 
 from rankwise.backends import require_series
 

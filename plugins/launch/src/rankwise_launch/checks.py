@@ -12,11 +12,11 @@ from enum import Enum
 from rankwise.backends.registry import KNOWN
 from rankwise.basics import native
 from rankwise.basics.systems import cores
-from rankwise.cli.interviews import PATIENCE_S, Interview, interviews, notes
-from rankwise.cli.text import meanwhile
 from rankwise.errors import DistError
 from rankwise_launch import libraries, memory
+from rankwise_launch.interviews import PATIENCE_S, Interview, interviews, notes
 from rankwise_launch.proofs import proofs
+from rankwise_launch.text import meanwhile
 
 __all__ = ["Finding", "Level", "all_checks"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 
-from rankwise.cli.interviews import PATIENCE, PATIENCE_S
-from rankwise.cli.text import marked, meanwhile
 from rankwise_launch.checks import Finding, Level, all_checks
+from rankwise_launch.interviews import PATIENCE, PATIENCE_S
 from rankwise_launch.peer_check import check_peer
+from rankwise_launch.text import marked, meanwhile
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankwise_launch.exit_codes import ExitCode
+from rankwise_launch.config import ExitCode
 from rankwise_launch.worker import Worker
 
 __all__ = [
@@ -72,7 +72,7 @@ def excerpt(lines: Sequence[str]) -> list[str]:
 
 
 def report(worker: Worker, workers: Sequence[Worker], out_of_memory: bool) -> str:
-    """Tell of a failure: who, how, what the others did, and at the very end the rank's own last words."""
+    """Tell of a failure: who, how, what the others did, and at the very end what the rank printed last."""
     lines = [
         "",
         "=" * _WIDTH,

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rankwise.cli.text import format_nbytes
+from rankwise_launch.text import format_nbytes
 
 __all__ = ["direct_reads", "segments", "shm_folder"]
 

@@ -104,7 +104,8 @@ def _connect(here: str, there: str, port: int) -> str:
 class _Meeting:
     """This doctor's end of a meeting of two.
 
-    Each listens at two ports and connects to two of the other; whoever connects to the known port tells its other one.
+    Each listens at two ports and connects to two of the other; the machine that connects to the known port tells its
+    other one.
 
     Attributes:
         there: For the known port and for the chosen one (0), why this host cannot connect; nothing if it can.

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from rankwise.backends.capability import REDUCTIONS, Capabilities
 from rankwise.cli.commands import CommandError
-from rankwise.cli.interviews import Interview
-from rankwise.cli.text import meanwhile
+from rankwise_launch.interviews import Interview
 from rankwise_launch.launching import child, command_for, said_last
+from rankwise_launch.text import meanwhile
 
 __all__ = ["Proof", "chosen", "proofs"]
 

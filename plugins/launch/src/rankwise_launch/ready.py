@@ -21,7 +21,7 @@ _MODULES = (
     "rankwise.groups.lifecycle",
     "rankwise.metrics.window",
     "rankwise.store.patience",
-    "rankwise.store.tcp.listening",
+    "rankwise.store.tcp.accepting",
     "rankwise.store.tcp.pool",
     "rankwise.store.tcp.server",
     "rankwise.watch.dump",

@@ -1,4 +1,4 @@
-"""How a group gets its communicator: at once where the program has named the device, else with the first operation."""
+"""How a group gets its communicator: now if the program has named the device, else with the first operation."""
 
 from __future__ import annotations
 

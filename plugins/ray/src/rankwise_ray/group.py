@@ -48,7 +48,7 @@ def _told(method: _F) -> _F:
 class RankwiseGroup(BaseGroup):  # type: ignore[misc]
     """One rank of a group.
 
-    Ray holds one lock for all groups of a process while it makes one, so this returns at once. A thread meets the
+    Ray holds one lock for all groups of a process while it makes one, so this returns immediately. A thread meets the
     others; the first operation waits for it.
     """
 

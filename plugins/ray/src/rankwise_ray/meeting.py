@@ -150,7 +150,7 @@ class Meeting:
 
 
 def leave(met: Met, size: int) -> None:
-    """Leave a group; whoever serves its store stays until all have left, or for half a minute."""
+    """Leave a group; the rank that serves its store stays until all have left, or for half a minute."""
     try:
         dist.destroy_process_group(met.group)
     finally:

@@ -38,8 +38,9 @@ class RankFailedError(RuntimeError):
 def run(function: Callable[..., Any], args: Sequence[Any] = (), *, ranks: int, **options: Any) -> list[Any]:
     """Run a function as ranks of a job, and return what each has returned.
 
-    In the function the default group is there: `rankwise.get_rank()` and all calls work at once. What it prints comes
-    out here, with the rank. If a rank fails, the others are ended; so they are if this call is interrupted.
+    In the function the default group is there: `rankwise.get_rank()` and all calls work from the first line on. What it
+    prints comes out here, with the rank. If a rank fails, the others are ended; so they are if this call is
+    interrupted.
 
     Args:
         function: What each rank does; it and `args` are pickled as for any task of Ray's.
@@ -151,7 +152,7 @@ class Job:
         return self._results
 
     def cancel(self) -> None:
-        """End all ranks, at once, and give back their place; again does nothing."""
+        """End all ranks immediately, and give back their place; again does nothing."""
         if not self._ended:
             self._ended = True
             for actor in self._actors:

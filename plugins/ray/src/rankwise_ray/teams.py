@@ -1,4 +1,4 @@
-"""Groups of actors, made by whoever holds their handles, without a process of their own beside them."""
+"""Groups of actors, made by the process that holds their handles, without a process of their own beside them."""
 
 from __future__ import annotations
 

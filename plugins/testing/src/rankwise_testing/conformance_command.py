@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rankwise.backends.registry import registry
-from rankwise.basics.system_errors import cause
+from rankwise.basics.systems import cause
 from rankwise.cli.commands import CommandError
-from rankwise.cli.text import columns, marked
 from rankwise_launch.launching import environment, pick_backend
+from rankwise_launch.text import columns, marked
 from rankwise_testing.conformance import conformance
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]

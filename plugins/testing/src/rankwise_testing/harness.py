@@ -45,7 +45,7 @@ class RankFailedError(RuntimeError):
 class RankPool:
     """Processes that stand ready to run functions, one rank each.
 
-    They are started by the first `run`, and started anew after one that left them in an unknown state.
+    They are started by the first `run`, and started again after one that left them in an unknown state.
     """
 
     def __init__(self, size: int, *, launch: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:

@@ -106,7 +106,7 @@ class Processes:
         self.kill()
 
     def kill(self) -> None:
-        """End everything at once; may be called again."""
+        """End everything immediately; may be called again."""
         for connection in self.connections:
             connection.close()  # which ends every process that can still run a line of Python
         if len(self._started) == 1 < self.size:

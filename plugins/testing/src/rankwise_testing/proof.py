@@ -31,7 +31,7 @@ def prove(op: str, algorithm: Callable[..., Rounds], size: int, root: int = 0) -
     """Run an algorithm on `size` ranks and compare every block that its operation defines.
 
     Raises:
-        ProofError: It stands still, loses or doubles data, receives into an input, or leaves a wrong result.
+        ProofError: It hangs, loses or doubles data, receives into an input, or leaves a wrong result.
     """
     what = f"{op} on {size} ranks, root {root}"
     source = _before(op, size, root)

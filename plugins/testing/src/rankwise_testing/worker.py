@@ -77,7 +77,7 @@ def _serve(connection: Connection[Any, Any], directory: Path) -> None:
 
 
 def _listen(connection: Connection[Any, Any], tasks: SimpleQueue[Task | None], directory: Path) -> None:
-    """Pass tasks on to the main thread, and do at once what must not wait for it."""
+    """Pass tasks on to the main thread, and do immediately what must not wait for it."""
     while True:
         try:
             message = connection.recv()
@@ -112,7 +112,7 @@ def _abort(reason: str) -> None:
 
 
 def _vanish(directory: Path) -> None:
-    """End at once, with all that this process has started, and leave nothing: the parent may be gone."""
+    """End immediately, with all that this process has started, and leave nothing: the parent may be gone."""
     shutil.rmtree(directory, ignore_errors=True)
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import math
-from typing import NamedTuple
+from pathlib import Path
 
 from rankwise.backends.backend import get_default_backend_for_device, is_backend_available
 from rankwise.backends.declaration import Explanation
 from rankwise.backends.registry import registry
 from rankwise.cli.commands import CommandError
 from rankwise.cli.parser import near
-from rankwise.cli.text import columns, format_nbytes, format_seconds, parse_nbytes
 from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, Choice, fitting
 from rankwise.errors import DistError
-from rankwise_tools.explaining.costs import Network, costs, reckoned
+from rankwise_launch.text import columns, format_nbytes, format_seconds, parse_nbytes
+from rankwise_tools.explaining.costs import costs, reckoned
+from rankwise_tools.explaining.network import Parameters
 from rankwise_tools.explaining.simulator import simulate
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
@@ -28,12 +29,15 @@ EXAMPLES = """\
 examples:
   rankwise explain all_reduce --bytes 64MiB --ranks 64
   rankwise explain all_reduce --bytes 4KiB --ranks 16 --hosts 16
-  rankwise explain broadcast --backend derived --ranks 16 --alpha-us 1 --gbit-per-s 80"""
+  rankwise explain broadcast --backend derived --ranks 16 --alpha-us 1 --gbit-per-s 80
+  rankwise explain all_reduce --ranks 1024 --hosts 128 --network network.json"""
 
 #: Rings and all-pairs algorithms have as many messages as there are pairs of ranks; more takes minutes. Trees have one
 #: for each rank.
 _MOST_RANKS = 256
 _TREES = ("binomial",)
+#: The network that is assumed inside a host, and between hosts.
+_NEAR, _FAR = Parameters(5.0, 40.0, 8.0), Parameters(30.0, 10.0, 8.0)
 #: What runs where a backend has no algorithm of its own.
 _DERIVED = "derived"
 
@@ -48,7 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     network = parser.add_argument_group("the simulated network", "the defaults depend on --hosts")
     network.add_argument("--alpha-us", type=float, metavar="US", help="latency: 5 on one host, else 30")
     network.add_argument("--gbit-per-s", type=float, metavar="G", help="of each link: 40 on one host, else 10")
-    network.add_argument("--combine-gb-per-s", type=float, default=8.0, metavar="G", help="adding up; default 8")
+    network.add_argument("--combine-gb-per-s", type=float, metavar="G", help="adding up; default 8")
+    network.add_argument("--message-us", type=float, metavar="US", help="what each message costs both ends; default 0")
+    network.add_argument(
+        "--network", type=Path, metavar="FILE", help="what `python -m rankwise_tools.fit` has saved, instead of these"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -94,41 +102,36 @@ def _answer(backend: str, op: str, nbytes: int, hosts: list[int]) -> Explanation
     return Explanation(CHOICES[op], taken, {}, taken.name)
 
 
-class _Network(NamedTuple):
-    alpha_us: float
-    gbit_per_s: float
-    combine_gb_per_s: float
+def _network(options: argparse.Namespace) -> Parameters:
+    told = {name: value for name in Parameters._fields if (value := getattr(options, name)) is not None}
+    for name, value in told.items():
+        least = name in ("alpha_us", "message_us")  # of which there may be nothing
+        if not (0 <= value < math.inf if least else 0 < value < math.inf):
+            option = f"--{name.replace('_', '-')}"
+            raise CommandError(f"{option} must be a number {'of 0 or more' if least else 'above 0'}, not {value:g}", 2)
+    try:
+        known = (_NEAR if options.hosts == 1 else _FAR) if options.network is None else Parameters.load(options.network)
+    except ValueError as error:
+        raise CommandError(str(error), 2) from error
+    return known._replace(**told)
 
 
-def _network(options: argparse.Namespace) -> _Network:
-    local = options.hosts == 1
-    alpha_us = options.alpha_us if options.alpha_us is not None else 5.0 if local else 30.0
-    gbit = options.gbit_per_s if options.gbit_per_s is not None else 40.0 if local else 10.0
-    if not 0 <= alpha_us < math.inf:
-        raise CommandError(f"--alpha-us must be a number of 0 or more, not {alpha_us:g}", 2)
-    for name, value in (("--gbit-per-s", gbit), ("--combine-gb-per-s", options.combine_gb_per_s)):
-        if not 0 < value < math.inf:
-            raise CommandError(f"{name} must be a number above 0, not {value:g}", 2)
-    return _Network(alpha_us, gbit, options.combine_gb_per_s)
-
-
-def _simulate(network: _Network, op: str, size: int, nbytes: int, like: str) -> None:
-    gbit = network.gbit_per_s
-    seconds = Network(network.alpha_us * 1e-6, 8e-9 / gbit, 1e-9 / network.combine_gb_per_s)
+def _simulate(network: Parameters, op: str, size: int, nbytes: int, like: str) -> None:
+    seconds = network.seconds
     parts = [nbytes // size + (rank < nbytes % size) for rank in range(size)]
     few = size <= _MOST_RANKS
     rows = [["algorithm", "rounds", "bytes sent by a rank, at most", "simulated" if few else "predicted"]]
     for name, function in ALGORITHMS[op].items():
         each = costs(op, name, size, parts) if few else reckoned(op, name, parts, seconds)
         if few or name in _TREES:
-            time_s = simulate(op, function, parts, *seconds)
+            time_s = simulate(op, function, parts, seconds)
         else:
             time_s = max(cost.seconds for cost in each)
         most = format_nbytes(max(cost.nbytes for cost in each))
         mark = "-> " if name == like else "   "
         rows.append([mark + name, str(max(cost.rounds for cost in each)), most, format_seconds(time_s)])
     how = "Simulated" if few else "Predicted"
-    print(f"\n{how} with {network.alpha_us:g} us and {gbit:g} Gbit/s for each rank:")
+    print(f"\n{how} with {network.alpha_us:.3g} us and {network.gbit_per_s:.3g} Gbit/s for each rank:")
     print(columns(rows, right=(1, 2, 3)))
 
 

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 
 from rankwise.cli.commands import CommandError
-from rankwise.cli.text import columns_of, use_colour
+from rankwise.cli.parser import columns_of
+from rankwise_launch.text import use_colour
 from rankwise_tools.top.jobs import Job, LocalJob, local_jobs, open_store
 from rankwise_tools.top.text import SORTS, Wish, plain
 from rankwise_tools.top.view import History, View

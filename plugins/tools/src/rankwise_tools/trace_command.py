@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rankwise.cli.commands import CommandError
+from rankwise_launch.text import meanwhile
 
 if TYPE_CHECKING:
     from rankwise_tools.recordings.records import Record
@@ -53,11 +54,17 @@ def run(options: argparse.Namespace) -> int:
     if options.format and not options.output:
         raise CommandError(f"--format {options.format} needs -o, to say where to", 2)
     worlds = load_all(options.folder)
+    many = f"the records of {sum(map(len, worlds))} ranks"
     if options.output:
+        meanwhile(f"drawing {many}")
         ending = os.path.splitext(options.output)[1].lower()
-        print(_WRITERS[options.format or _ENDINGS.get(ending, "perfetto")](worlds, options.output))
+        written = _WRITERS[options.format or _ENDINGS.get(ending, "perfetto")](worlds, options.output)
+        meanwhile()
+        print(written)
     if options.analyse or not options.output:
+        meanwhile(f"comparing {many}")
         paragraphs = [p for records in worlds for p in [*_heading(records), *_said(records)]]
+        meanwhile()
         print("\n\n".join(textwrap.fill(p, _WIDTH, break_long_words=False, break_on_hyphens=False) for p in paragraphs))
     return 0
 

@@ -1,4 +1,4 @@
-"""Errors that are of torch's kind and of rankwise's at once: `except` of either catches them.
+"""Errors that are both of torch's kind and of rankwise's: `except` of either catches them.
 
 A `rankwise.PeerDiedError` becomes an error that is also a `torch.distributed.DistBackendError`, with the same message
 and attributes, such as the rank that died.

@@ -1,4 +1,4 @@
-"""Calls that bring tensors from some ranks to others: `broadcast`, `allgather`, `alltoall` and their kin."""
+"""Calls that bring tensors from some ranks to others: `broadcast`, `allgather`, `alltoall` and the like."""
 
 from __future__ import annotations
 

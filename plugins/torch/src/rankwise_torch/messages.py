@@ -1,7 +1,7 @@
 """Messages between two ranks, and blocks of calls that end together.
 
 Torch's blocking `send` and `recv` begin a message as `isend` and `irecv` do, and wait for it. Where they are seen to
-have called, the message is sent or received at once, without a work.
+have called, the message is sent or received immediately, without a work.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Messages:
         return self._receive(one("recv", tensors), self._global(src), tag)
 
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int = 0) -> Received | Pending:
-        """Begin to receive a tensor from whoever sends one; receive it, if the caller is blocking."""
+        """Begin to receive a tensor from any rank that sends one; receive it, if the caller is blocking."""
         return self._receive(one("recv", tensors), None, tag)
 
     def _receive(self, tensor: torch.Tensor, peer: int | None, tag: int) -> Received | Pending:

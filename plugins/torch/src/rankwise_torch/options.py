@@ -31,7 +31,7 @@ def rooted(kind: type[_Options], opts: Any, root: int | None, **fields: Any) -> 
 
 
 def one(op: str, tensors: Tensors) -> torch.Tensor:
-    """Return the one tensor of a call that takes a list for the sake of processes with several GPUs."""
+    """Return the one tensor of a call that takes a list because processes may have several GPUs."""
     if type(tensors) is list and len(tensors) == 1:  # almost always
         return tensors[0]
     if isinstance(tensors, torch.Tensor):

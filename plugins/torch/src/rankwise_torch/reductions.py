@@ -1,4 +1,4 @@
-"""Calls that reduce: `allreduce`, `reduce`, `reduce_scatter` and their kin."""
+"""Calls that reduce: `allreduce`, `reduce`, `reduce_scatter` and the like."""
 
 from __future__ import annotations
 

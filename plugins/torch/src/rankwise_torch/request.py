@@ -1,4 +1,4 @@
-"""What torch wants of a group: what it says to whoever makes one, and what only its own helper knows."""
+"""What torch wants of a group: what it says to the maker of one, and what only its own helper knows."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The job secret, handed out in torch's store where nobody has brought one.
 
 rankwise makes no connection between hosts without a secret that all processes of the job know, and torch's launchers
-bring none. So the first to come makes one and leaves it in the store. torch's store asks nobody who they are: whoever
-can reach it can read the secret, as they could read and change all else that is in it. `SECURITY.md` says what that
-means, and how to bring a secret in a better way.
+bring none. So the first to come makes one and leaves it in the store. torch's store asks nobody who they are: a process
+that can reach it can read the secret, as they could read and change all else that is in it. `SECURITY.md` says what
+that means, and how to bring a secret in a better way.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Done(Work):  # type: ignore[misc] # torch's bindings have no types
         self._result = list(result)
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Return at once."""
+        """Return immediately."""
         return True
 
     def is_completed(self) -> bool:
@@ -86,7 +86,7 @@ class Done(Work):  # type: ignore[misc] # torch's bindings have no types
         return self._result
 
     def synchronize(self) -> None:
-        """Return at once."""
+        """Return immediately."""
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Return a future that is done."""
@@ -173,7 +173,7 @@ class Pending(Work):  # type: ignore[misc] # as above
     _source_rank = source_rank
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """Return a future of the tensors; it fails as the operation does, also for those who wait in C++."""
+        """Return a future of the tensors; it fails as the operation does, also for threads that wait in C++."""
         if self._future is None:
             # An error that `set_exception` leaves is seen in Python alone; one that a callback raises, by C++ too.
             ended: torch.futures.Future[None] = torch.futures.Future()
@@ -236,7 +236,7 @@ class Copying:
         return self._inner.source_rank()
 
     def _finish(self, _: object = None) -> None:
-        """Copy, once; whoever comes meanwhile waits for that."""
+        """Copy, once; a thread that comes meanwhile waits for that."""
         with self._lock:
             copies, self._copies = self._copies, ()
             if copies and self._inner.exception() is None:

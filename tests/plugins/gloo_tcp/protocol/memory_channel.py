@@ -87,6 +87,16 @@ class MemoryChannel:
         self._writer, self._reader = Writer(None), Reader(partial(handler.frame, self), None)
 
     @property
+    def is_halfway(self) -> bool:
+        return not self.idle or self._reader.missing_nbytes > 0
+
+    def silent_s(self) -> float:
+        return 0.0
+
+    def ends(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        return ("", 0), ("", 0)
+
+    @property
     def moved_nbytes(self) -> int:
         return self.came_nbytes + self._went_nbytes
 

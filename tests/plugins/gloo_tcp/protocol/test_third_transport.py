@@ -197,3 +197,19 @@ def test_a_broken_end_ends_all_that_needs_it_and_stands_still_nowhere(seed: int)
         for engine in world.engines:
             engine.abort(DistNetworkError("the test is over"))
         world.close()
+
+
+def test_nothing_asks_a_channel_which_class_it_is():
+    import ast
+
+    import rankwise_gloo_tcp
+
+    for path in Path(rankwise_gloo_tcp.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            asked: list[ast.expr] = []
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+                asked = node.args[1:]
+            elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)):
+                asked = node.comparators
+            names = {name.id for each in asked for name in ast.walk(each) if isinstance(name, ast.Name)}
+            assert not names & {"Connection", "Pipe"}, f"{path}:{node.lineno}: {ast.unparse(node)}"

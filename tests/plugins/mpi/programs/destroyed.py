@@ -1,4 +1,7 @@
-"""A rank destroys the group before a call that the others wait in; the argument says which call."""
+"""A rank destroys the group before a call that the others wait in; the argument says which call.
+
+With `apart` in the arguments the ranks meet as they do on several hosts.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from typing import Any
 import numpy as np
 
 import rankwise as dist
+from rankwise_mpi.process.process import Process
 
+if "apart" in sys.argv:
+    Process.may_share_memory = lambda self, ranks: False  # type: ignore[method-assign]
 how = sys.argv[1]
 dist.init_process_group("mpi", timeout=40)
 rank, size = dist.get_rank(), dist.get_world_size()

@@ -11,6 +11,8 @@ import pytest
 
 from rankwise_nccl.library.availability import availability
 
+PATIENCE_S = 120.0
+
 _answer = availability()
 if not _answer:
     pytest.skip(f"no GPU to test on: {_answer.reason}", allow_module_level=True)
@@ -46,7 +48,7 @@ def run(pools: Callable[[int, bool], RankPool], tmp_path: Path) -> Run:
     """Run a program on each rank of a world, as if each were a host of its own unless `apart` is false."""
 
     def start(size: int, program: Callable[..., Any], *args: Any, apart: bool = True) -> list[Any]:
-        return pools(size, apart).run(program, f"file://{tmp_path}/world", *args, timeout=120)
+        return pools(size, apart).run(program, f"file://{tmp_path}/world", *args, timeout=PATIENCE_S)
 
     return start
 

@@ -206,13 +206,8 @@ class Board:
         self._memory = mmap.mmap(descriptor, total)
         self._bytes = memoryview(self._memory)
         self._words = self._bytes.cast("Q")
-        whole = np.frombuffer(self._memory, np.uint8)
-        self._base = whole.ctypes.data
+        self._base = np.frombuffer(self._memory, np.uint8).ctypes.data
         self._controls, self._table, self._turns, self._others, self._places = _places(rank, self.layout)
-        #: By parity and rank.
-        self.areas = [
-            [whole[data + (2 * peer + area) * area_nbytes :][:area_nbytes] for peer in range(size)] for area in range(2)
-        ]
         #: The processes of all ranks, if each may read the memory of the others.
         self.pids: tuple[int, ...] = ()
         self._turn = self._parity = 0
@@ -289,7 +284,7 @@ class Board:
     # ------------------------------------------------------------------ memory of other ranks
 
     def may_read(self, pids: Sequence[int]) -> None:
-        """Hear that each rank may read the memory of all others, which are these processes."""
+        """Learn that each rank may read the memory of all others, which are these processes."""
         self.pids = tuple(pids)
 
     @property
@@ -306,7 +301,7 @@ class Board:
     def _arrive(self, turn: int, deadline: Deadline) -> None:
         """Come to a turn, and return once everyone has.
 
-        Whoever finds that all are there wakes those who sleep, so that nobody is woken for each of the others. Of the
+        The rank that finds all there wakes those that sleep, so that nobody is woken for each of the others. Of the
         last two to come at least one sees the other, as its own number is written before it looks.
         """
         words = self._words
@@ -368,6 +363,14 @@ class Board:
         """Have all who sleep here look around."""
         self._wake()
 
+    def areas(self) -> list[list[Array]]:
+        """Return where data is written, by parity and rank, in views that each call makes."""
+        whole, layout = np.frombuffer(self._memory, np.uint8), self.layout
+        starts = [
+            [layout.data + (2 * rank + area) * self.area_nbytes for rank in range(self.size)] for area in range(2)
+        ]
+        return [[whole[start : start + self.area_nbytes] for start in each] for each in starts]
+
     # ------------------------------------------------------------------ pipes
 
     def ring(self, source: int, target: int) -> memoryview:
@@ -404,7 +407,7 @@ class Board:
         return (False, "") if state == _IN_GOOD_ORDER else None
 
     def give_up(self, text: bytes) -> None:
-        """Tell everyone that the group is given up, and wake them; one of those who have said so is heard."""
+        """Tell everyone that the group is given up, and wake them; of the ranks that say so one is named."""
         if not self._words[_GIVEN_UP]:
             self._write(text)
             futex.fence()
@@ -444,7 +447,6 @@ class Board:
     def close(self) -> None:
         """Give the memory back."""
         empty: Any = None
-        self.areas = empty
         self._words.release()
         self._bytes.release()
         memory, self._memory = self._memory, empty

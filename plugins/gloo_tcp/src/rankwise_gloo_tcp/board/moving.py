@@ -51,10 +51,10 @@ class Route:
         self.fetch_count = -(-fetch_nbytes // dtype.itemsize) if fetch_nbytes else _NEVER
         self.peers = [peer for peer, _, _ in takes]
         self.told = self.longest([*(count for _, count in sends), *(count for _, _, count in takes)])
-        limit = self.count * dtype.itemsize
+        limit, areas = self.count * dtype.itemsize, board.areas()
 
         def view(parity: int, peer: int, slot: int, count: int) -> Array:
-            place = board.areas[parity][peer][nbytes * slot :]
+            place = areas[parity][peer][nbytes * slot :]
             return place[:8].view(np.uint64) if count >= self.fetch_count else place[:limit].view(dtype)[:count]
 
         self.writes = [[view(p, board.rank, slot, count) for slot, count in sends] for p in range(2)]

@@ -13,7 +13,7 @@ __all__ = ["NativeBoard"]
 
 
 class NativeBoard(Turns, Board):
-    """One rank's view of its group's board. Turn and parity are kept by `Turns`, for whoever uses the board next."""
+    """One rank's view of its group's board. Turn and parity are kept by `Turns`, for the next user of the board."""
 
     def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
         Board.__init__(self, descriptor, rank, size, may_spin, look)
@@ -33,7 +33,7 @@ class NativeBoard(Turns, Board):
         self._sleep(self._turn, deadline)
 
     def may_read(self, pids: Sequence[int]) -> None:
-        """Hear that each rank may read the memory of all others, which are these processes."""
+        """Learn that each rank may read the memory of all others, which are these processes."""
         super().may_read(pids)
         self.read_from(self.pids)
 

@@ -34,6 +34,8 @@ class Kind(NamedTuple):
 class BoardKinds:
     """The kinds of calls at one board."""
 
+    __slots__ = ("_board", "_others", "_rank", "_size")
+
     def __init__(self, board: Board) -> None:
         self._board, self._rank, self._size = board, board.rank, board.size
         self._others = [(board.rank + k) % board.size for k in range(1, board.size)]

@@ -27,7 +27,7 @@ class OneShot(BoardCall):
         super().__init__(fingerprint)
         wide = accumulation_dtype(op.name, array.dtype)
         nbytes = array.size * wide.itemsize
-        self.views = [[area[:nbytes].view(wide) for area in areas] for areas in board.areas]
+        self.views = [[area[:nbytes].view(wide) for area in areas] for areas in board.areas()]
         self.plain = wide == array.dtype and op.base is op
         self.root = root
         self._now: list[Array] = []
@@ -71,7 +71,7 @@ class TwoShot(BoardCall):
         size, nbytes = board.size, board.slot_nbytes(board.size)
         self.count = nbytes // wide.itemsize
         #: By parity, writer and slot: each writes its contribution to the share of rank j into its slot j,
-        slots = [[[area[nbytes * j :][:nbytes] for j in range(size)] for area in areas] for areas in board.areas]
+        slots = [[[area[nbytes * j :][:nbytes] for j in range(size)] for area in areas] for areas in board.areas()]
         self.shares = [[[s[: self.count * wide.itemsize].view(wide) for s in row] for row in rows] for rows in slots]
         #: ... and the result of its own share, narrow again, into its own.
         narrow = self.count * array.dtype.itemsize

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankwise.backends import (
@@ -72,6 +73,8 @@ PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_
 class CompiledHost(OneHost):
     """The ways of a group whose ranks share a compiled board."""
 
+    __slots__ = ("_hooks", "calls")
+
     def __init__(self, comm: GlooCommunicator, board: Board) -> None:
         super().__init__(comm, board)
         assert isinstance(board, NativeBoard)  # the compiled parts make both
@@ -90,9 +93,8 @@ class CompiledHost(OneHost):
         """Return what does the plainest calls and messages of a group in C."""
         found = served(self.calls, self._hooks, group, self.comm)
         if isinstance(group.trail, Trail) and self.comm.engine.peers.pipes:
-            engine = self.comm.engine
-            made = Messages(group.trail, _peers(self.comm), _Hooks(self.comm, group), _spins(engine))
-            found.update(send=made.send, recv=made.recv)
+            first = _FirstMessage(self.comm, group)
+            found.update(send=first.send, recv=first.recv)
         return Shortcuts(**found)
 
 
@@ -145,6 +147,8 @@ class _Compiled(AtBoard, CompiledKind):
 class KindHooks:
     """What compiled calls of one group ask for about kinds of calls, and when one has failed."""
 
+    __slots__ = ("_comm", "group", "tell")
+
     def __init__(self, comm: GlooCommunicator) -> None:
         self._comm = comm
         self.tell = comm._order.tell
@@ -191,12 +195,14 @@ class KindHooks:
 class CallHooks(KindHooks):
     """What compiled calls at a board ask for where they cannot go on by themselves."""
 
+    __slots__ = ("_board",)
+
     def __init__(self, comm: GlooCommunicator, board: NativeBoard) -> None:
         super().__init__(comm)
         self._board = board
 
     def wait(self, given: Deadline | Timeout | None) -> Deadline:
-        """Wait for those who are late, and return the call's deadline.
+        """Wait for the ranks that are late, and return the call's deadline.
 
         Args:
             given: It, or the time-out of a call that has not waited yet; None is the group's.
@@ -220,8 +226,39 @@ class MessagePeer(NamedTuple):
     window: Window
 
 
+class _FirstMessage:
+    """Makes the compiled messages of a group when its first message comes: many groups have none.
+
+    That message goes the general way, the others by the shortcuts that take the place of these.
+    """
+
+    __slots__ = ("_comm", "_group")
+
+    def __init__(self, comm: GlooCommunicator, group: Caller) -> None:
+        self._comm, self._group = comm, group
+
+    def send(self, array: Any, peer: Any, tag: Any) -> bool:
+        """Leave a message to the general way."""
+        self._make()
+        return False
+
+    def recv(self, array: Any, peer: Any, tag: Any) -> None:
+        """Leave a message to the general way."""
+        self._make()
+
+    def _make(self) -> None:
+        comm, group, trail = self._comm, self._group, self._group.trail
+        assert isinstance(trail, Trail)  # compiled too
+        # Else another thread was first, or the group has ended.
+        if comm.failure is None and group.shortcuts.send == self.send:
+            made = Messages(trail, _peers(comm), _Hooks(comm, group), _spins(comm.engine))
+            group.shortcuts = replace(group.shortcuts, send=made.send, recv=made.recv)
+
+
 class _Hooks(MessageHooks):
     """What compiled messages of one group ask for."""
+
+    __slots__ = ("_comm", "_group", "turn")
 
     def __init__(self, comm: GlooCommunicator, group: Caller) -> None:
         super().__init__(comm.engine)

@@ -39,6 +39,8 @@ def one_host(comm: GlooCommunicator, board: Board) -> OneHost:
 class OneHost(Ways):
     """The ways of a group whose ranks share a board."""
 
+    __slots__ = ("_kinds", "board")
+
     def __init__(self, comm: GlooCommunicator, board: Board) -> None:
         super().__init__(comm)
         self.board, self._kinds = board, BoardKinds(board)

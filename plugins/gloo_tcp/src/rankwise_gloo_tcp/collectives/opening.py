@@ -107,7 +107,7 @@ class Opening:
         return Swap([RECORD_NBYTES + nbytes for nbytes in expected], ways, small, max(sent))
 
     def swap(self, plan: Swap, data: Sequence[bytes], deadline: Deadline) -> list[int]:
-        """Send something small to everyone, and receive the like into the rooms; return how many bytes have come.
+        """Send something small to everyone, and receive the like; return how many bytes have come.
 
         Args:
             plan: What is expected if all make the same call.

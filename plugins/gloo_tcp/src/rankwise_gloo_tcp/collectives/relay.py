@@ -259,11 +259,12 @@ class _Step(BoardCall):
 
     def __init__(self, name: str, board: Board, head: int, write: Array | None, read: dict[int, Array]) -> None:
         super().__init__(Fingerprint(name))
-        self._head, self._write, self._now = head, write, board.areas[0]
+        self._head, self._write, self._areas = head, write, board.areas()
+        self._now = self._areas[0]
         self._read = list(read.items())
 
     def offer(self, board: Board, given: Any) -> None:
-        self._now = board.areas[board.flip()]
+        self._now = self._areas[board.flip()]
         if self._write is not None:
             count = self._head + given
             self._now[board.rank][:count] = self._write[:count]

@@ -22,6 +22,8 @@ class Selection:
         forced: The algorithm of some operations, whatever the tables say.
     """
 
+    __slots__ = ("forced",)
+
     def __init__(self, forced: Mapping[str, str]) -> None:
         self.forced = dict(forced)
 

@@ -2,7 +2,8 @@
 
 Each host has a group of its own. What the ranks are about to do goes from all ranks of a host to its first, from there
 to the first of each other host, and back; small data goes with it. The ranks of a host
-divide large reductions among themselves; each talks to its counterparts on other hosts, so all use the network at once.
+divide large reductions among themselves; each talks to its counterparts on other hosts, so all use the network
+together.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class SeveralHosts(Ways):
         self.across = Subset(comm.engine, across, comm.context) if self.rank in across else None
 
     def close(self) -> None:
-        """Say good-bye to the peers on this host."""
+        """Tell the peers on this host that this rank leaves."""
         self.local.on_failure = None
         self.local.shutdown()
 

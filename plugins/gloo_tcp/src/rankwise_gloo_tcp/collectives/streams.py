@@ -1,4 +1,4 @@
-"""Large reductions over connections: segments are sent, received and combined at the same time, both ways at once."""
+"""Large reductions over connections: segments are sent, received and combined at the same time, in both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Some ranks of a group, numbered anew, that talk over the group's own connections."""
+"""Some ranks of a group, with numbers of their own, that talk over the group's own connections."""
 
 from __future__ import annotations
 

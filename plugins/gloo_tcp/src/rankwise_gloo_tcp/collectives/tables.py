@@ -70,8 +70,16 @@ _MEANINGS: Mapping[str, str] = MappingProxyType(
         "alone": "there is no other rank",
     }
 )
-#: Which algorithm of the core sends the same messages as one of ours.
-_LIKE = {"exchange": "recursive_doubling", "streamed": "two_shot"}
+#: Which algorithm of the core sends the same messages as one of ours, by operation; and along
+#: with the comparison of two ranks' calls, where each tells the other.
+_LIKE = {("exchange", "all_reduce"): "recursive_doubling", ("streamed", "all_reduce"): "two_shot"}
+_LIKE |= {("streamed", "reduce_scatter"): "direct"}
+_LIKE_OF_TWO = {
+    "all_reduce": "recursive_doubling",
+    "reduce_scatter": "direct",
+    "broadcast": "flat",
+    "barrier": "dissemination",
+}
 
 
 def along_nbytes(hosts: int) -> int:
@@ -94,7 +102,9 @@ def explain(op: str, nbytes: int, hosts: Sequence[int]) -> Explanation:
         table = NETWORK[op] if len(hosts) == size else [_within(choice, most) for choice in MIXED[op]]
     taken = fitting(op, nbytes, size, {op: tuple(table)})
     derived = len(hosts) > 1 and taken.name in ("derived", "direct")
-    like = derived_algorithm(op, nbytes, size) if derived else _LIKE.get(taken.name, "")
+    like = derived_algorithm(op, nbytes, size) if derived else _LIKE.get((taken.name, op), "")
+    if taken.name == "along" and size == 2:
+        like = _LIKE_OF_TWO.get(op, "")
     names = dict.fromkeys(choice.name for choice in table)
     return Explanation(table, taken, {name: _MEANINGS[name] for name in names}, like)
 

@@ -22,6 +22,8 @@ class Ways:
     Arrays that are not NumPy's go by way of the host or in parts, whatever the ways between ranks are.
     """
 
+    __slots__ = ("comm", "rank", "size")
+
     #: What chooses the way of an operation, as a function of these ways and the call, or returns None; what is not
     #: here is derived.
     OWN: ClassVar[Mapping[str, Callable[[Any, Call], Any]]] = {}

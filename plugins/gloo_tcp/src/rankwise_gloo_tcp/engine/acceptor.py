@@ -47,6 +47,11 @@ class Acceptor:
     All methods are called with the engine's lock held.
     """
 
+    __slots__ = (
+        *("_loop", "_names", "_paused_until", "_peers", "_registry", "_silent_s", "encryption", "guarded"),
+        *("guards_payloads", "incoming", "key", "listeners", "rank", "size", "wanted"),
+    )
+
     def __init__(self, config: EngineConfig, loop: Loop, peers: list[Peer], registry: PeerRegistry) -> None:
         self.rank, self.size, self.key = config.rank, len(config.names), config.key
         self.guarded, self.guards_payloads = config.guarded, config.guards_payloads

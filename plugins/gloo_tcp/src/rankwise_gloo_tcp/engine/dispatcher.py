@@ -25,7 +25,6 @@ from rankwise_gloo_tcp.protocol.matching import Arrival
 from rankwise_gloo_tcp.protocol.message import Destination, Message, nothing
 from rankwise_gloo_tcp.protocol.outbox import Outbox
 from rankwise_gloo_tcp.transport.channel import ANY_LENGTH, Channel
-from rankwise_gloo_tcp.transport.connection import Connection
 
 __all__ = ["Dispatcher", "Processes"]
 
@@ -44,6 +43,11 @@ class Dispatcher:
 
     It is the `FrameSender` of inbox and outbox, and the `FrameHandler` of the connections.
     """
+
+    __slots__ = (
+        *("_failure_state", "_fetching", "_peers", "_silence", "dtypes", "inbox", "last_words", "names"),
+        *("outbox", "owing", "process_ends"),
+    )
 
     def __init__(self, config: EngineConfig, peers: Peers, failure_state: FailureState, fetching: Fetching) -> None:
         self.dtypes = Dtypes()
@@ -115,7 +119,7 @@ class Dispatcher:
         for connection, why in self._silence.fallen(self._needs):
             self.lost(connection, why)
 
-    def _needs(self, peer: Peer, connection: Connection) -> bool:
+    def _needs(self, peer: Peer, connection: Channel) -> bool:
         return connection.is_halfway or self.inbox.needs(peer.rank) or self.outbox.needs(peer.rank)
 
     def garbled(self, connection: Channel, error: ProtocolError) -> None:
@@ -135,7 +139,7 @@ class Dispatcher:
     # ------------------------------------------------------------------ peers that go
 
     def peer_left(self, source: int, process_ends: bool = False) -> None:
-        """Handle the good-bye of a peer that has destroyed the group, or whose process ends although it has not."""
+        """Handle `GOODBYE` of a peer that has destroyed the group, or whose process ends although it has not."""
         peer = self._peers[source]
         gone = peer.gone = death(peer, self.names[source], parted(process_ends, peer.last_words))
         self.inbox.left(source, gone)
@@ -313,13 +317,15 @@ class Dispatcher:
             self._failure_state.fail_request(request, peer.dead or self._broken(peer))
 
     def _broken(self, peer: Peer) -> DistError:
-        """Return the error of a connection that has ended without a good-bye: the peer may live."""
+        """Return the error of a connection that has ended without `GOODBYE`: the peer may live."""
         rank = self.names[peer.rank]
         return broken(rank, f"the connection to rank {rank} on {peer.card.host} has ended without a good-bye")
 
 
 class Processes:
     """Descriptors of processes, in an engine's loop."""
+
+    __slots__ = ("_descriptors", "_dispatcher", "_loop", "_parting", "_peers")
 
     def __init__(self, loop: Loop, peers: Peers, dispatcher: Dispatcher) -> None:
         self._loop, self._peers, self._dispatcher = loop, peers, dispatcher

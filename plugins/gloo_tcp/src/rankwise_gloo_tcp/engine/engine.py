@@ -47,6 +47,12 @@ class Engine(EngineState):
         leaving: Whether this rank leaves, so that nothing new is begun.
     """
 
+    __slots__ = (
+        *("_closed", "_inbox", "_mark", "_outbox", "_processes", "_shutdown", "background", "dispatcher"),
+        *("drive", "failure_state", "fetching", "lock", "look", "loop", "moving", "names", "on_abort"),
+        *("on_news", "peers", "progress_lock", "progress_thread", "rank", "settle", "size", "timeout_s"),
+    )
+
     def __init__(self, config: EngineConfig) -> None:
         self.rank, self.size, self.names = config.rank, len(config.names), config.names
         self.timeout_s = config.timeout_s
@@ -184,7 +190,7 @@ class Engine(EngineState):
         return True
 
     def _give_up_on_gone(self, request: Request, source: int | None) -> None:
-        """End a receive whose source is gone: its good-bye came after all that it has sent."""
+        """End a receive whose source is gone: its `GOODBYE` came after all that it has sent."""
         if source is None:
             self.dispatcher.end_hopeless()
         elif self._is_gone(source):
@@ -331,7 +337,7 @@ class Engine(EngineState):
         self.loop.wake()
 
     def close(self) -> None:
-        """Deliver what was sent, say good-bye, and give everything back.
+        """Deliver what was sent, send `GOODBYE`, and give everything back.
 
         Raises:
             DistTimeoutError: Peers have not taken all in time; it says what was left.

@@ -26,6 +26,8 @@ class FailureState(state.FailureState):
         stranded: Requests that end when it does.
     """
 
+    __slots__ = ("_on_failure", "_unreported", "failure", "stranded")
+
     def __init__(self, on_failure: Callable[[DistError], object]) -> None:
         self.failure: DistError | None = None
         self.failing = False

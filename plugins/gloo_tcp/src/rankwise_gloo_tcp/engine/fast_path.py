@@ -28,6 +28,11 @@ _LOOKS = 20
 class FastPath:
     """The fast path of one engine's messages."""
 
+    __slots__ = (
+        *("_dispatcher", "_dtypes", "_engine", "_failure_state", "_inbox", "_is_clear", "_lock", "_moving"),
+        *("_peers", "_progress_lock", "_progress_thread", "_rank", "_windows"),
+    )
+
     def __init__(self, engine: Engine) -> None:
         self._engine, self._rank = engine, engine.rank
         self._lock, self._failure_state, self._progress_lock, self._moving = (
@@ -146,6 +151,11 @@ class FastPath:
 class EngineHooks:
     """What compiled parts look at of one engine, and its locks."""
 
+    __slots__ = (
+        *("_dispatcher", "_engine", "_lock", "arrivals", "deferred", "engine", "failure_state", "lines"),
+        *("lock", "locked", "mark", "progress_lock", "receives", "settle", "stand_up", "unlock"),
+    )
+
     most_tag, window_nbytes, message_nbytes = MAX_TAG, WINDOW_NBYTES, MESSAGE_NBYTES
 
     def __init__(self, engine: Engine) -> None:
@@ -164,6 +174,8 @@ class MessageHooks(EngineHooks):
 
     `rankwise_native._native.MessageHooks` says which of it.
     """
+
+    __slots__ = ("offered",)
 
     raw = RAW
 
@@ -246,6 +258,8 @@ class WireHooks(EngineHooks):
 
     `rankwise_native._native.WireHooks` says which of it.
     """
+
+    __slots__ = ()
 
     def pay(self, to: int) -> None:
         """Send the credit that is owed."""

@@ -16,6 +16,9 @@ from math import inf
 from time import monotonic
 from typing import Protocol
 
+from rankwise.backends import start_thread
+from rankwise.errors import DistBackendError
+
 __all__ = ["LONGEST_TICK_S", "TICK_S", "IdleEngine", "IdlePoller", "idle_poller"]
 
 #: How often the thread looks at an engine that is driven, and at one whose caller sleeps for long.
@@ -49,6 +52,8 @@ class IdleEngine(Protocol):
 class _Tended:
     """An engine, the caller's context, and when the thread comes again."""
 
+    __slots__ = ("at", "context", "tick_s")
+
     def __init__(self) -> None:
         #: So that callbacks find the caller's world.
         self.context = contextvars.copy_context()
@@ -74,7 +79,11 @@ class IdlePoller:
                     os.set_blocking(end, False)
                 args = (self._pipe[0],)
                 self._thread = threading.Thread(target=self._serve, args=args, name="rankwise gloo idle", daemon=True)
-                self._thread.start()
+                try:  # noted before: an interrupt comes after the start, and other engines would start it again
+                    start_thread(self._thread)
+                except DistBackendError:
+                    self._thread = None
+                    raise
         self.wake()
 
     def remove(self, engine: IdleEngine) -> None:

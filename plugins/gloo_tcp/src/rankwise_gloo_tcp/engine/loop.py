@@ -24,33 +24,33 @@ class Loop:
         bell: The descriptor that wakes the sleeper when something is written to it.
     """
 
+    __slots__ = ("_handlers", "_poller", "_wake_read", "bell", "helped", "looking", "moved_nbytes")
+
     def __init__(self) -> None:
         self.moved_nbytes = 0
         self.looking = self.helped = False
         self._poller = make_poller()
-        self._handlers: dict[int, Handler] = {}
-        self._masks: dict[int, int] = {}
+        self._handlers: dict[int, tuple[int, Handler]] = {}
         self._wake_read, self.bell = _pipe()
         self.add(self._wake_read, READ, self._woken)
 
     def add(self, fd: int, mask: int, handler: Handler) -> None:
         """Call `handler` when a descriptor is ready."""
-        if fd in self._masks:
+        if fd in self._handlers:
             self._poller.modify(fd, mask)
         else:
             self._poller.register(fd, mask)
-        self._masks[fd], self._handlers[fd] = mask, handler
+        self._handlers[fd] = mask, handler
 
     def remove(self, fd: int) -> None:
         """Stop calling."""
-        if self._masks.pop(fd, None) is not None:
-            self._handlers.pop(fd, None)
+        if self._handlers.pop(fd, None) is not None:
             self._poller.unregister(fd)
 
     def watch(self, sock: socket.socket, mask: int, handler: Handler | None) -> None:
         """Call `handler` when a socket is ready; for a mask of 0 no more."""
         fd = sock.fileno()
-        if fd < 0 or (self._masks.get(fd, 0) == mask and self._handlers.get(fd) == handler):
+        if fd < 0 or self._handlers.get(fd, (0, None)) == (mask, handler):
             return
         if handler is None or not mask:
             self.remove(fd)
@@ -62,15 +62,18 @@ class Loop:
         return self._poller.poll(timeout_s if timeout_s > 0 else 0)  # type: ignore[no-any-return]
 
     def fileno(self) -> int:
-        """Return a descriptor that can be read once another is ready; -1 where there is none."""
-        return self._poller.fileno()  # type: ignore[no-any-return]
+        """Return a descriptor that can be read once another is ready; -1 where there is none, or no more."""
+        try:
+            return self._poller.fileno()  # type: ignore[no-any-return]
+        except ValueError:  # another thread has closed it
+            return -1
 
     def dispatch(self, events: list[tuple[int, int]]) -> None:
         """Call the handlers of descriptors that were ready."""
         for fd, event in events:
-            handler = self._handlers.get(fd)
-            if handler is not None:
-                handler(event)
+            found = self._handlers.get(fd)
+            if found is not None:
+                found[1](event)
 
     def wake(self) -> None:
         """Wake the thread that sleeps in `poll`."""
@@ -88,7 +91,6 @@ class Loop:
         for descriptor in {self._wake_read, self.bell}:
             os.close(descriptor)
         self._handlers.clear()
-        self._masks.clear()
 
     def _woken(self, event: int) -> None:
         with suppress(BlockingIOError):

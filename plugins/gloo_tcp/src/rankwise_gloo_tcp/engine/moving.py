@@ -34,6 +34,11 @@ class Moving:
         deferred: What is to be done as soon as the lock is free, by the thread that has held it.
     """
 
+    __slots__ = (
+        *("_dispatcher", "_failure_state", "_fetching", "_names", "_peers", "deferred", "given_up", "look_at"),
+        *("may_have_news", "settled"),
+    )
+
     def __init__(
         self,
         config: EngineConfig,
@@ -78,9 +83,9 @@ class Moving:
             self._fetching.run(self._fetched)
 
     def _fetched(self, arrival: Arrival[Message], receive: Message, copied: bool) -> None:
-        """Hear that a message has been copied, which is none if its sender has given up meanwhile. The lock is held.
+        """Learn that a message has been copied, which is none if its sender has given up meanwhile. The lock is held.
 
-        A sender that times out may write to its array at once; it has said before that it gives the group up.
+        A sender that times out may write to its array immediately; it has said before that it gives the group up.
         """
         source, inbox = arrival.source, self._dispatcher.inbox
         connection = self._peers[source].connection

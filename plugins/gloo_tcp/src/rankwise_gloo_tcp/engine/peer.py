@@ -36,6 +36,11 @@ class Peer(PeerState):
         tried_at: When the last attempt to connect began.
     """
 
+    __slots__ = (
+        *("card", "cause", "dead", "drain_until", "failures", "frames", "heard_nbytes", "last_words", "near"),
+        *("outgoing", "rank", "readable", "rounds_left", "tried_at", "wanted_at"),
+    )
+
     def __init__(self, rank: int, card: Card, near: bool) -> None:
         self.rank, self.card, self.near = rank, card, near
         self.readable = False

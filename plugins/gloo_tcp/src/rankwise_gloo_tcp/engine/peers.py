@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rankwise.errors import DistError
@@ -45,6 +44,11 @@ class Peers:
         failure_state: Whether the group has failed.
     """
 
+    __slots__ = (
+        *("_failure_state", "_loop", "_sleep", "acceptor", "all", "armed", "dying", "handler", "held_up"),
+        *("moved", "on_disarmed", "on_unreachable", "pipes", "rank", "size"),
+    )
+
     def __init__(self, config: EngineConfig, loop: Loop, failure_state: FailureState) -> None:
         cards, me = config.cards, config.cards[config.rank] if config.cards else None
         self.rank, self.size = config.rank, len(config.names)
@@ -55,7 +59,7 @@ class Peers:
         #: The channels through memory, of which no descriptor tells.
         self.pipes: Sequence[Channel] = []
         #: How many bytes have gone and come through channels that are closed, by way.
-        self.moved: Counter[str] = Counter()
+        self.moved: dict[str, int] = {}
         #: Peers that have died, and whose last messages may still come.
         self.dying: list[Peer] = []
         #: Whether something may have to be sent that no caller waits for.
@@ -66,7 +70,7 @@ class Peers:
         self.on_unreachable: Callable[[Peer, DistError], object]
         #: Whether the idle poller sleeps until something comes, and is told when somebody else takes it in.
         self.armed = False
-        self.on_disarmed: Callable[[], object] = lambda: None
+        self.on_disarmed: Callable[[], object] = _nothing
         self._loop, self._failure_state = loop, failure_state
         self._sleep: Sleep | None = None
 
@@ -125,7 +129,8 @@ class Peers:
     def forget(self, peer: Peer) -> None:
         """Use a peer's channel no more."""
         if peer.connection is not None:
-            self.moved[peer.connection.way] += peer.connection.moved_nbytes
+            way = peer.connection.way
+            self.moved[way] = self.moved.get(way, 0) + peer.connection.moved_nbytes
             peer.connection = None
 
     # ------------------------------------------------------------------ what the acceptor brings
@@ -257,6 +262,8 @@ class Peers:
 class Fetching:
     """Offered messages that are to be copied from their senders' memory."""
 
+    __slots__ = ("_failure_state", "_jobs", "_lock", "_peers", "moved_nbytes")
+
     def __init__(self, lock: threading.Lock, peers: list[Peer], failure_state: FailureState) -> None:
         self._lock, self._peers, self._failure_state = lock, peers, failure_state
         self.moved_nbytes = 0
@@ -289,3 +296,7 @@ class Fetching:
                 peer.readable = peer.readable and copied
                 self.moved_nbytes += header.length * copied
                 report(arrival, receive, copied)
+
+
+def _nothing() -> None:
+    """Do nothing."""

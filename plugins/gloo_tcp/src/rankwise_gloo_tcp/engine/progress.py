@@ -69,6 +69,8 @@ class Changed:
     it go once more, when another may have it.
     """
 
+    __slots__ = ("_bells", "_lock")
+
     def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
         self._bells: list[threading.Lock] = []
@@ -113,12 +115,17 @@ class ProgressLock(ProgressState):
         changed: Notified when a request has ended or the progress lock is free, if a thread waits for that.
     """
 
+    __slots__ = (
+        *("_idle_s", "_loop", "_mover", "changed", "closed", "followers", "in_background", "lock"),
+        *("on_release", "on_wait", "resting", "spin_policy"),
+    )
+
     def __init__(self, lock: threading.Lock, loop: Loop, mover: Mover) -> None:
         self.lock = lock
         self.changed = Changed(lock)
         self.spin_policy = SpinPolicy()
         #: Tells whether the calling thread works for callers that compute meanwhile.
-        self.in_background: Callable[[], bool] = lambda: False
+        self.in_background: Callable[[], bool] = _never
         self.owner = self.callers = self.followers = 0
         #: Whether the owner sleeps, and changes nothing.
         self.resting = False
@@ -126,9 +133,9 @@ class ProgressLock(ProgressState):
         #: Whether the loop is gone: no thread acquires it any more.
         self.closed = False
         #: Called by the thread that releases it, with the engine's lock held.
-        self.on_release: Callable[[], object] = lambda: None
+        self.on_release: Callable[[], object] = _nothing
         #: Told for how many nanoseconds a wait has had nothing to move, and whether it was for a message.
-        self.on_wait: Callable[[int, bool], object] = lambda ns, message: None
+        self.on_wait: Callable[[int, bool], object] = _nothing
         self._idle_s = 0.0
         self._loop, self._mover = loop, mover
 
@@ -335,6 +342,8 @@ LONGEST_SPIN_S = 0.02
 class SpinPolicy:
     """How long waits may spin; 0 where ranks share processors."""
 
+    __slots__ = ("_part", "spin_s")
+
     def __init__(self) -> None:
         self.spin_s = 0.0
         self._part = 1.0
@@ -389,3 +398,12 @@ class Spin:
     def must_yield(self) -> bool:
         """Whether it has gone on for so long that other things must have their turn."""
         return self._moved and self._until == self._limit
+
+
+def _nothing(*told: object) -> None:
+    """Do nothing."""
+
+
+def _never() -> bool:
+    """Say no."""
+    return False

@@ -7,6 +7,7 @@ import threading
 from threading import get_ident
 from time import monotonic
 
+from rankwise.backends import start_thread
 from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.moving import Moving
 from rankwise_gloo_tcp.engine.peers import Peers
@@ -23,6 +24,8 @@ class BackgroundWork:
         pending: How many requests there are that their callers do not wait for.
         linger_until: Until when a rank that has failed stays to tell its peers.
     """
+
+    __slots__ = ("_inbox", "_peers", "linger_until", "pending")
 
     def __init__(self, peers: Peers, inbox: Inbox) -> None:
         self.pending = 0
@@ -60,6 +63,8 @@ class ProgressThread:
         moving: What it moves.
     """
 
+    __slots__ = ("_background", "_closed", "_loop", "_moving", "_napping", "_progress_lock", "_thread", "_ticking")
+
     def __init__(self, progress_lock: ProgressLock, loop: Loop, background: BackgroundWork, moving: Moving) -> None:
         self._progress_lock, self._loop, self._background, self._moving = progress_lock, loop, background, moving
         self._thread: threading.Thread | None = None
@@ -71,7 +76,7 @@ class ProgressThread:
             # In a copy of the caller's context, so that callbacks find the caller's world.
             serve = contextvars.copy_context().run
             thread = threading.Thread(target=serve, args=(self._serve,), name="rankwise gloo", daemon=True)
-            thread.start()
+            start_thread(thread)
             self._thread, self._ticking = thread, True
         elif not self._ticking or self._napping:
             self._ticking, self._napping = True, False

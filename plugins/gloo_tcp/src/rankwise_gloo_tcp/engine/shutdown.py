@@ -31,6 +31,8 @@ _SHOWN = 4
 class Shutdown:
     """The last steps of one engine, taken by the owner of its progress lock."""
 
+    __slots__ = ("_dispatcher", "_failure_state", "_names", "_peers", "_progress_lock", "_rank")
+
     def __init__(
         self,
         config: EngineConfig,
@@ -57,7 +59,7 @@ class Shutdown:
         self._until(lambda: not outbox.outstanding(), until, settle)
 
     def flush(self, until: float, settle: Callable[[], object]) -> None:
-        """Say good-bye, and wait until everything has left.
+        """Send `GOODBYE`, and wait until everything has left.
 
         Raises:
             DistTimeoutError: It has not in time; it says what was left.

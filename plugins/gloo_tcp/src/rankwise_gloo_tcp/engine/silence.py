@@ -13,7 +13,7 @@ from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.peer import Peer, advice, broken, since
 from rankwise_gloo_tcp.engine.peers import Peers
 from rankwise_gloo_tcp.engine.progress import TICK_S
-from rankwise_gloo_tcp.transport.connection import Connection
+from rankwise_gloo_tcp.transport.channel import Channel
 
 __all__ = ["Silence"]
 
@@ -21,16 +21,19 @@ __all__ = ["Silence"]
 class Silence:
     """What one engine knows of silent connections. All is called with the engine's lock held.
 
-    Such a connection may come back until it has been silent for some seconds; then whoever needs it fails. A group
-    whose time-out would pass before heartbeats have told whether the peer lives hears of the silence from its time-out.
+    Such a connection may come back until it has been silent for some seconds; then calls that need it fail. A group
+    whose time-out would pass before heartbeats have told whether the peer lives learns of the silence from its
+    time-out.
     """
+
+    __slots__ = ("_limit_s", "_look_at", "_names", "_peers", "_rank")
 
     def __init__(self, config: EngineConfig, peers: Peers) -> None:
         self._rank, self._names, self._peers = config.rank, config.names, peers
         self._limit_s = min(SILENT_S, config.timeout_s / 2) if config.timeout_s >= SILENT_S else inf
         self._look_at = 0.0
 
-    def fallen(self, needs: Callable[[Peer, Connection], bool]) -> Iterator[tuple[Connection, DistError]]:
+    def fallen(self, needs: Callable[[Peer, Channel], bool]) -> Iterator[tuple[Channel, DistError]]:
         """Look from time to time at the connections that are needed; return those to be given up, and why."""
         now = monotonic()
         if now < self._look_at:
@@ -38,7 +41,7 @@ class Silence:
         self._look_at = now + TICK_S
         for peer in self._peers.all:
             connection = peer.connection
-            if not isinstance(connection, Connection) or peer.dead or peer.gone or not needs(peer, connection):
+            if connection is None or peer.dead or peer.gone or not needs(peer, connection):
                 continue
             silent_s = connection.silent_s()
             if silent_s > self._limit_s:
@@ -47,10 +50,10 @@ class Silence:
     def trouble(self, peer: Peer) -> str:
         """Say that the connection to a peer is silent; nothing if that is not so."""
         connection = peer.connection
-        silent_s = connection.silent_s() if isinstance(connection, Connection) else 0.0
-        return self._words(peer, connection, silent_s) if silent_s and isinstance(connection, Connection) else ""
+        silent_s = 0.0 if connection is None else connection.silent_s()
+        return self._words(peer, connection, silent_s) if connection is not None and silent_s else ""
 
-    def _words(self, peer: Peer, connection: Connection, silent_s: float) -> str:
+    def _words(self, peer: Peer, connection: Channel, silent_s: float) -> str:
         (here, port), (there, their_port) = connection.ends()
         me, name = self._peers[self._rank].card, interface.interface_of(here) or "unknown"
         return (

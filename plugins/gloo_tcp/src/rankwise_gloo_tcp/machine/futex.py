@@ -1,4 +1,4 @@
-"""Waiting for a word of shared memory to change, and waking those who wait. In Python on Linux and x86 only.
+"""Waiting for a word of shared memory to change, and waking the threads that wait. In Python on Linux and x86 only.
 
 There the stores of one processor are seen by others in their order, and taking a lock is a full fence. Elsewhere
 `rankwise-native` does the waiting, and has a fence.

@@ -14,7 +14,7 @@ READ, WRITE = 1, 4  # the values of EPOLLIN and EPOLLOUT
 
 
 class _Selector:
-    """A selector with the methods of `select.epoll`, which also heeds what changes while a thread sleeps in it."""
+    """A selector with the methods of `select.epoll`, which also sees what changes while a thread sleeps in it."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()

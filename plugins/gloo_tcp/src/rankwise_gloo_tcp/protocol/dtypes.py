@@ -17,10 +17,12 @@ _MOST_NAMES = 1024
 class Dtypes:
     """The dtypes that this rank has met. Names of unusual ones are sent ahead of the first message to each peer."""
 
+    __slots__ = ("_introduced", "_marks", "_names", "unusual")
+
     def __init__(self) -> None:
         self._marks: dict[np.dtype[Any], int] = {}
         self._names: dict[int, str] = {}
-        self._introduced: set[tuple[int, int]] = set()
+        self._introduced: dict[tuple[int, int], None] = {}
         #: Whether any is unusual, as hardly ever.
         self.unusual = False
 
@@ -46,7 +48,7 @@ class Dtypes:
         """Return the name that a peer must hear before it gets a message of this dtype; empty if it knows it."""
         if not self.unusual or mark not in self._names or (to, mark) in self._introduced:
             return b""
-        self._introduced.add((to, mark))
+        self._introduced[to, mark] = None
         return self._names[mark].encode()
 
     def learn(self, mark: int, name: bytes) -> None:

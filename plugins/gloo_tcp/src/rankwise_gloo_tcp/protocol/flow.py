@@ -4,8 +4,8 @@ A message travels with its payload while the bytes that the peer has not taken y
 Otherwise it is only offered, by a frame without payload, and its bytes follow when the receiver asks for them. From
 this follow the invariants that the tests hold:
 
-1. *No message waits for another.* Whatever is sent is announced at once, with its bytes or without. So a receive that
-   is waited for always meets its message, whatever other messages, tags, sizes and orders there are.
+1. *No message waits for another.* Whatever is sent is announced immediately, with its bytes or without. So a receive
+   that is waited for always meets its message, whatever other messages, tags, sizes and orders there are.
 2. *Unexpected data is bounded.* A rank keeps at most one window of data from each peer that no receive has met. Only a
    peer that leaves hands over everything, so that it need not wait for receives.
 3. *Connections are always read.* Each frame that comes has a place to go: a receive, the window, or a few words.

@@ -69,7 +69,7 @@ class Header(NamedTuple):
 
     Attributes:
         kind: One of `Kind`.
-        flags: `READABLE` of an offer, `UNWANTED` of a refusal, `UNFINISHED` of a good-bye.
+        flags: `READABLE` of an offer, `UNWANTED` of a refusal, `UNFINISHED` of `GOODBYE`.
         tag: The message's tag.
         length: Bytes of the message, or of the credit; for a refusal the room that the receive has.
         ident: The sender's number for an offered message.

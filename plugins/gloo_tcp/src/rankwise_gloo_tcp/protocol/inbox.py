@@ -25,6 +25,11 @@ class Inbox:
         dtypes: The group's dtypes.
     """
 
+    __slots__ = (
+        *("_awaited", "_claims", "_dtypes", "_given_up", "_ledgers", "_names", "_rank", "_sender", "adopting"),
+        *("closing", "matching"),
+    )
+
     def __init__(self, rank: int, names: tuple[int, ...], sender: FrameSender, dtypes: Dtypes) -> None:
         self._rank, self._names, self._sender, self._dtypes = rank, names, sender, dtypes
         self.matching: Matching[Message] = Matching()
@@ -130,7 +135,7 @@ class Inbox:
                 self._adopt(arrival)
 
     def left(self, source: int, gone: DistError) -> None:
-        """Handle the good-bye of a peer: what it has sent is here, and nothing more will come."""
+        """Handle `GOODBYE` of a peer: what it has sent is here, and nothing more will come."""
         for receive in self.matching.receives(source):
             self.matching.withdraw(receive)
             receive.end(gone)

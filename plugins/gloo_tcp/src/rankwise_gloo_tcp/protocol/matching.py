@@ -57,6 +57,8 @@ class Matching(Generic[R]):
     is a plain dict, in which the first item is found slowly once many have been taken out.
     """
 
+    __slots__ = ("_numbers", "lines", "waiting_arrivals", "waiting_receives")
+
     def __init__(self) -> None:
         self._numbers = count()
         #: The receives of a tag and source, the oldest first, with their numbers, by their identities.

@@ -26,6 +26,8 @@ class Outbox:
         dtypes: The group's dtypes.
     """
 
+    __slots__ = ("_dtypes", "_given_up", "_idents", "_names", "_rank", "_sender", "offered", "windows")
+
     def __init__(self, rank: int, names: tuple[int, ...], sender: FrameSender, dtypes: Dtypes) -> None:
         self._rank, self._names, self._sender, self._dtypes = rank, names, sender, dtypes
         self.windows = [Window() for _ in names]

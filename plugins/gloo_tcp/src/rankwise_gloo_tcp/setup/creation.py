@@ -64,7 +64,8 @@ def create(context: Context) -> GlooCommunicator:
         group_key = secret.derive(key or token, f"gloo group {context.name} {token.hex()}")
         encryption = privacy.encryption(private, all_cards, context.global_ranks, context.name)
         near = "unix" in TRANSPORTS[transport]
-        engine = _engine(comm, all_cards, group_key, key is not None, near, encryption)
+        kept = [each._replace(token="", board="") for each in all_cards]  # which nobody asks for later
+        engine = _engine(comm, kept, group_key, key is not None, near, encryption)
         for sock, near in listeners:
             engine.listen(sock, near)
         listeners.clear()  # they are the engine's now

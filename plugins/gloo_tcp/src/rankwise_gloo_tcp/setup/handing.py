@@ -54,7 +54,7 @@ def hand_out(
 def _let_in(
     listener: socket.socket, selector: selectors.BaseSelector, stack: contextlib.ExitStack, serve: Callable[..., _Guest]
 ) -> None:
-    """Begin with whoever has come; one that is slow, as all are on a busy machine, keeps no other waiting."""
+    """Begin with any rank that has come; one that is slow, as all are on a busy machine, keeps no other waiting."""
     with contextlib.suppress(OSError):
         sock = stack.enter_context(listener.accept()[0])
         sock.setblocking(False)

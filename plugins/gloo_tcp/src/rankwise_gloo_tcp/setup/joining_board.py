@@ -91,7 +91,7 @@ def _open_bells(
 
 def _tell(comm: GlooCommunicator, shared: Board, number: int, deadline: Deadline) -> list[int]:
     """Tell everyone a number, and return everyone's."""
-    areas = [area[:8].view(np.int64) for area in shared.areas[shared.flip()]]
+    areas = [area[:8].view(np.int64) for area in shared.areas()[shared.flip()]]
     areas[comm.rank][0] = number
     agreement.timely(shared, comm.context.global_ranks, deadline)
     return [int(area[0]) for area in areas]
@@ -101,7 +101,7 @@ def _probe(comm: GlooCommunicator, shared: Board, pids: list[int], deadline: Dea
     """Tell whether all ranks can read the memory of all others: each reads a random number there."""
     names = comm.context.global_ranks
     number = np.frombuffer(os.urandom(8), np.uint64).copy()
-    areas = shared.areas[shared.flip()]
+    areas = shared.areas()[shared.flip()]
     areas[comm.rank][:16].view(np.uint64)[:] = number.ctypes.data, number[0]
     agreement.timely(shared, names, deadline)
     found = np.zeros(1, np.uint64)

@@ -2,8 +2,9 @@
 
 With `RANKWISE_GLOO_INTEGRITY=encrypted` each rank makes a key and a certificate for one group, and publishes the
 certificate on its card, in the store that the job secret guards. Each end of a connection accepts the one certificate
-of the rank that it talks to. TLS 1.3 makes new keys for each connection, so that whoever learns the job secret later
-can read nothing of what was sent. Where torch is told `GLOO_DEVICE_TRANSPORT=TCP_TLS`, its files take their place.
+of the rank that it talks to. TLS 1.3 makes new keys for each connection, so that someone who learns the job secret
+later can read nothing of what was sent. Where torch is told `GLOO_DEVICE_TRANSPORT=TCP_TLS`, its files take their
+place.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Channel(Protocol):
         peer: The peer's group rank.
         way: What it is called where somebody counts bytes: "pipe", "tcp".
         closed: Whether nothing more is sent or received.
-        left: Whether the peer has said good-bye.
+        left: Whether the peer has sent `GOODBYE`.
         guarded: Whether each header bears a tag.
         in_memory: Whether nothing wakes this rank's poller for it: who waits asks `has_news` and `has_room`.
         ends_with_peer: Whether it brings the end of the peer's process, behind all that the peer has sent.
@@ -74,6 +74,16 @@ class Channel(Protocol):
     @property
     def idle(self) -> bool:
         """Whether everything has left."""
+
+    @property
+    def is_halfway(self) -> bool:
+        """Whether something is leaving or coming of which a part has yet to."""
+
+    def silent_s(self) -> float:
+        """Return for how long the peer's machine has answered nothing; 0 if it has, or is this one."""
+
+    def ends(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """Return the address and the port of this end, and of the other, of a channel that may be silent."""
 
     @property
     def unconfirmed(self) -> bool:

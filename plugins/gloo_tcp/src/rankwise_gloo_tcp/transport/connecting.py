@@ -75,7 +75,7 @@ class _Joining:
         self._looked_at, self._waited_s = monotonic(), 0.0
 
     def _has_had(self, limit_s: float, now: float) -> bool:
-        """Tell, once a round of the loop, whether so much time has passed; what this process stood still counts little."""
+        """Tell, once a round of the loop, whether so much time has passed; time without a processor counts little."""
         self._waited_s += min(now - self._looked_at, limit_s / _ROUNDS)
         self._looked_at = now
         return self._waited_s >= limit_s

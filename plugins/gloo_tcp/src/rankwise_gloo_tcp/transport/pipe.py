@@ -45,6 +45,11 @@ class Pipe(PipeState):
         sleep: The peer's.
     """
 
+    __slots__ = (
+        *("_expected", "_filled", "_incoming", "_piece_nbytes", "closed", "eager_nbytes", "guarded"),
+        *("handler", "has_news", "left", "peer", "rings", "sleep", "small_nbytes", "wants_room"),
+    )
+
     way = "pipe"
     in_memory, ends_with_peer, credit_waits, unconfirmed = True, False, False, False
 
@@ -104,6 +109,19 @@ class Pipe(PipeState):
     def end_with_rest(self, request: Message) -> None:
         """End a request: what was posted has left whole."""
         request.end()
+
+    @property
+    def is_halfway(self) -> bool:
+        """Whether something is leaving or coming of which a part has yet to."""
+        return not self.idle or self._incoming is not None
+
+    def silent_s(self) -> float:
+        """Return nothing: the other end is on this machine."""
+        return 0.0
+
+    def ends(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """Return nothing: memory has no addresses."""
+        return ("", 0), ("", 0)
 
     @property
     def came_nbytes(self) -> int:

@@ -65,6 +65,8 @@ class Sleep:
         bell: The descriptor that wakes it.
     """
 
+    __slots__ = ("bell", "word")
+
     def __init__(self, word: memoryview, bell: int) -> None:
         self.word, self.bell = word, bell
 

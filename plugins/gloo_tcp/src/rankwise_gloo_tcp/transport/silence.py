@@ -43,7 +43,7 @@ def ask(sock: Sock) -> None:
 def silent_s(sock: Sock) -> float:
     """Return for how long the other machine has answered nothing, though asked; 0 if it answers, or nobody knows.
 
-    A process that stands still, or does not read, is not silent: its machine answers for it.
+    A process that hangs, or does not read, is not silent: its machine answers for it.
     """
     if not _IS_KNOWN:
         return 0.0

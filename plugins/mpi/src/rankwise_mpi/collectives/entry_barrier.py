@@ -54,7 +54,7 @@ class EntryBarrier:
         cells: What the members show each other.
         rank: This process's rank in the group.
         comm: The group's communicator, on which MPI makes progress while this rank waits.
-        first_looks: How often to look for the others at once.
+        first_looks: How often to look for the others without a pause.
     """
 
     def __init__(self, cells: Cells, rank: int, comm: MPI.Intracomm, first_looks: int) -> None:

@@ -76,7 +76,7 @@ class Issuing:
             mark: What stands for the call.
             nbytes: How much it moves; the same on all ranks.
             timeout_s: How long it may take.
-            async_op: Whether to return a pending work at once.
+            async_op: Whether to return a pending work immediately.
             finish: Called when MPI is done.
         """
         endpoint, native = self._endpoint, self.natives[name]

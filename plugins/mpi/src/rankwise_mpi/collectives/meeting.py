@@ -145,6 +145,7 @@ class BetweenHosts:
         self._number, self._asked = 0, np.zeros(3, np.uint64)
         self._request: MPI.Request | None = None
         self._decided = 0
+        endpoint.destroyed_by = endpoint.whereabouts.gone_before
 
     def meet(self, what: str, mark: CallMark, timeout_s: float, number: int) -> None:
         """Return once all ranks have come, synchronously or not."""
@@ -192,7 +193,10 @@ class BetweenHosts:
         return [self._ask(answer) for answer in answers], answers
 
     def close(self, made: int) -> None:
-        """Have nothing to give back."""
+        """Have those told who wait for this rank, which comes no more."""
+        if self._endpoint.failure is None:
+            self._endpoint.whereabouts.note_end(made)
+        self._endpoint.destroyed_by = nobody
 
     def _words(self, number: int, passes: int, word: int) -> Any:
         return np.array([(self._own + number * _STEP) & WORD_MASK, passes, word], np.uint64)

@@ -1,1 +1,1 @@
-"""This rank's end of one group: its communicators, what is pending on it, how it waits, fails and hears of failures."""
+"""This rank's end of one group: its communicators, what is pending, how it waits, fails and learns of failures."""

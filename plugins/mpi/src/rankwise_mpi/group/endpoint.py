@@ -102,7 +102,8 @@ class Endpoint:
         self.keep = process.keep
         self._process = process
         self._notices = Notices(*pages.place(NOTICE_TAG), context.name)
-        self._whereabouts = Whereabouts(context)
+        #: Where the members were last seen, and who has left.
+        self.whereabouts = Whereabouts(context)
         self._pending: dict[Operation, None] = {}
 
     # ------------------------------------------------------------------ the end
@@ -178,7 +179,7 @@ class Endpoint:
         if number and timeout_s > NOTE_AFTER_S:
             if self.wait_until(test, NOTE_AFTER_S):
                 return True
-            self._whereabouts.note(number, what)
+            self.whereabouts.note(number, what)
             timeout_s -= NOTE_AFTER_S
             return self.wait_until(lambda: test() or self.check_destroyed(number), timeout_s)
         return self.wait_until(test, timeout_s)
@@ -206,7 +207,7 @@ class Endpoint:
         return work
 
     def forget(self, work: Any) -> None:
-        """Hear that a work has ended."""
+        """Learn that a work has ended."""
         self._pending.pop(work, None)
         self.receives.withdraw(work)
 
@@ -234,7 +235,7 @@ class Endpoint:
 
     def late(self, what: str, timeout_s: float, number: int = 0) -> DistTimeoutError:
         """Return the error of an operation that has not ended in time; a collective has a number."""
-        missing = f"; {self._whereabouts.missing(number)}" if number else ""
+        missing = f"; {self.whereabouts.missing(number)}" if number else ""
         return DistTimeoutError(f"{self.where(what)}: not done after {timeout_s:g} s{missing}")
 
     def fatal(self, what: str, error: MPI.Exception) -> DistError:

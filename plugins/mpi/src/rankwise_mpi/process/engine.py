@@ -2,8 +2,8 @@
 
 There is one for the process, and only where MPI grants MPI_THREAD_MULTIPLE. It calls each of its tasks in turn and
 sleeps in between, the longer the less happens; without tasks it waits without waking up. It takes its time before
-the first call too: what is waited for at once needs no help, and two threads that look at the same thing are slower
-than one.
+the first call too: what the program waits for immediately needs no help, and two threads that look at the same thing
+are slower than one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import threading
 from collections.abc import Callable
 from time import sleep
 from types import TracebackType
+
+from rankwise.backends import start_thread
+from rankwise.errors import DistBackendError
 
 __all__ = ["Engine"]
 
@@ -53,9 +56,12 @@ class Engine:
                 return
             self._tasks = {**self._tasks, task: longest_pause_s}
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name="rankwise mpi progress", daemon=True)
-                thread.start()
-                self._thread = thread
+                self._thread = threading.Thread(target=self._run, name="rankwise mpi progress", daemon=True)
+                try:  # noted before: an interrupt comes after the start, and the next task would start it again
+                    start_thread(self._thread)
+                except DistBackendError:
+                    self._thread = None
+                    raise
             if self._idle:
                 self._changed.notify_all()
 

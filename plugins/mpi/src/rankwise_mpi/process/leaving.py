@@ -58,7 +58,7 @@ class _Leaving:
         self._shown(kind, error, trace)
 
     def leave(self) -> None:
-        """Leave in good order, or at once."""
+        """Leave in good order, or immediately."""
         if os.getpid() != self._pid:
             return  # a forked child: MPI is the parent's
         if not self._raised:

@@ -72,7 +72,7 @@ class Line:
                 self._changed.notify_all()
 
     def _part(self) -> None:
-        """Return once all ranks are about to leave: whoever comes first may be the one that serves the others."""
+        """Return once all ranks are about to leave: the first to come may be the one that serves the others."""
         with self._lock:
             self._ended = True
             self._changed.wait_for(lambda: not self._calls)

@@ -203,7 +203,7 @@ class Process:
         return self._hosts[rank] if rank < len(self._hosts) else "an unknown host"
 
     def finalise(self) -> None:
-        """Finalise MPI if it was initialised here; if not, leave that to whoever did."""
+        """Finalise MPI if it was initialised here; if not, leave that to the code that did."""
         if self._mpi.Is_finalized():
             return
         self.let_go()

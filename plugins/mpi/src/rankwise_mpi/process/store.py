@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -80,7 +81,7 @@ class MpiStore(Store):
         return keys
 
     def post(self, key: str, value: bytes) -> None:
-        """Store a value some time soon, without waiting; if that fails, nobody hears of it."""
+        """Store a value some time soon, without waiting; if that fails, nothing is said."""
         if self._process.rank == _HOST:
             with self._one:
                 self._values[key] = value
@@ -95,6 +96,24 @@ class MpiStore(Store):
         except DistStoreError:
             return None
         return found
+
+    def ask_for(self, keys: Sequence[str]) -> Callable[[], list[_Value] | None]:
+        """Ask for the values of several keys, waiting for nothing; return what gives them once they have come."""
+        if self._process.rank == _HOST:
+            with self._one:
+                found = self._operations["look"](keys)
+            return lambda: found
+        number = next(self._numbers)
+        with contextlib.suppress(MPI.Exception, DistStoreError), self._line.call(_ANSWER_S) as comm:
+            self._process.keep(*_sent(comm, [number, "look", [list(keys)]], _HOST, _REQUEST_TAG))
+            return partial(self._come, number)
+        return lambda: None
+
+    def _come(self, number: int) -> Any:
+        """Return the answer to a request, None if it has not come."""
+        with contextlib.suppress(MPI.Exception, DistStoreError), self._line.call(_ANSWER_S) as comm:
+            return next(iter(_improbed(comm, number)), None)
+        return None
 
     def _swap_here(self, key: str, expected: _Value, desired: _Value) -> _Value:
         found = self._values.get(key)
@@ -150,19 +169,25 @@ def _tag_of(number: int) -> int:
 
 def _received(comm: MPI.Intracomm, number: int, timeout_s: float) -> Any:
     """Return the answer to a request; one that nobody waited for any more may still lie under the same tag."""
-    status = MPI.Status()
     taken: list[Any] = []
 
     def look() -> bool:
-        nonlocal taken
-        met = comm.Improbe(_HOST, _tag_of(number), status)
-        if met is not None:
-            taken = _taken(met, status)
-        return bool(taken) and taken[0] == number
+        taken[:] = _improbed(comm, number)
+        return bool(taken)
 
     if not wait_until(look, timeout_s, lambda: None):
         raise DistStoreError(f"rank {_HOST}, which keeps the store, has not answered within {timeout_s:g} s")
-    return taken[1]
+    return taken[0]
+
+
+def _improbed(comm: MPI.Intracomm, number: int) -> list[Any]:
+    """Return the answer to a request in a list, which is empty if it has not come."""
+    status = MPI.Status()
+    met = comm.Improbe(_HOST, _tag_of(number), status)
+    if met is None:
+        return []
+    of, answer = _taken(met, status)
+    return [answer] if of == number else []
 
 
 def _taken(met: MPI.Message, status: MPI.Status) -> Any:

@@ -1,4 +1,4 @@
-"""Ends a process that stands still in a call of C for too long, and says why.
+"""Ends a process that hangs in a call of C for too long, and says why.
 
 MPI_Init_thread waits without limit for ranks that never initialise, and mpi4py holds the interpreter meanwhile: no
 thread and no signal handler of Python's gets a turn. So a child process looks at the clock. It ends with the call, or

@@ -1,4 +1,4 @@
-"""The one word about the end of a group, which all members read in the store: whoever fails first has it."""
+"""The one word about the end of a group, which all members read in the store: the first rank that fails writes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Notices:
         self._cloned = False
 
     def publish(self, error: DistError) -> DistError:
-        """Tell `error`, and return the error of whoever was first; it is this one if nobody else was."""
+        """Tell `error`, and return the error of the rank that was first; it is this one if nobody else was."""
         mine = to_notice(error)
         with contextlib.suppress(DistError):
             store = self._open()

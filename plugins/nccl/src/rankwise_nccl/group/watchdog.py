@@ -1,7 +1,7 @@
 """The thread that looks after a group: it ends works, keeps their deadlines, and aborts NCCL.
 
-Nobody else calls NCCL's abort, so that it happens once, on a thread that may take its time, while those who wait for
-a work have already been told.
+Nobody else calls NCCL's abort, so that it happens once, on a thread that may take its time, while the threads that wait
+for a work have already been told.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Protocol
 
+from rankwise.backends import start_thread
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise_nccl.group.notices import Notices
 from rankwise_nccl.lanes.lane import Lane
@@ -44,7 +45,7 @@ class Watchdog:
 
     Args:
         group: The communicator that it looks after.
-        notices: Where peers hear of failures.
+        notices: Where peers learn of failures.
         name: The thread's name.
         absent: Tells who has not come to a lane that is starting.
     """
@@ -89,7 +90,7 @@ class Watchdog:
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                thread.start()
+                start_thread(thread)
                 self._thread = thread
 
     def _run(self) -> None:
@@ -150,7 +151,7 @@ class Watchdog:
         return self._group.timed_out(f"{title}: NCCL has not started within {timeout_s:g} s; {who}", absent)
 
     def _fail(self, error: DistError) -> None:
-        """Fail the group with what all ranks fail with: the error of whoever was first to tell."""
+        """Fail the group with what all ranks fail with: the error of the rank that was first to tell."""
         if not self._told:
             self._told = True
             error = self._notices.publish(error)
@@ -159,7 +160,7 @@ class Watchdog:
             self._error = self._error or error
 
     def _give_up(self, error: DistError) -> None:
-        """Tell those who wait here, then the peers, then NCCL."""
+        """Tell the threads that wait here, then the peers, then NCCL."""
         for lane in self._group.lanes():
             for work in lane.works():
                 work.end(error)

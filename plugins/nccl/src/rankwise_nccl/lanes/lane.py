@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from rankwise.backends import start_thread
 from rankwise.errors import DistBackendError, DistError, UnsupportedOperationError
 from rankwise_nccl.lanes.seat import DEFAULT_STREAMS, Seat
 from rankwise_nccl.library.api import Api, grouped
@@ -70,7 +71,7 @@ class Lane(Seat):
 
     def start(self) -> None:
         """Begin to start; the works that are queued are issued once that has been done."""
-        self._thread.start()
+        start_thread(self._thread)
 
     # ------------------------------------------------------------------ operations
 

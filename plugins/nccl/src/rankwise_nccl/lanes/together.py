@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from rankwise.backends import Deadline
+from rankwise.backends import Deadline, start_thread
 
 __all__ = ["together"]
 
@@ -14,8 +14,8 @@ __all__ = ["together"]
 def together(calls: Iterable[tuple[str, Callable[[], object]]], timeout_s: float | None = None) -> list[str]:
     """Make calls on a thread each, and return the names of those that took too long.
 
-    They are for ends: what goes wrong in one is not told, and whoever takes too long is left to a thread that ends with
-    the process.
+    They are for ends: what goes wrong in one is not told, and an end that takes too long is left to a thread that ends
+    with the process.
 
     Args:
         calls: Names and calls.
@@ -23,7 +23,7 @@ def together(calls: Iterable[tuple[str, Callable[[], object]]], timeout_s: float
     """
     threads = [threading.Thread(target=_quietly, args=(call,), name=name, daemon=True) for name, call in calls]
     for thread in threads:
-        thread.start()
+        start_thread(thread)
     deadline = None if timeout_s is None else Deadline(timeout_s)
     for thread in threads:
         thread.join(None if deadline is None else deadline.remaining())

@@ -140,8 +140,8 @@ class NcclWork:
         """Make the current stream wait for the operation, and return; see `Work.wait`.
 
         The host waits only where it has to: with a time-out shorter than the operation's own until the device is
-        done, and otherwise until NCCL has been given the operation, which is at once unless the communicator is still
-        starting.
+        done, and otherwise until NCCL has been given the operation, which is immediately unless the communicator is
+        still starting.
         """
         timeout_s = None if timeout is None else seconds(timeout)
         if not self.issued:
@@ -196,7 +196,7 @@ class NcclWork:
         return self._source
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
-        """Call `callback(work)` once the device is done, on a thread of the backend; at once if it is."""
+        """Call `callback(work)` once the device is done, on a thread of the backend; immediately if it is."""
         self.get_future().add_done_callback(lambda _: callback(self))
 
     def cancel(self) -> bool:

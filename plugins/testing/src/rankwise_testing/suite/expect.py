@@ -87,7 +87,7 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> 
 
 
 def together(calls: Sequence[Callable[[], object]], timeout_s: float = 30.0) -> None:
-    """Make calls at the same time, each on a thread of its own, and raise at once what one of them raises."""
+    """Make calls at the same time, each on a thread of its own, and raise the first error as soon as it comes."""
     ends: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def run(call: Callable[[], object]) -> None:
@@ -111,6 +111,6 @@ def together(calls: Sequence[Callable[[], object]], timeout_s: float = 30.0) -> 
 
 
 def has_no_store() -> bool:
-    """Tell whether the ranks have nothing but the backend to hear of each other by."""
+    """Tell whether the ranks have nothing but the backend to learn of each other by."""
     group = dist.group.WORLD
     return group is None or group.store is None

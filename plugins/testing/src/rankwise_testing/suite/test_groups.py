@@ -1,4 +1,4 @@
-"""Subgroups: any members in any order, several at once, non-members, smaller and smaller."""
+"""Subgroups: any members in any order, several at a time, non-members, smaller and smaller."""
 
 from __future__ import annotations
 

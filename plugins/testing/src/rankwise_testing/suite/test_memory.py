@@ -6,6 +6,7 @@ import gc
 import os
 import tracemalloc
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ def many_small_calls(op: str) -> float:
     several(_CALLS)
     # What a thread of the backend loads, or a buffer that grows, comes once; what is left behind comes each time. All
     # ranks make the same number of calls, whatever each has seen.
-    traced = min(_traced_growth(several, call) for _ in range(3))
+    traced = min(_traced_growth(several, call))
     resident = min(_resident_growth(several) for _ in range(2))
     return max(resident, traced)
 
@@ -128,18 +129,22 @@ def _resident_growth(several: Callable[[int], None]) -> float:
     return (_resident_nbytes() - before) / _CALLS
 
 
-def _traced_growth(several: Callable[[int], None], meet: Callable[[], None]) -> float:
-    """Return how many bytes of Python's each call leaves: exactly, and for fewer calls, as they take longer."""
+def _traced_growth(several: Callable[[int], None], meet: Callable[[], None]) -> list[float]:
+    """Return three times how many bytes of Python's each call leaves: exactly, but for few calls, as they are slow."""
     tracemalloc.start()
     several(_CALLS)  # until the flight recorder, which holds the latest calls, has none that were not traced
-    gc.collect()
-    before, _ = tracemalloc.get_traced_memory()
-    several(_TRACED)
-    gc.collect()
-    after, _ = tracemalloc.get_traced_memory()
+    marks = [_traced_nbytes()]
+    for _ in range(3):
+        several(_TRACED)
+        marks.append(_traced_nbytes())
     meet()  # ranks may be threads of one process, all of which have looked by now
     tracemalloc.stop()
-    return (after - before) / _TRACED
+    return [(after - before) / _TRACED for before, after in pairwise(marks)]
+
+
+def _traced_nbytes() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
 
 
 def _resident_nbytes() -> int:

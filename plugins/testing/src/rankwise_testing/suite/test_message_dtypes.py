@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.basics.arrays import dtype_name
-from rankwise.basics.dtypes import dtype_text
+from rankwise.basics.arrays import dtype_name, dtype_text
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise_testing.suite.arrays import on_device, same
 from rankwise_testing.suite.expect import begun, error_of, host, still_usable

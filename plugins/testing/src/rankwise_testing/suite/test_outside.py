@@ -1,4 +1,4 @@
-"""Groups outside of the world: made from a store alone, several at once, beside a world and without one."""
+"""Groups outside of the world: made from a store alone, several at a time, beside a world and without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages: order, tags, any source, sizes, many at once."""
+"""Messages: order, tags, any source, sizes, many at a time."""
 
 from __future__ import annotations
 

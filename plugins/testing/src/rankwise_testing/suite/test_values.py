@@ -63,7 +63,7 @@ def compare(op: str, reduce: str, got: Any, want: Any) -> None:
 @pytest.mark.parametrize("reduce", ["MIN", "MAX"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "datetime64"])
 def test_nan_wins_in_min_and_max(kit: Kit, op: str, reduce: str, dtype: str) -> None:
-    """As in NumPy, whoever contributes it; and NaT likewise."""
+    """As in NumPy, from whichever rank it comes; and NaT likewise."""
     kit.on_host_only("what MIN and MAX make of NaN is a GPU library's own affair")
     kit.require(dtype, op, reduce=reduce)
     for size in _SIZES:

@@ -71,7 +71,7 @@ class Ranks(ABC):
 
     @property
     def run_s(self) -> float:
-        """How long a run may take; less once one has stood still, as the backend does not keep to its time-outs."""
+        """How long a run may take; less once one has hung, as the backend does not keep to its time-outs."""
         may_s = min(self._patience_s, _SHORT_RUN_S) if self.stood_still else self._patience_s
         return may_s if self.end is None else max(_LEAST_RUN_S, min(may_s, self.end.remaining()))
 

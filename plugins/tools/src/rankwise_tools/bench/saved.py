@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from rankwise.cli.commands import CommandError
-from rankwise.cli.text import format_nbytes, format_seconds
+from rankwise_launch.text import format_nbytes, format_seconds
 
 __all__ = ["Change", "Saved", "changes", "elsewhere", "load", "noise", "save", "verdict"]
 

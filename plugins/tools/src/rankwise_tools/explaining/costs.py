@@ -21,11 +21,15 @@ class Cost(NamedTuple):
 
 
 class Network(NamedTuple):
-    """Seconds for a message to arrive, for each byte on a link, and for each byte combined."""
+    """Seconds for a message to arrive, for each byte on a link, for each byte combined, and for a message on a link.
+
+    Without the last, which a message takes however small it is, many small messages would be free.
+    """
 
     alpha_s: float
     beta_s: float
     gamma_s: float
+    message_s: float = 0.0
 
 
 _FREE = Network(0.0, 0.0, 0.0)
@@ -65,10 +69,11 @@ def _cost(rounds: Rounds, before: list[int], network: Network) -> Cost:
     seconds = 0.0
     for steps in rounds:
         count += 1
-        out = sum(_nbytes(step.blocks, before) for step in steps if isinstance(step, Send))
+        sent = [_nbytes(step.blocks, before) for step in steps if isinstance(step, Send)]
+        out = sum(sent)
         received = [(_nbytes(step.blocks, before), step.combine) for step in steps if isinstance(step, Recv)]
         nbytes += out
-        seconds += network.alpha_s * bool(steps)
+        seconds += network.alpha_s * bool(steps) + network.message_s * max(len(sent), len(received))
         seconds += network.beta_s * max(out, sum(come for come, _ in received))
         seconds += network.gamma_s * sum(come for come, combine in received if combine)
     return Cost(count, nbytes, seconds)

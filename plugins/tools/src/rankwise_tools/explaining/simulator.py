@@ -1,9 +1,8 @@
 """Virtual time: how long an algorithm takes on a network of a given latency and bandwidth.
 
-The model is alpha, beta, gamma: a message takes `alpha_s` seconds to arrive, occupies the sender's link for `beta_s`
-seconds a byte and the receiver's for as long, and a byte combined takes `gamma_s`. Each link carries one message at a
-time in each direction, first come first served, so p-1 messages to one rank queue up there. `message_s` is the time for
-which a message occupies both links, however small it is; without it many small messages would be free.
+The model is that of `Network`: a message takes `alpha_s` seconds to arrive, occupies the sender's link for `message_s`
+and `beta_s` a byte, and the receiver's for as long, and a byte combined takes `gamma_s`. Each link carries one message
+at a time in each direction, first come first served, so p-1 messages to one rank queue up there.
 
 It runs the very rounds that are executed, and does some 100,000 messages a second. Algorithms with p log p messages
 reach 100,000 ranks in half a minute; rings and all-pairs algorithms have p squared messages, and reach a thousand.
@@ -18,6 +17,7 @@ from itertools import accumulate
 
 from rankwise.collective.algorithms.steps import Blocks, Recv, Rounds, Send
 from rankwise.collective.algorithms.table import rooted
+from rankwise_tools.explaining.costs import Network
 
 __all__ = ["simulate"]
 
@@ -26,11 +26,8 @@ def simulate(
     op: str,
     algorithm: Callable[..., Rounds],
     part_nbytes: Sequence[float],
-    alpha_s: float,
-    beta_s: float,
-    gamma_s: float,
+    network: Network,
     root: int = 0,
-    message_s: float = 0.0,
 ) -> float:
     """Return the seconds until the last rank is done.
 
@@ -38,28 +35,22 @@ def simulate(
         op: The operation.
         algorithm: The algorithm.
         part_nbytes: The size of each block, one for each rank.
-        alpha_s: Seconds for a message to arrive.
-        beta_s: Seconds for each byte on a link.
-        gamma_s: Seconds for each byte combined.
+        network: What messages and sums take.
         root: The root, for operations that have one.
-        message_s: Seconds for each message on a link, besides its bytes.
 
     Raises:
-        RuntimeError: The algorithm stands still.
+        RuntimeError: The algorithm hangs.
     """
     size = len(part_nbytes)
-    network = _Network(part_nbytes, alpha_s, beta_s, gamma_s, message_s)
-    return network.run([algorithm(rank, size, *rooted(op, root)) for rank in range(size)])
+    return _Links(part_nbytes, network).run([algorithm(rank, size, *rooted(op, root)) for rank in range(size)])
 
 
-class _Network:
+class _Links:
     """The links of all ranks, and the events to come: a rank that goes on, or a message that reaches a link."""
 
-    def __init__(
-        self, part_nbytes: Sequence[float], alpha_s: float, beta_s: float, gamma_s: float, message_s: float
-    ) -> None:
+    def __init__(self, part_nbytes: Sequence[float], network: Network) -> None:
         size = len(part_nbytes)
-        self.alpha_s, self.beta_s, self.gamma_s, self.message_s = alpha_s, beta_s, gamma_s, message_s
+        self.network = network
         #: Bytes before each block, so that a run of blocks costs one subtraction.
         self.before = list(accumulate(part_nbytes, initial=0.0))
         self.out_free, self.in_free = [0.0] * size, [0.0] * size
@@ -106,17 +97,17 @@ class _Network:
                         yield
                     end = max(end, messages.popleft())
                     combined += self._nbytes(step.blocks) if step.combine else 0.0
-            clock = end + self.gamma_s * combined
+            clock = end + self.network.gamma_s * combined
             self._schedule(clock, rank)
             yield
         ends.append(clock)
 
     def _send(self, now: float, rank: int, step: Send) -> float:
         """Put a message on its way, and return when its last byte has left."""
-        busy_s = self.message_s + self.beta_s * self._nbytes(step.blocks)
+        busy_s = self.network.message_s + self.network.beta_s * self._nbytes(step.blocks)
         begin = max(now, self.out_free[rank])
         self.out_free[rank] = begin + busy_s
-        self._schedule(begin + self.alpha_s, step.to, rank, busy_s)
+        self._schedule(begin + self.network.alpha_s, step.to, rank, busy_s)
         return begin + busy_s
 
     def _schedule(self, when: float, rank: int, source: int | None = None, busy_s: float = 0.0) -> None:

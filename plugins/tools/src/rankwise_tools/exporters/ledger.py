@@ -30,7 +30,7 @@ Figures = dict[Labels, OperationStats]
 
 
 class Ledger:
-    """The figures of a world, which never go back: a group that is made anew goes on where the last one ended."""
+    """The figures of a world, which never go back: a group that is made again goes on where the last one ended."""
 
     def __init__(self, world: World) -> None:
         self._world = world

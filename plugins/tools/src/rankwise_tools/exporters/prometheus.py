@@ -118,7 +118,7 @@ class _Server(ThreadingMixIn, HTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of those who hang up: a program's standard error is its own."""
+        """Say nothing of clients that hang up: a program's standard error is its own."""
         tell(f"an answer to {client_address} came to nothing: {sys.exc_info()[1]}")
 
 

@@ -194,7 +194,7 @@ def local_jobs() -> list[LocalJob]:
 
 
 def _asked(names: Iterable[str]) -> Iterator[tuple[_Rank, Sample]]:
-    """Ask all at once, and yield those that answer."""
+    """Ask all at the same time, and yield those that answer."""
     asked: list[_Rank] = []
     for name in names:
         with suppress(OSError):
@@ -296,7 +296,7 @@ def open_store(address: str) -> StoreJob:
 
 
 def _place(keys: list[str], address: str) -> tuple[str, list[int]]:
-    """Return where the watchers of the world write, or of the largest group outside of it, and those who have."""
+    """Return where the watchers of the world write, or of the largest group outside of it, and those that have."""
     places: dict[str, list[int]] = {}
     for key in keys:
         if beat := _BEAT.fullmatch(key):

@@ -1,4 +1,4 @@
-"""A view of a job in words: tables of plain text, and what their columns are, for whoever draws them otherwise."""
+"""A view of a job in words: tables of plain text, and what their columns are, to draw them otherwise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from rankwise.cli.text import columns, format_nbytes, format_rate, format_seconds
+from rankwise_launch.text import columns, format_nbytes, format_rate, format_seconds
 from rankwise_tools.top.view import GroupRow, RankRow, View
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What the samples of all ranks say together: rates, waits, who is late. Plain data, for whoever shows it."""
+"""What the samples of all ranks say together: rates, waits, who is late. Plain data, for what shows it."""
 
 from __future__ import annotations
 

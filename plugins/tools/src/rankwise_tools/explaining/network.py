@@ -1,0 +1,97 @@
+"""The parameters of a network: fitted to measured messages, kept in a file, and what they predict for a collective."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rankwise.backends.declaration import Explanation
+from rankwise.collective.algorithms.table import ALGORITHMS
+from rankwise_tools.explaining.costs import Network
+from rankwise_tools.explaining.simulator import simulate
+
+__all__ = ["Line", "Parameters", "Sample", "fitted", "off_by", "predicted"]
+
+
+class Sample(NamedTuple):
+    """A message of so many bytes, and how long it takes."""
+
+    nbytes: int
+    seconds: float
+
+
+class Parameters(NamedTuple):
+    """What `rankwise explain` takes for the network; a message costs both ends `message_us`, besides its bytes."""
+
+    alpha_us: float
+    gbit_per_s: float
+    combine_gb_per_s: float
+    message_us: float = 0.0
+
+    @property
+    def seconds(self) -> Network:
+        """The same in seconds."""
+        return Network(
+            self.alpha_us * 1e-6, 8e-9 / self.gbit_per_s, 1e-9 / self.combine_gb_per_s, self.message_us * 1e-6
+        )
+
+    def save(self, path: Path) -> None:
+        """Write them, for `load`."""
+        path.write_text(json.dumps(self._asdict(), indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Parameters:
+        """Read what was saved.
+
+        Raises:
+            ValueError: The file is none of these.
+        """
+        try:
+            told: Any = json.loads(path.read_text())
+            if not isinstance(told, dict) or not told.keys() <= set(cls._fields):
+                raise ValueError(f"it must have {', '.join(cls._fields)}, and nothing else")
+            return cls(**{name: float(value) for name, value in told.items()})
+        except (OSError, ValueError, TypeError) as error:
+            raise ValueError(f"{path} tells no network, as `python -m rankwise_tools.fit` saves it: {error}") from error
+
+
+class Line(NamedTuple):
+    """A collective that was measured; `predicted_s` is None where the model does not know its algorithm."""
+
+    op: str
+    nbytes: int
+    algorithm: str
+    measured_s: float
+    predicted_s: float | None
+
+
+def fitted(samples: Sequence[Sample], combine_gb_per_s: float, message_us: float) -> Parameters:
+    """Fit latency and rate so that the relative errors are least; large messages shall not decide alone."""
+    nbytes, seconds = (np.array(column, float) for column in zip(*samples, strict=True))
+    columns = np.column_stack([1 / seconds, nbytes / seconds])
+    alpha_s, beta_s = np.linalg.lstsq(columns, np.ones(len(samples)), rcond=None)[0]
+    # A message's own cost is part of what it takes to arrive.
+    alpha_us = max(0.0, float(alpha_s) * 1e6 - message_us)
+    return Parameters(alpha_us, 8e-9 / max(float(beta_s), 1e-15), combine_gb_per_s, message_us)
+
+
+def predicted(op: str, nbytes: int, size: int, explained: Explanation, network: Parameters) -> float | None:
+    """Return how long a collective takes by the model, None for an algorithm that it does not know."""
+    if not explained.like:
+        return None
+    parts = [nbytes // size + (rank < nbytes % size) for rank in range(size)]
+    algorithm = ALGORITHMS[op][explained.like]
+    return simulate(op, algorithm, parts, network.seconds)
+
+
+def off_by(lines: Sequence[Line]) -> tuple[float, float] | None:
+    """Return by which factor predictions are off, in the middle and at most; None where nothing was predicted."""
+    ratios = [line.measured_s / line.predicted_s for line in lines if line.predicted_s]
+    factors = [math.exp(abs(math.log(ratio))) for ratio in ratios]
+    return (median(factors), max(factors)) if factors else None

@@ -1,0 +1,179 @@
+"""Measure the network of a job, and fit the parameters by which `rankwise explain` predicts to it.
+
+Every rank of a job runs it, one on each host or several; rank 0 prints and saves what was found, with the error:
+
+    srun -N 4 -n 4 python -m rankwise_tools.fit --save network.json
+    rankwise run -n 1 --nnodes 4 --node-rank 0 ... -m rankwise_tools.fit --save network.json
+    rankwise explain all_reduce --ranks 1024 --hosts 128 --network network.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+import rankwise as dist
+from rankwise.backends.declaration import Explanation
+from rankwise.backends.registry import registry
+from rankwise_launch.text import columns, format_nbytes, format_seconds
+from rankwise_tools.bench.libraries import Rankwise
+from rankwise_tools.explaining.network import Line, Parameters, Sample, fitted, off_by, predicted
+
+__all__ = ["main"]
+
+_MESSAGES = (8, 256, 4 << 10, 32 << 10, 256 << 10, 2 << 20)
+_OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier")
+_SIZES = (1 << 10, 64 << 10, 1 << 20, 8 << 20)
+#: So long each figure is measured; with how many other ranks at the most; so many small messages go in a row.
+_FIGURE_S, _PEERS, _ROW = 0.1, 4, 64
+_COMBINED_NBYTES = 256 << 10
+
+
+def main() -> None:
+    """Be one rank."""
+    parser = argparse.ArgumentParser(prog="python -m rankwise_tools.fit", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--backend", default="gloo", metavar="NAME", help="default gloo")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the parameters, for rankwise explain --network")
+    options = parser.parse_args()
+    job = Rankwise(options.backend)
+    hosts = _hosts()
+    network = _network(job)
+    lines = [_measured(job, options.backend, hosts, network, op, n) for op in _OPS for n in _sizes(op)]
+    if job.rank == 0:
+        print(_report(job.size, hosts, network, lines))
+        if options.save is not None:
+            network.save(options.save)
+    job.close()
+
+
+def _sizes(op: str) -> tuple[int, ...]:
+    return (0,) if op == "barrier" else _SIZES
+
+
+def _hosts() -> list[int]:
+    """Return how many ranks are on each host; a network namespace is a host."""
+    place = (socket.gethostname(), os.stat("/proc/self/ns/net").st_ino if os.path.exists("/proc/self/ns/net") else 0)
+    places: list[object] = [None] * dist.get_world_size()
+    dist.all_gather_object(places, place)
+    return list(Counter(map(str, places)).values())
+
+
+# ---------------------------------------------------------------------- measuring
+
+
+def _network(job: Rankwise) -> Parameters:
+    """Measure messages between rank 0 and some others, one after the other; all ranks return the same."""
+    others = range(1, job.size)
+    peers = others[:: max(1, len(others) // _PEERS)][:_PEERS]
+    found = [_messages(job, peer) for peer in peers]
+    samples = [Sample(nbytes, median(times[nbytes] for times, _ in found)) for nbytes in _MESSAGES]
+    told = np.array(fitted(samples, _combining(), median(cost for _, cost in found) * 1e6))
+    dist.broadcast(told, 0)
+    return Parameters(*told.tolist())
+
+
+def _messages(job: Rankwise, peer: int) -> tuple[dict[int, float], float]:
+    """Return half a round trip with a rank by size, and what each of many small messages in a row costs."""
+    times = {nbytes: _timed(job, lambda nbytes=nbytes: _bounce(job, peer, nbytes)) / 2 for nbytes in _MESSAGES}  # type: ignore[misc]
+    row = _timed(job, lambda: _row(job, peer))
+    return times, max(0.0, row - 2 * times[_MESSAGES[0]]) / (_ROW - 1)
+
+
+def _bounce(job: Rankwise, peer: int, nbytes: int) -> None:
+    array = _buffers.setdefault(nbytes, np.zeros(nbytes, np.uint8))
+    if job.rank == 0:
+        dist.send(array, peer)
+        dist.recv(array, peer)
+    elif job.rank == peer:
+        dist.recv(array, 0)
+        dist.send(array, 0)
+
+
+def _row(job: Rankwise, peer: int) -> None:
+    array = _buffers.setdefault(_MESSAGES[0], np.zeros(_MESSAGES[0], np.uint8))
+    for _ in range(_ROW):
+        if job.rank == 0:
+            dist.send(array, peer)
+        elif job.rank == peer:
+            dist.recv(array, 0)
+    if job.rank == peer:
+        dist.send(array, 0)
+    elif job.rank == 0:
+        dist.recv(array, peer)
+
+
+_buffers: dict[int, np.ndarray] = {}
+
+
+def _combining() -> float:
+    """Return how many GB a second this rank adds up."""
+    total, other = np.zeros(_COMBINED_NBYTES // 4, np.float32), np.zeros(_COMBINED_NBYTES // 4, np.float32)
+    times = []
+    for _ in range(50):
+        began = perf_counter()
+        np.add(total, other, out=total)
+        times.append(perf_counter() - began)
+    return _COMBINED_NBYTES / median(times) / 1e9
+
+
+def _timed(job: Rankwise, call: Callable[[], object]) -> float:
+    """Return how long a call takes, in the middle of several, on the slowest rank."""
+    call()
+    job.barrier()
+    began = perf_counter()
+    call()
+    calls = max(5, min(300, int(_FIGURE_S / max(1e-6, job.slowest(perf_counter() - began)))))
+    times = []
+    for _ in range(calls):
+        began = perf_counter()
+        call()
+        times.append(perf_counter() - began)
+    job.barrier()
+    return job.slowest(median(times))
+
+
+def _measured(job: Rankwise, backend: str, hosts: list[int], network: Parameters, op: str, nbytes: int) -> Line:
+    count = -(-max(nbytes // 4, 1) // job.size) * job.size
+    seconds = _timed(job, job.prepare(op, count))
+    nbytes = count * 4 if nbytes else 0
+    explain = registry.get(backend).explain
+    if explain is None:
+        return Line(op, nbytes, "?", seconds, None)
+    explained: Explanation = explain(op, nbytes, hosts)
+    return Line(op, nbytes, explained.taken.name, seconds, predicted(op, nbytes, job.size, explained, network))
+
+
+# ---------------------------------------------------------------------- saying it
+
+
+def _report(size: int, hosts: list[int], network: Parameters, lines: list[Line]) -> str:
+    alpha, gbit, combine, message = (f"{value:.3g}" for value in network)
+    rows = [["op", "size", "algorithm", "measured", "predicted"]]
+    for line in lines:
+        times = [format_seconds(line.measured_s), "" if line.predicted_s is None else format_seconds(line.predicted_s)]
+        rows.append([line.op, format_nbytes(line.nbytes) if line.nbytes else "", line.algorithm, *times])
+    off = off_by(lines)
+    error = "none of these is predicted: the ranks share a host, or the backend has algorithms that the model lacks"
+    if off is not None:
+        error = f"predictions are off by a factor of {off[0]:.2f} in the middle, {off[1]:.2f} at most"
+    return f"""\
+{size} ranks on {len(hosts)} host(s): a message takes {alpha} us and costs {message} us at both ends, a link
+carries {gbit} Gbit/s, and a rank adds up {combine} GB/s
+
+for rankwise explain: --alpha-us {alpha} --gbit-per-s {gbit} --combine-gb-per-s {combine} --message-us {message}
+
+{columns(rows, right=(1, 3, 4))}
+
+{error}"""
+
+
+if __name__ == "__main__":
+    main()

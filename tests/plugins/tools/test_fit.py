@@ -1,0 +1,64 @@
+"""`python -m rankwise_tools.fit`: what it fits to is what it was given, and what it saves is what `explain` reads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rankwise.backends.declaration import Explanation
+from rankwise.collective.algorithms.table import Choice
+from rankwise_tools.explaining.network import Line, Parameters, Sample, fitted, off_by, predicted
+
+PATIENCE_S = 60.0
+NETWORK = Parameters(alpha_us=30.0, gbit_per_s=10.0, combine_gb_per_s=8.0, message_us=4.0)
+
+
+def taken(nbytes: int) -> float:
+    return 34e-6 + nbytes * 0.8e-9
+
+
+def test_it_finds_the_parameters_of_a_network_that_keeps_to_the_model() -> None:
+    found = fitted([Sample(nbytes, taken(nbytes)) for nbytes in (8, 4096, 1 << 18, 1 << 22)], 8.0, 4.0)
+    assert found == pytest.approx(NETWORK)
+
+
+def test_small_and_large_messages_count_alike() -> None:
+    """One large message that took half as long again moves the rate, and leaves the latency as it is."""
+    samples = [Sample(nbytes, taken(nbytes)) for nbytes in (8, 64, 512, 4096, 1 << 20, 1 << 21)]
+    found = fitted([*samples, Sample(1 << 22, 1.5 * taken(1 << 22))], 8.0, 4.0)
+    assert found.alpha_us == pytest.approx(NETWORK.alpha_us, rel=0.02)
+    assert 7.0 < found.gbit_per_s < 10.0
+
+
+def test_it_predicts_what_the_model_knows_and_nothing_else() -> None:
+    choice = Choice("streamed")
+    like_ours = Explanation((choice,), choice, {}, "two_shot")
+    nbytes = 1 << 20
+    share = nbytes / 2 * 0.8e-9
+    expected = 2 * (34e-6 + share) + nbytes / 2 / 8e9
+    assert predicted("all_reduce", nbytes, 2, like_ours, NETWORK) == pytest.approx(expected)
+    assert predicted("all_reduce", nbytes, 2, like_ours._replace(like=""), NETWORK) is None
+
+
+def test_the_error_is_a_factor_in_either_direction() -> None:
+    def line(measured_s: float, predicted_s: float | None) -> Line:
+        return Line("all_reduce", 8, "streamed", measured_s, predicted_s)
+
+    assert off_by([line(2.0, 1.0), line(1.0, 2.0), line(3.0, 3.0), line(5.0, None)]) == pytest.approx((2.0, 2.0))
+    assert off_by([line(5.0, None)]) is None
+
+
+def test_ranks_of_a_job_measure_their_network(tmp_path: Path) -> None:
+    """On one host there is nothing to predict; with or without sockets messages are measured."""
+    file = tmp_path / "network.json"
+    command = [sys.executable, "-m", "rankwise", "run", "-n", "2", "-m", "rankwise_tools.fit", "--save", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "2 ranks on 1 host(s): a message takes" in done.stdout
+    assert "none of these is predicted" in done.stdout
+    saved = Parameters.load(file)
+    assert min(saved) >= 0
+    assert saved.gbit_per_s > 0
