@@ -12,11 +12,10 @@ from pathlib import Path
 
 from rankwise.basics.process_end import process_stat
 from rankwise.basics.systems import cause
-from rankwise_launch.config import STDERR, STDOUT, LaunchConfig
-from rankwise_launch.exit_codes import ExitCode, LaunchError
-from rankwise_launch.log_file import LogFile
+from rankwise_launch.config import STDERR, STDOUT, ExitCode, LaunchConfig, LaunchError
 from rankwise_launch.output import Console, LineStream
 from rankwise_launch.preloading import Forked
+from rankwise_launch.sink import LogFile
 
 __all__ = ["Worker", "command_line", "program"]
 
