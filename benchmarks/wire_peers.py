@@ -2,12 +2,14 @@
 
     sudo python benchmarks/wire_peers.py                  # two hosts: network namespaces joined by a veth pair
     python benchmarks/wire_peers.py --loopback --rounds 1 --sizes 8
+    sudo python benchmarks/wire_peers.py --mpich .venv-mpich/bin/python --torch .venv-torch/bin/python
 
 Each contender has processes of its own, which also hold a plain socket, and take turns with it: what the machine does
 meanwhile meets both. So a cell is the median of the ratios, turn by turn, to plain sockets that do the least which the
 call needs, both looking first; the contenders alternate, round by round. The floor of an `all_reduce` is an exchange of
 the arrays and their sum, that of a barrier an exchange, that of a message or a broadcast and its answer a ping-pong. A
-contender that is not installed is named with the reason.
+contender that is not installed is named with the reason. MPICH and torch's gloo may each have an environment of their
+own, as `scripts/test` and `scripts/test-torch` make them.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -160,27 +161,32 @@ def work(who: str, sizes: list[int], turns: int) -> None:
         print(json.dumps(found), flush=True)
 
 
-def missing(who: str, hosts: Hosts | None) -> str:
-    """Return why a contender cannot take part; empty if it can."""
-    if who == "gloo":
-        return "" if find_spec("torch") else "torch is not installed"
+def missing(who: str, python: str) -> str:
+    """Return why a contender cannot take part with a Python; empty if it can."""
+    if shutil.which(python) is None:
+        return f"there is no {python}"
+    module = {"gloo": "torch", "rankwise": "rankwise_native", "rankwise in Python": "rankwise"}.get(who, "mpi4py")
+    looked = subprocess.run([python, "-c", f"import numpy, {module}"], capture_output=True, timeout=120, check=False)
+    if looked.returncode:
+        return f"{module} is not installed for {python}"
     if "MPI" not in who:
-        return "" if "Python" in who or find_spec("rankwise_native") else "rankwise-native is not installed"
-    if find_spec("mpi4py") is None or _mpiexec() is None:
-        return "mpi4py or mpiexec is not installed"
-    told = subprocess.run([str(_mpiexec()), "--version"], capture_output=True, text=True, timeout=60).stdout
-    return "" if ("Open MPI" in told or "OpenRTE" in told) == (who == "Open MPI") else f"this mpiexec is not {who}'s"
+        return ""
+    if _mpiexec(python) is None:
+        return f"there is no mpiexec beside {python}"
+    told = subprocess.run([str(_mpiexec(python)), "--version"], capture_output=True, text=True, timeout=60).stdout
+    ours = ("Open MPI" in told or "OpenRTE" in told) == (who == "Open MPI")
+    return "" if ours else f"the mpiexec beside {python} is not {who}'s"
 
 
-def _mpiexec() -> str | None:
-    return shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+def _mpiexec(python: str) -> str | None:
+    return shutil.which("mpiexec", path=os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")]))
 
 
 def commands(who: str, hosts: Hosts | None, program: list[str], folder: Path) -> list[list[str]]:
     """Return the command lines that start both ranks of a contender."""
     if "MPI" not in who:
         return [hosts.command(rank, *program) if hosts else program for rank in range(2)]
-    words = [str(_mpiexec()), "-n", "2"]
+    words = [str(_mpiexec(program[0])), "-n", "2"]
     agent = folder / "agent"  # starts a command on another host, as ssh would
     if hosts:
         cases = "".join(
@@ -261,6 +267,8 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[8, 16 << 10, 1 << 20, 16 << 20])
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=2, help="how often each contender is started")
+    parser.add_argument("--mpich", default=sys.executable, help="the Python of an environment whose mpi4py loads MPICH")
+    parser.add_argument("--torch", default=sys.executable, help="the Python of an environment that has torch")
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=CONTENDERS)
     parser.add_argument("--work", help=argparse.SUPPRESS)
     parser.add_argument("--ports", type=int, nargs=3, help=argparse.SUPPRESS)
@@ -284,20 +292,20 @@ def main() -> None:
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         }
+        pythons = {who: {"MPICH": given.mpich, "gloo": given.torch}.get(who, sys.executable) for who in given.only}
         program = [
-            sys.executable,
             str(Path(__file__).resolve()),
             "--turns",
             str(given.turns),
             "--sizes",
             *map(str, given.sizes),
         ]
-        reasons = {who: why for who in given.only if (why := missing(who, hosts))}
+        reasons = {who: why for who in given.only if (why := missing(who, pythons[who]))}
         found: dict[str, dict[str, list[tuple[float, float]]]] = {}
         for _ in range(given.rounds):
             for who in given.only:
                 if who not in reasons:
-                    for cell, pairs in measured(who, hosts, program, env, folder).items():
+                    for cell, pairs in measured(who, hosts, [pythons[who], *program], env, folder).items():
                         found.setdefault(who, {}).setdefault(cell, []).extend(pairs)
     print(report(found, reasons))
     print(f"\nload of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")

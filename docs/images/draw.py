@@ -7,6 +7,7 @@ the figures of docs/native.md, in letters that are legible at half the size.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from html import escape
 from math import log10
 from pathlib import Path
@@ -165,37 +166,32 @@ def lanes() -> Drawing:
     return d
 
 
+#: What three ranks have before and after a collective, each as letters and as colours.
+_A, _B, _C, _S, _O = BLUE, GREEN, AMBER, ROSE, PLAIN
+_PARTS = [[f"{r}{i}" for i in range(3)] for r in "abc"]
+_OWN, _COLOURS = [["a"], ["b"], ["c"]], [[_A], [_B], [_C]]
+MOVES: dict[str, tuple[str, list[list[str]], list[list[str]], list[list[str]], list[list[str]]]] = {
+    "broadcast": ("broadcast(src=0)", [["a"], ["·"], ["·"]], [[_A], [_O], [_O]], [["a"]] * 3, [[_A]] * 3),
+    "all_reduce": ("all_reduce", _OWN, _COLOURS, [["Σ"]] * 3, [[_S]] * 3),
+    "reduce": ("reduce(dst=0)", _OWN, _COLOURS, [["Σ"], ["b"], ["c"]], [[_S], [_B], [_C]]),
+    "all_gather": ("all_gather", _OWN, _COLOURS, [["a", "b", "c"]] * 3, [[_A, _B, _C]] * 3),
+    "gather": ("gather(dst=0)", _OWN, _COLOURS, [["a", "b", "c"], ["-"], ["-"]], [[_A, _B, _C], [_O], [_O]]),
+    "scatter": ("scatter(src=0)", [["a", "b", "c"], ["-"], ["-"]], [[_A, _B, _C], [_O], [_O]], _OWN, _COLOURS),
+    "reduce_scatter": (
+        *("reduce_scatter", _PARTS, [[_A] * 3, [_B] * 3, [_C] * 3]),
+        *([[f"Σ{i}"] for i in range(3)], [[_S]] * 3),
+    ),
+    "all_to_all": (
+        *("all_to_all", _PARTS, [[_A] * 3, [_B] * 3, [_C] * 3]),
+        *([[f"{r}{i}" for r in "abc"] for i in range(3)], [[_A, _B, _C]] * 3),
+    ),
+}
+
+
 def collectives() -> Drawing:
     """What the collectives move where, on three ranks."""
     d = Drawing(760, 470, "What the collectives move where")
-    a, b, c, s, o = BLUE, GREEN, AMBER, ROSE, PLAIN
-    rows = [
-        ("broadcast(src=0)", [["a"], ["·"], ["·"]], [[a], [o], [o]], [["a"]] * 3, [[a]] * 3),
-        ("all_reduce", [["a"], ["b"], ["c"]], [[a], [b], [c]], [["Σ"]] * 3, [[s]] * 3),
-        ("reduce(dst=0)", [["a"], ["b"], ["c"]], [[a], [b], [c]], [["Σ"], ["b"], ["c"]], [[s], [b], [c]]),
-        ("all_gather", [["a"], ["b"], ["c"]], [[a], [b], [c]], [["a", "b", "c"]] * 3, [[a, b, c]] * 3),
-        (
-            "gather(dst=0)",
-            [["a"], ["b"], ["c"]], [[a], [b], [c]],
-            [["a", "b", "c"], ["-"], ["-"]], [[a, b, c], [o], [o]],
-        ),
-        (
-            "scatter(src=0)",
-            [["a", "b", "c"], ["-"], ["-"]], [[a, b, c], [o], [o]],
-            [["a"], ["b"], ["c"]], [[a], [b], [c]],
-        ),
-        (
-            "reduce_scatter",
-            [[f"{r}{i}" for i in range(3)] for r in "abc"], [[a] * 3, [b] * 3, [c] * 3],
-            [[f"Σ{i}"] for i in range(3)], [[s]] * 3,
-        ),
-        (
-            "all_to_all",
-            [[f"{r}{i}" for i in range(3)] for r in "abc"], [[a] * 3, [b] * 3, [c] * 3],
-            [[f"{r}{i}" for r in "abc"] for i in range(3)], [[a, b, c]] * 3,
-        ),
-    ]  # fmt: skip
-    for number, (name, before, before_fill, after, after_fill) in enumerate(rows):
+    for number, (name, before, before_fill, after, after_fill) in enumerate(MOVES.values()):
         x, y = 24 + 370 * (number % 2), 22 + 112 * (number // 2)
         d.code(x + 170, y + 8, name, 13)
         for rank in range(3):
@@ -204,6 +200,62 @@ def collectives() -> Drawing:
             d.cells(x + 34, line, before[rank], before_fill[rank], 24)
             d.arrow(x + 128, line + 12, x + 206, line + 12, colour=LINE)
             d.cells(x + 226, line, after[rank], after_fill[rank], 24)
+    return d
+
+
+def moves() -> dict[str, Drawing]:
+    """What each call moves where, in a picture each, small enough for a row of a table."""
+    drawn = {name: move(*picture) for name, picture in MOVES.items()}
+    drawn["send"] = move(
+        "send(dst=1), recv(src=0)", [["a"], ["·"]], [[_A], [_O]], [["a"], ["a"]], [[_A], [_A]], [(0, 1)]
+    )
+    ring = [["c"], ["a"], ["b"]], [[_C], [_A], [_B]]
+    drawn["exchange"] = move("batch_isend_irecv", _OWN, _COLOURS, *ring, [(0, 1), (1, 2), (2, 0)])
+    drawn["barrier"] = barrier()
+    return drawn
+
+
+def move(
+    title: str,
+    before: list[list[str]],
+    before_fill: list[list[str]],
+    after: list[list[str]],
+    after_fill: list[list[str]],
+    ways: Sequence[tuple[int, int]] = (),
+) -> Drawing:
+    """Draw what ranks have before and after a call; `ways` are arrows between ranks, else each has one."""
+    d = Drawing(204, 6 + 26 * len(before), title)
+    for rank in range(len(before)):
+        line = 4 + 26 * rank
+        d.text(9, line + 16, str(rank), 11, GREY)
+        d.cells(20, line, before[rank], before_fill[rank], 24)
+        d.cells(126, line, after[rank], after_fill[rank], 24)
+    for source, target in ways or [(rank, rank) for rank in range(len(before))]:
+        d.arrow(95 if not ways else 48, 16 + 26 * source, 123, 16 + 26 * target, colour=LINE)
+    return d
+
+
+def barrier() -> Drawing:
+    """Three ranks that come one after the other, and go on together."""
+    d = Drawing(204, 84, "barrier")
+    for rank, came in enumerate((40, 96, 66)):
+        line = 16 + 26 * rank
+        d.text(9, line + 4, str(rank), 11, GREY)
+        d.parts.append(f'<line x1="20" y1="{line}" x2="{came}" y2="{line}" stroke="{INK}" stroke-width="1.6"/>')
+        d.parts.append(f'<line x1="{came}" y1="{line}" x2="104" y2="{line}" stroke="{LINE}" stroke-dasharray="2 3"/>')
+        d.arrow(104, line, 190, line)
+    d.parts.append(f'<line x1="104" y1="6" x2="104" y2="78" stroke="{INK}" stroke-width="3"/>')
+    return d
+
+
+def store() -> Drawing:
+    """What a store is for: one rank sets a key, another gets it, and waits for it if it is early."""
+    d = Drawing(760, 150, "A store: keys and values that the processes of a job share")
+    d.labelled(24, 46, 190, 58, BLUE, "rank 0", 'set("address", value)')
+    d.labelled(290, 30, 180, 90, GREEN, "store", "keys and values,", "counters, queues")
+    d.labelled(546, 46, 190, 58, BLUE, "rank 1", 'get("address") waits')
+    d.arrow(215, 75, 289, 75)
+    d.arrow(471, 75, 545, 75)
     return d
 
 
@@ -352,12 +404,13 @@ def bandwidth() -> Drawing:
     return d
 
 
-DRAWINGS = (call, groups, lanes, collectives, machines, engines, latency, bandwidth)
+DRAWINGS = (call, groups, lanes, collectives, machines, engines, store, latency, bandwidth)
 
 
 def main() -> int:
     """Write the diagrams, or tell which are stale."""
-    drawn = {**{f"{draw.__name__}.svg": draw().svg() for draw in DRAWINGS}, **front()}
+    small = {f"moves/{name}.svg": drawing.svg() for name, drawing in moves().items()}
+    drawn = {**{f"{draw.__name__}.svg": draw().svg() for draw in DRAWINGS}, **small, **front()}
     paths = {HERE / name: text for name, text in drawn.items()}
     stale = {path: text for path, text in paths.items() if not path.exists() or path.read_text() != text}
     if "--check" in sys.argv:

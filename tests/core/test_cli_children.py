@@ -18,7 +18,7 @@ import pytest
 
 import rankwise
 from rankwise.backends.registry import registry
-from rankwise_launch.live import LiveTable
+from rankwise_launch.demo_command import LiveTable
 
 TIMEOUT_S = 60
 SOURCE = Path(rankwise.__file__).parents[1]
@@ -119,7 +119,7 @@ def test_the_demo_is_plain_lines_where_colours_are_not_wanted() -> None:
 
 
 def test_without_rich_there_is_no_live_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankwise_launch.live.use_colour", lambda stream: True)
+    monkeypatch.setattr("rankwise_launch.demo_command.use_colour", lambda stream: True)
     monkeypatch.setitem(sys.modules, "rich", None)
     assert LiveTable.for_terminal(2, 10) is None
 

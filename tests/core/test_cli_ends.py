@@ -82,7 +82,7 @@ def test_a_report_that_cannot_be_written_is_refused_at_once(tmp_path: Path, caps
 
 FOREIGN = """
 import sys
-from rankwise_launch.foreign_launcher import run_launcher
+from rankwise_launch.launching import run_launcher
 sys.exit(run_launcher(sys.argv[1:], dict(__import__("os").environ)))
 """
 

@@ -5,9 +5,8 @@ import argparse
 import pytest
 
 from rankwise.cli import main
-from rankwise_launch.exit_codes import LaunchError
-from rankwise_launch.options import add_options, to_config
-from rankwise_launch.torchrun import _ANSWERS, _WITHOUT_EFFECT
+from rankwise_launch.config import LaunchError
+from rankwise_launch.options import _ANSWERS, _WITHOUT_EFFECT, add_options, to_config
 
 
 def said(capsys, *arguments):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rankwise_launch.interrupted import Fold
+from rankwise_launch.output import Fold
 
 PATIENCE_S = 30.0
 

@@ -13,8 +13,8 @@ import pytest
 
 import rankwise
 from rankwise_launch.config import STDERR, STDOUT
-from rankwise_launch.log_file import LogFile
 from rankwise_launch.output import _LONGEST_LINE_NBYTES, Console, LineStream, Tail
+from rankwise_launch.sink import LogFile
 
 TIMEOUT_S = 60
 SOURCE = str(Path(rankwise.__file__).parents[1])

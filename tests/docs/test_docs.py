@@ -12,7 +12,7 @@ import pytest
 import rankwise
 from rankwise import errors
 from rankwise.cli.commands import COMMANDS
-from rankwise_launch.exit_codes import DESCRIPTIONS
+from rankwise_launch.config import DESCRIPTIONS
 
 PATIENCE_S = 60.0
 

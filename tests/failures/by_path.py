@@ -22,9 +22,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from failing_calls import DEATH, SHARED, Cell, all_of, cells, key
+from far_away import RANKS_A_HOST
 
 from rankwise_testing import RankPool
 
@@ -36,6 +38,9 @@ PATHS = {
     "copied": {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_GLOO_PEER_MEMORY": "off", "RANKWISE_NATIVE": "on"},
     "tcp-python": {"RANKWISE_GLOO_TRANSPORT": "tcp", "RANKWISE_NATIVE": "off"},
     "tcp": {"RANKWISE_GLOO_TRANSPORT": "tcp", "RANKWISE_NATIVE": "on"},
+    # Of the three ranks two share a host.
+    "hosts-python": {RANKS_A_HOST: "2", "RANKWISE_NATIVE": "off"},
+    "hosts": {RANKS_A_HOST: "2", "RANKWISE_NATIVE": "on"},
 }
 #: What ranks may say of a failure, by cell.
 Ends = dict[Cell, list[str]]
@@ -65,6 +70,7 @@ def _survivors(cell: Cell, env: Mapping[str, str]) -> list[str]:
         common = {**os.environ, **env, "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         program = f"from failing_calls import die; die({cell!r}, {folder!r})"
         command, where = [sys.executable, "-c", program], Path(__file__).parent
+        common["PYTHONPATH"] = os.pathsep.join(sys.path)
         ranks = [subprocess.Popen(command, env={**common, "RANK": str(r)}, cwd=where) for r in range(3)]
         for rank in ranks:
             try:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import far_away
 import numpy as np
 
 import rankwise as dist
@@ -226,6 +227,7 @@ def _prepared(cell: Cell, timeout_s: float) -> tuple[Call, Any, int]:
 
 def all_of(listed: list[Cell]) -> list[str]:
     """Make calls fail, one after the other, and return how each has ended on this rank."""
+    far_away.pretend()
     dist.init_process_group("gloo", timeout=60)
     found = []
     for cell in listed:
@@ -240,6 +242,7 @@ def all_of(listed: list[Cell]) -> list[str]:
 
 def die(cell: Cell, folder: str) -> None:
     """Have the odd rank's process end while the others are in a call, and write down how that ends on them."""
+    far_away.pretend()
     dist.init_process_group("gloo", timeout=60)
     call, group, count = _prepared(cell, 8.0)
     rank = dist.get_rank()

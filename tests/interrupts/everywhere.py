@@ -4,8 +4,9 @@ Each way is a backend with variables of the environment. Ranks are processes; a 
 unknown state is started anew with the next seed. It prints a line for each way, and what was wrong; exit code 1 if
 anything was.
 
-    --ways shm,python,tcp,auto    which ways; `mpi` is started by mpiexec. `stores` are calls of stores, `beginnings`
-                                  and `beginnings-mpi` those that make groups and end them
+    --ways shm,python,tcp,auto    which ways; `mpi` is started by mpiexec, `hosts` is two hosts. `stores`
+                                  are calls of stores, `beginnings` and `beginnings-mpi` those that make groups and
+                                  end them
     --cases send,all_reduce       only calls whose names contain one of these words
     --points 10000                in all, shared among the ways
     --seconds 500                 stop after so long
@@ -23,8 +24,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from far_away import RANKS_A_HOST
 from interrupt_beginnings import BEGINNINGS, run_beginning_points
 from interrupt_cases import CASES
 from interrupt_points import Tally, run_points
@@ -43,6 +46,8 @@ WAYS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
     "tcp": ("gloo", (), {"RANKWISE_GLOO_TRANSPORT": "tcp"}),
     "tcp-python": ("gloo", (), {"RANKWISE_GLOO_TRANSPORT": "tcp", "RANKWISE_NATIVE": "off"}),
     "auto": ("gloo", (), {}),
+    "hosts": ("gloo", (), {RANKS_A_HOST: "2", "RANKWISE_NATIVE": "on"}),
+    "hosts-python": ("gloo", (), {RANKS_A_HOST: "2", "RANKWISE_NATIVE": "off"}),
     "mpi": ("mpi", _MPIEXEC, {}),
     "stores": ("", (), {}),
     "beginnings": ("gloo", (), {}),
@@ -66,7 +71,7 @@ def try_way(way: str, points: int, seed: int, cases: list[str], seconds: float, 
         left = until - time.monotonic()
         if left <= 0:
             break
-        with RankPool(1 if way == "stores" else 2, launch=launch, env={"PYTHONFAULTHANDLER": "1", **env}) as pool:
+        with RankPool(_size(way), launch=launch, env={"PYTHONFAULTHANDLER": "1", **env}) as pool:
             run, args = _points_of(way, (points - done, seed + done, cases, left), backend)
             tally = pool.run(run, *args, timeout=left + 120)[0]
         tallies.append(tally)
@@ -74,6 +79,10 @@ def try_way(way: str, points: int, seed: int, cases: list[str], seconds: float, 
         if tally.wrong is not None:
             print(f"  {way}: {tally.wrong}", flush=True)
     return tallies
+
+
+def _size(way: str) -> int:
+    return {"stores": 1, "hosts": 3, "hosts-python": 3}.get(way, 2)
 
 
 def _points_of(way: str, terms: tuple[Any, ...], backend: str) -> tuple[Callable[..., Tally], tuple[Any, ...]]:

@@ -12,6 +12,7 @@ import time
 import traceback
 from typing import Any, NamedTuple
 
+import far_away
 import interrupt_cases
 from interrupt_cases import CASES, Place
 from interrupt_checks import Checks, Interrupted, Stopped, unraisable
@@ -62,6 +63,7 @@ def run_points(
         seconds: After so long no new point is begun.
         timeout: The groups' time-out; whoever waits for so long has stood still.
     """
+    far_away.pretend()
     dist.init_process_group(backend, timeout=60)
     checks = Checks()
     for module in (__file__, interrupt_cases.__file__):

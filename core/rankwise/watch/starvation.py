@@ -55,7 +55,7 @@ class Starvation:
         return starved_s
 
     def forget(self, pid: int) -> None:
-        """Begin anew with a process, which has given a sign of life."""
+        """Begin again with a process, which has given a sign of life."""
         self._looks.pop(pid, None)
         self._starved_s.pop(pid, None)
 

@@ -1,178 +1,31 @@
 /* The shortcuts of rankwise.backends.fast_calls: each does the whole of a plain call, or says that it did nothing. */
 #include "arguments.h"
-#include "collectives.h"
 #include "hooks.h"
+#include "plans.h"
 #include "recorder.h"
+#include "relay.h"
 #include "swaps.h"
 #include "turn.h"
 #include <string.h>
 
-/* The public calls. */
-typedef enum { ALL_REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BARRIER, NAMES } Name;
-enum { MOST_NUMBERS = 2 * MOST_PARTS };
-/* How many places for plans there are at first and at the most; no more than half of them are taken. */
-enum { FEWEST_PLACES = 8, MOST_PLACES = 512 };
-
-/* What distinguishes one prepared call from another; zero where nothing is said. */
-typedef struct {
-    int name, option, type, count;
-    npy_intp numbers[MOST_NUMBERS];
-} Key;
-
-/* How one kind of call is done. */
-typedef struct {
-    Way way;
-    size_t fetch_count;
-    uint64_t about[RECORD_WORDS];
-    PyObject *kind; /* of Python; NULL where there is none */
-} Doing;
-
-typedef struct {
-    Key key;
-    Doing doing;
-} Plan;
-
 typedef struct {
     PyObject_HEAD
     Board *board; /* or */
-    Wire *wire;   /* by which these calls go; the other is NULL */
-    int rank, size;
+    Wire *wire;   /* or */
+    Relay *relay; /* by which these calls go; the others are NULL */
+    Members members;
     Trail *trail;
     Turn *turn;
     const int64_t *waited_ns; /* for how long others were waited for in all */
     PyObject *sequence, *collected; /* of the group that is served, as the trail is; NULL before */
-    PyObject *ops;                  /* in the order of `Op`; None where Python has none of that name */
     PyObject *tell, *wait, *learn, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
-    int plans, places;
-    Plan *table; /* grows with use; NULL while nothing is known */
+    Plans plans;
 } Calls;
-
-/* What one call works on. */
-typedef struct {
-    Key key;
-    Kind kind;
-    Op op;
-    PyArrayObject *array; /* this rank's contribution; NULL for a barrier */
-    PyObject *held[MOST_NUMBERS];
-    int holds;
-    void *out;
-    Route route;
-    Part keep_to, keep_from; /* what this rank has for itself */
-} Given;
 
 static PyObject *names[NAMES];
 /* What Python calls the ops that are known here; all others are left to it. */
 static const char *const op_names[OPS] = {[SUM] = "SUM", [AVG] = "AVG",   [PRODUCT] = "PRODUCT", [MIN] = "MIN",
                                           [MAX] = "MAX", [BAND] = "BAND", [BOR] = "BOR",         [BXOR] = "BXOR"};
-
-/* ------------------------------------------------------------------ arguments */
-
-static bool calls_begin_given(Given *given, Name name, int option, PyArrayObject *array)
-{
-    memset(&given->key, 0, sizeof given->key);
-    given->array = array;
-    given->holds = 0;
-    given->keep_to.count = 0;
-    given->route.sends = given->route.takes = 0;
-    given->route.item = 0;
-    given->key.name = (int)name;
-    given->key.option = option;
-    if (array == NULL)
-        return true;
-    int kind = arguments_kind(array);
-    given->kind = (Kind)kind;
-    given->key.type = PyArray_TYPE(array);
-    given->route.item = (size_t)PyArray_ITEMSIZE(array);
-    return kind >= 0;
-}
-
-static bool calls_take_shape(Given *given)
-{
-    given->key.count = PyArray_NDIM(given->array);
-    if (given->key.count > MOST_NUMBERS)
-        return false;
-    for (int i = 0; i < given->key.count; i++)
-        given->key.numbers[i] = PyArray_DIM(given->array, i);
-    return true;
-}
-
-static Part calls_part_of(PyArrayObject *array)
-{
-    return (Part){(unsigned char *)PyArray_DATA(array), (size_t)PyArray_SIZE(array)};
-}
-
-/* Take a list of one array for each rank, and their sizes into the key; it is held for as long as the call takes. */
-static bool calls_take_list(Given *given, const Calls *calls, PyObject *list, bool written, Part parts[MOST_PARTS])
-{
-    bool is_list = PyList_CheckExact(list);
-    if ((!is_list && !PyTuple_CheckExact(list)) || Py_SIZE(list) != calls->size || calls->size > MOST_PARTS)
-        return false;
-    for (int i = 0; i < calls->size; i++) {
-        PyObject *item = is_list ? PyList_GET_ITEM(list, i) : PyTuple_GET_ITEM(list, i);
-        PyArrayObject *array = arguments_plain(item, written);
-        if (array == NULL || PyArray_TYPE(array) != given->key.type)
-            return false;
-        Py_INCREF(item);
-        given->held[given->holds++] = item;
-        parts[i] = calls_part_of(array);
-        given->key.numbers[given->key.count++] = PyArray_SIZE(array);
-    }
-    return true;
-}
-
-/* Cut an array into one part for each rank, which is `one` elements long. */
-static bool calls_take_cut(Given *given, const Calls *calls, PyArrayObject *whole, npy_intp one, Part parts[MOST_PARTS])
-{
-    int size = calls->size;
-    if (size > MOST_PARTS || PyArray_TYPE(whole) != given->key.type || PyArray_SIZE(whole) != one * size)
-        return false;
-    for (int i = 0; i < size; i++) {
-        parts[i].bytes = (unsigned char *)PyArray_DATA(whole) + (size_t)(one * i) * given->route.item;
-        parts[i].count = (size_t)one;
-        given->key.numbers[given->key.count++] = one;
-    }
-    return true;
-}
-
-static bool calls_touch(Part a, Part b, size_t item)
-{
-    return a.count > 0 && b.count > 0 && a.bytes < b.bytes + b.count * item && b.bytes < a.bytes + a.count * item;
-}
-
-/* Whether no part that is written touches any other, or what is read but for a part with itself. */
-static bool calls_apart(const Calls *calls, size_t item, const Part *written, const Part *read, int reads)
-{
-    for (int i = 0; i < calls->size; i++) {
-        for (int j = 0; j < i; j++)
-            if (calls_touch(written[i], written[j], item))
-                return false;
-        for (int j = 0; j < reads; j++)
-            if (calls_touch(written[i], read[j], item))
-                return false;
-    }
-    return true;
-}
-
-static void calls_send_to(Given *given, int slot, Part part)
-{
-    Route *route = &given->route;
-    route->send[route->sends].slot = slot;
-    route->send[route->sends++].part = part;
-}
-
-static void calls_take_from(Given *given, int peer, int slot, Part part)
-{
-    Route *route = &given->route;
-    route->take[route->takes].peer = peer;
-    route->take[route->takes].slot = slot;
-    route->take[route->takes++].part = part;
-}
-
-static void calls_drop(Given *given)
-{
-    while (given->holds > 0)
-        Py_DECREF(given->held[--given->holds]);
-}
 
 /* ------------------------------------------------------------------ the turn */
 
@@ -189,78 +42,14 @@ static bool calls_leave(Calls *calls)
     return told != NULL;
 }
 
-/* ------------------------------------------------------------------ plans */
-
-static unsigned calls_hash_of(const Key *key)
-{
-    uint64_t mixed = (uint64_t)key->name * 31 + (uint64_t)key->option;
-    mixed = mixed * 1000003 + (uint64_t)key->type;
-    for (int i = 0; i < key->count; i++)
-        mixed = (mixed ^ (uint64_t)key->numbers[i]) * 0x9E3779B97F4A7C15u;
-    return (unsigned)(mixed >> 32);
-}
-
-/* The place of a plan, which is empty if it is not known; there are places. */
-static Plan *calls_plan_place(const Calls *calls, const Key *key)
-{
-    Plan *plan = &calls->table[calls_hash_of(key) % (unsigned)calls->places];
-    while (plan->doing.kind != NULL) {
-        if (plan->key.name == key->name && plan->key.option == key->option && plan->key.type == key->type &&
-            plan->key.count == key->count &&
-            memcmp(plan->key.numbers, key->numbers, (size_t)key->count * sizeof *key->numbers) == 0)
-            return plan;
-        plan = plan == &calls->table[calls->places - 1] ? calls->table : plan + 1;
-    }
-    return plan;
-}
-
-static Plan *calls_plan_known(const Calls *calls, const Key *key)
-{
-    Plan *plan = calls->places == 0 ? NULL : calls_plan_place(calls, key);
-    return plan == NULL || plan->doing.kind == NULL ? NULL : plan;
-}
-
-static void calls_forget_plans(Calls *calls)
-{
-    Plan *table = calls->table;
-    int places = calls->places;
-    calls->table = NULL;
-    calls->plans = calls->places = 0;
-    for (int i = 0; i < places; i++)
-        Py_XDECREF(table[i].doing.kind);
-    PyMem_Free(table);
-}
-
-/* Have room for one plan more; a program that makes ever new calls begins anew. */
-static bool calls_make_room(Calls *calls)
-{
-    if (2 * calls->plans < calls->places)
-        return true;
-    if (calls->places == MOST_PLACES)
-        calls_forget_plans(calls);
-    int places = calls->places, more = places == 0 ? FEWEST_PLACES : 2 * places;
-    Plan *old = calls->table, *table = PyMem_Calloc((size_t)more, sizeof *table);
-    if (table == NULL)
-        return false;
-    calls->table = table;
-    calls->places = more;
-    for (int i = 0; i < places; i++)
-        if (old[i].doing.kind != NULL)
-            *calls_plan_place(calls, &old[i].key) = old[i];
-    PyMem_Free(old);
-    return true;
-}
-
 /* Whether the board has room for what a plan says; Python has looked too, but this is what memory depends on. */
 static bool calls_has_room(const Calls *calls, const Given *given, Way way, int slots)
 {
     const Board *board = calls->board;
-    if ((way >= SWAP) != (calls->wire != NULL))
-        return false;
-    if (way >= SWAP)
-        return true; /* each call looks by itself */
-    if (way == MEET)
-        return true;
+    if (calls->relay != NULL || calls->wire != NULL) /* each call looks by itself */
+        return (way == RELAY) == (calls->relay != NULL) && way >= SWAP;
+    if (way >= SWAP || way == MEET)
+        return way == MEET;
     if (way == MOVE || way == COMBINE)
         return board_slot_nbytes(board, slots) >= given->route.item && (way == MOVE || kernels_merge_of(given->op, given->kind));
     Kind wide = kernels_accumulation_kind(given->op, given->kind);
@@ -300,19 +89,13 @@ static Plan *calls_learn(Calls *calls, const Given *given)
         PyTuple_SET_ITEM(numbers, i, PyLong_FromSsize_t(given->key.numbers[i]));
     PyObject *array = given->array == NULL ? Py_None : (PyObject *)given->array;
     bool reduces = given->key.name == ALL_REDUCE || given->key.name == REDUCE_SCATTER;
-    PyObject *option = reduces ? Py_NewRef(PyTuple_GET_ITEM(calls->ops, given->op)) : PyLong_FromLong(given->key.option);
+    PyObject *option = reduces ? Py_NewRef(PyTuple_GET_ITEM(calls->members.ops, given->op)) : PyLong_FromLong(given->key.option);
     PyObject *kind = PyObject_CallFunction(calls->learn, "OONN", names[given->key.name], array, option, numbers);
     Doing learnt = {.kind = kind};
     if (kind != NULL && kind != Py_None && calls_read_plan(calls, given, kind, &learnt)) {
-        if (calls_make_room(calls)) {
-            plan = calls_plan_place(calls, &given->key);
-            calls->plans += plan->doing.kind == NULL;
-            Py_XDECREF(plan->doing.kind);
-            *plan = (Plan){.key = given->key, .doing = learnt};
+        plan = plans_keep(&calls->plans, &given->key, &learnt);
+        if (plan != NULL)
             Py_INCREF(kind);
-        } else {
-            PyErr_NoMemory();
-        }
     }
     Py_XDECREF(kind);
     return plan;
@@ -368,16 +151,45 @@ static Ending calls_swap(Swap *swap, const Doing *doing, Given *given)
     }
 }
 
+/* What goes along with a call. */
+static Load calls_load(const Given *given)
+{
+    if (given->array == NULL)
+        return (Load){.root = -1};
+    bool reduces = given->key.name == ALL_REDUCE;
+    Kind wide = reduces ? kernels_accumulation_kind(given->op, given->kind) : given->kind;
+    size_t count = (size_t)PyArray_SIZE(given->array);
+    return (Load){.array = PyArray_DATA(given->array), .count = count, .root = reduces ? -1 : given->key.option, .op = given->op,
+                  .kind = given->kind, .wide = wide, .nbytes = count * kernels_kind_nbytes(wide)};
+}
+
 /* Whether what was given may go over the wire, whose rooms are limited. */
 static bool calls_fits(const Calls *calls, const Doing *doing, const Given *given)
 {
+    if (calls->relay != NULL) {
+        Load load = calls_load(given);
+        return given->key.name != ALL_GATHER && given->key.name != REDUCE_SCATTER && given->key.name != ALL_TO_ALL &&
+               relay_fits(calls->relay, &load);
+    }
     if (calls->wire == NULL)
         return true;
     size_t nbytes = doing->way == SWAP_REDUCE ? (size_t)PyArray_NBYTES(given->array) : 0;
     bool reduces = doing->way == SWAP_REDUCE || doing->way == SWAP_COMBINE;
     if (reduces && kernels_merge_of(given->op, kernels_accumulation_kind(given->op, given->kind)) == NULL)
         return false;
-    return calls->size <= MOST_PARCELS && swaps_fit(calls->wire, &given->route, calls->rank, calls->size, nbytes);
+    return calls->members.size <= MOST_PARCELS && swaps_fit(calls->wire, &given->route, calls->members.rank, calls->members.size, nbytes);
+}
+
+static bool calls_relay(Calls *calls, const Doing *doing, const Given *given, const uint64_t about[RECORD_WORDS], PyObject *deadline,
+                        PyObject *hook)
+{
+    Load load = calls_load(given);
+    Call call = {.await = calls->wait, .deadline = deadline == Py_None ? NULL : Py_NewRef(deadline)};
+    Ending ending = relay_run(calls->relay, &call, about, &load);
+    if (ending != DONE)
+        calls_explain(hook, doing->kind, about[SEQUENCE], ending);
+    Py_XDECREF(call.deadline);
+    return ending == DONE;
 }
 
 /* Do what was given, as the call of a number, until a deadline; it may also be a time-out, or None for the group's. */
@@ -387,8 +199,10 @@ static bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint
     uint64_t about[RECORD_WORDS];
     memcpy(about, doing->about, sizeof about);
     about[SEQUENCE] = sequence;
+    if (calls->relay != NULL)
+        return calls_relay(calls, doing, given, about, deadline, hook);
     if (calls->wire != NULL) {
-        Swap swap = {.wire = calls->wire, .rank = calls->rank, .size = calls->size, .about = about, .deadline = deadline};
+        Swap swap = {.wire = calls->wire, .rank = calls->members.rank, .size = calls->members.size, .about = about, .deadline = deadline};
         Ending ended = calls_swap(&swap, doing, given);
         if (ended != DONE)
             calls_explain(hook, doing->kind, sequence, ended);
@@ -424,7 +238,7 @@ static bool calls_make(Calls *calls, const Doing *doing, Given *given, PyObject 
    forget all plans whenever Python's code runs. */
 static bool calls_find(Calls *calls, const Given *given, Doing *doing)
 {
-    Plan *plan = calls_plan_known(calls, &given->key);
+    Plan *plan = plans_known(&calls->plans, &given->key);
     if (plan == NULL)
         plan = calls_learn(calls, given);
     if (plan == NULL || plan->doing.way == NEVER || !calls_fits(calls, &plan->doing, given))
@@ -433,9 +247,6 @@ static bool calls_find(Calls *calls, const Given *given, Doing *doing)
     Py_INCREF(doing->kind);
     return true;
 }
-
-/* What a public call takes of its arguments; false if it is left to Python. What it holds is dropped in any case. */
-typedef bool Take(const Calls *calls, PyObject *const *args, Given *given);
 
 static bool calls_is_timeout(PyObject *timeout)
 {
@@ -448,7 +259,7 @@ static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_
     Given given;
     given.holds = 0;
     bool done = false;
-    if (given_count == count + 1 && calls->trail != NULL && calls_is_timeout(args[count]) && take(calls, args, &given) && calls_enter(calls)) {
+    if (given_count == count + 1 && calls->trail != NULL && calls_is_timeout(args[count]) && take(&calls->members, args, &given) && calls_enter(calls)) {
         Doing doing;
         if (calls_find(calls, &given, &doing)) {
             done = calls_make(calls, &doing, &given, args[count]);
@@ -462,156 +273,8 @@ static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_
             Py_DECREF(error);
         }
     }
-    calls_drop(&given);
+    given_drop(&given);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
-}
-
-static bool calls_op_of(const Calls *calls, PyObject *object, Op *op)
-{
-    for (int i = 0; i < OPS; i++)
-        if (PyTuple_GET_ITEM(calls->ops, i) == object && object != Py_None) {
-            *op = (Op)i;
-            return true;
-        }
-    return false;
-}
-
-/* ------------------------------------------------------------------ the calls */
-
-static bool calls_take_all_reduce(const Calls *calls, PyObject *const *args, Given *given)
-{
-    PyArrayObject *array = arguments_plain(args[0], true);
-    return array != NULL && calls_op_of(calls, args[1], &given->op) && calls_begin_given(given, ALL_REDUCE, given->op, array) &&
-           calls_take_shape(given);
-}
-
-static bool calls_take_broadcast(const Calls *calls, PyObject *const *args, Given *given)
-{
-    PyArrayObject *array = arguments_plain(args[0], true);
-    int overflow;
-    if (array == NULL || !PyLong_CheckExact(args[1]))
-        return false;
-    long root = PyLong_AsLongAndOverflow(args[1], &overflow);
-    if (overflow || root < 0 || root >= calls->size || !calls_begin_given(given, BROADCAST, (int)root, array) || !calls_take_shape(given))
-        return false;
-    given->route.slots = 1;
-    if (calls->rank == root)
-        calls_send_to(given, 0, calls_part_of(array));
-    else
-        calls_take_from(given, (int)root, 0, calls_part_of(array));
-    return true;
-}
-
-static bool calls_take_barrier(const Calls *Py_UNUSED(calls), PyObject *const *Py_UNUSED(args), Given *given)
-{
-    return calls_begin_given(given, BARRIER, 0, NULL);
-}
-
-static bool calls_gather_parts(const Calls *calls, Given *given, const Part parts[MOST_PARTS])
-{
-    int rank = calls->rank, size = calls->size;
-    Part own = calls_part_of(given->array);
-    bool in_place = own.bytes == parts[rank].bytes;
-    if (own.count != parts[rank].count || !calls_apart(calls, given->route.item, parts, &own, in_place ? 0 : 1))
-        return false;
-    given->route.slots = 1;
-    calls_send_to(given, 0, own);
-    for (int k = 1; k < size; k++)
-        calls_take_from(given, (rank + k) % size, 0, parts[(rank + k) % size]);
-    given->keep_to = parts[rank];
-    given->keep_from = own;
-    return true;
-}
-
-static bool calls_take_all_gather(const Calls *calls, PyObject *const *args, Given *given)
-{
-    Part parts[MOST_PARTS];
-    PyArrayObject *array = arguments_plain(args[1], false);
-    return array != NULL && calls_begin_given(given, ALL_GATHER, 0, array) && calls_take_list(given, calls, args[0], true, parts) &&
-           calls_gather_parts(calls, given, parts);
-}
-
-static bool calls_take_all_gather_single(const Calls *calls, PyObject *const *args, Given *given)
-{
-    Part parts[MOST_PARTS];
-    PyArrayObject *array = arguments_plain(args[1], false), *out = arguments_plain(args[0], true);
-    return array != NULL && out != NULL && calls_begin_given(given, ALL_GATHER, 0, array) &&
-           calls_take_cut(given, calls, out, PyArray_SIZE(array), parts) && calls_gather_parts(calls, given, parts);
-}
-
-static bool calls_scatter_parts(const Calls *calls, Given *given, PyArrayObject *out, const Part parts[MOST_PARTS])
-{
-    int rank = calls->rank, size = calls->size;
-    Part target = calls_part_of(out);
-    for (int i = 0; i < size; i++)
-        if (calls_touch(parts[i], target, given->route.item) && !(i == rank && parts[i].bytes == target.bytes))
-            return false;
-    if (target.count != parts[rank].count)
-        return false;
-    given->route.slots = size;
-    for (int k = 1; k < size; k++) {
-        int peer = (rank + k) % size;
-        calls_send_to(given, peer, parts[peer]);
-        calls_take_from(given, peer, rank, target);
-    }
-    given->keep_from = parts[rank];
-    given->out = target.bytes;
-    return true;
-}
-
-static bool calls_take_reduce_scatter(const Calls *calls, PyObject *const *args, Given *given)
-{
-    Part parts[MOST_PARTS];
-    PyArrayObject *out = arguments_plain(args[0], true);
-    return out != NULL && calls_op_of(calls, args[2], &given->op) && calls_begin_given(given, REDUCE_SCATTER, given->op, out) &&
-           calls_take_list(given, calls, args[1], false, parts) && calls_scatter_parts(calls, given, out, parts);
-}
-
-static bool calls_take_reduce_scatter_single(const Calls *calls, PyObject *const *args, Given *given)
-{
-    Part parts[MOST_PARTS];
-    PyArrayObject *out = arguments_plain(args[0], true), *whole = arguments_plain(args[1], false);
-    return out != NULL && whole != NULL && calls_op_of(calls, args[2], &given->op) &&
-           calls_begin_given(given, REDUCE_SCATTER, given->op, out) && calls_take_cut(given, calls, whole, PyArray_SIZE(out), parts) &&
-           calls_scatter_parts(calls, given, out, parts);
-}
-
-static bool calls_exchange_parts(const Calls *calls, Given *given, const Part outs[MOST_PARTS], const Part ins[MOST_PARTS])
-{
-    int rank = calls->rank, size = calls->size;
-    if (ins[rank].count != outs[rank].count || !calls_apart(calls, given->route.item, outs, ins, size))
-        return false;
-    given->route.slots = size;
-    for (int k = 1; k < size; k++) {
-        int peer = (rank + k) % size;
-        calls_send_to(given, peer, ins[peer]);
-        calls_take_from(given, peer, rank, outs[peer]);
-    }
-    given->keep_to = outs[rank];
-    given->keep_from = ins[rank];
-    return true;
-}
-
-static bool calls_take_all_to_all(const Calls *calls, PyObject *const *args, Given *given)
-{
-    Part outs[MOST_PARTS], ins[MOST_PARTS];
-    int rank = calls->rank;
-    if (!PyList_CheckExact(args[1]) || PyList_GET_SIZE(args[1]) <= rank)
-        return false;
-    PyArrayObject *mine = arguments_plain(PyList_GET_ITEM(args[1], rank), false);
-    return mine != NULL && calls_begin_given(given, ALL_TO_ALL, 0, mine) && calls_take_list(given, calls, args[1], false, ins) &&
-           calls_take_list(given, calls, args[0], true, outs) && calls_exchange_parts(calls, given, outs, ins);
-}
-
-static bool calls_take_all_to_all_single(const Calls *calls, PyObject *const *args, Given *given)
-{
-    Part outs[MOST_PARTS], ins[MOST_PARTS];
-    int size = calls->size;
-    PyArrayObject *out = arguments_plain(args[0], true), *in = arguments_plain(args[1], false);
-    return out != NULL && in != NULL && PyArray_NDIM(in) != 0 && PyArray_NDIM(out) != 0 && PyArray_DIM(in, 0) % size == 0 &&
-           PyArray_DIM(out, 0) % size == 0 && calls_begin_given(given, ALL_TO_ALL, 0, in) &&
-           calls_take_cut(given, calls, in, PyArray_SIZE(in) / size, ins) && calls_take_cut(given, calls, out, PyArray_SIZE(out) / size, outs) &&
-           calls_exchange_parts(calls, given, outs, ins);
 }
 
 /* The public calls by name, and how many arguments they have before the time-out. */
@@ -620,21 +283,21 @@ static const struct {
     Py_ssize_t count;
     Take *take;
 } takes[] = {
-    {"all_reduce", 2, calls_take_all_reduce},
-    {"broadcast", 2, calls_take_broadcast},
-    {"all_gather", 2, calls_take_all_gather},
-    {"all_gather_single", 2, calls_take_all_gather_single},
-    {"reduce_scatter", 3, calls_take_reduce_scatter},
-    {"reduce_scatter_single", 3, calls_take_reduce_scatter_single},
-    {"all_to_all", 2, calls_take_all_to_all},
-    {"all_to_all_single", 2, calls_take_all_to_all_single},
-    {"barrier", 0, calls_take_barrier},
+    {"all_reduce", 2, given_take_all_reduce},
+    {"broadcast", 2, given_take_broadcast},
+    {"all_gather", 2, given_take_all_gather},
+    {"all_gather_single", 2, given_take_all_gather_single},
+    {"reduce_scatter", 3, given_take_reduce_scatter},
+    {"reduce_scatter_single", 3, given_take_reduce_scatter_single},
+    {"all_to_all", 2, given_take_all_to_all},
+    {"all_to_all_single", 2, given_take_all_to_all_single},
+    {"barrier", 0, given_take_barrier},
 };
 
 #define WHOLE(name, count)                                                                          \
     static PyObject *calls_##name(Calls *calls, PyObject *const *args, Py_ssize_t given)            \
     {                                                                                               \
-        return calls_whole_call(calls, args, given, count, calls_take_##name);                                  \
+        return calls_whole_call(calls, args, given, count, given_take_##name);                                  \
     }
 WHOLE(all_reduce, 2)
 WHOLE(broadcast, 2)
@@ -659,7 +322,7 @@ static PyObject *calls_run(Calls *calls, PyObject *args)
     bool done = false;
     for (size_t i = 0; i < sizeof takes / sizeof *takes; i++)
         if (strcmp(takes[i].name, name) == 0 && PyTuple_GET_SIZE(given_args) == takes[i].count &&
-            takes[i].take(calls, ((PyTupleObject *)given_args)->ob_item, &given)) {
+            takes[i].take(&calls->members, ((PyTupleObject *)given_args)->ob_item, &given)) {
             Doing doing;
             if (calls_find(calls, &given, &doing)) {
                 done = calls_carry_out(calls, &doing, &given, sequence, deadline, calls->failed, native_monotonic_ns());
@@ -667,7 +330,7 @@ static PyObject *calls_run(Calls *calls, PyObject *args)
             }
             break;
         }
-    calls_drop(&given);
+    given_drop(&given);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
 }
 
@@ -689,7 +352,7 @@ static PyObject *calls_serve(Calls *calls, PyObject *args)
 
 static PyObject *calls_forget(Calls *calls, PyObject *Py_UNUSED(unused))
 {
-    calls_forget_plans(calls);
+    plans_forget(&calls->plans);
     Py_RETURN_NONE;
 }
 
@@ -707,8 +370,8 @@ static PyObject *calls_ops_of(PyObject *given)
 }
 
 /* Where each object is that is held. */
-static const size_t held[] = {offsetof(Calls, board),     offsetof(Calls, wire), offsetof(Calls, trail), offsetof(Calls, turn), offsetof(Calls, sequence),
-                              offsetof(Calls, collected), offsetof(Calls, ops),   offsetof(Calls, tell), offsetof(Calls, wait),
+static const size_t held[] = {offsetof(Calls, board),     offsetof(Calls, wire), offsetof(Calls, relay), offsetof(Calls, trail), offsetof(Calls, turn), offsetof(Calls, sequence),
+                              offsetof(Calls, collected), offsetof(Calls, members.ops),   offsetof(Calls, tell), offsetof(Calls, wait),
                               offsetof(Calls, learn),     offsetof(Calls, failed), offsetof(Calls, broken)};
 /* What is asked of `CallHooks`. */
 static const Hook hooks[] = {{"tell", offsetof(Calls, tell)},
@@ -721,14 +384,14 @@ static int calls_traverse(Calls *calls, visitproc visit, void *arg)
 {
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_VISIT(*hooks_place(calls, held[i]));
-    for (int i = 0; i < calls->places; i++)
-        Py_VISIT(calls->table[i].doing.kind);
+    for (int i = 0; i < calls->plans.places; i++)
+        Py_VISIT(calls->plans.table[i].doing.kind);
     return 0;
 }
 
 static int calls_clear(Calls *calls)
 {
-    calls_forget_plans(calls);
+    plans_forget(&calls->plans);
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_CLEAR(*hooks_place(calls, held[i]));
     return 0;
@@ -741,14 +404,14 @@ static void calls_free(Calls *calls)
     Py_TYPE(calls)->tp_free((PyObject *)calls);
 }
 
-/* Calls(board or wire, turn, ops, hooks) */
+/* Calls(board, wire or relay, turn, ops, hooks) */
 static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
     PyObject *way, *turn, *ops, *asked;
     if (!PyArg_ParseTuple(args, "OO!O!O", &way, &TurnType, &turn, &PyDict_Type, &ops, &asked))
         return NULL;
-    if (!PyObject_TypeCheck(way, &BoardType) && !PyObject_TypeCheck(way, &WireType)) {
-        PyErr_SetString(PyExc_TypeError, "calls go by a board or by a wire");
+    if (!PyObject_TypeCheck(way, &BoardType) && !PyObject_TypeCheck(way, &WireType) && !PyObject_TypeCheck(way, &RelayType)) {
+        PyErr_SetString(PyExc_TypeError, "calls go by a board, by a wire or by both");
         return NULL;
     }
     Calls *calls = (Calls *)type->tp_alloc(type, 0);
@@ -756,17 +419,22 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
         return NULL;
     if (PyObject_TypeCheck(way, &BoardType)) {
         calls->board = (Board *)Py_NewRef(way);
-        calls->rank = calls->board->rank;
-        calls->size = calls->board->size;
+        calls->members.rank = calls->board->rank;
+        calls->members.size = calls->board->size;
         calls->waited_ns = &calls->board->patience.waited_ns;
+    } else if (PyObject_TypeCheck(way, &RelayType)) {
+        calls->relay = (Relay *)Py_NewRef(way);
+        calls->members.rank = calls->relay->rank;
+        calls->members.size = calls->relay->size;
+        calls->waited_ns = &calls->relay->waited_ns;
     } else {
         calls->wire = (Wire *)Py_NewRef(way);
-        calls->rank = calls->wire->rank;
-        calls->size = calls->wire->size;
+        calls->members.rank = calls->wire->rank;
+        calls->members.size = calls->wire->size;
         calls->waited_ns = &calls->wire->waited_ns;
     }
     calls->turn = (Turn *)Py_NewRef(turn);
-    if ((calls->ops = calls_ops_of(ops)) == NULL || !hooks_take(calls, asked, hooks, sizeof hooks / sizeof *hooks))
+    if ((calls->members.ops = calls_ops_of(ops)) == NULL || !hooks_take(calls, asked, hooks, sizeof hooks / sizeof *hooks))
         Py_CLEAR(calls);
     return (PyObject *)calls;
 }

@@ -4,6 +4,8 @@
 
 /* A wait without an end must not keep a signal, or the end of the group, from being noticed for longer. */
 static const int64_t LOOK_NS = 5000000;
+/* How long a wait sleeps before Python looks around for the first time. */
+static const int64_t FIRST_DOZE_NS = 20000000;
 /* What is reduced is written on at once, while it is in the nearest cache. */
 enum { PIECE = 8192, LARGE = 65536 };
 /* Results of so many bytes are more than the nearer caches hold. */
@@ -29,9 +31,34 @@ static void collectives_take_back(Call *call)
     }
 }
 
+/* For how long a call may sleep before its deadline begins to count: little beside that, and not at all once it does. */
+static int64_t collectives_first_doze_ns(const Call *call)
+{
+    if (call->deadline == NULL)
+        return FIRST_DOZE_NS;
+    double timeout_s = PyFloat_CheckExact(call->deadline) ? PyFloat_AS_DOUBLE(call->deadline) : 0;
+    return timeout_s * 1e8 < (double)FIRST_DOZE_NS ? (int64_t)(timeout_s * 1e8) : FIRST_DOZE_NS;
+}
+
+/* Sleep for the first time, which needs nothing of Python's; tell whether all have come. */
+static bool collectives_doze(Call *call)
+{
+    int64_t longest_ns = collectives_first_doze_ns(call);
+    if (longest_ns == 0 || board_given_up(call->board))
+        return false;
+    bool held = call->holds;
+    collectives_let_go(call);
+    bool all = board_doze(call->board, longest_ns);
+    if (held)
+        collectives_take_back(call);
+    return all;
+}
+
 /* Returns with the interpreter, and an exception set, or as it was called. */
 static bool collectives_wait_for_the_late(Call *call)
 {
+    if (collectives_doze(call))
+        return true;
     bool held = call->holds;
     collectives_take_back(call);
     PyObject *deadline = PyObject_CallOneArg(call->await, call->deadline == NULL ? Py_None : call->deadline);
@@ -64,15 +91,14 @@ static bool collectives_meet_all(Call *call)
     return board_come(call->board, call->holds) ? collectives_look_around(call) : collectives_wait_for_the_late(call);
 }
 
-/* Post what was written and the call's record; DONE if all make the same call. */
-static Ending collectives_exchange(Call *call)
+Ending collectives_exchange(Call *call)
 {
     if (!board_come_with(call->board, call->about, call->holds) && !collectives_wait_for_the_late(call))
         return BROKEN;
     return board_alike(call->board, call->about) ? DONE : UNLIKE;
 }
 
-static unsigned long long collectives_flip(Call *call)
+unsigned long long collectives_flip(Call *call)
 {
     return call->written = call->board->parity ^= 1;
 }

@@ -39,9 +39,14 @@ typedef struct {
     uint64_t longest; /* the most elements that any rank sends to another through slots, and FETCHES if there are others */
 } Route;
 
-/* The ways in which Python has prepared a call: at the board, and from SWAP on over the wire. NEVER is left to it. */
-typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, SWAP, SWAP_REDUCE, SWAP_MOVE, SWAP_COMBINE, WAYS } Way;
+/* The ways in which Python has prepared a call: at the board, and from SWAP on over the wire, the last by both. NEVER
+   is left to it. */
+typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, SWAP, SWAP_REDUCE, SWAP_MOVE, SWAP_COMBINE, RELAY, WAYS } Way;
 
+/* The areas to write before the next turn, and to read after it. */
+unsigned long long collectives_flip(Call *call);
+/* Post what was written and the record; DONE if all make the same call. */
+Ending collectives_exchange(Call *call);
 Ending collectives_meet(Call *call);
 Ending collectives_one_shot(Call *call, void *array, size_t count, Op op, Kind kind);
 Ending collectives_two_shot(Call *call, void *array, size_t count, Op op, Kind kind);

@@ -5,7 +5,7 @@
 
 /* The version of what rankwise and this module call of each other; see rankwise.basics.native. It is here rather than in
    Python since it is about what was built: sources may be newer. */
-enum { API_VERSION = 9 };
+enum { API_VERSION = 10 };
 
 /* What Python has too, for where this module is not: rankwise_gloo_tcp compares all of it when it is loaded. */
 static const struct {
@@ -19,6 +19,7 @@ static const struct {
     {"ALIGN", CACHE_LINE},            {"MEET", MEET},                     {"ONE_SHOT", ONE_SHOT},
     {"TWO_SHOT", TWO_SHOT},           {"MOVE", MOVE},                     {"COMBINE", COMBINE},             {"SWAP", SWAP},
     {"SWAP_REDUCE", SWAP_REDUCE},     {"SWAP_MOVE", SWAP_MOVE},           {"SWAP_COMBINE", SWAP_COMBINE},
+    {"RELAY", RELAY},
 
     {"MAX_RANKS", MOST_PEERS},        {"HEADER_NBYTES", HEADER_NBYTES},   {"CONTROL_NBYTES", CONTROL_NBYTES},
     {"HEAD", HEAD},                   {"WANTS_ROOM", WANTS_ROOM},         {"TAIL", TAIL},
@@ -46,7 +47,7 @@ static int module_fill(PyObject *module)
     import_array1(-1);
     bool added = recorder_add_types(module) == 0 && board_add_types(module) == 0 && rings_add_types(module) == 0 &&
                  turn_add_types(module) == 0 && calls_add_types(module) == 0 && messages_add_types(module) == 0 && state_add_types(module) == 0 &&
-                 wire_add_types(module) == 0 && module_add_constants(module) == 0 &&
+                 wire_add_types(module) == 0 && relay_add_types(module) == 0 && module_add_constants(module) == 0 &&
                  PyModule_AddIntConstant(module, "API_VERSION", API_VERSION) == 0;
     return added ? 0 : -1;
 }

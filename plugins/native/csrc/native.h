@@ -35,5 +35,6 @@ int messages_add_types(PyObject *module);
 int turn_add_types(PyObject *module);
 int state_add_types(PyObject *module);
 int wire_add_types(PyObject *module);
+int relay_add_types(PyObject *module);
 
 #endif

@@ -36,8 +36,7 @@ bool swaps_fit(const Wire *wire, const Route *route, int rank, int size, size_t 
     return true;
 }
 
-/* Say what goes to the `k`th next rank, and how much comes from it, besides the records. */
-static void swaps_address(Swap *swap, int k, const void *data, size_t nbytes, size_t expected)
+void swaps_address(Swap *swap, int k, const void *data, size_t nbytes, size_t expected)
 {
     Parcel *parcel = &swap->parcels[k - 1];
     parcel->peer = (swap->rank + k) % swap->size;
@@ -103,16 +102,22 @@ static bool swaps_alike(const Swap *swap, int count)
     return balance == 0;
 }
 
-static Ending swaps_exchange(Swap *swap)
+bool swaps_trade(Swap *swap, bool *misfit)
 {
     int count = swap->size - 1;
-    bool misfit = false, well = wire_swap(swap->wire, swap->parcels, count);
+    bool well = wire_swap(swap->wire, swap->parcels, count);
     if (well && !wire_is_done(swap->parcels, count))
-        well = swaps_finish(swap, count, &misfit);
+        well = swaps_finish(swap, count, misfit);
     wire_drop(swap->parcels, count);
-    if (!well)
+    return well;
+}
+
+static Ending swaps_exchange(Swap *swap)
+{
+    bool misfit = false;
+    if (!swaps_trade(swap, &misfit))
         return BROKEN;
-    if (!swaps_alike(swap, count))
+    if (!swaps_alike(swap, swap->size - 1))
         return UNLIKE;
     return misfit ? UNREADABLE : DONE;
 }

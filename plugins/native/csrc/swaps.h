@@ -20,6 +20,10 @@ typedef struct {
 
 /* Whether what goes to and comes from each rank fits, and so many bytes from and to all. */
 bool swaps_fit(const Wire *wire, const Route *route, int rank, int size, size_t nbytes);
+/* Say what goes to the `k`th next rank, and how much comes from it, besides the records. */
+void swaps_address(Swap *swap, int k, const void *data, size_t nbytes, size_t expected);
+/* Exchange it; `misfit` tells whether something of another length has come. False with an exception set. */
+bool swaps_trade(Swap *swap, bool *misfit);
 Ending swaps_compare(Swap *swap);
 Ending swaps_reduce(Swap *swap, void *array, size_t count, Op op, Kind kind);
 Ending swaps_move(Swap *swap, const Route *route, Part to, Part from);

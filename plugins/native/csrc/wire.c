@@ -85,7 +85,7 @@ static bool wire_is_awaited(const Wire *wire, int peer, unsigned tag)
 {
     if (PyDict_GET_SIZE(wire->arrivals) == 0 && PyDict_GET_SIZE(wire->receives) == 0)
         return false;
-    PyObject *own = Py_BuildValue("(Ii)", tag, peer), *anyones = Py_BuildValue("(IO)", tag, Py_None);
+    PyObject *own = Py_BuildValue("(Ii)", tag, wire->links[peer].rank), *anyones = Py_BuildValue("(IO)", tag, Py_None);
     bool found = own == NULL || anyones == NULL || PyDict_Contains(wire->lines, own) != 0 ||
                  PyDict_Contains(wire->receives, own) != 0 || PyDict_Contains(wire->receives, anyones) != 0;
     Py_XDECREF(own);
@@ -200,7 +200,7 @@ static bool wire_keep(const Wire *wire, Parcel *parcel, const Gathered *frame, s
         to += frame->pieces[i].iov_len - skipped;
         sent -= skipped;
     }
-    PyObject *kept = wire_call(wire->keep, rest == NULL ? NULL : Py_BuildValue("(iNI)", parcel->peer, rest, (unsigned)(parcel->out.first >> 32)));
+    PyObject *kept = wire_call(wire->keep, rest == NULL ? NULL : Py_BuildValue("(iNI)", wire->links[parcel->peer].rank, rest, (unsigned)(parcel->out.first >> 32)));
     if (kept == Py_None)
         Py_CLEAR(kept);
     else
@@ -213,7 +213,7 @@ static bool wire_post(const Wire *wire, Parcel *parcel)
 {
     const Link *link = &wire->links[parcel->peer];
     if (link->peer->owed_nbytes != 0) {
-        PyObject *paid = wire_call(wire->pay, Py_BuildValue("(i)", parcel->peer));
+        PyObject *paid = wire_call(wire->pay, Py_BuildValue("(i)", link->rank));
         Py_XDECREF(paid);
         if (paid == NULL)
             return false;
@@ -295,7 +295,7 @@ static bool wire_feed(const Wire *wire, Parcel *parcel, size_t unit)
     }
     parcel->got = 0;
     parcel->headed = false;
-    PyObject *fed = wire_call(wire->feed, bytes == NULL ? NULL : Py_BuildValue("(iN)", parcel->peer, bytes));
+    PyObject *fed = wire_call(wire->feed, bytes == NULL ? NULL : Py_BuildValue("(iN)", wire->links[parcel->peer].rank, bytes));
     Py_XDECREF(fed);
     return fed != NULL;
 }
@@ -392,7 +392,7 @@ static bool wire_tell(const Wire *wire, int peer)
         return true;
     uint64_t due = link->due - wire->message_nbytes;
     link->due = 0;
-    PyObject *told = PyObject_CallFunction(wire->taken, "iK", peer, (unsigned long long)due);
+    PyObject *told = PyObject_CallFunction(wire->taken, "iK", link->rank, (unsigned long long)due);
     Py_XDECREF(told);
     return told != NULL;
 }

@@ -20,12 +20,13 @@ typedef struct {
 
 enum { HEAD_NBYTES = sizeof(Head), HEAD_TAG_NBYTES = 8 };
 
-/* What leads to one rank; all of it is NULL for this one. */
+/* What leads to one rank; all of it is NULL for this one. Ranks count here from 0, be they all of a group or some. */
 typedef struct {
     PeerState *peer;
     WindowState *window;
     Py_buffer room; /* where what comes goes */
     uint64_t due;   /* what was received and Python has not heard of */
+    int rank;       /* what the engine calls it */
     long name;      /* its global rank */
 } Link;
 

@@ -59,7 +59,7 @@ static uint64_t wire_begin_noting(Wire *wire, const Note *note, PyObject *op)
 /* Wait for the rest of a message that has gone half-way. */
 static bool wire_finish_message(const Wire *wire, const Note *note, PyObject *rest)
 {
-    PyObject *done = PyObject_CallFunction(wire->finish_message, "Oi", rest, note->peer);
+    PyObject *done = PyObject_CallFunction(wire->finish_message, "Oi", rest, wire->links[note->peer].rank);
     Py_XDECREF(done);
     return done != NULL;
 }
@@ -102,7 +102,7 @@ static PyObject *wire_py_recv(Wire *wire, PyObject *const *args, Py_ssize_t coun
         memcpy(PyArray_DATA(note.array), parcel.room, note.nbytes);
     PyMem_Free(parcel.room);
     if (well && !parcel.taken) {
-        PyObject *done = PyObject_CallFunction(wire->receive, "OiI", note.array, note.peer, note.tag);
+        PyObject *done = PyObject_CallFunction(wire->receive, "OiI", note.array, wire->links[note.peer].rank, note.tag);
         Py_XDECREF(done);
         well = done != NULL;
     }
@@ -193,12 +193,13 @@ static bool wire_take_number(PyObject *from, const char *name, unsigned long lon
 
 static bool wire_take_link(Link *link, PyObject *from)
 {
-    unsigned long long name;
+    unsigned long long name, rank = 0;
     PyObject *room = NULL;
-    bool taken = wire_take_number(from, "name", &name) && wire_take_typed(from, "peer", &PeerStateType, (PyObject **)&link->peer) &&
+    bool taken = wire_take_number(from, "name", &name) && wire_take_number(from, "rank", &rank) && wire_take_typed(from, "peer", &PeerStateType, (PyObject **)&link->peer) &&
                  wire_take_typed(from, "window", &WindowStateType, (PyObject **)&link->window) &&
                  (room = PyObject_GetAttrString(from, "room")) != NULL && PyObject_GetBuffer(room, &link->room, PyBUF_WRITABLE) == 0;
     link->name = (long)name;
+    link->rank = (int)rank;
     Py_XDECREF(room);
     return taken;
 }

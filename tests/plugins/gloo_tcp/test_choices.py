@@ -26,7 +26,7 @@ from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
 from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES
 from rankwise_gloo_tcp.collectives.plans import Plan
 from rankwise_gloo_tcp.collectives.selection import Selection
-from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK
+from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK, along_nbytes
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
 
@@ -140,7 +140,7 @@ def edges(op: str, table: Table) -> list[int]:
     """Return the sizes at which something changes for an operation."""
     lines = [*CHOICES[op], *table[op]]
     found = {line.max_nbytes for line in lines if line.max_nbytes is not None}
-    return sorted(found | {0, INLINE_NBYTES if table is NETWORK else several_hosts.ALONG_NBYTES})
+    return sorted(found | {0, INLINE_NBYTES if table is NETWORK else along_nbytes(2)})
 
 
 def counts(op: str, dtype: np.dtype[Any], reduction: str, table: Table) -> Iterator[int]:
@@ -191,7 +191,7 @@ def run(all_notes: list[Notes], all_ways: list[Any], count: int) -> None:
     shares = [count * (i + 1) // size - count * i // size for i in range(size)]
     for notes in all_notes:
         if isinstance(notes.body, several_hosts.Relayed):
-            assert notes.body.mine.nbytes == all_notes[0].body.mine.nbytes <= several_hosts.ALONG_NBYTES
+            assert notes.body.mine.nbytes == all_notes[0].body.mine.nbytes <= along_nbytes(2)
         else:
             notes.body(DEADLINE, shares)
 

@@ -28,6 +28,7 @@ from rankwise_gloo_tcp.protocol.writer import Writer
 from rankwise_gloo_tcp.transport.connection import Connection
 from rankwise_testing import RankPool, run_ranks
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 import wire_programs as programs
 
@@ -56,7 +57,8 @@ class End:
         self._lock = threading.Lock()
         self.lock, self.unlock = self._lock.acquire, self._lock.release
         self.connection = Connection(self, self, 1, sock, guards)
-        self.peer, self.window, self.name, self.room = native.PeerState(), Window(), 1, memoryview(bytearray(1 << 16))
+        self.peer, self.window, self.room = native.PeerState(), Window(), memoryview(bytearray(1 << 16))
+        self.name = self.rank = 1
         self.peer.connection, self.peer.gone = self.connection, None
         self.came: list[tuple[Header, bytearray]] = []
         self.wrong: list[ProtocolError] = []

@@ -1,13 +1,18 @@
-"""What ranks do over sockets, whether in C or not."""
+"""What ranks do over sockets, whether in C or not, on one host or as if on several."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
+import sys
 import threading
 import time
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
+import far_away
 import numpy as np
 
 import rankwise as dist
@@ -20,8 +25,17 @@ OPS = [dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PR
 
 
 def begin() -> tuple[int, int]:
+    far_away.pretend()
     dist.init_process_group("gloo", timeout=30)
     return dist.get_rank(), dist.get_world_size()
+
+
+def with_a_relay_in_python(ranks: list[int], program: str) -> Any:
+    """Run one of these programs on ranks of which some compare calls among hosts in Python."""
+    if int(os.environ["RANK"]) in ranks:
+        several_hosts = import_module("rankwise_gloo_tcp.collectives.several_hosts")
+        vars(several_hosts)["native"] = SimpleNamespace(module=lambda: None)
+    return globals()[program]()
 
 
 def everything() -> str:
@@ -67,6 +81,25 @@ def everything() -> str:
         dist.barrier()
     dist.destroy_process_group()
     return seen.hexdigest()
+
+
+def modules_of_warm_calls() -> list[str]:
+    """Return the modules of gloo whose functions warm calls run."""
+    begin()
+    array, names = np.zeros(4, np.float32), set()
+
+    def note(frame: Any, event: str, arg: object) -> None:
+        if event == "call":
+            names.add(frame.f_globals["__name__"].rpartition(".")[2])
+
+    for call in (lambda: dist.all_reduce(array), lambda: dist.broadcast(array, 1), dist.barrier):
+        for turn in range(20):
+            if turn >= 10:
+                sys.setprofile(note)
+            call()
+            sys.setprofile(None)
+    dist.destroy_process_group()
+    return sorted(names)
 
 
 def out_of_order() -> None:

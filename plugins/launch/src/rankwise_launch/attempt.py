@@ -202,9 +202,7 @@ class Attempt:
             os.close(descriptor)
         if not worker.poll():
             return
-        self._after(_READABLE_S, worker.bury)
-        if not worker.group_is_there():
-            self._guard.discard(worker.pid)
+        self._after(_READABLE_S, partial(self._bury, worker))
         if worker.exit_code == 0 and not self._one_is_done and not self._all_ended():
             self._one_is_done = True
             self._after(_REMARK_S, self._remark)
@@ -213,6 +211,12 @@ class Attempt:
             for stream in list(worker.streams):
                 self._on_output(worker, stream)
             self._after(_ROOT_CAUSE_S if is_consequence(worker) else 0.0, self._fail)
+
+    def _bury(self, worker: Worker) -> None:
+        """Let go of a rank's process; until then nobody else gets its number."""
+        if not worker.group_is_there():
+            self._guard.discard(worker.pid)
+        worker.bury()
 
     def _remark(self) -> None:
         running = [w for w in self._workers if w.exit_code is None]

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankwise_launch.exit_codes import ExitCode
+from rankwise_launch.config import ExitCode
 from rankwise_launch.worker import Worker
 
 __all__ = [

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-from rankwise_launch.exit_codes import ExitCode, LaunchError
+from rankwise_launch.config import ExitCode, LaunchError
 
 __all__ = ["Guard"]
 

@@ -16,8 +16,7 @@ from types import TracebackType
 
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise.store import TCPStore
-from rankwise_launch.config import LaunchConfig
-from rankwise_launch.exit_codes import ExitCode, LaunchError
+from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
 
 __all__ = ["Nodes", "Verdict", "Verdicts"]
 

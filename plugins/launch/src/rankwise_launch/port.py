@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rankwise.basics.systems import cause, shortage
-from rankwise_launch.exit_codes import ExitCode, LaunchError
+from rankwise_launch.config import ExitCode, LaunchError
 
 __all__ = ["reserve_port"]
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from rankwise_launch.config import LaunchConfig
-from rankwise_launch.exit_codes import ExitCode, LaunchError
+from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
 from rankwise_launch.preload import HEAD_NBYTES, read
 
 __all__ = ["Forked", "Preloaded"]

@@ -17,9 +17,8 @@ from rankwise.basics.systems import keep_standard, require_processes
 from rankwise.errors import DistError
 from rankwise.network import secret
 from rankwise_launch.attempt import Attempt, Outcome
-from rankwise_launch.config import LaunchConfig
+from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
 from rankwise_launch.environment import Layout, job_environment
-from rankwise_launch.exit_codes import ExitCode, LaunchError
 from rankwise_launch.failures import OutOfMemoryWatch, exit_code, report
 from rankwise_launch.guarding import Guard
 from rankwise_launch.interrupts import Interrupts

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
+from rankwise.basics.systems import keep_standard
 from rankwise.cli.commands import CommandError
-from rankwise_launch.config import LaunchConfig
-from rankwise_launch.older import main as older
+from rankwise.cli.parser import HelpFormatter
+from rankwise_launch.config import LaunchConfig, LaunchError
+from rankwise_launch.options import EPILOG, add_options, to_config
 from rankwise_launch.options import EPILOG as EXAMPLES
-from rankwise_launch.options import add_options, to_config
 from rankwise_launch.run import check_command
 from rankwise_launch.run import run as launch
 from rankwise_launch.worker import command_line
@@ -56,8 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_by(launcher: list[str], config: LaunchConfig) -> int:
     """Have the launcher of a backend's runtime start the ranks, and return the exit code."""
-    from rankwise_launch.foreign_launcher import run_launcher
-    from rankwise_launch.launching import environment
+    from rankwise_launch.launching import environment, run_launcher
 
     plain = LaunchConfig(config.command)
     asked = [option for name, option in _OWN.items() if getattr(config, name) != getattr(plain, name)]
@@ -67,3 +68,25 @@ def _run_by(launcher: list[str], config: LaunchConfig) -> int:
     check_command(config)
     ours = {name: value for name, value in environment().items() if name not in _OURS}
     return run_launcher([*launcher, *command_line(config, 0)], ours)
+
+
+# ------------------ `python -m rankwise.launch`: the older command line, for scripts that take `--local_rank`
+
+
+def older(arguments: list[str] | None = None) -> int:
+    """Run the older command line, and return the exit code."""
+    keep_standard()
+    parser = argparse.ArgumentParser(
+        prog="python -m rankwise.launch",
+        description="Start ranks on this node, as torch.distributed.launch does. New programs use `rankwise run`.",
+        epilog=EPILOG.replace("rankwise run", "python -m rankwise.launch"),
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
+    )
+    add_options(parser, older=True)
+    try:
+        config = to_config(parser.parse_args(arguments))
+    except LaunchError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    return launch(config)

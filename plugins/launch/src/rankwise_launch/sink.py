@@ -1,17 +1,22 @@
-"""Where the launcher's output goes: never waiting for the reader, who may have stopped to read."""
+"""Where output goes: the launcher's own streams, which never wait for their readers, and the log files of ranks."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
 import stat
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 from typing import IO, Any
 
-__all__ = ["Sink"]
+from rankwise.basics.systems import cause
+
+__all__ = ["LogFile", "Sink"]
 
 #: A pipe that is said to be writable takes so much without keeping the writer waiting.
 _PIECE_NBYTES = getattr(select, "PIPE_BUF", 512)
@@ -129,3 +134,49 @@ def _descriptor_of(stream: IO[str] | None) -> tuple[int, bool, socket.socket | N
     is_device = stat.S_ISCHR(mode) and not os.isatty(descriptor)
     is_file = stat.S_ISREG(mode) or is_device
     return descriptor, is_file, socket.socket(fileno=os.dup(descriptor)) if stat.S_ISSOCK(mode) else None
+
+
+# ------------------ a rank's log file: what happens to it must never happen to the rank
+
+
+class LogFile:
+    """A file that takes a stream of a rank, as long as the disk does.
+
+    Attributes:
+        works: Whether all has been written so far.
+
+    Args:
+        path: The file.
+        say: How to tell the user, once, that no more can be written.
+    """
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self._path, self._say = path, say
+        self._descriptor = -1
+        self.works = True
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        except OSError as error:
+            self._give_up(error)
+
+    def write(self, data: bytes) -> None:
+        """Append some bytes."""
+        view = memoryview(data)
+        try:
+            while self.works and view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        """Close the file; again does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):  # some file systems tell only now; what is lost is lost
+                os.close(descriptor)
+
+    def _give_up(self, error: OSError) -> None:
+        self.works = False
+        self.close()
+        self._say(f"rankwise: cannot write to {self._path}: {cause(error)}; the rank goes on without this log")

@@ -10,14 +10,17 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rankwise.basics.process_end import process_stat
 from rankwise.basics.systems import cause
-from rankwise_launch.config import STDERR, STDOUT, LaunchConfig
-from rankwise_launch.exit_codes import ExitCode, LaunchError
-from rankwise_launch.log_file import LogFile
+from rankwise_launch.config import STDERR, STDOUT, ExitCode, LaunchConfig, LaunchError
 from rankwise_launch.output import Console, LineStream
 from rankwise_launch.preloading import Forked
+from rankwise_launch.sink import LogFile
 
 __all__ = ["Worker", "command_line", "program"]
+
+#: For how long a look at all processes is good enough.
+_LOOK_LASTS_S = 0.02
 
 
 class Worker:
@@ -165,7 +168,7 @@ class Worker:
     def group_is_there(self) -> bool:
         """Tell whether the process or anything of its group is still there."""
         # Once it is gone it is asked no more: another process may get the number.
-        self._group_is_there = self._group_is_there and _group_lives(self.pid)
+        self._group_is_there = self._group_is_there and _LIVING.has(self.pid, self.ended_at or time.monotonic())
         return self._group_is_there
 
     @property
@@ -184,21 +187,40 @@ class Worker:
             return f"killed by signal {-self.exit_code}"
 
 
-def _group_lives(group: int) -> bool:
-    """Tell whether a process group has a member that is not just waiting for its parent to notice its end."""
-    try:
-        os.killpg(group, 0)
-    except (ProcessLookupError, PermissionError):  # the latter is how macOS tells of those that have ended
-        return False
-    for status in Path("/proc").glob("[0-9]*/stat"):
+class _Living:
+    """The process groups with a member that is not just waiting for its parent to notice its end.
+
+    To look at all processes takes long where there are many, so one look serves all ranks that have ended before it.
+    """
+
+    def __init__(self) -> None:
+        self._groups: frozenset[int] | None = None
+        self._looked_at = 0.0
+
+    def has(self, group: int, since: float) -> bool:
+        """Tell whether a group has such a member, by a look that is later than a moment."""
         try:
-            # What follows the name, which is in parentheses and may hold anything.
-            state, _, its_group = status.read_text(errors="replace").rpartition(")")[2].split()[:3]
-        except (OSError, ValueError):
-            continue
-        if int(its_group) == group and state not in "ZX":
-            return True
-    return not Path("/proc/self").exists()
+            os.killpg(group, 0)
+        except (ProcessLookupError, PermissionError):  # the latter is how macOS tells of those that have ended
+            return False
+        now = time.monotonic()
+        if self._looked_at <= since or now > self._looked_at + _LOOK_LASTS_S:
+            self._looked_at, self._groups = now, _living_groups()
+        return self._groups is None or group in self._groups
+
+
+_LIVING = _Living()
+
+
+def _living_groups() -> frozenset[int] | None:
+    """Return the groups of all processes that have not ended; None where the system does not tell."""
+    found = set()
+    for name in os.listdir("/proc") if os.path.exists("/proc/self") else []:
+        if name.isdigit():
+            stat = process_stat(int(name))
+            if len(stat) > 2 and stat[0] not in "ZX":
+                found.add(int(stat[2]))
+    return frozenset(found) if found else None
 
 
 def command_line(config: LaunchConfig, local_rank: int) -> list[str]:

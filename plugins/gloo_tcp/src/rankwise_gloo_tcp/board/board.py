@@ -364,7 +364,7 @@ class Board:
         self._wake()
 
     def areas(self) -> list[list[Array]]:
-        """Return where data is written, by parity and rank, to be kept by who uses it often; C knows the addresses."""
+        """Return where data is written, by parity and rank, in views that each call makes."""
         whole, layout = np.frombuffer(self._memory, np.uint8), self.layout
         starts = [
             [layout.data + (2 * rank + area) * self.area_nbytes for rank in range(self.size)] for area in range(2)

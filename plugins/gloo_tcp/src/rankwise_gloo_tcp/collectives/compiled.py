@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,6 +51,7 @@ __all__ = [
     "CompiledKind",
     "KindHooks",
     "kind_of",
+    "served",
 ]
 
 #: How C calls what does a call at the board.
@@ -90,15 +91,22 @@ class CompiledHost(OneHost):
 
     def shortcuts(self, group: Caller) -> Shortcuts:
         """Return what does the plainest calls and messages of a group in C."""
-        if not isinstance(group.trail, Trail):
-            return Shortcuts()
-        self._hooks.group = group
-        self.calls.serve(group.trail, group.collected, self.comm._sequence)
-        found: dict[str, Any] = {name: getattr(self.calls, name) for name in PUBLIC}
-        if self.comm.engine.peers.pipes:
+        found = served(self.calls, self._hooks, group, self.comm)
+        if isinstance(group.trail, Trail) and self.comm.engine.peers.pipes:
             first = _FirstMessage(self.comm, group)
             found.update(send=first.send, recv=first.recv)
         return Shortcuts(**found)
+
+
+def served(
+    calls: Calls, hooks: KindHooks, group: Caller, comm: GlooCommunicator, names: Collection[str] = PUBLIC
+) -> dict[str, Any]:
+    """Have these calls serve a group, and return its public calls of these names; nothing where it notes in Python."""
+    if not isinstance(group.trail, Trail):
+        return {}
+    hooks.group = group
+    calls.serve(group.trail, group.collected, comm._sequence)
+    return {name: getattr(calls, name) for name in names}
 
 
 class CompiledKind:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rankwise.backends import Array, Call, Caller, Deadline, Prepared, Shortcuts, Timeout
 from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
-from rankwise_gloo_tcp.collectives.compiled import ARGUMENTS, COMPILED_OPS, PUBLIC, CompiledKind, KindHooks
+from rankwise_gloo_tcp.collectives.compiled import ARGUMENTS, COMPILED_OPS, CompiledKind, KindHooks, served
 from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES, Opening
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot
 from rankwise_gloo_tcp.collectives.streams import wait_for
@@ -17,12 +18,12 @@ from rankwise_gloo_tcp.engine.fast_path import WireHooks
 from rankwise_gloo_tcp.engine.peer import Peer
 from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.protocol.flow import Window
-from rankwise_native import Calls, Trail, Wire
+from rankwise_native import Calls, Relay, Trail, Wire
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["CompiledBetweenHosts", "make_wire"]
+__all__ = ["CompiledBetweenHosts", "InC", "WireCallHooks", "make_wire"]
 
 _RECORD = struct.Struct("<QQQQ")
 
@@ -32,14 +33,14 @@ class CompiledBetweenHosts(BetweenHosts):
 
     def __init__(self, comm: GlooCommunicator) -> None:
         super().__init__(comm)
-        self._hooks = _CallHooks(comm)
-        self.wire = make_wire(comm, self._opening, self._hooks)
-        self.calls = Calls(self.wire, comm._order.turn, COMPILED_OPS, self._hooks)
+        self._hooks = WireCallHooks(comm)
+        self.carrier = make_wire(comm, self._opening, range(comm.size), self._hooks)
+        self.calls = Calls(self.carrier, comm._order.turn, COMPILED_OPS, self._hooks)
 
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does a kind of call whose data goes along, in C as far as that takes it."""
         small, way = super().prepare(call), self._way(call)
-        return small if way is None else _Wired(self, call, WIRE_WAYS[way], small)
+        return small if way is None else InC(self, call, WIRE_WAYS[way], small)
 
     def _way(self, call: Call) -> str | None:
         if call.op not in ARGUMENTS:
@@ -59,23 +60,36 @@ class CompiledBetweenHosts(BetweenHosts):
 
     def shortcuts(self, group: Caller) -> Shortcuts:
         """Return what does the plainest calls and messages of a group in C."""
-        if not isinstance(group.trail, Trail):
-            return Shortcuts()
-        self._hooks.group = group
-        self.calls.serve(group.trail, group.collected, self.comm._sequence)
-        self.wire.serve(group.trail)
-        found: dict[str, Any] = {name: getattr(self.calls, name) for name in PUBLIC}
-        return Shortcuts(**found, send=self.wire.send, recv=self.wire.recv)
+        found = served(self.calls, self._hooks, group, self.comm)
+        if isinstance(group.trail, Trail):
+            self.carrier.serve(group.trail)
+            found.update(send=self.carrier.send, recv=self.carrier.recv)
+        return Shortcuts(**found)
 
 
 def _arrays(plan: Along) -> list[Array]:
     return [*plan.offered.values(), *plan.wanted.values()]
 
 
-class _Wired(CompiledKind):
+class _CompiledWays(Protocol):
+    """Ways that are compiled."""
+
+    comm: GlooCommunicator
+    rank: int
+    calls: Calls
+
+    @property
+    def carrier(self) -> Wire | Relay:
+        """What knows how long this rank has waited."""
+
+    def algorithm(self, call: Call) -> Any:
+        """Return which way a collective goes in Python."""
+
+
+class InC(CompiledKind):
     """One kind of call that C may know; if it does not take one, that is done in Python."""
 
-    def __init__(self, ways: CompiledBetweenHosts, call: Call, way: int, small: Prepared | None) -> None:
+    def __init__(self, ways: _CompiledWays, call: Call, way: int, small: Prepared | None) -> None:
         self._ways, self.way, self._small, self.fetch_count = ways, way, small, 0
         self.fingerprint = call.fingerprint
         self.about = (*_RECORD.unpack(self.fingerprint.record(ways.rank, 0)[8:]), 0)
@@ -88,17 +102,17 @@ class _Wired(CompiledKind):
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare a call with those of the others, and carry it out."""
         ways = self._ways
-        waited_ns = ways.wire.waited_ns
+        waited_ns = ways.carrier.waited_ns
         if ways.calls.run(self._op, self._arguments(given), sequence, deadline):
-            if ways.wire.waited_ns != waited_ns:
-                ways.comm.on_wait(ways.wire.waited_ns - waited_ns)
+            if ways.carrier.waited_ns != waited_ns:
+                ways.comm.on_wait(ways.carrier.waited_ns - waited_ns)
         elif self._small is not None:
             self._small.run(self._small.bind(given), sequence, deadline)
         else:
             ways.comm.compare_and_run(given, ways.algorithm(given), sequence, deadline)
 
 
-class _CallHooks(KindHooks):
+class WireCallHooks(KindHooks):
     """What compiled calls over a wire ask for."""
 
     def wait(self, given: Deadline | Timeout | None) -> Deadline:
@@ -111,9 +125,10 @@ class _CallHooks(KindHooks):
 
 
 class _Link(NamedTuple):
-    """What a wire must know of a rank: how errors call it, what leads there, and where what comes goes."""
+    """What a wire knows of a rank: how errors and the engine call it, what leads there, and where what comes goes."""
 
     name: int
+    rank: int
     peer: Peer
     window: Window
     room: memoryview
@@ -155,12 +170,13 @@ class _Hooks(WireHooks):
         self._comm._finish(request, "recv from", source, self._calls.group.timeout_s)
 
 
-def make_wire(comm: GlooCommunicator, opening: Opening, calls: KindHooks) -> Wire:
-    """Return the compiled wire of a group of few ranks."""
+def make_wire(comm: GlooCommunicator, opening: Opening, ranks: Sequence[int], calls: KindHooks) -> Wire:
+    """Return the compiled wire among few ranks of a group, in the order of their opening."""
     engine, names = comm.engine, comm.context.global_ranks
     windows, rooms = engine.dispatcher.outbox.windows, opening.rooms()
     links = [
-        None if peer.rank == comm.rank else _Link(names[peer.rank], peer, windows[peer.rank], rooms[peer.rank])
-        for peer in engine.peers.all
+        None if rank == comm.rank else _Link(names[rank], rank, engine.peers[rank], windows[rank], rooms[place])
+        for place, rank in enumerate(ranks)
     ]
-    return Wire(comm.rank, links, _Hooks(comm, opening, calls), int(engine.progress_lock.spin_policy.spin_s * 1e9))
+    spin_ns = int(engine.progress_lock.spin_policy.spin_s * 1e9)
+    return Wire(ranks.index(comm.rank), links, _Hooks(comm, opening, calls), spin_ns)

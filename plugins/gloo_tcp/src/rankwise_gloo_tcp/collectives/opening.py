@@ -40,11 +40,13 @@ class Swap(NamedTuple):
         ways: For each other rank its number, the engine's, the headers of what goes there and of what comes, and where
             that goes.
         small: Whether each is a small message.
+        sent: How many bytes go to each rank at the most, its record not included.
     """
 
     expected: list[int]
     ways: list[tuple[int, int, bytes, bytes, memoryview]]
     small: bool = True
+    sent: int = 0
 
 
 class Opening:
@@ -102,7 +104,7 @@ class Opening:
             heads = message_head(FINGERPRINT_TAG, out, 0), message_head(FINGERPRINT_TAG, into, 0)
             ways.append((peer, self._names[peer], *heads, rooms[peer][:into]))
         small = max(*sent, *expected) <= SMALL_NBYTES
-        return Swap([RECORD_NBYTES + nbytes for nbytes in expected], ways, small)
+        return Swap([RECORD_NBYTES + nbytes for nbytes in expected], ways, small, max(sent))
 
     def swap(self, plan: Swap, data: Sequence[bytes], deadline: Deadline) -> list[int]:
         """Send something small to everyone, and receive the like; return how many bytes have come.

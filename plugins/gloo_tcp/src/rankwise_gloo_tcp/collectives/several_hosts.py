@@ -27,23 +27,34 @@ from rankwise.backends import (
     mismatch,
     same_call,
 )
+from rankwise.backends import compiled_parts as native
 from rankwise.backends import derived_collectives as derived
 from rankwise.errors import DistError
 from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.between_hosts import reducing
 from rankwise_gloo_tcp.collectives.copying import pieces
 from rankwise_gloo_tcp.collectives.opening import RECORD_NBYTES
-from rankwise_gloo_tcp.collectives.relay import ALONG_NBYTES, Relay, Relayed
+from rankwise_gloo_tcp.collectives.relay import Relay, Relayed
 from rankwise_gloo_tcp.collectives.subset import Subset
 from rankwise_gloo_tcp.collectives.ways import Ways
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["SeveralHosts"]
+__all__ = ["SeveralHosts", "several_hosts"]
 
 #: How much of an array is under way at a time; a rank's scratch memory is a few times this.
 _PIECE_NBYTES = 4 << 20
+
+
+def several_hosts(comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> SeveralHosts:
+    """Return the ways of a group on several hosts, compiled where that is and the hosts are few."""
+    if native.module() is None:
+        return SeveralHosts(comm, hosts, local)
+    from rankwise_gloo_tcp.collectives import compiled_relay
+
+    kind = compiled_relay.CompiledSeveralHosts if compiled_relay.is_possible(hosts, local) else SeveralHosts
+    return kind(comm, hosts, local)
 
 
 class SeveralHosts(Ways):
@@ -85,7 +96,7 @@ class SeveralHosts(Ways):
 
     def _choose(self, op: str, nbytes: int) -> str:
         name = self.comm.selection.choose_mixed(op, nbytes, self.size)
-        return "hosts" if name == "along" and nbytes > ALONG_NBYTES else name
+        return "hosts" if name == "along" and nbytes > self._relay.along_nbytes else name
 
     # ------------------------------------------------------------------ collectives
 

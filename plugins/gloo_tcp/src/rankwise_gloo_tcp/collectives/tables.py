@@ -14,7 +14,11 @@ from rankwise.backends import AlgorithmChoice as Choice
 from rankwise.backends import Explanation, derived_algorithm
 from rankwise.backends import fitting_algorithm as fitting
 
-__all__ = ["MIXED", "NETWORK", "Table", "explain"]
+__all__ = ["MIXED", "NETWORK", "Table", "along_nbytes", "explain"]
+
+#: How much data goes with the comparison of the calls where hosts have several ranks: among a few hosts, each of which
+#: says how long its data is, and among more.
+_FEW_HOSTS, _ALONG_NBYTES, _ALONG_MANY_NBYTES = 8, 32 << 10, 2 << 10
 
 Table: TypeAlias = Mapping[str, tuple[Choice, ...]]
 
@@ -42,8 +46,8 @@ NETWORK: Table = MappingProxyType(
 #: Among hosts of which some have several ranks.
 MIXED: Table = MappingProxyType(
     {
-        "all_reduce": (Choice("along", 2 << 10), Choice("hosts")),
-        "broadcast": (Choice("along", 2 << 10), Choice("hosts")),
+        "all_reduce": (Choice("along", _ALONG_NBYTES), Choice("hosts")),
+        "broadcast": (Choice("along", _ALONG_NBYTES), Choice("hosts")),
         "barrier": (Choice("along"),),
         **{op: (Choice("hosts"),) for op in ("all_gather", "reduce_scatter")},
         **{op: (Choice("derived"),) for op in ("reduce", "gather", "scatter", "all_to_all")},
@@ -78,6 +82,11 @@ _LIKE_OF_TWO = {
 }
 
 
+def along_nbytes(hosts: int) -> int:
+    """Return how much data goes with the comparison of the calls of so many hosts at the most."""
+    return _ALONG_NBYTES if hosts <= _FEW_HOSTS else _ALONG_MANY_NBYTES
+
+
 def explain(op: str, nbytes: int, hosts: Sequence[int]) -> Explanation:
     """Say which algorithm `op` takes on `nbytes` bytes among so many ranks on each host.
 
@@ -89,7 +98,8 @@ def explain(op: str, nbytes: int, hosts: Sequence[int]) -> Explanation:
     elif len(hosts) == 1:
         table = _on_one_host(op, size)
     else:
-        table = (NETWORK if len(hosts) == size else MIXED)[op]
+        most = along_nbytes(len(hosts))
+        table = NETWORK[op] if len(hosts) == size else [_within(choice, most) for choice in MIXED[op]]
     taken = fitting(op, nbytes, size, {op: tuple(table)})
     derived = len(hosts) > 1 and taken.name in ("derived", "direct")
     like = derived_algorithm(op, nbytes, size) if derived else _LIKE.get((taken.name, op), "")
@@ -97,6 +107,10 @@ def explain(op: str, nbytes: int, hosts: Sequence[int]) -> Explanation:
         like = _LIKE_OF_TWO.get(op, "")
     names = dict.fromkeys(choice.name for choice in table)
     return Explanation(table, taken, {name: _MEANINGS[name] for name in names}, like)
+
+
+def _within(choice: Choice, most: int) -> Choice:
+    return choice._replace(max_nbytes=most) if choice.name == "along" and choice.max_nbytes else choice
 
 
 def _on_one_host(op: str, size: int) -> tuple[Choice, ...]:

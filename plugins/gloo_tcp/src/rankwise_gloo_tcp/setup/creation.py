@@ -99,10 +99,10 @@ def _ways(comm: GlooCommunicator, places: list[list[int]]) -> Ways:
     if comm.board is not None:
         return one_host(comm, comm.board)
     if 1 < len(places) < comm.size:
-        from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
+        from rankwise_gloo_tcp.collectives.several_hosts import several_hosts
 
         here = next(place for place in places if comm.rank in place)
-        return SeveralHosts(comm, places, _on_host(comm.context, here))
+        return several_hosts(comm, places, _on_host(comm.context, here))
     return _between_hosts(comm)
 
 

@@ -56,7 +56,7 @@ class Whereabouts:
         """Return the members that have destroyed the group before the collective of that number, as far as is known.
 
         Called again and again while this rank waits; it asks now and then, and waits for no answer. Of two threads
-        that ask immediately one may take the other's answer, which is as good.
+        that ask together one may take the other's answer, which is as good.
         """
         answer = self._answer
         if answer is not None:

@@ -1,0 +1,92 @@
+"""The plainest calls of the ranks of several hosts, compiled: at the board of each host, and over the wire between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rankwise.backends import Call, Caller, Deadline, Prepared, Shortcuts, Timeout
+from rankwise_gloo_tcp.board import agreement
+from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
+from rankwise_gloo_tcp.board.native_board import NativeBoard
+from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, served
+from rankwise_gloo_tcp.collectives.compiled_wire import InC, WireCallHooks, make_wire
+from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, RECORD_NBYTES, Opening
+from rankwise_gloo_tcp.collectives.relay import whom_the_first_awaits
+from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
+from rankwise_gloo_tcp.collectives.tables import along_nbytes
+from rankwise_native import Calls, Relay, Trail
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.communicator import GlooCommunicator
+
+__all__ = ["CompiledSeveralHosts", "is_possible"]
+
+_PUBLIC = ("all_reduce", "broadcast", "barrier")
+_NO_STEP = (0, 0, 0, 0, 0)
+
+
+def is_possible(hosts: list[list[int]], local: GlooCommunicator) -> bool:
+    """Tell whether a group on these hosts can be compiled: its rows are small messages, and this host has a board."""
+    row = RECORD_NBYTES * max(map(len, hosts)) + along_nbytes(len(hosts))
+    answer = RECORD_NBYTES * sum(map(len, hosts)) + along_nbytes(len(hosts))
+    if len(hosts) > FEW_RANKS or row > INLINE_NBYTES:
+        return False
+    return local.size == 1 or (isinstance(local.board, NativeBoard) and answer <= local.board.area_nbytes)
+
+
+class CompiledSeveralHosts(SeveralHosts):
+    """The ways of a group on a few hosts, where the compiled parts are installed."""
+
+    def __init__(self, comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> None:
+        super().__init__(comm, hosts, local)
+        self._hooks = _Hooks(comm, local)
+        self.carrier = self._carrier()
+        self.calls = Calls(self.carrier, comm._order.turn, COMPILED_OPS, self._hooks)
+
+    def prepare(self, call: Call) -> Prepared | None:
+        """Return what does a kind of call whose data goes with the comparison, in C as far as that takes it."""
+        relayed = super().prepare(call)
+        return None if relayed is None else InC(self, call, WIRE_WAYS["RELAY"], relayed)
+
+    def forget(self) -> None:
+        """Forget the kinds of calls."""
+        self.calls.forget()
+
+    def shortcuts(self, group: Caller) -> Shortcuts:
+        """Return what does the plainest calls of a group in C, and messages where its ranks are few."""
+        found = served(self.calls, self._hooks, group, self.comm, _PUBLIC)
+        if self.size <= FEW_RANKS and isinstance(group.trail, Trail):
+            wire = make_wire(self.comm, Opening(self.comm.engine, self.rank, self.size), range(self.size), self._hooks)
+            wire.serve(group.trail)
+            found.update(send=wire.send, recv=wire.recv)
+        return Shortcuts(**found)
+
+    def _carrier(self) -> Relay:
+        relay, local, wire = self._relay, self.local, None
+        if relay.opening is not None:
+            firsts = [host[0] for host in relay.hosts]
+            wire = make_wire(self.comm, relay.opening, firsts, self._hooks)
+        gather, spread = (
+            _NO_STEP if step is None else step.about(local.rank) for step in (relay.gathering, relay.spreading)
+        )
+        turn, numbers = local._order.turn, local._sequence
+        return Relay(local.board, wire, turn, numbers, gather, spread, relay.hosts, relay.rank, relay.along_nbytes)
+
+
+class _Hooks(WireCallHooks):
+    """What compiled calls of several hosts ask for."""
+
+    def __init__(self, comm: GlooCommunicator, local: GlooCommunicator) -> None:
+        super().__init__(comm)
+        self._local = local
+
+    def wait(self, given: Deadline | Timeout | None) -> Deadline:
+        """Wait for those of this host who are late, and return the deadline."""
+        deadline, board = self.deadline(given), self._local.board
+        assert isinstance(board, NativeBoard)  # else nobody is waited for here
+        try:
+            board.await_all(deadline)
+        except TimeoutError:
+            error = agreement.late(board, self._local.context.global_ranks, deadline)
+            raise whom_the_first_awaits(self._local, error) from None
+        return deadline

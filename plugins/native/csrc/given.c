@@ -1,0 +1,260 @@
+#include "given.h"
+#include "arguments.h"
+#include <string.h>
+
+/* ------------------------------------------------------------------ arguments */
+
+static bool given_begin(Given *given, Name name, int option, PyArrayObject *array)
+{
+    memset(&given->key, 0, sizeof given->key);
+    given->array = array;
+    given->holds = 0;
+    given->keep_to.count = 0;
+    given->route.sends = given->route.takes = 0;
+    given->route.item = 0;
+    given->key.name = (int)name;
+    given->key.option = option;
+    if (array == NULL)
+        return true;
+    int kind = arguments_kind(array);
+    given->kind = (Kind)kind;
+    given->key.type = PyArray_TYPE(array);
+    given->route.item = (size_t)PyArray_ITEMSIZE(array);
+    return kind >= 0;
+}
+
+static bool given_take_shape(Given *given)
+{
+    given->key.count = PyArray_NDIM(given->array);
+    if (given->key.count > MOST_NUMBERS)
+        return false;
+    for (int i = 0; i < given->key.count; i++)
+        given->key.numbers[i] = PyArray_DIM(given->array, i);
+    return true;
+}
+
+static Part given_part_of(PyArrayObject *array)
+{
+    return (Part){(unsigned char *)PyArray_DATA(array), (size_t)PyArray_SIZE(array)};
+}
+
+/* Take a list of one array for each rank, and their sizes into the key; it is held for as long as the call takes. */
+static bool given_take_list(Given *given, const Members *members, PyObject *list, bool written, Part parts[MOST_PARTS])
+{
+    bool is_list = PyList_CheckExact(list);
+    if ((!is_list && !PyTuple_CheckExact(list)) || Py_SIZE(list) != members->size || members->size > MOST_PARTS)
+        return false;
+    for (int i = 0; i < members->size; i++) {
+        PyObject *item = is_list ? PyList_GET_ITEM(list, i) : PyTuple_GET_ITEM(list, i);
+        PyArrayObject *array = arguments_plain(item, written);
+        if (array == NULL || PyArray_TYPE(array) != given->key.type)
+            return false;
+        Py_INCREF(item);
+        given->held[given->holds++] = item;
+        parts[i] = given_part_of(array);
+        given->key.numbers[given->key.count++] = PyArray_SIZE(array);
+    }
+    return true;
+}
+
+/* Cut an array into one part for each rank, which is `one` elements long. */
+static bool given_take_cut(Given *given, const Members *members, PyArrayObject *whole, npy_intp one, Part parts[MOST_PARTS])
+{
+    int size = members->size;
+    if (size > MOST_PARTS || PyArray_TYPE(whole) != given->key.type || PyArray_SIZE(whole) != one * size)
+        return false;
+    for (int i = 0; i < size; i++) {
+        parts[i].bytes = (unsigned char *)PyArray_DATA(whole) + (size_t)(one * i) * given->route.item;
+        parts[i].count = (size_t)one;
+        given->key.numbers[given->key.count++] = one;
+    }
+    return true;
+}
+
+static bool given_touch(Part a, Part b, size_t item)
+{
+    return a.count > 0 && b.count > 0 && a.bytes < b.bytes + b.count * item && b.bytes < a.bytes + a.count * item;
+}
+
+/* Whether no part that is written touches any other, or what is read but for a part with itself. */
+static bool given_apart(const Members *members, size_t item, const Part *written, const Part *read, int reads)
+{
+    for (int i = 0; i < members->size; i++) {
+        for (int j = 0; j < i; j++)
+            if (given_touch(written[i], written[j], item))
+                return false;
+        for (int j = 0; j < reads; j++)
+            if (given_touch(written[i], read[j], item))
+                return false;
+    }
+    return true;
+}
+
+static void given_send_to(Given *given, int slot, Part part)
+{
+    Route *route = &given->route;
+    route->send[route->sends].slot = slot;
+    route->send[route->sends++].part = part;
+}
+
+static void given_take_from(Given *given, int peer, int slot, Part part)
+{
+    Route *route = &given->route;
+    route->take[route->takes].peer = peer;
+    route->take[route->takes].slot = slot;
+    route->take[route->takes++].part = part;
+}
+
+void given_drop(Given *given)
+{
+    while (given->holds > 0)
+        Py_DECREF(given->held[--given->holds]);
+}
+
+static bool given_op_of(const Members *members, PyObject *object, Op *op)
+{
+    for (int i = 0; i < OPS; i++)
+        if (PyTuple_GET_ITEM(members->ops, i) == object && object != Py_None) {
+            *op = (Op)i;
+            return true;
+        }
+    return false;
+}
+
+/* ------------------------------------------------------------------ the public calls */
+
+bool given_take_all_reduce(const Members *members, PyObject *const *args, Given *given)
+{
+    PyArrayObject *array = arguments_plain(args[0], true);
+    return array != NULL && given_op_of(members, args[1], &given->op) && given_begin(given, ALL_REDUCE, given->op, array) &&
+           given_take_shape(given);
+}
+
+bool given_take_broadcast(const Members *members, PyObject *const *args, Given *given)
+{
+    PyArrayObject *array = arguments_plain(args[0], true);
+    int overflow;
+    if (array == NULL || !PyLong_CheckExact(args[1]))
+        return false;
+    long root = PyLong_AsLongAndOverflow(args[1], &overflow);
+    if (overflow || root < 0 || root >= members->size || !given_begin(given, BROADCAST, (int)root, array) || !given_take_shape(given))
+        return false;
+    given->route.slots = 1;
+    if (members->rank == root)
+        given_send_to(given, 0, given_part_of(array));
+    else
+        given_take_from(given, (int)root, 0, given_part_of(array));
+    return true;
+}
+
+bool given_take_barrier(const Members *Py_UNUSED(members), PyObject *const *Py_UNUSED(args), Given *given)
+{
+    return given_begin(given, BARRIER, 0, NULL);
+}
+
+static bool given_gather_parts(const Members *members, Given *given, const Part parts[MOST_PARTS])
+{
+    int rank = members->rank, size = members->size;
+    Part own = given_part_of(given->array);
+    bool in_place = own.bytes == parts[rank].bytes;
+    if (own.count != parts[rank].count || !given_apart(members, given->route.item, parts, &own, in_place ? 0 : 1))
+        return false;
+    given->route.slots = 1;
+    given_send_to(given, 0, own);
+    for (int k = 1; k < size; k++)
+        given_take_from(given, (rank + k) % size, 0, parts[(rank + k) % size]);
+    given->keep_to = parts[rank];
+    given->keep_from = own;
+    return true;
+}
+
+bool given_take_all_gather(const Members *members, PyObject *const *args, Given *given)
+{
+    Part parts[MOST_PARTS];
+    PyArrayObject *array = arguments_plain(args[1], false);
+    return array != NULL && given_begin(given, ALL_GATHER, 0, array) && given_take_list(given, members, args[0], true, parts) &&
+           given_gather_parts(members, given, parts);
+}
+
+bool given_take_all_gather_single(const Members *members, PyObject *const *args, Given *given)
+{
+    Part parts[MOST_PARTS];
+    PyArrayObject *array = arguments_plain(args[1], false), *out = arguments_plain(args[0], true);
+    return array != NULL && out != NULL && given_begin(given, ALL_GATHER, 0, array) &&
+           given_take_cut(given, members, out, PyArray_SIZE(array), parts) && given_gather_parts(members, given, parts);
+}
+
+static bool given_scatter_parts(const Members *members, Given *given, PyArrayObject *out, const Part parts[MOST_PARTS])
+{
+    int rank = members->rank, size = members->size;
+    Part target = given_part_of(out);
+    for (int i = 0; i < size; i++)
+        if (given_touch(parts[i], target, given->route.item) && !(i == rank && parts[i].bytes == target.bytes))
+            return false;
+    if (target.count != parts[rank].count)
+        return false;
+    given->route.slots = size;
+    for (int k = 1; k < size; k++) {
+        int peer = (rank + k) % size;
+        given_send_to(given, peer, parts[peer]);
+        given_take_from(given, peer, rank, target);
+    }
+    given->keep_from = parts[rank];
+    given->out = target.bytes;
+    return true;
+}
+
+bool given_take_reduce_scatter(const Members *members, PyObject *const *args, Given *given)
+{
+    Part parts[MOST_PARTS];
+    PyArrayObject *out = arguments_plain(args[0], true);
+    return out != NULL && given_op_of(members, args[2], &given->op) && given_begin(given, REDUCE_SCATTER, given->op, out) &&
+           given_take_list(given, members, args[1], false, parts) && given_scatter_parts(members, given, out, parts);
+}
+
+bool given_take_reduce_scatter_single(const Members *members, PyObject *const *args, Given *given)
+{
+    Part parts[MOST_PARTS];
+    PyArrayObject *out = arguments_plain(args[0], true), *whole = arguments_plain(args[1], false);
+    return out != NULL && whole != NULL && given_op_of(members, args[2], &given->op) &&
+           given_begin(given, REDUCE_SCATTER, given->op, out) && given_take_cut(given, members, whole, PyArray_SIZE(out), parts) &&
+           given_scatter_parts(members, given, out, parts);
+}
+
+static bool given_trade_parts(const Members *members, Given *given, const Part outs[MOST_PARTS], const Part ins[MOST_PARTS])
+{
+    int rank = members->rank, size = members->size;
+    if (ins[rank].count != outs[rank].count || !given_apart(members, given->route.item, outs, ins, size))
+        return false;
+    given->route.slots = size;
+    for (int k = 1; k < size; k++) {
+        int peer = (rank + k) % size;
+        given_send_to(given, peer, ins[peer]);
+        given_take_from(given, peer, rank, outs[peer]);
+    }
+    given->keep_to = outs[rank];
+    given->keep_from = ins[rank];
+    return true;
+}
+
+bool given_take_all_to_all(const Members *members, PyObject *const *args, Given *given)
+{
+    Part outs[MOST_PARTS], ins[MOST_PARTS];
+    int rank = members->rank;
+    if (!PyList_CheckExact(args[1]) || PyList_GET_SIZE(args[1]) <= rank)
+        return false;
+    PyArrayObject *mine = arguments_plain(PyList_GET_ITEM(args[1], rank), false);
+    return mine != NULL && given_begin(given, ALL_TO_ALL, 0, mine) && given_take_list(given, members, args[1], false, ins) &&
+           given_take_list(given, members, args[0], true, outs) && given_trade_parts(members, given, outs, ins);
+}
+
+bool given_take_all_to_all_single(const Members *members, PyObject *const *args, Given *given)
+{
+    Part outs[MOST_PARTS], ins[MOST_PARTS];
+    int size = members->size;
+    PyArrayObject *out = arguments_plain(args[0], true), *in = arguments_plain(args[1], false);
+    return out != NULL && in != NULL && PyArray_NDIM(in) != 0 && PyArray_NDIM(out) != 0 && PyArray_DIM(in, 0) % size == 0 &&
+           PyArray_DIM(out, 0) % size == 0 && given_begin(given, ALL_TO_ALL, 0, in) &&
+           given_take_cut(given, members, in, PyArray_SIZE(in) / size, ins) && given_take_cut(given, members, out, PyArray_SIZE(out) / size, outs) &&
+           given_trade_parts(members, given, outs, ins);
+}

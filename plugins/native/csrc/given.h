@@ -1,0 +1,43 @@
+/* What public calls are given: plain arguments, taken apart; whatever is not plain is left to Python. */
+#ifndef RANKWISE_GIVEN_H
+#define RANKWISE_GIVEN_H
+
+#include "collectives.h"
+
+/* The public calls. */
+typedef enum { ALL_REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BARRIER, NAMES } Name;
+enum { MOST_NUMBERS = 2 * MOST_PARTS };
+
+/* Whose calls they are. */
+typedef struct {
+    int rank, size;
+    PyObject *ops; /* in the order of `Op`; None where Python has none of that name */
+} Members;
+
+/* What distinguishes one prepared call from another; zero where nothing is said. */
+typedef struct {
+    int name, option, type, count;
+    npy_intp numbers[MOST_NUMBERS];
+} Key;
+
+/* What one call works on. */
+typedef struct {
+    Key key;
+    Kind kind;
+    Op op;
+    PyArrayObject *array; /* this rank's contribution; NULL for a barrier */
+    PyObject *held[MOST_NUMBERS];
+    int holds;
+    void *out;
+    Route route;
+    Part keep_to, keep_from; /* what this rank has for itself */
+} Given;
+
+/* What a public call takes of its arguments; false if it is left to Python. What it holds is dropped in any case. */
+typedef bool Take(const Members *members, PyObject *const *args, Given *given);
+
+Take given_take_all_reduce, given_take_broadcast, given_take_barrier, given_take_all_gather, given_take_all_gather_single,
+    given_take_reduce_scatter, given_take_reduce_scatter_single, given_take_all_to_all, given_take_all_to_all_single;
+void given_drop(Given *given);
+
+#endif

@@ -1,0 +1,31 @@
+/* The kinds of calls that are known, by what distinguishes them. */
+#ifndef RANKWISE_PLANS_H
+#define RANKWISE_PLANS_H
+
+#include "given.h"
+
+/* How one kind of call is done. */
+typedef struct {
+    Way way;
+    size_t fetch_count;
+    uint64_t about[RECORD_WORDS];
+    PyObject *kind; /* of Python; NULL where there is none */
+} Doing;
+
+typedef struct {
+    Key key;
+    Doing doing;
+} Plan;
+
+typedef struct {
+    int taken, places;
+    Plan *table; /* grows with use; NULL while nothing is known */
+} Plans;
+
+/* NULL if it is not known. */
+Plan *plans_known(const Plans *plans, const Key *key);
+/* Keep a plan, whose kind is owned from then on, instead of one of the same key; NULL with an exception set. */
+Plan *plans_keep(Plans *plans, const Key *key, const Doing *doing);
+void plans_forget(Plans *plans);
+
+#endif

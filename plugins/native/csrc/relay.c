@@ -1,0 +1,229 @@
+#include "relay.h"
+#include "swaps.h"
+#include <string.h>
+
+/* What is reduced is worked on in pieces that stay in the nearest cache. */
+enum { RELAY_PIECE = 8192 };
+
+/* ------------------------------------------------------------------ what lies where */
+
+static int relay_host_size(const Relay *relay, int host)
+{
+    return relay->starts[host + 1] - relay->starts[host];
+}
+
+static int relay_home(const Relay *relay, int rank)
+{
+    for (int host = 0; host < relay->hosts; host++)
+        for (int i = relay->starts[host]; i < relay->starts[host + 1]; i++)
+            if (relay->ranks[i] == rank)
+                return host;
+    return -1;
+}
+
+/* Of a host's rank by its place there: record and data, or on the first rank all records and the result. */
+static unsigned char *relay_area(const Relay *relay, int place, unsigned long long parity)
+{
+    if (relay->board != NULL)
+        return board_area(relay->board, place, parity);
+    return relay->areas + (parity & 1) * ((size_t)relay->size * WIRE_RECORD_NBYTES + relay->along_nbytes);
+}
+
+static const unsigned char *relay_row(const Relay *relay, int host)
+{
+    return host == relay->here ? relay->row : wire_room(relay->wire, host);
+}
+
+/* How many bytes of data come with the records of a host. */
+static size_t relay_along(const Relay *relay, const Load *load, int host)
+{
+    return load->root < 0 || relay_home(relay, load->root) == host ? load->nbytes : 0;
+}
+
+bool relay_fits(const Relay *relay, const Load *load)
+{
+    if (relay->turn->closed || load->nbytes > relay->along_nbytes || load->root >= relay->size)
+        return false;
+    return load->root >= 0 || load->nbytes == 0 || kernels_merge_of(load->op, load->wide) != NULL;
+}
+
+/* ------------------------------------------------------------------ at the board of this host */
+
+static unsigned long long relay_flip(Relay *relay, Call *call)
+{
+    return relay->board != NULL ? collectives_flip(call) : (relay->parity ^= 1);
+}
+
+/* Let all ranks of this host come to a step, which is a call of its group. */
+static Ending relay_meet(const Relay *relay, Call *call, uint64_t step[RECORD_WORDS])
+{
+    if (relay->board == NULL)
+        return DONE;
+    PyObject *next = Py_TYPE(relay->sequence)->tp_iternext(relay->sequence);
+    step[SEQUENCE] = next == NULL ? 0 : PyLong_AsUnsignedLongLong(next);
+    Py_XDECREF(next);
+    if (PyErr_Occurred())
+        return BROKEN;
+    call->about = step;
+    Ending ending = collectives_exchange(call);
+    return ending == UNLIKE ? UNREADABLE : ending;
+}
+
+static void relay_write(const Relay *relay, unsigned char *slot, const uint64_t about[RECORD_WORDS], const Load *load)
+{
+    memcpy(slot, about, WIRE_RECORD_NBYTES);
+    if (load->nbytes > 0 && (load->root < 0 || load->root == relay->rank))
+        kernels_widen(slot + WIRE_RECORD_NBYTES, load->array, load->kind, load->wide, load->count);
+}
+
+/* Finish what all have reduced, or take what the root has sent. */
+static void relay_read(const Relay *relay, const unsigned char *total, const Load *load)
+{
+    if (load->nbytes == 0 || load->root == relay->rank)
+        return;
+    size_t item = kernels_kind_nbytes(load->kind), wide_item = kernels_kind_nbytes(load->wide);
+    unsigned char scratch[RELAY_PIECE], *out = load->array;
+    for (size_t done = 0, step = RELAY_PIECE / wide_item; done < load->count; done += step) {
+        size_t now = load->count - done < step ? load->count - done : step;
+        void *into = load->wide == load->kind ? out + done * item : scratch;
+        memcpy(into, total + done * wide_item, now * wide_item);
+        if (load->root < 0 && load->op == AVG)
+            kernels_average(into, load->wide, now, relay->size);
+        if (into == scratch)
+            kernels_narrow(out + done * item, scratch, load->kind, load->wide, now);
+    }
+}
+
+/* ------------------------------------------------------------------ on the first ranks */
+
+/* Where the data of one of several contributors lies. */
+typedef const unsigned char *(*Source)(const Relay *relay, int which, unsigned long long parity);
+
+static const unsigned char *relay_data_of_rank(const Relay *relay, int which, unsigned long long parity)
+{
+    return relay_area(relay, which, parity) + WIRE_RECORD_NBYTES;
+}
+
+static const unsigned char *relay_data_of_host(const Relay *relay, int which, unsigned long long parity)
+{
+    (void)parity;
+    return relay_row(relay, which) + relay->head;
+}
+
+static void relay_merge(const Relay *relay, unsigned char *total, Source source, int count, unsigned long long parity, const Load *load)
+{
+    Merge merge = kernels_merge_of(load->op, load->wide);
+    size_t item = kernels_kind_nbytes(load->wide), step = RELAY_PIECE / item;
+    for (size_t done = 0; done < load->count; done += step) {
+        size_t now = load->count - done < step ? load->count - done : step, at = done * item;
+        const unsigned char *sum = source(relay, 0, parity) + at;
+        for (int which = 1; which < count; which++, sum = total + at)
+            merge(total + at, sum, source(relay, which, parity) + at, now);
+        if (count == 1)
+            memcpy(total + at, sum, now * item);
+    }
+}
+
+/* Put together what this host has written. */
+static void relay_fill_row(const Relay *relay, unsigned long long parity, const Load *load)
+{
+    int count = relay_host_size(relay, relay->here);
+    for (int place = 0; place < count; place++)
+        memcpy(relay->row + WIRE_RECORD_NBYTES * (size_t)place, relay_area(relay, place, parity), WIRE_RECORD_NBYTES);
+    if (relay_along(relay, load, relay->here) == 0)
+        return;
+    if (load->root < 0) {
+        relay_merge(relay, relay->row + relay->head, relay_data_of_rank, count, parity, load);
+        return;
+    }
+    int place = 0;
+    while (relay->ranks[relay->starts[relay->here] + place] != load->root)
+        place++;
+    memcpy(relay->row + relay->head, relay_data_of_rank(relay, place, parity), load->nbytes);
+}
+
+/* Whether the records of all ranks are the same as this one's. */
+static bool relay_alike(const Relay *relay)
+{
+    for (int host = 0; host < relay->hosts; host++)
+        for (int place = 0; place < relay_host_size(relay, host); place++)
+            if (memcmp(relay_row(relay, host) + WIRE_RECORD_NBYTES * (size_t)place, relay->row, WIRE_RECORD_NBYTES) != 0)
+                return false;
+    return true;
+}
+
+/* Write all records, and what the data of all hosts comes to. */
+static void relay_fill_answer(const Relay *relay, unsigned char *answer, const Load *load, bool alike)
+{
+    for (int host = 0; host < relay->hosts; host++)
+        for (int i = relay->starts[host]; i < relay->starts[host + 1]; i++) {
+            size_t place = (size_t)(i - relay->starts[host]);
+            memcpy(answer + WIRE_RECORD_NBYTES * (size_t)relay->ranks[i], relay_row(relay, host) + WIRE_RECORD_NBYTES * place,
+                   WIRE_RECORD_NBYTES);
+        }
+    unsigned char *result = answer + WIRE_RECORD_NBYTES * (size_t)relay->size;
+    if (!alike || load->nbytes == 0)
+        return; /* of hosts that differ the data makes no sense */
+    if (load->root < 0)
+        relay_merge(relay, result, relay_data_of_host, relay->hosts, 0, load);
+    else
+        memcpy(result, relay_data_of_host(relay, relay_home(relay, load->root), 0), load->nbytes);
+}
+
+/* Swap what whole hosts have written. */
+static Ending relay_ask_others(Relay *relay, Call *call, unsigned long long parity, const Load *load)
+{
+    relay_fill_row(relay, parity, load);
+    Swap swap = {.wire = relay->wire, .rank = relay->here, .size = relay->hosts, .about = (const uint64_t *)(void *)relay->row,
+                 .deadline = call->deadline == NULL ? Py_None : call->deadline};
+    size_t rest = relay->head - WIRE_RECORD_NBYTES; /* of the records, behind this rank's own */
+    for (int k = 1; k < relay->hosts; k++) {
+        int peer = (relay->here + k) % relay->hosts;
+        swaps_address(&swap, k, relay->row + WIRE_RECORD_NBYTES, rest + relay_along(relay, load, relay->here),
+                      rest + relay_along(relay, load, peer));
+    }
+    bool misfit = false;
+    if (!swaps_trade(&swap, &misfit))
+        return BROKEN;
+    bool alike = relay_alike(relay);
+    if (alike && misfit)
+        return UNREADABLE;
+    relay_fill_answer(relay, relay_area(relay, 0, relay_flip(relay, call)), load, alike);
+    return DONE;
+}
+
+/* ------------------------------------------------------------------ all of it */
+
+static Ending relay_compare(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Load *load)
+{
+    unsigned long long parity = relay_flip(relay, call);
+    relay_write(relay, relay_area(relay, relay->board == NULL ? 0 : relay->board->rank, parity), about, load);
+    Ending ending = relay_meet(relay, call, relay->gather);
+    if (ending == DONE && relay->wire != NULL)
+        ending = relay_ask_others(relay, call, parity, load);
+    else if (ending == DONE)
+        relay_flip(relay, call);
+    if (ending == DONE)
+        ending = relay_meet(relay, call, relay->spread);
+    if (ending != DONE)
+        return ending;
+    const unsigned char *answer = relay_area(relay, 0, parity ^ 1);
+    for (int rank = 0; rank < relay->size; rank++)
+        if (memcmp(answer + WIRE_RECORD_NBYTES * (size_t)rank, about, WIRE_RECORD_NBYTES) != 0)
+            return UNLIKE;
+    relay_read(relay, answer + WIRE_RECORD_NBYTES * (size_t)relay->size, load);
+    return DONE;
+}
+
+Ending relay_run(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Load *load)
+{
+    call->board = relay->board;
+    call->holds = true;
+    if (relay->board != NULL && !board_enter(relay->board))
+        return BROKEN;
+    Ending ending = relay_compare(relay, call, about, load);
+    if (relay->board != NULL)
+        board_leave(relay->board);
+    relay->waited_ns = (relay->board == NULL ? 0 : relay->board->patience.waited_ns) + (relay->wire == NULL ? 0 : relay->wire->waited_ns);
+    return ending;
+}

@@ -1,0 +1,86 @@
+"""The comparison of calls among hosts of several ranks: the same bytes and errors, compiled and not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("rankwise_native", reason="rankwise-native is not installed")
+
+from rankwise_testing import RankPool, run_ranks
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1]))
+sys.path.insert(0, str(HERE))
+import wire_programs as programs  # noqa: E402
+from far_away import RANKS_A_HOST  # noqa: E402
+
+TIMEOUT_S = 120.0
+HOSTS = {RANKS_A_HOST: "2"}
+#: Whether the ranks have the compiled parts; in "mixed" one of each host compares calls in Python.
+WAYS = {"python": "off", "native": "on", "mixed": "on"}
+IN_PYTHON: dict[str, list[int]] = {"python": [], "native": [], "mixed": [0, 3]}
+
+
+class Ranks:
+    """Four ranks on two hosts, for each way."""
+
+    def __init__(self) -> None:
+        self._pools = {way: RankPool(4, env={**HOSTS, "RANKWISE_NATIVE": value}) for way, value in WAYS.items()}
+
+    def run(self, way: str, program: str) -> list[Any]:
+        """Run one of `wire_programs` on all ranks."""
+        return self._pools[way].run(programs.with_a_relay_in_python, IN_PYTHON[way], program, timeout=TIMEOUT_S)
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.close()
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    made = Ranks()
+    yield made
+    made.close()
+
+
+def test_results_are_the_same_bytes_with_and_without_the_compiled_parts(ranks: Ranks) -> None:
+    assert len({tuple(ranks.run(way, "everything")) for way in WAYS}) == 1
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_a_rank_that_is_alone_on_its_host_takes_part(size: int) -> None:
+    found = [
+        run_ranks(programs.everything, size, env={**HOSTS, "RANKWISE_NATIVE": way}, timeout=TIMEOUT_S)
+        for way in ("on", "off")
+    ]
+    assert found[0] == found[1]
+
+
+def test_warm_calls_take_no_step_in_python(ranks: Ranks) -> None:
+    # What waits for others for long goes on in Python, but not here.
+    assert not [names for names in ranks.run("native", "modules_of_warm_calls") if {"relay", "one_host"} & {*names}]
+    assert all({"relay", "one_host"} < {*names} for names in ranks.run("python", "modules_of_warm_calls"))
+
+
+def test_mismatches_say_the_same_and_the_group_goes_on(ranks: Ranks) -> None:
+    said = [ranks.run(way, "differ_and_go_on") for way in WAYS]
+    assert said[0] == said[1] == said[2]
+    assert len(said[0][0]) == 4
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_errors_are_the_same(way: str) -> None:
+    def ends(program: str) -> list[Any]:  # in processes of their own, which it leaves with a failed group
+        env = {**HOSTS, "RANKWISE_NATIVE": WAYS[way]}
+        return run_ranks(programs.with_a_relay_in_python, 4, IN_PYTHON[way], program, env=env, timeout=TIMEOUT_S)
+
+    late = ends("one_is_late")[1:]
+    assert len({said[0] for said in late}) == 1  # of the rank that has found it first, which also knows whom it misses
+    # The last does not blame the first rank of its host, which waits for rank 0.
+    assert [said[1:] for said in late if said[1:]] == [["0"]]
+    assert ends("interrupted") == ["KeyboardInterrupt", *["GroupAbortedError"] * 3]
