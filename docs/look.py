@@ -70,7 +70,7 @@ async function search(inside, words) {
   const type = (text) => { field.value = text; field.dispatchEvent(new inside.defaultView.KeyboardEvent("keyup")); };
   const links = () => [...inside.querySelectorAll(".md-search-result__item > a")];
   const found = () => links().map((link) => link.href.replace(/[?#].*/, ""));
-  const until = async (done) => { for (let tries = 0; tries < 100 && !done(); ++tries) await pause(20); };
+  const until = async (done) => { for (let tries = 0; tries < 1000 && !done(); ++tries) await pause(20); };
   type("");
   await until(() => !found().length);
   type(words);
@@ -85,7 +85,7 @@ async function search(inside, words) {
   }
   const frame = await show(INDEX + "?q=PeerDiedError", 1400);
   let hits = 0;
-  for (let tries = 0; tries < 100 && !hits; ++tries) {
+  for (let tries = 0; tries < 300 && !hits; ++tries) {
     await pause(100);
     hits = frame.contentDocument.querySelectorAll(".md-search-result__item").length;
   }
