@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import os
 import statistics
 import tempfile
@@ -24,6 +25,7 @@ os.environ.update(
     RAY_AUTH_MODE="disabled",
     RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
     RAY_USAGE_STATS_ENABLED="0",
+    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",  # or Ray puts the host's own address in the place of the loopback one
 )
 
 import numpy as np
@@ -43,6 +45,9 @@ class Worker:
     def init(self, size: int, rank: int, backend: str, name: str) -> None:
         # Naming the module has it loaded with the class, as in a program that imports it at its top.
         collective.init_collective_group(size, rank, rankwise_ray.BACKEND if backend == "rankwise" else backend, name)
+
+    def nothing(self) -> None:
+        """Be called."""
 
     def first(self, name: str) -> float:
         """Return when the first sum was there."""
@@ -70,12 +75,13 @@ class Worker:
 
     def left(self) -> dict[str, float]:
         """Count what groups may leave behind; threads and ports are rankwise's, as Ray has many of its own."""
+        gc.collect()
         ctypes.CDLL(None).malloc_trim(0)  # what the allocator keeps for later is nobody's
         sockets = {os.readlink(f"/proc/self/fd/{fd}")[8:-1] for fd in os.listdir("/proc/self/fd") if _is_socket(fd)}
         with open("/proc/net/tcp", encoding="ascii") as table:
             listening = [line.split()[9] for line in table if line.split()[3] == "0A"]
         with open("/proc/self/status", encoding="ascii") as status:
-            resident = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+            resident = next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
         return {
             "threads": sum(thread.name.startswith("rankwise") for thread in threading.enumerate()),
             "descriptors": len(os.listdir("/proc/self/fd")),
@@ -91,9 +97,9 @@ def _is_socket(descriptor: str) -> bool:
         return False  # what listed them
 
 
-def team(count: int) -> list[Any]:
-    """Start actors, and return once they are there."""
-    made = [ray.remote(Worker).remote() for _ in range(count)]
+def team(count: int, variables: dict[str, str] | None = None) -> list[Any]:
+    """Start actors, with such variables in their environment, and return once they are there."""
+    made = [ray.remote(Worker).options(runtime_env={"env_vars": variables or {}}).remote() for _ in range(count)]
     ray.get([actor.__ray_ready__.remote() for actor in made])
     return made
 
@@ -163,24 +169,39 @@ def deaths(turns: int) -> None:
 
 
 def passing(groups: int) -> None:
-    """Make many groups, one after the other, and count what they leave."""
-    actors = team(4)
+    """Make many groups, one after the other, and count what they leave; and what as many empty calls leave.
 
-    def one(number: int) -> None:
-        rankwise_ray.create_group(actors, f"passing {number}")
-        ray.get([actor.first.remote(f"passing {number}") for actor in actors])
-        rankwise_ray.destroy_group(actors, f"passing {number}")
+    glibc gives threads up to eight arenas a core, each of which grows to a size of its own before it rests; with one
+    arena what remains is what nobody has given back.
+    """
+    for arenas in ("", "1"):
+        actors = team(4, {"MALLOC_ARENA_MAX": arenas} if arenas else {})
+        for what, one in (("empty calls, four for each group,", _calls), ("groups", _group)):
+            for number in range(50):
+                one(actors, number)
+            before, begin = _at_rest(actors), time.time()
+            for number in range(groups):
+                one(actors, number)
+            took, after = time.time() - begin, _at_rest(actors)
+            keys = len(_internal_kv_list(b"group:", namespace=b"rankwise"))
+            where = "one arena" if arenas else "arenas by default"
+            print(f"{where}, {groups} {what} of 4 in {took:.1f} s; keys left {keys}")
+            for kind in before[0]:
+                counts = [round(now[kind] - was[kind], 1) for now, was in zip(after, before, strict=True)]
+                print(f"    {kind}: {counts} more in the actors")
+        for actor in actors:
+            ray.kill(actor)
 
-    for number in range(20):
-        one(number)
-    before, begin = _at_rest(actors), time.time()
-    for number in range(groups):
-        one(number)
-    took = time.time() - begin
-    after = _at_rest(actors)
-    print(f"{groups} groups of 4 in {took:.1f} s; keys left {len(_internal_kv_list(b'group:', namespace=b'rankwise'))}")
-    for what in before[0]:
-        print(f"{what} of each actor before {[each[what] for each in before]}, after {[each[what] for each in after]}")
+
+def _group(actors: list[Any], number: int) -> None:
+    rankwise_ray.create_group(actors, f"passing {number}")
+    ray.get([actor.first.remote(f"passing {number}") for actor in actors])
+    rankwise_ray.destroy_group(actors, f"passing {number}")
+
+
+def _calls(actors: list[Any], number: int) -> None:
+    for _ in range(4):
+        ray.get([actor.nothing.remote() for actor in actors])
 
 
 def _at_rest(actors: list[Any]) -> list[dict[str, float]]:

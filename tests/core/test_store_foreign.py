@@ -13,6 +13,8 @@ import pytest
 
 import rankwise as dist
 from rankwise.store import PrefixStore, Store, as_store
+from rankwise.store.base import Place
+from rankwise.store.operations import FINE
 
 sys.path.insert(0, str(Path(__file__).parent))
 from alien import Alien, Bare
@@ -145,6 +147,35 @@ def test_whoever_waits_for_many_asks_for_one(tmp_path: Path) -> None:
     assert sum(count > 1 for count in asked[: -len(keys)]) < 15
     store.multi_set(keys[700:], keys[700:])
     assert store.multi_get(keys, timeout=5) == [key.encode() for key in keys]
+    store.close()
+
+
+def test_many_values_go_at_once_where_the_store_can(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Extended(Alien):
+        def has_extended_api(self) -> bool:
+            return True
+
+        def get(self, key: str) -> bytes:
+            asked.append("get")
+            return super().get(key)
+
+        def multi_set(self, keys: list[str], values: list[bytes]) -> None:
+            asked.append("multi_set")
+            for key, value in zip(keys, values, strict=True):
+                super().set(key, value)
+
+        def multi_get(self, keys: list[str]) -> list[bytes]:
+            asked.append("multi_get")
+            return [super(Extended, self).get(key) for key in keys]
+
+    store = as_store(Extended(str(tmp_path / "store")))
+    store.multi_set(["a", "b"], ["1", "2"])
+    assert store.multi_get(["a", "b"]) == [b"1", b"2"]
+    assert store._arrive({"c": b"3"}, Place("come", "said", 1), ["a", "b", "c"], 5) == (FINE, [b"1", b"2", b"3"])
+    assert store._arrive({"c": b"4"}, Place("come again", "said again", 1), ["c", "d"], 5) == (FINE, [b"4", None])
+    assert asked[:3] == ["multi_set", "multi_get", "multi_get"]
     store.close()
 
 

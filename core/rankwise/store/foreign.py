@@ -34,6 +34,7 @@ class StoreLike(Protocol):
     - `clone()` returns another client of the same store. All that rankwise does goes through that one, so that nothing
       waits for a call of the program's own. `close()` of the clone is called in the end.
     - `check(keys)` tells whether all the keys are there. Without it `wait` is asked again and again.
+    - `multi_set(keys, values)` and `multi_get(keys)`, if `has_extended_api()` returns true, instead of one call a key.
     - `list_keys()` and `delete_key(key)`. Without them the keys of groups that have ended stay in the store.
     - `host`, the name or address of the machine that serves it, tells which interface leads to the other processes.
     """
@@ -114,6 +115,8 @@ class _Client:
         twin = _twin(given)
         self._store = given if twin is None else twin
         self._owns = twin is not None
+        #: Whether it sets and gets many keys at once.
+        self.extended = bool(self.has("has_extended_api") and self.ask("has_extended_api"))
 
     def has(self, method: str) -> bool:
         """Tell whether the store has a method."""
@@ -201,8 +204,17 @@ class ForeignStore(Store):
         return sum(self._delete_key(key) for key in self.scan() if key.startswith(prefix))
 
     def _multi_set(self, keys: Sequence[str], values: Sequence[bytes]) -> None:
+        if self._client.extended and len(keys) > 1:
+            self._client.ask("multi_set", list(keys), list(values))
+            return
         for key, value in zip(keys, values, strict=True):
             self._set(key, value)
+
+    def _get_all(self, keys: Sequence[str]) -> list[bytes]:
+        """Return the values of keys that are there."""
+        if self._client.extended and len(keys) > 1:
+            return [_as_bytes(value) for value in self._client.ask("multi_get", list(keys))]
+        return [_as_bytes(self._client.ask("get", key)) for key in keys]
 
     def _set_then_peek(self, key: str, value: bytes, keys: Sequence[str]) -> list[bytes | None]:
         self._set(key, value)
@@ -223,6 +235,14 @@ class ForeignStore(Store):
         self._multi_set(keys, values)
         if self._add(counter, 1) == count:
             self._compare_set(verdict, b"", operations.FINE)
+        return self._arrived(verdict, wanted)
+
+    def _arrived(self, verdict: str, wanted: Sequence[str]) -> list[bytes | None] | Missing:
+        """Return the verdict and the wanted values, all in one call where all are there."""
+        if not self._has([verdict]):
+            return Missing(verdict, operations.arrived, (verdict, wanted))
+        if self._has(wanted):
+            return [*self._get_all([verdict, *wanted])]
         return operations.arrived(self, verdict, wanted)
 
     def _has(self, keys: Sequence[str]) -> bool:
@@ -250,7 +270,7 @@ class ForeignStore(Store):
         missing = self._wait_from(keys, begin)
         if isinstance(missing, Missing):
             return missing._replace(operation=operations.multi_get_from)
-        return [_as_bytes(self._client.ask("get", key)) for key in keys]
+        return self._get_all(keys)
 
     # ------------------------------------------------------------------ how operations run
 
@@ -285,6 +305,7 @@ _OWN: dict[Callable[..., Any], Callable[..., Any]] = {
     operations.set_and_peek: ForeignStore._set_then_peek,
     operations.claim: ForeignStore._claim_each,
     operations.arrive: ForeignStore._come,
+    operations.arrived: ForeignStore._arrived,
     operations.wait: ForeignStore._wait_from,
     operations.wait_from: ForeignStore._wait_from,
     operations.multi_get: ForeignStore._multi_get_from,

@@ -28,6 +28,7 @@ os.environ.update(
     RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
     RAY_DEDUP_LOGS="0",
     RAY_USAGE_STATS_ENABLED="0",
+    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",  # or Ray puts the host's own address in the place of the loopback one
 )
 
 #: How many actors the pool has, and how many CPUs the cluster is said to have.
@@ -63,6 +64,7 @@ def cluster():
             namespace="rankwise",
             runtime_env={"env_vars": {"PYTHONPATH": str(HERE)}},
         )
+        assert ray.util.get_node_ip_address() == "127.0.0.1", "stores listen where Ray says that the node is"
         yield ray
     finally:
         ray.shutdown()

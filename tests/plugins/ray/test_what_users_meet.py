@@ -1,6 +1,7 @@
 """What Ray's users run into: overlapping groups, threads, dead actors, read-only arrays, groups that come and go."""
 
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from ray.util import collective as col
 
 import rankwise_ray
 
+HERE = Path(__file__).parent
 PATIENCE_S = 60.0
 #: How soon a death is to be known.
 SOON_S = 0.5
@@ -127,20 +129,28 @@ def left_over(cluster, actors, limits):
         time.sleep(0.05)
 
 
-def test_fifty_groups_leave_nothing(cluster, actors):
+def test_a_hundred_groups_leave_nothing(cluster, fresh):
+    # By default threads have up to eight arenas of memory a core, each of which grows before it comes to a rest.
+    pair = fresh(Member.options(runtime_env={"env_vars": {"MALLOC_ARENA_MAX": "1", "PYTHONPATH": str(HERE)}}), 2)
+
     def pass_by(count):
         for number in range(count):
-            rankwise_ray.create_group(actors[:2], f"passing {number}")
-            assert sums(cluster, actors[:2], f"passing {number}") == [2, 2]
-            rankwise_ray.destroy_group(actors[:2], f"passing {number}")
+            rankwise_ray.create_group(pair, f"passing {number}")
+            assert sums(cluster, pair, f"passing {number}") == [2, 2]
+            rankwise_ray.destroy_group(pair, f"passing {number}")
 
-    pass_by(20)
-    before = left_over(cluster, actors[:2], [(0, 10_000, 0)] * 2)
+    def hundred(before):
+        pass_by(100)
+        return left_over(cluster, pair, before)
+
     pass_by(50)
-    after = left_over(cluster, actors[:2], before)
-    assert not keys()
-    for (_, _, more), (_, _, was) in zip(after, before, strict=True):
-        assert more - was < 8192, "KiB more"  # it comes to a rest after some 200 groups
+    before = after = left_over(cluster, pair, [(0, 10_000, 0)] * 2)
+    for _ in range(5):  # what is never given back grows in each round; the rest, Ray's too, in some
+        grown, after = after, hundred(after)
+        assert not keys()
+        if all(more - was < 1024 for (_, _, more), (_, _, was) in zip(after, grown, strict=True)):
+            return
+    pytest.fail(f"KiB: {before} before, {after} after")
 
 
 def test_declared_groups_need_no_import_in_the_actors(cluster, fresh):
