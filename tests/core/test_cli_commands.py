@@ -561,3 +561,13 @@ def test_bench_says_what_to_install(
     ended, _, err = run_here(capsys, "bench", "--backend", "local", *asked)
     assert ended == 2 if library == "matplotlib" else 1
     assert sentence in err.replace("\n", " ")
+
+
+def test_the_help_groups_commands_that_are_not_there_by_what_installs_them(monkeypatch, capsys):
+    monkeypatch.setattr("rankwise.cli.commands.installed", lambda: {"secret": "make a job secret"})
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert re.search(r"^pip install rankwise-testing: adds conformance, new-backend$", told, re.MULTILINE)
+    assert re.search(r"^pip install rankwise-tools: adds bench, explain, top,", told, re.MULTILINE)
+    assert told.count("pip install rankwise-tools") == 1

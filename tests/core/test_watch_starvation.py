@@ -63,6 +63,17 @@ def test_a_process_behind_others_is_starved_and_one_that_stands_still_is_not() -
         assert books.starved_s(starving) == 0.0
 
 
+def test_the_waits_of_threads_that_take_turns_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, books = SimpleNamespace(s=0.0, waited_s=0.0), Starvation()
+    monkeypatch.setattr(starvation, "monotonic", lambda: now.s)
+    monkeypatch.setattr(
+        starvation, "look", lambda pid: {str(number): Thread(False, 0.0, now.waited_s) for number in range(10)}
+    )
+    assert books.starved_s(1) == 0.0
+    now.s, now.waited_s = 1.0, 0.06
+    assert books.starved_s(1) == 1.0
+
+
 @pytest.mark.parametrize(
     ("later", "starved_s"),
     [

@@ -110,7 +110,7 @@ def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentPar
     parser = Parser(
         prog="rankwise",
         description="The communication layer of torch.distributed without torch.",
-        epilog=_EPILOG + "".join(f"\n{line}" for line in _not_installed()),
+        epilog=_EPILOG + _not_installed(),
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
@@ -130,10 +130,14 @@ def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentPar
     return parser
 
 
-def _not_installed() -> list[str]:
-    there = installed()
-    missing = {name: command.distribution for name, command in COMMANDS.items() if name not in there}
-    return [f"Not installed: {name} (pip install {distribution})" for name, distribution in missing.items()]
+def _not_installed() -> str:
+    """Return the commands that are not there, after what installs them; nothing if all are."""
+    there, missing = installed(), dict[str, list[str]]()
+    for name, command in COMMANDS.items():
+        if name not in there:
+            missing.setdefault(str(command.distribution), []).append(name)
+    lines = [f"pip install {distribution}: adds {', '.join(names)}" for distribution, names in missing.items()]
+    return "".join(f"\n\n{line}" for line in lines)
 
 
 def _complete(parser: argparse.ArgumentParser, module: ModuleType) -> None:

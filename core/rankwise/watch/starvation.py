@@ -7,14 +7,14 @@ a processor and gets none is in the scheduler's books: it is runnable and has ha
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
 __all__ = ["Starvation", "Thread"]
 
-#: The part of a stretch of time for which a thread must have wanted a processor in vain.
+#: The part of a stretch of time for which a process must have wanted a processor in vain.
 _MOST_OF_IT = 0.5
 #: Two looks that are closer than this are one.
 _SHORTEST_S = 0.02
@@ -50,7 +50,7 @@ class Starvation:
         threads = look(pid)
         self._looks[pid] = now, threads
         most_s = _MOST_OF_IT * (now - before_at)
-        if any(_is_starved(before[name], thread, most_s) for name, thread in threads.items() if name in before):
+        if _is_starved([(before[name], thread) for name, thread in threads.items() if name in before], most_s):
             starved_s = self._starved_s[pid] = starved_s + now - before_at
         return starved_s
 
@@ -60,10 +60,11 @@ class Starvation:
         self._starved_s.pop(pid, None)
 
 
-def _is_starved(before: Thread, now: Thread, most_s: float) -> bool:
-    if now.waited_s - before.waited_s > most_s:
+def _is_starved(threads: Sequence[tuple[Thread, Thread]], most_s: float) -> bool:
+    """Tell it from what threads were and are: those of one interpreter take turns, so that their waits add up."""
+    if sum(now.waited_s - before.waited_s for before, now in threads) > most_s:
         return True
-    return before.is_runnable and now.is_runnable and now.ran_s - before.ran_s < most_s
+    return any(before.is_runnable and now.is_runnable and now.ran_s - before.ran_s < most_s for before, now in threads)
 
 
 def look(pid: int) -> dict[str, Thread]:

@@ -112,16 +112,17 @@ def unreachable() -> str:
 
 def walled_off(timeout_s: float, warm: bool) -> tuple[str, str, float]:
     """Call once the test has put up a wall, before or after the first call; live until the test has heard from all."""
-    _begin(timeout_s)
+    _begin(60.0)
+    group = dist.new_group(timeout=timeout_s)  # for the calls behind the wall: to begin may take longer
     a = np.ones(1000, np.float32)
     if warm:
-        dist.all_reduce(a)
+        dist.all_reduce(a, group=group)
     print("ready", flush=True)
     sys.stdin.readline()
     start, found = time.perf_counter(), ("right", "", 0.0)
     try:
         for _ in range(3):  # a rank that can reach both others may finish the first
-            dist.all_reduce(a)
+            dist.all_reduce(a, group=group)
     except DistError as error:
         found = type(error).__name__, str(error), time.perf_counter() - start
     print("said", flush=True)
@@ -132,13 +133,14 @@ def walled_off(timeout_s: float, warm: bool) -> tuple[str, str, float]:
 
 def silent_for_a_while(timeout_s: float) -> str:
     """Call behind a wall that the test takes away once this rank's connection has fallen silent."""
-    rank, _ = _begin(timeout_s)
+    rank, _ = _begin(60.0)
+    group = dist.new_group(timeout=timeout_s)
     a = np.ones(1000, np.float32)
-    dist.all_reduce(a)
+    dist.all_reduce(a, group=group)
     print("ready", flush=True)
     sys.stdin.readline()
-    work = dist.all_reduce(a, async_op=True)
-    engine, deadline = current().default.communicators()[0].engine, time.monotonic() + timeout_s
+    work = dist.all_reduce(a, group=group, async_op=True)
+    engine, deadline = group.communicators()[0].engine, time.monotonic() + timeout_s
     while rank == 0 and "fallen silent" not in str(engine.troubles([1])) and time.monotonic() < deadline:
         time.sleep(0.01)
     print("silent", flush=True)

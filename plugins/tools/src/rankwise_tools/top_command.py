@@ -33,7 +33,7 @@ examples:
   rankwise top --json --interval 5 >> job.jsonl
 
 keys in the live table: the first letter of an order sorts, g shows one group after the other, t the stragglers only,
-space holds, q ends"""
+j and k show the ranks below and above, space holds, q ends"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

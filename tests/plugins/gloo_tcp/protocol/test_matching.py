@@ -190,6 +190,6 @@ def test_nothing_is_left_of_what_has_met() -> None:
         receives_wait(matching, 300)
         for i in range(300):
             assert matching.arrive(i % 3 if i % 2 == 0 else 0, i % 5) is not None
-    held = [vars(matching)[name] for name in ("waiting_receives", "lines", "waiting_arrivals")]
+    held = [getattr(matching, name) for name in ("waiting_receives", "lines", "waiting_arrivals")]
     assert held == [{}, {}, {}]
     assert sum(map(sys.getsizeof, held)) < 4000

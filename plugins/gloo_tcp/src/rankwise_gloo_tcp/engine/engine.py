@@ -48,6 +48,7 @@ class Engine(EngineState):
     """
 
     __slots__ = (
+        "__weakref__",
         *("_closed", "_inbox", "_mark", "_outbox", "_processes", "_shutdown", "background", "dispatcher"),
         *("drive", "failure_state", "fetching", "lock", "look", "loop", "moving", "names", "on_abort"),
         *("on_news", "peers", "progress_lock", "progress_thread", "rank", "settle", "size", "timeout_s"),

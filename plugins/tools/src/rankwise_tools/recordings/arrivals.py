@@ -127,10 +127,18 @@ def _first(late: Lateness, limit_ns: int) -> int:
     return bisect_left(late.alone_ns, limit_ns)
 
 
-def waits(met: Iterable[Meeting]) -> dict[int, int]:
-    """Return for how many nanoseconds each rank has waited for the last one, all collectives together."""
+def waits(met: Iterable[Meeting]) -> dict[int, tuple[int, int]]:
+    """Return for how many nanoseconds each rank has waited for the last one to come, and of how many.
+
+    What counts is the time since the first collective of each rank was complete.
+    """
+    first: dict[int, int] = {}
     waited: Counter[int] = Counter()
-    for meeting in met:
+    last: dict[int, int] = {}
+    for complete_ns, meeting in sorted(((meeting.complete_ns, meeting) for meeting in met), key=lambda one: one[0]):
         for rank, ns in meeting.came_ns.items():
-            waited[rank] += meeting.complete_ns - ns
-    return dict(waited)
+            if rank in first:
+                waited[rank] += complete_ns - ns
+            first.setdefault(rank, complete_ns)
+            last[rank] = complete_ns
+    return {rank: (waited[rank], last[rank] - first[rank]) for rank in first}

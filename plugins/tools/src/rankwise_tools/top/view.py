@@ -127,14 +127,14 @@ class History:
         clocks = _clocks(samples)
         late = {name: self._late(name, samples, clocks) for name in _groups(samples)}
         own = {rank: self._own(rank, sample) for rank, sample in samples.items()}
-        first = samples[min(samples)]
+        first, waited = samples[min(samples)], self._waited()
         view = View(
             job=first["job"],
             program=first["program"],
             world_size=len(first["ranks"]),
             interval_s=max((since_s for since_s, _ in own.values()), default=0.0),
             ranks=tuple(
-                _rank(sample, own[rank], late, clocks[rank], self._waited(rank, own[rank][0]))
+                _rank(sample, own[rank], late, clocks[rank], waited.get(rank) if own[rank][0] else None)
                 for rank, sample in sorted(samples.items())
             ),
             groups=tuple(_operations(samples, own, late)),
@@ -167,13 +167,10 @@ class History:
             known.popleft()
         return lateness(known)
 
-    def _waited(self, rank: int, since_s: float) -> float | None:
-        """Return which part of the last seconds a rank has waited, by the times at which others have come."""
-        met = [meeting for known in self._met.values() for meeting in known if rank in meeting.came_ns]
-        if len(met) < 2 or not since_s:
-            return None
-        whole = max(m.complete_ns for m in met) - min(m.complete_ns for m in met)
-        return min(1.0, waits(met[1:]).get(rank, 0) / whole) if whole > 0 else None
+    def _waited(self) -> dict[int, float]:
+        """Return which part of the last seconds each rank has waited, by the times at which others have come."""
+        found = waits(meeting for known in self._met.values() for meeting in known)
+        return {rank: min(1.0, waited_ns / whole_ns) for rank, (waited_ns, whole_ns) in found.items() if whole_ns > 0}
 
 
 def _clocks(samples: Mapping[int, Sample]) -> dict[int, Clock]:
