@@ -189,6 +189,8 @@ def _nobody(question: Any) -> None:
 FORMAT = 1
 #: Beyond so many, groups are left out, and calls of a group.
 _MOST_GROUPS, _MOST_ARRIVALS, _MOST_PENDING = 64, 256, 4
+#: How many calls all ranks of a large group show together, as one reader reads them all; and each rank at the least.
+_ALL_ARRIVALS, _FEWEST_ARRIVALS = 64 << 10, 64
 
 
 def sample(world: World) -> dict[str, Any]:
@@ -246,13 +248,14 @@ def _group(group: ProcessGroup, mine: list[tuple[Entry, str]], now: int) -> dict
         "pending": [step(entry, now) for entry in pending[:_MOST_PENDING]],
         "last": None if last is None else step(last, now),
         "begun": [-1 if entry is None else entry.number for entry in (begun, message_begun)],
-        "arrivals": _arrivals(mine),
+        "arrivals": _arrivals(mine, len(group.ranks)),
     }
 
 
-def _arrivals(mine: list[tuple[Entry, str]]) -> list[list[Any]]:
+def _arrivals(mine: list[tuple[Entry, str]], size: int) -> list[list[Any]]:
     """Return of the last collectives, oldest first: operation, number, when they began, and when they ended or 0."""
-    collectives = [entry for entry, _ in mine if entry.detail is None][-_MOST_ARRIVALS:]
+    most = min(_MOST_ARRIVALS, max(_FEWEST_ARRIVALS, _ALL_ARRIVALS // size))
+    collectives = [entry for entry, _ in mine if entry.detail is None][-most:]
     return [[e.op, e.number, e.began_ns, e.ended_ns if e.thread else 0] for e in collectives]
 
 
