@@ -26,7 +26,8 @@ PAGES = runpy.run_path(str(Path(__file__).parent / "accessible.py"))["PAGES"]
 LOOK = runpy.run_path(str(Path(__file__).parent / "look.py"))
 CATEGORIES = ("performance", "best-practices")
 LEAST = 95
-#: Lighthouse's own telephone has a processor four times as slow as this one, and a slow connection.
+#: Lighthouse's own telephone has a processor four times as slow and a slow connection. What pages get there is only
+#: printed; docs/developers/aims.md says what bounds it.
 FORMS = {"desktop": ("--preset=desktop",), "telephone": ()}
 TRIES = 3
 TIMEOUT_S = 120
@@ -98,7 +99,7 @@ def main() -> int:
         for form, page in itertools.product(FORMS, PAGES):
             found = best(lighthouse, browser, f"http://127.0.0.1:{server.server_port}/{page}.html", form)
             print(f"{page}, {form}: {', '.join(f'{name} {score}' for name, score in found.items())}", flush=True)
-            least = min(least, *found.values())
+            least = min(least, *found.values()) if form == "desktop" else least
         server.shutdown()
     return least < LEAST
 
