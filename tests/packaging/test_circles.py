@@ -37,6 +37,10 @@ DEFENDED = {
         "rankwise_gloo_tcp.collectives.compiled_wire",
     ): "what makes the ways of a group makes the compiled ones, which derive from them, where it can",
     (
+        "rankwise_gloo_tcp.collectives.several_hosts",
+        "rankwise_gloo_tcp.collectives.compiled_relay",
+    ): "what makes the ways of a group of several hosts makes the compiled ones, which derive from them, where it can",
+    (
         "rankwise_gloo_tcp.collectives.ways",
         "rankwise_gloo_tcp.communicator",
     ): "what runs a group's calls knows it",
