@@ -366,7 +366,7 @@ def nobody_sends(spin_s: float) -> float:
     dist.barrier()
     took = 0.0
     if rank == 0:
-        _comm().engine.spin_s = spin_s
+        _comm().engine.progress_lock.spin_policy.spin_s = spin_s
         start = time.perf_counter()
         try:
             dist.recv(np.zeros(1), timeout=0.3)
