@@ -67,7 +67,7 @@ def board() -> SimpleNamespace:
     return SimpleNamespace(
         rank=1,
         size=SIZE,
-        areas=areas,
+        areas=lambda: areas,
         area_nbytes=512 << 10,
         fetch_nbytes=FETCH_FROM_NBYTES,
         slot_nbytes=lambda slots: min(256 << 10, (512 << 10) // slots),
