@@ -18,8 +18,9 @@ import pytest
 from rankwise.basics import interrupts as threads
 
 ROOT = Path(__file__).parents[2]
-#: What a program calls in the midst of its work; the rest begins threads where a process is its own.
-SOURCES = ["core/rankwise", *(f"plugins/{name}/src" for name in ("gloo_tcp", "mpi", "nccl"))]
+#: All but the kit, whose threads are those of tests.
+PLUGINS = ("dask", "gloo_tcp", "launch", "mpi", "nccl", "ray", "tools", "torch")
+SOURCES = ["core/rankwise", *(f"plugins/{name}/src" for name in PLUGINS)]
 #: A timer that ends the process, at its end.
 ELSEWHERE = {("plugins/mpi/src/rankwise_mpi/process/leaving.py", "timer.start()")}
 RUN_S = 1.0

@@ -11,6 +11,7 @@ from typing import Any
 from distributed import Client
 
 import rankwise as dist
+from rankwise.backends import start_thread
 from rankwise.secret import new as new_secret
 from rankwise_dask import scheduling, seats
 from rankwise_dask.orders import Order, Outcome, Work
@@ -103,7 +104,7 @@ class Gang:
         self._value: Any = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name="rankwise gang", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the end of all ranks.

@@ -18,6 +18,7 @@ from distributed import Worker
 from distributed.comm import get_address_host
 
 import rankwise as dist
+from rankwise.backends import start_thread
 from rankwise_dask.orders import Order, Outcome, Place, Work, failure, success
 
 __all__ = ["cancel", "end", "report", "reserve", "start", "take"]
@@ -174,7 +175,7 @@ async def start(token: str, work: Work, place: Place, *, dask_worker: Worker) ->
         with suppress(RuntimeError):  # the worker has ended, and its loop with it
             loop.call_soon_threadsafe(_tell, done, outcome)
 
-    threading.Thread(target=main, name=f"rankwise rank {seat.rank}", daemon=True).start()
+    start_thread(threading.Thread(target=main, name=f"rankwise rank {seat.rank}", daemon=True))
     return await done
 
 
@@ -231,7 +232,7 @@ def _chunk(worker: Worker, key: Any) -> np.ndarray[Any, Any]:
 def _expire(at: tuple[str, str], seat: Seat) -> None:
     if not seat.running and _seats.get(at) is seat:
         del _seats[at]
-        threading.Thread(target=seat.close, daemon=True).start()
+        start_thread(threading.Thread(target=seat.close, daemon=True))
 
 
 def _count(worker: Worker) -> int:

@@ -14,6 +14,7 @@ import time
 from dataclasses import asdict, dataclass
 from types import TracebackType
 
+from rankwise.backends import start_thread
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise.store import TCPStore
 from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
@@ -161,7 +162,7 @@ class Verdicts:
         self._reader, self._writer = os.pipe()
         self._closing = False
         self._thread = threading.Thread(target=self._listen, name="rankwise verdicts", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def fileno(self) -> int:
         """Return a descriptor that is readable once there is a verdict."""

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from time import monotonic
 
+from rankwise.backends import start_thread
 from rankwise.errors import DistError
 from rankwise.network import interface
 from rankwise_launch.checks import Finding, Level
@@ -134,7 +135,7 @@ class _Meeting:
 
     def __enter__(self) -> _Meeting:
         for thread in self._threads:
-            thread.start()
+            start_thread(thread)
         return self
 
     def __exit__(self, *_: object) -> None:

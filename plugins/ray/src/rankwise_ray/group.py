@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import rankwise as dist
+from rankwise.backends import start_thread
 from rankwise_ray.arrays import to_array
 from rankwise_ray.installed import BaseGroup
 from rankwise_ray.meeting import Meeting, Met, leave
@@ -62,7 +63,7 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
         self._come = threading.Event()
         self._met: Met | None = None
         self._error: BaseException | None = None
-        threading.Thread(target=self._meet, name=f"rankwise-ray {group_name}", daemon=True).start()
+        start_thread(threading.Thread(target=self._meet, name=f"rankwise-ray {group_name}", daemon=True))
 
     @classmethod
     def backend(cls) -> str:
@@ -90,7 +91,7 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
         """Leave the group; nobody waits for the others here, as drivers may destroy one rank after the other."""
         if not self._come.is_set():
             self._meeting.cancel()
-        threading.Thread(target=self._leave, name=f"rankwise-ray {self._group_name} end", daemon=True).start()
+        start_thread(threading.Thread(target=self._leave, name=f"rankwise-ray {self._group_name} end", daemon=True))
 
     def _meet(self) -> None:
         try:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from time import monotonic_ns, time_ns
 from typing import Any
 
+from rankwise.backends import start_thread
 from rankwise.basics.recording import Entry
 from rankwise.basics.version import __version__
 from rankwise.groups.world import World, current
@@ -85,7 +86,7 @@ class _Report:
             # The recorder forgets with the groups, and the process ends: neither waits for the next time.
             self.world.on_leaving.append(self._leave)
             atexit.register(self._take)
-            self._thread.start()
+            start_thread(self._thread)
 
     def end(self) -> None:
         """Report no more; once more does nothing."""

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
 from typing import Any
 
+from rankwise.backends import start_thread
 from rankwise.basics.debug import tell
 from rankwise.groups.world import World, current
 from rankwise.meeting.launcher_env import local_rank
@@ -69,7 +70,7 @@ def serve(port: int | None) -> int:
     server = _Server(("127.0.0.1", wanted), _Handler)
     server.world, server.ledger = world, Ledger(world)
     _served[int(server.server_address[1])] = server
-    threading.Thread(target=server.serve_forever, name="rankwise metrics", daemon=True).start()
+    start_thread(threading.Thread(target=server.serve_forever, name="rankwise metrics", daemon=True))
     found = int(server.server_address[1])
     tell(f"serves what it counts at http://127.0.0.1:{found}/metrics")
     return found
