@@ -22,15 +22,13 @@ def taken(nbytes: int) -> float:
 
 def test_it_finds_the_parameters_of_a_network_that_keeps_to_the_model() -> None:
     found = fitted([Sample(nbytes, taken(nbytes)) for nbytes in (8, 4096, 1 << 18, 1 << 22)], 8.0, 4.0)
-    assert found == pytest.approx(NETWORK)
+    assert found == pytest.approx(NETWORK, rel=0.001)
 
 
-def test_small_and_large_messages_count_alike() -> None:
-    """One large message that took half as long again moves the rate, and leaves the latency as it is."""
-    samples = [Sample(nbytes, taken(nbytes)) for nbytes in (8, 64, 512, 4096, 1 << 20, 1 << 21)]
+def test_one_long_message_that_was_held_up_changes_nothing() -> None:
+    samples = [Sample(nbytes, taken(nbytes)) for nbytes in (8, 4096, 1 << 18, 1 << 20)]
     found = fitted([*samples, Sample(1 << 22, 1.5 * taken(1 << 22))], 8.0, 4.0)
-    assert found.alpha_us == pytest.approx(NETWORK.alpha_us, rel=0.02)
-    assert 7.0 < found.gbit_per_s < 10.0
+    assert found == pytest.approx(NETWORK, rel=0.01)
 
 
 def test_it_predicts_what_the_model_knows_and_nothing_else() -> None:

@@ -25,15 +25,15 @@ from rankwise.backends.declaration import Explanation
 from rankwise.backends.registry import registry
 from rankwise_launch.text import columns, format_nbytes, format_seconds
 from rankwise_tools.bench.libraries import Rankwise
-from rankwise_tools.explaining.network import Line, Parameters, Sample, fitted, off_by, predicted
+from rankwise_tools.explaining.network import LONG_NBYTES, Line, Parameters, Sample, fitted, off_by, predicted
 
 __all__ = ["main"]
 
-_MESSAGES = (8, 256, 4 << 10, 32 << 10, 256 << 10, 2 << 20)
+_MESSAGES, _LONG = (8, 4 << 10), (LONG_NBYTES, 4 * LONG_NBYTES, 16 * LONG_NBYTES)
 _OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier")
 _SIZES = (1 << 10, 64 << 10, 1 << 20, 8 << 20)
-#: So long each figure is measured; with how many other ranks at the most; so many small messages go in a row.
-_FIGURE_S, _PEERS, _ROW = 0.1, 4, 64
+#: So long each figure is measured; with how many other ranks at the most; how many messages, and long ones, are a row.
+_FIGURE_S, _PEERS, _ROW, _LONG_ROW = 0.1, 4, 64, 8
 _COMBINED_NBYTES = 256 << 10
 
 
@@ -74,17 +74,26 @@ def _network(job: Rankwise) -> Parameters:
     others = range(1, job.size)
     peers = others[:: max(1, len(others) // _PEERS)][:_PEERS]
     found = [_messages(job, peer) for peer in peers]
-    samples = [Sample(nbytes, median(times[nbytes] for times, _ in found)) for nbytes in _MESSAGES]
+    samples = [Sample(nbytes, median(times[nbytes] for times, _ in found)) for nbytes in (*_MESSAGES, *_LONG)]
     told = np.array(fitted(samples, _combining(), median(cost for _, cost in found) * 1e6))
     dist.broadcast(told, 0)
     return Parameters(*told.tolist())
 
 
 def _messages(job: Rankwise, peer: int) -> tuple[dict[int, float], float]:
-    """Return half a round trip with a rank by size, and what each of many small messages in a row costs."""
-    times = {nbytes: _timed(job, lambda nbytes=nbytes: _bounce(job, peer, nbytes)) / 2 for nbytes in _MESSAGES}  # type: ignore[misc]
-    row = _timed(job, lambda: _row(job, peer))
-    return times, max(0.0, row - 2 * times[_MESSAGES[0]]) / (_ROW - 1)
+    """Return what a message to a rank takes by size, and what each of many small ones in a row costs.
+
+    Long messages go in a row: what limits the rate of a wire may let single ones pass faster.
+    """
+    small = {nbytes: _timed(job, lambda nbytes=nbytes: _bounce(job, peer, nbytes)) / 2 for nbytes in _MESSAGES}  # type: ignore[misc]
+    latency_s = small[_MESSAGES[0]]
+
+    def row(nbytes: int, count: int) -> float:
+        """Return what a row takes beyond the latencies of its first message and of the answer."""
+        return max(0.0, _timed(job, lambda: _row(job, peer, nbytes, count)) - 2 * latency_s)
+
+    long = {nbytes: latency_s + row(nbytes, _LONG_ROW) / _LONG_ROW for nbytes in _LONG}
+    return {**small, **long}, row(_MESSAGES[0], _ROW) / (_ROW - 1)
 
 
 def _bounce(job: Rankwise, peer: int, nbytes: int) -> None:
@@ -97,17 +106,17 @@ def _bounce(job: Rankwise, peer: int, nbytes: int) -> None:
         dist.send(array, 0)
 
 
-def _row(job: Rankwise, peer: int) -> None:
-    array = _buffers.setdefault(_MESSAGES[0], np.zeros(_MESSAGES[0], np.uint8))
-    for _ in range(_ROW):
+def _row(job: Rankwise, peer: int, nbytes: int, count: int) -> None:
+    array = _buffers.setdefault(nbytes, np.zeros(nbytes, np.uint8))
+    for _ in range(count):
         if job.rank == 0:
             dist.send(array, peer)
         elif job.rank == peer:
             dist.recv(array, 0)
     if job.rank == peer:
-        dist.send(array, 0)
+        dist.send(array[:1], 0)
     elif job.rank == 0:
-        dist.recv(array, peer)
+        dist.recv(array[:1], peer)
 
 
 _buffers: dict[int, np.ndarray] = {}

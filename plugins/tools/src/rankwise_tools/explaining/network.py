@@ -9,14 +9,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rankwise.backends.declaration import Explanation
 from rankwise.collective.algorithms.table import ALGORITHMS
 from rankwise_tools.explaining.costs import Network
 from rankwise_tools.explaining.simulator import simulate
 
-__all__ = ["Line", "Parameters", "Sample", "fitted", "off_by", "predicted"]
+__all__ = ["LONG_NBYTES", "Line", "Parameters", "Sample", "fitted", "off_by", "predicted"]
+
+#: From here on the rate of a link decides, and not what passes at once.
+LONG_NBYTES = 256 << 10
 
 
 class Sample(NamedTuple):
@@ -72,13 +73,12 @@ class Line(NamedTuple):
 
 
 def fitted(samples: Sequence[Sample], combine_gb_per_s: float, message_us: float) -> Parameters:
-    """Fit latency and rate so that the relative errors are least; large messages shall not decide alone."""
-    nbytes, seconds = (np.array(column, float) for column in zip(*samples, strict=True))
-    columns = np.column_stack([1 / seconds, nbytes / seconds])
-    alpha_s, beta_s = np.linalg.lstsq(columns, np.ones(len(samples)), rcond=None)[0]
+    """Fit the latency to the shortest messages, and the rate to the long ones, to their middle."""
+    shortest = min(samples)
+    rates = [(each.seconds - shortest.seconds) / each.nbytes for each in samples if each.nbytes >= LONG_NBYTES]
     # A message's own cost is part of what it takes to arrive.
-    alpha_us = max(0.0, float(alpha_s) * 1e6 - message_us)
-    return Parameters(alpha_us, 8e-9 / max(float(beta_s), 1e-15), combine_gb_per_s, message_us)
+    alpha_us = max(0.0, shortest.seconds * 1e6 - message_us)
+    return Parameters(alpha_us, 8e-9 / max(median(rates), 1e-15), combine_gb_per_s, message_us)
 
 
 def predicted(op: str, nbytes: int, size: int, explained: Explanation, network: Parameters) -> float | None:
