@@ -8,8 +8,8 @@
 
 /* The byte behind a payload that is all there. */
 static const unsigned char good = 1;
-/* How much goes one way before the other has its turn: it stays in the cache until it is worked on. */
-enum { TURN_NBYTES = 128 << 10 };
+/* How much goes one way before the other has its turn: what comes stays in the cache until it is worked on. */
+enum { OUT_NBYTES = 128 << 10, IN_NBYTES = 32 << 10 };
 /* How long frames that stand still are looked at before this thread sleeps. */
 enum { LOOK_NS = 50000 };
 enum { PIECES = 4 };
@@ -101,7 +101,7 @@ void parcels_begin(Parcel *parcel)
 
 ssize_t parcels_send(Parcel *parcel, ConnectionState *connection)
 {
-    Places places = parcels_out_places(parcel, parcel->went, parcel->digest == NULL ? SIZE_MAX : TURN_NBYTES);
+    Places places = parcels_out_places(parcel, parcel->went, parcel->digest == NULL ? SIZE_MAX : OUT_NBYTES);
     struct msghdr message = {.msg_iov = places.pieces, .msg_iovlen = (size_t)places.count};
     ssize_t sent = sendmsg(connection->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent <= 0)
@@ -121,7 +121,7 @@ static size_t parcels_most(const Parcel *parcel)
     size_t front = parcel->in_unit + parcel->room_nbytes;
     if (parcel->digest != NULL && parcel->got < front)
         return front - parcel->got;
-    return parcel->digest == NULL ? SIZE_MAX : TURN_NBYTES;
+    return parcel->digest == NULL ? SIZE_MAX : IN_NBYTES;
 }
 
 ssize_t parcels_read(Parcel *parcel, ConnectionState *connection)
