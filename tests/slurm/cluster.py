@@ -1,6 +1,8 @@
 """A real Slurm of a few nodes on this machine: without systemd and cgroups, all nodes on loopback or each in a network.
 
-It needs Slurm, munge and root; `missing()` tells what is not there.
+It needs Slurm, munge and root; `missing()` tells what is not there. On a machine with other things to do all limits are
+longer, Slurm's own too: it takes a node whose daemon does not answer in time for dead, ends or requeues what is there,
+and a test would see a death that nobody has caused.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from two_hosts import Hosts, forbidden
 
-__all__ = ["PYTHON", "Cluster", "missing", "wait_for"]
+__all__ = ["PYTHON", "Cluster", "missing"]
 
 PYTHON = sys.executable
-_PATIENCE_S = 120.0
+#: How long anything may take, and a command of Slurm's that only asks, on a machine with nothing else to do.
+_PATIENCE_S, _ASK_S = 120.0, 20.0
 #: Debian keeps the daemons where only root looks.
 _PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "scontrol", "unshare", "nsenter")
@@ -55,9 +58,10 @@ SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=0
 MpiDefault=none
 SlurmdParameters=config_overrides
 ReturnToService=2
-SlurmctldTimeout=20
-SlurmdTimeout=6
-KillWait=3
+SlurmctldTimeout={controller_s:.0f}
+SlurmdTimeout={node_s:.0f}
+MessageTimeout={message_s:.0f}
+KillWait={kill_s:.0f}
 MinJobAge=60
 PropagateResourceLimits=NONE
 TmpFS={folder}/tmp
@@ -72,15 +76,6 @@ def missing() -> str:
     return "" if os.geteuid() == 0 else "slurmd needs root"
 
 
-def wait_for(what: str, condition: Callable[[], object], patience_s: float = _PATIENCE_S) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {patience_s:g} s: {what}")
-        time.sleep(0.05)
-
-
 class Cluster:
     """A cluster with the nodes `node1`, `node2`, ..., which come up when it is entered.
 
@@ -88,13 +83,14 @@ class Cluster:
         folder: Where everything of it lies; jobs begin in `folder/work`, which all nodes see.
         nodes: How many there are.
         networked: Each node is a host with an address of its own; otherwise all are on loopback.
+        slowness: Tells by how much slower than an idle machine this one is.
     """
 
-    def __init__(self, folder: Path, nodes: int, networked: bool) -> None:
+    def __init__(self, folder: Path, nodes: int, networked: bool, slowness: Callable[[], float]) -> None:
         self.folder, self.work, self.nodes = folder, folder / "work", [f"node{n}" for n in range(1, nodes + 1)]
         if networked and forbidden():
             raise RuntimeError(forbidden())
-        self.networked = networked
+        self.networked, self._slowness = networked, slowness
         self._hosts = Hosts(nodes + 1) if networked else None
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         variables = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "RANKWISE_"))}
@@ -107,7 +103,7 @@ class Cluster:
             self._daemon("slurmctld", 0, "slurmctld -D -i")
             for node in self.nodes:
                 self.start(node)
-            wait_for("all nodes idle", lambda: self._idle() == len(self.nodes))
+            self.wait_for("all nodes idle", lambda: self._idle() == len(self.nodes))
         except BaseException:
             self.close()
             raise
@@ -117,6 +113,14 @@ class Cluster:
         self.close()
 
     # ------------------------------------------------------------------ to use it
+
+    def wait_for(self, what: str, condition: Callable[[], object], look: Callable[[], object] = str) -> None:
+        """Wait until a condition holds; if it never does, say so, and what `look` returns then."""
+        began = time.monotonic()
+        while not condition():
+            if time.monotonic() - began > _PATIENCE_S * self._slowness():
+                raise AssertionError(f"not within {time.monotonic() - began:.0f} s: {what}\n{look()}")
+            time.sleep(0.05)
 
     def start(self, node: str) -> None:
         """Start a node's daemon."""
@@ -144,11 +148,11 @@ class Cluster:
         network = ["nsenter", f"--net=/run/netns/{self._hosts.names[host]}"] if self._hosts else []
         return [*network, "unshare", "--mount", *(["--uts"] if self._hosts else []), "bash", "-c", inside]
 
-    def run(self, *words: str, timeout_s: float = 120, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a command where users log in, to its end."""
         process = self.begin(*words, **variables)
         try:
-            out, _ = process.communicate(timeout=timeout_s)
+            out, _ = process.communicate(timeout=_PATIENCE_S * self._slowness())
         except BaseException:
             process.kill()
             self.cancel_all()
@@ -184,20 +188,35 @@ class Cluster:
 
     def ended(self, job: str) -> None:
         """Wait for the end of a job."""
-        wait_for(f"job {job} to end", lambda: not self.run("squeue", "-h", "-j", job).stdout.strip())
+        self.wait_for(f"job {job} to end", lambda: self._none("-j", job), self._queue)
 
     def cancel_all(self) -> None:
         """Cancel every job, and wait until none is left."""
-        self.run_quietly("scancel", "--user", "root")
-        wait_for("no job to be left", lambda: not self.run_quietly("squeue", "-h").strip(), 30)
+        self._ask("scancel", "--user", "root")
+        self.wait_for("no job to be left", self._none, self._queue)
 
-    def run_quietly(self, *words: str) -> str:
-        """Run a command of Slurm's that may fail."""
+    def _none(self, *options: str) -> bool:
+        """Tell whether Slurm says that there is no such job, or no longer knows it; it may also not answer."""
+        code, said = self._ask("squeue", "-h", *options)
+        return (code == 0 and not said.strip()) or "Invalid job id" in said
+
+    def _queue(self) -> str:
+        return self._ask("squeue", "-O", "JobID,State,Reason,NodeList,RestartCnt")[1] + self._ask("sinfo", "-R")[1]
+
+    def _ask(self, *words: str) -> tuple[int, str]:
+        """Run a command of Slurm's that may fail; return its exit code and output, -1 if it does not end."""
         with suppress(subprocess.TimeoutExpired):
-            return subprocess.run(
-                self.command(*words), env=self.environment, capture_output=True, text=True, timeout=20, check=False
-            ).stdout
-        return ""
+            done = subprocess.run(
+                self.command(*words),
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=_ASK_S * self._slowness(),
+                check=False,
+            )
+            return done.returncode, done.stdout
+        return -1, ""
 
     # ------------------------------------------------------------------ up and down
 
@@ -213,7 +232,9 @@ class Cluster:
         (self.folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *names, ""]))
         here = socket.gethostname().partition(".")[0]
         controller = f"{'login' if self._hosts else here}({addresses[0]})"
-        lines = [_CONFIGURATION.format(controller=controller, port=_free_port(), folder=self.folder)]
+        slow = self._slowness()
+        limits = {"controller_s": 20 * slow, "node_s": 6 * slow, "message_s": 10 * slow, "kill_s": 3 * slow}
+        lines = [_CONFIGURATION.format(controller=controller, port=_free_port(), folder=self.folder, **limits)]
         for node, address in zip(self.nodes, addresses[1:], strict=True):
             host = node if self._hosts else here
             lines.append(f"NodeName={node} NodeHostname={host} NodeAddr={address} Port={_free_port()} CPUs={_CORES}\n")
@@ -231,7 +252,7 @@ class Cluster:
              f"--pid-file={self.folder}/munged.pid", f"--log-file={folder}/log", f"--seed-file={folder}/seed"],
             env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        wait_for("munge's socket", (self.folder / "munge.socket").exists)
+        self.wait_for("munge's socket", (self.folder / "munge.socket").exists)
 
     def _daemon(self, name: str, host: int, command: str) -> None:
         with (self.folder / f"{name}.out").open("ab") as out:
@@ -244,7 +265,7 @@ class Cluster:
         if dead:
             words = "".join((self.folder / f"{name}.out").read_text(errors="replace")[-2000:] for name in dead)
             raise AssertionError(f"{dead} did not stay: {words}")
-        return len(self.run_quietly("sinfo", "-h", "-N", "-t", "idle").splitlines())
+        return len(self._ask("sinfo", "-h", "-N", "-t", "idle")[1].splitlines())
 
     def close(self) -> None:
         """End all jobs and daemons."""
@@ -255,7 +276,7 @@ class Cluster:
             daemon.terminate()
         for daemon in self._daemons.values():
             with suppress(subprocess.TimeoutExpired):
-                daemon.wait(10)
+                daemon.wait(10 * self._slowness())
             daemon.kill()
             daemon.wait()
         self._daemons.clear()

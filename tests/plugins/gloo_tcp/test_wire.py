@@ -302,6 +302,10 @@ def test_results_are_the_same_bytes_with_and_without_the_compiled_parts(pools: d
     assert len({tuple(pool.run(programs.everything)) for pool in pools.values()}) == 1
 
 
+def test_the_collector_does_not_see_what_memory_was_lent(pools: dict[str, RankPool]) -> None:
+    assert pools["native"].run(programs.memory_that_the_collector_sees) == [[], []]
+
+
 def test_three_ranks_find_the_same_bytes_with_and_without() -> None:
     found = [
         run_ranks(programs.everything, 3, env={**TCP, "RANKWISE_NATIVE": way}, timeout=TIMEOUT_S)

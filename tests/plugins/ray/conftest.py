@@ -1,6 +1,9 @@
 """These tests need Ray, which is too large for the environment of all others: `scripts/test-ray` makes one for them.
 
 One cluster on a loopback address serves all of them, and most share a pool of actors: processes start slowly.
+
+No wait is without an end. A group's operations end by the group's own time-out, which names the ranks that are missing;
+what does not end even then is told by `Patient.get`.
 """
 
 import os
@@ -33,6 +36,8 @@ os.environ.update(
 
 #: How many actors the pool has, and how many CPUs the cluster is said to have.
 SIZE, CPUS = 4, 32
+#: What a group's operations may take, and any call of an actor, on a machine with nothing else to do.
+OPERATION_S, CALL_S = 60.0, 120.0
 
 
 def pytest_collection_modifyitems(items):
@@ -48,12 +53,40 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{kind}"))
 
 
+class Patient:
+    """Ray as these tests use it: `get` is bounded.
+
+    Args:
+        ray: Ray.
+        slowness: Tells by how much slower than an idle machine this one is.
+    """
+
+    def __init__(self, ray, slowness):
+        self._ray, self._slowness = ray, slowness
+
+    def __getattr__(self, name):
+        return getattr(self._ray, name)
+
+    def get(self, calls, timeout=None):
+        """Return what calls have returned, once all have; name those that do not end."""
+        limit_s = CALL_S * self._slowness() if timeout is None else timeout
+        try:
+            return self._ray.get(calls, timeout=limit_s)
+        except self._ray.exceptions.GetTimeoutError:
+            every = calls if isinstance(calls, list) else [calls]
+            _, pending = self._ray.wait(every, num_returns=len(every), timeout=0)
+            names = ", ".join(str(every.index(call)) for call in pending)
+            raise AssertionError(f"calls {names} of {len(every)} have not ended within {limit_s:g} s") from None
+
+
 @pytest.fixture(scope="session")
-def cluster():
+def cluster(request):
     """A cluster of one node."""
     import ray
 
     folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # short, as the sockets' paths must be
+    slowness = request.config.slowness
+    variables = {"PYTHONPATH": str(HERE), "RANKWISE_RAY_TIMEOUT_S": str(OPERATION_S * slowness)}
     try:
         ray.init(
             num_cpus=CPUS,
@@ -62,18 +95,34 @@ def cluster():
             _node_ip_address="127.0.0.1",
             _temp_dir=folder,
             namespace="rankwise",
-            runtime_env={"env_vars": {"PYTHONPATH": str(HERE)}},
+            runtime_env={"env_vars": variables},
         )
         assert ray.util.get_node_ip_address() == "127.0.0.1", "stores listen where Ray says that the node is"
-        yield ray
+        yield Patient(ray, lambda: request.config.slowness)
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def actors(cluster):
-    """The pool: what uses it leaves no group behind."""
+def pool(cluster):
+    return _new_actors(cluster)
+
+
+@pytest.fixture
+def actors(cluster, pool):
+    """Actors that most tests share: what uses them leaves no group behind. If one does not come free, others follow."""
+    yield pool
+    try:
+        cluster.get([actor.now.remote() for actor in pool])
+    except Exception:
+        for actor in pool:
+            cluster.kill(actor)
+        pool[:] = _new_actors(cluster)
+        raise
+
+
+def _new_actors(cluster):
     from members import Member
 
     made = [Member.remote() for _ in range(SIZE)]

@@ -194,6 +194,16 @@ def test_a_dead_actor_fails_create_group_and_frees_the_others(cluster, actors, f
     rankwise_ray.destroy_group(actors[:2], "half")
 
 
+def test_an_actor_that_is_busy_is_named_and_not_waited_for_without_an_end(cluster, fresh):
+    pair = fresh(Member, 2)
+    cluster.get(pair[1].init.remote(2, 1, "nobody else's"))
+    pair[1].barrier.remote("nobody else's")  # where it stays
+    with pytest.raises(TimeoutError, match=r"create_group 'late': of 2 actors.* 1 did not get to it within 1 s"):
+        rankwise_ray.create_group(pair, "late", timeout=1)
+    with pytest.raises(TimeoutError, match=r"destroy_group 'late': of 2 actors.* 1 did not get to it within 1 s"):
+        rankwise_ray.destroy_group(pair, "late", timeout=1)
+
+
 @pytest.mark.parametrize("ranks", [[0, 0], [0], [1, 2]])
 def test_ranks_must_go_with_the_actors(actors, ranks):
     with pytest.raises(ValueError, match="ranks must be 0 to 1"):

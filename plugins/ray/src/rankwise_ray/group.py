@@ -15,7 +15,7 @@ from rankwise_ray.arrays import to_array
 from rankwise_ray.installed import BaseGroup
 from rankwise_ray.meeting import Meeting, Met, leave
 
-__all__ = ["NAME", "ArgumentError", "RankwiseGroup"]
+__all__ = ["NAME", "ArgumentError", "RankwiseGroup", "default_timeout_s"]
 
 #: The backend's name, as Ray writes it.
 NAME = "RANKWISE"
@@ -58,7 +58,7 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
         place, timeout_s = places.pop(group_name, ("", None))
         #: What `create_group` tells it from others of its name by.
         self.place = place
-        self._timeout_s = timeout_s or _timeout_s()
+        self.timeout_s = timeout_s or default_timeout_s()
         self._meeting = Meeting(group_name, rank, world_size, self._create, place)
         self._come = threading.Event()
         self._met: Met | None = None
@@ -95,7 +95,7 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
 
     def _meet(self) -> None:
         try:
-            self._met = self._meeting.come(self._timeout_s)
+            self._met = self._meeting.come(self.timeout_s)
         except BaseException as error:  # it belongs to whoever calls an operation
             self._error = error
         self._come.set()
@@ -110,7 +110,7 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
             timeout=timeout_s,
             description=self._group_name,
         )
-        group.set_timeout(self._timeout_s)
+        group.set_timeout(self.timeout_s)
         return group
 
     def _leave(self) -> None:
@@ -166,7 +166,8 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
         dist.recv(array, group_src=recv_options.src_rank, group=self._group)
 
 
-def _timeout_s() -> float:
+def default_timeout_s() -> float:
+    """Return how long making a group may take, and each of its operations, unless `create_group` was told otherwise."""
     return float(os.environ.get("RANKWISE_RAY_TIMEOUT_S", _DEFAULT_TIMEOUT_S))
 
 

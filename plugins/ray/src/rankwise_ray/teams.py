@@ -10,11 +10,15 @@ from typing import Any
 import ray
 from ray.util import collective
 
+import rankwise as dist
+from rankwise.backends import Deadline
+from rankwise_ray.group import default_timeout_s
 from rankwise_ray.names import BACKEND
 
 __all__ = ["create_group", "destroy_group"]
 
-#: How long to wait, when a group cannot be made, until the actors have left it; those that wait in it leave later.
+#: How long to wait, when a group cannot be made, until the actors have left it; those that wait in it leave later. And
+#: how much longer than the actors, which know better who has not come, to wait for them.
 _LEAVE_S = 2.0
 
 
@@ -30,9 +34,10 @@ def create_group(
         name: The group's name, `group_name` of the operations.
         ranks: The rank of each actor; by default in the order given.
         timeout: How many seconds the meeting and, from then on, each operation may take; `RANKWISE_RAY_TIMEOUT_S`, or
-            half an hour.
+            half an hour. An actor that is busy with another call may begin that much later.
 
     Raises:
+        DistTimeoutError: An actor was busy for too long.
         ValueError: Ranks and actors do not go together.
         RuntimeError: An actor has such a group already, or they do not reach each other.
         ray.exceptions.RayActorError: An actor has died.
@@ -44,36 +49,55 @@ def create_group(
         raise ValueError("create_group: each actor can have one rank only")
     place = secrets.token_hex(8)
     terms = len(actors), name, place, timeout, BACKEND
+    what = f"create_group {name!r}"
     try:
         # First they all begin, and only then does one wait: an actor may have to begin with another group in between.
-        _first_error([_call(actor, _join, rank, *terms) for actor, rank in zip(actors, order, strict=True)])
-        _first_error([_call(actor, _wait, name) for actor in actors])
+        joining = [_call(actor, _join, rank, *terms) for actor, rank in zip(actors, order, strict=True)]
+        limits_s = _results(joining, timeout or default_timeout_s(), what)
+        _results([_call(actor, _wait, name) for actor in actors], max(limits_s) + _LEAVE_S, what)
     except BaseException:
         leaving = [_call(actor, _give_up, name, place) for actor in actors]
         ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_S)
         raise
 
 
-def destroy_group(actors: Sequence[Any], name: str = "default") -> None:
-    """Have actors leave a group; those that have died have left it already."""
-    for call in [_call(actor, _leave, name) for actor in actors]:
-        with suppress(ray.exceptions.RayActorError):
-            ray.get(call)
+def destroy_group(actors: Sequence[Any], name: str = "default", timeout: float | None = None) -> None:
+    """Have actors leave a group; those that have died have left it already.
+
+    Args:
+        actors: Handles of the actors.
+        name: The group's name.
+        timeout: How many seconds to wait for actors that are busy with another call; by default as `create_group`.
+
+    Raises:
+        DistTimeoutError: An actor was busy for too long. It leaves once it comes to it.
+    """
+    leaving = [_call(actor, _leave, name) for actor in actors]
+    _results(leaving, timeout or default_timeout_s(), f"destroy_group {name!r}", ray.exceptions.RayActorError)
 
 
 def _call(actor: Any, function: Callable[..., Any], *args: Any) -> Any:
     return actor.__ray_call__.remote(function, *args)
 
 
-def _first_error(calls: Sequence[Any]) -> None:
-    """Return when all calls have ended well; raise as soon as one has not."""
-    pending = list(calls)
+def _results(calls: Sequence[Any], limit_s: float, what: str, *passed_over: type[Exception]) -> list[Any]:
+    """Return what calls of one actor each have returned; raise as soon as one has failed in another way."""
+    deadline, found, pending = Deadline(limit_s), [], list(calls)
     while pending:
-        done, pending = ray.wait(pending, num_returns=1)
-        ray.get(done)
+        done, pending = ray.wait(pending, num_returns=1, timeout=deadline.remaining())
+        if not done:
+            late = ", ".join(str(calls.index(call)) for call in pending)
+            raise dist.DistTimeoutError(
+                f"{what}: of {len(calls)} actors, by their places in the list, {late} did not get to it within "
+                f"{limit_s:g} s; is another call still running there?"
+            )
+        with suppress(*passed_over):
+            found.append(ray.get(done[0]))
+    return found
 
 
-def _join(_: Any, rank: int, size: int, name: str, place: str, timeout: float | None, backend: str) -> None:
+def _join(_: Any, rank: int, size: int, name: str, place: str, timeout: float | None, backend: str) -> float:
+    """Begin with a group; return how long that may take."""
     from rankwise_ray import group as groups
 
     groups.places[name] = place, timeout
@@ -81,6 +105,8 @@ def _join(_: Any, rank: int, size: int, name: str, place: str, timeout: float | 
         collective.init_collective_group(size, rank, backend, name)
     finally:
         groups.places.pop(name, None)
+    group: Any = collective.get_group_handle(name)
+    return float(group.timeout_s)
 
 
 def _wait(_: Any, name: str) -> None:
