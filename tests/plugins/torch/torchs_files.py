@@ -9,7 +9,7 @@ as below test/distributed there; without, all are run that `torchs_files.json` l
 
 import contextlib
 import fnmatch
-import importlib.util
+import importlib
 import json
 import os
 import signal
@@ -110,13 +110,10 @@ def _end(pid):
 
 
 def _run_file(path, results):
+    sys.argv[:] = [str(path)]  # torch runs tests of the program alone
     sys.path[:0] = [str(path.parent), *(str(parent) for parent in path.parents if parent.name == "test")]
-    spec = importlib.util.spec_from_file_location("torchs_file", path)
-    module = sys.modules["torchs_file"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sys.modules["__main__"], module.__spec__ = module, None  # torch takes tests of the program alone; ranks may be spawned
     outcome = torchs_own.Outcome(results, lambda test: ".".join(test.id().split(".")[-2:]))
-    unittest.defaultTestLoader.loadTestsFromModule(module).run(outcome)
+    unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(path.stem)).run(outcome)
     outcome.write()
 
 
