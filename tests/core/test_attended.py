@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
 import threading
+import weakref
 from time import monotonic
 from typing import Any
 
 import pytest
 
+from rankwise.basics import attending
+from rankwise.basics.attending import attended, dismiss
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.ending import attended
 from rankwise.errors import DistStoreError, DistTimeoutError, PeerDiedError
 from rankwise.groups.world import World, current, use
 from rankwise.store import HashStore, PrefixStore
@@ -42,6 +47,58 @@ def test_a_step_leaves_the_caller_free_to_look_and_to_be_interrupted() -> None:
     step = threading.current_thread
     for look in (see_nothing, None):
         assert attended(step, look, Deadline(PATIENCE_S), "a step") is not threading.current_thread()
+
+
+def test_one_thread_takes_step_after_step_until_it_is_dismissed() -> None:
+    dismiss()
+    takers = {attended(threading.current_thread, see_nothing, Deadline(PATIENCE_S), "a step") for _ in range(20)}
+    assert len(takers) < 5  # one, and any that were at a step of an earlier test
+    dismiss()
+    for taker in takers:
+        taker.join(PATIENCE_S)
+        assert not taker.is_alive()
+
+
+def test_a_thread_without_a_step_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attending, "_STAY_S", 0.01)
+    dismiss()
+    taker = attended(threading.current_thread, see_nothing, Deadline(PATIENCE_S), "a step")
+    taker.join(PATIENCE_S)
+    assert not taker.is_alive()
+    assert attended(lambda: 3, see_nothing, Deadline(PATIENCE_S), "a step") == 3
+
+
+def test_a_thread_that_is_still_at_a_step_is_not_waited_for() -> None:
+    never = threading.Event()
+    with pytest.raises(DistTimeoutError):
+        attended(lambda: never.wait(PATIENCE_S), see_nothing, Deadline(0.1), "a step that goes on")
+    assert attended(lambda: 3, see_nothing, Deadline(PATIENCE_S), "another") == 3
+    never.set()
+
+
+def test_a_thread_without_a_step_holds_nothing() -> None:
+    class Group:
+        def wait(self) -> None:
+            pass
+
+    group = Group()
+    gone = weakref.ref(group)
+    attended(group.wait, see_nothing, Deadline(PATIENCE_S), "a step")
+    del group
+    until = Deadline(PATIENCE_S)
+    while gone() is not None and not until.expired():
+        gc.collect()
+    assert gone() is None
+
+
+def test_a_forked_child_has_a_thread_of_its_own() -> None:
+    attended(lambda: 3, see_nothing, Deadline(PATIENCE_S), "a step")
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            os._exit(attended(lambda: 3, see_nothing, Deadline(PATIENCE_S), "a step"))
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
 
 
 def test_what_is_seen_ends_the_wait() -> None:

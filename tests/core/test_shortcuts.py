@@ -46,6 +46,7 @@ def offering() -> Iterator[Offering]:
     assert group is not None
     (communicator,) = group.communicators()
     assert isinstance(communicator, Offering)
+    group.any_lane("barrier")  # a group has shortcuts from its first call on
     yield communicator
     dist.destroy_process_group()
     register_local()  # the true one again
@@ -114,6 +115,18 @@ def test_messages_to_group_ranks_go_the_general_way(offering: Offering) -> None:
     with pytest.raises(ValueError, match="never return"):
         dist.send(ONE, group_dst=0)
     assert offering.asked == []
+
+
+def test_a_group_has_them_made_by_its_first_call_which_goes_the_general_way(offering: Offering) -> None:
+    group = dist.new_group([0])
+    assert isinstance(group, dist.ProcessGroup)
+    (communicator,) = group.communicators()
+    assert isinstance(communicator, Offering)
+    assert not hasattr(communicator, "asked")
+    for asked in ([], ["all_reduce"]):
+        dist.all_reduce(ONE, group=group)
+        assert [name for name, *_ in communicator.asked] == asked
+    assert [entry.op for entry in current().recorder.entries()] == ["all_reduce"]
 
 
 def test_a_destroyed_group_has_none(offering: Offering) -> None:

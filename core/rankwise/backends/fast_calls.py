@@ -98,7 +98,8 @@ def fast_calls(comm: Communicator, group: Caller) -> Shortcuts:
 # a communicator may offer a callable for each operation. The public call hands it the program's own arguments,
 # unchecked, before it does anything else; the callable then does all that the public call does, or says that it did
 # nothing, and the call goes the general way. `rankwise.backends.fast_calls` has those of any communicator that keeps
-# something for each kind of call, so that few backends need to know of them.
+# something for each kind of call, so that few backends need to know of them. The first call of a group goes the
+# general way and has them made: many groups have none.
 #
 # A shortcut returns false, and has changed nothing, whenever anything is out of the ordinary: an argument that is not
 # exactly what it expects, or that the capability table refuses; a group that has failed; a thread that has an open

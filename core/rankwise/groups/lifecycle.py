@@ -11,6 +11,7 @@ from typing import Any
 
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.registry import registry
+from rankwise.basics.attending import dismiss
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import tell
 from rankwise.basics.interrupts import held, is_interrupt
@@ -300,6 +301,7 @@ def _release(world: World) -> None:
         _stay(world.stay_for)
     if world.owned_store is not None:
         world.owned_store.close()
+    dismiss()
     world.reset()
     if world.home is not None and world in world.home.outside:
         world.home.outside.remove(world)

@@ -16,9 +16,9 @@ from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION
 from rankwise.backends.registry import registry
 from rankwise.basics import interrupts as interrupts
+from rankwise.basics.attending import attended
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import tell
-from rankwise.basics.ending import attended
 from rankwise.basics.systems import cause
 from rankwise.basics.version import __version__
 from rankwise.errors import (

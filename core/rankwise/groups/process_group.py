@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["NON_GROUP_MEMBER", "GroupLike", "ProcessGroup"]
 
+#: The shortcuts of a group before its first call and after its end.
+UNUSED = Shortcuts()
+#: Held while a group's shortcuts are made.
+_shortening = threading.Lock()
 #: What a rank has in place of a group that it is not in.
 NON_GROUP_MEMBER = -100
 
@@ -78,15 +83,13 @@ class ProcessGroup:
         self._communicators = communicators
         self._lanes: dict[Any, Communicator] = {}
         self._features: dict[tuple[str, str], None] = {}
-        #: For plain calls on the CPU's arrays, or on those of the only kind of device.
-        self.shortcuts = Shortcuts()
+        #: For plain calls on the CPU's arrays, or on those of the only kind of device; from the first call on.
+        self.shortcuts = UNUSED
         #: Whether a backend of it tells for how long others were waited for.
         self.tells_waits = any(communicator.tells_waits for communicator in self.communicators())
         for communicator in self.communicators():
             communicator.on_failure = self._failed
             communicator.note_to(trail)
-        if communicators:
-            self.shortcuts = communicators[self._usual_device()].shortcuts(self)
 
     @staticmethod
     def create(
@@ -311,7 +314,7 @@ class ProcessGroup:
         """Wait for what has been issued, then give everything back. The first error is raised after the rest."""
         communicators, self._communicators = self.communicators(), {}
         self._lanes.clear()
-        self.shortcuts = Shortcuts()
+        self.shortcuts = UNUSED
         errors: list[BaseException] = []
         for communicator in communicators:
             for step in (partial(communicator.drain, timeout_s), communicator.shutdown):
@@ -342,6 +345,10 @@ class ProcessGroup:
             raise ValueError(f"{op}: group {self.group_desc!r} has no backend for {device} arrays ({self.config!r})")
         table = registry.get(self.config.device_backend_map[device]).capabilities
         requirement.require(table, op, device, dtype, reduce_op, registry.others)
+        if self.shortcuts is UNUSED:
+            with _shortening:  # two threads may make the first call
+                if self.shortcuts is UNUSED and self._communicators:
+                    self.shortcuts = self._communicators[self._usual_device()].shortcuts(self)
         return self._communicators[device]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from rankwise.basics.attending import attended
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.ending import attended
 from rankwise.errors import DistNetworkError
 from rankwise.store.base import Place, Store
 from rankwise.store.operations import FINE

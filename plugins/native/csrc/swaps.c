@@ -47,11 +47,13 @@ void swaps_address(Swap *swap, int k, const void *data, size_t nbytes, size_t ex
     parcel->data = data;
     parcel->nbytes = nbytes;
     parcel->room = wire_room(swap->wire, parcel->peer);
+    parcel->room_nbytes = WIRE_RECORD_NBYTES;
+    parcel->place = parcel->room + WIRE_RECORD_NBYTES;
 }
 
 static const unsigned char *swaps_data(const Swap *swap, int peer)
 {
-    return wire_room(swap->wire, peer) + WIRE_RECORD_NBYTES;
+    return swap->parcels[(peer - swap->rank + swap->size) % swap->size - 1].place;
 }
 
 /* ------------------------------------------------------------------ the exchange */
@@ -106,8 +108,12 @@ bool swaps_trade(Swap *swap, bool *misfit)
 {
     int count = swap->size - 1;
     bool well = wire_swap(swap->wire, swap->parcels, count);
-    if (well && !wire_is_done(swap->parcels, count))
+    if (well && !wire_is_done(swap->parcels, count)) {
+        for (int i = 0; i < count; i++)
+            if (!swap->parcels[i].taken)
+                swap->parcels[i].place = swap->parcels[i].room + WIRE_RECORD_NBYTES; /* where Python receives */
         well = swaps_finish(swap, count, misfit);
+    }
     wire_drop(swap->parcels, count);
     return well;
 }
@@ -131,21 +137,22 @@ Ending swaps_compare(Swap *swap)
 
 /* ------------------------------------------------------------------ with data along */
 
-/* Reduce `count` elements of all ranks, this one's from `own`. */
-static void swaps_merge(const Swap *swap, unsigned char *out, const unsigned char *own, size_t count, Op op, Kind kind)
+/* Reduce `count` elements of all ranks from the `merged` first on. */
+static void swaps_merge(Swap *swap, size_t count)
 {
-    Kind wide = kernels_accumulation_kind(op, kind);
-    Merge merge = kernels_merge_of(op, wide);
+    Kind kind = swap->kind, wide = kernels_accumulation_kind(swap->op, kind);
+    Merge merge = kernels_merge_of(swap->op, wide);
     size_t item = kernels_kind_nbytes(kind), step = SWAPS_PIECE / kernels_kind_nbytes(wide);
     unsigned char total[SWAPS_PIECE], next[SWAPS_PIECE];
-    bool straight = wide == kind && swap->size == 2 && op != AVG;
-    for (size_t done = 0; done < count; done += step) {
-        size_t now = count - done < step ? count - done : step, at = done * item;
+    bool straight = wide == kind && swap->size == 2 && swap->op != AVG;
+    for (size_t now; swap->merged < count; swap->merged += now) {
+        size_t at = swap->merged * item;
+        now = count - swap->merged < step ? count - swap->merged : step;
         const unsigned char *from[MOST_PARCELS];
         for (int peer = 0; peer < swap->size; peer++)
-            from[peer] = (peer == swap->rank ? own : swaps_data(swap, peer)) + at;
+            from[peer] = (peer == swap->rank ? swap->own : swaps_data(swap, peer)) + at;
         if (straight) {
-            merge(out + at, from[0], from[1], now);
+            merge(swap->out + at, from[0], from[1], now);
             continue;
         }
         kernels_widen(total, from[0], kind, wide, now);
@@ -154,10 +161,34 @@ static void swaps_merge(const Swap *swap, unsigned char *out, const unsigned cha
                 kernels_widen(next, from[peer], kind, wide, now);
             merge(total, total, wide == kind ? from[peer] : next, now);
         }
-        if (op == AVG)
+        if (swap->op == AVG)
             kernels_average(total, wide, now, swap->size);
-        kernels_narrow(out + at, total, kind, wide, now);
+        kernels_narrow(swap->out + at, total, kind, wide, now);
     }
+}
+
+/* Reduce what is here and has left, or put what comes straight to where it belongs, once both are known to make the
+   same call. */
+static void swaps_digest(void *user)
+{
+    Swap *swap = user;
+    Parcel *parcel = &swap->parcels[0];
+    if (parcel->got < parcel->in_unit + parcel->room_nbytes || !swaps_alike(swap, 1))
+        return;
+    size_t came = parcels_came(parcel), went = parcels_went(parcel);
+    if (swap->straight != NULL && came == 0)
+        parcel->place = swap->straight;
+    if (swap->out != NULL)
+        swaps_merge(swap, (came < went ? came : went) / kernels_kind_nbytes(swap->kind));
+}
+
+/* Work on a long one while it comes. */
+static void swaps_overlap(Swap *swap)
+{
+    if (swap->size != 2 || swap->parcels[0].in.length <= LONG_NBYTES)
+        return;
+    swap->parcels[0].digest = swaps_digest;
+    swap->parcels[0].user = swap;
 }
 
 Ending swaps_reduce(Swap *swap, void *array, size_t count, Op op, Kind kind)
@@ -165,9 +196,14 @@ Ending swaps_reduce(Swap *swap, void *array, size_t count, Op op, Kind kind)
     size_t nbytes = count * kernels_kind_nbytes(kind);
     for (int k = 1; k < swap->size; k++)
         swaps_address(swap, k, array, nbytes, nbytes);
+    swap->out = array;
+    swap->own = array;
+    swap->op = op;
+    swap->kind = kind;
+    swaps_overlap(swap);
     Ending ending = swaps_exchange(swap);
     if (ending == DONE)
-        swaps_merge(swap, array, array, count, op, kind);
+        swaps_merge(swap, count);
     return ending;
 }
 
@@ -178,17 +214,22 @@ static Ending swaps_route(Swap *swap, const Route *route)
         Part to = swaps_to(route, peer), from = swaps_from(route, peer);
         swaps_address(swap, k, to.bytes, to.count * route->item, from.count * route->item);
     }
+    swaps_overlap(swap);
     return swaps_exchange(swap);
 }
 
 Ending swaps_move(Swap *swap, const Route *route, Part to, Part from)
 {
+    if (route->takes == 1 && route->take[0].part.count > 0)
+        swap->straight = route->take[0].part.bytes;
     Ending ending = swaps_route(swap, route);
     if (ending != DONE)
         return ending;
-    for (int i = 0; i < route->takes; i++)
-        if (route->take[i].part.count > 0)
-            memcpy(route->take[i].part.bytes, swaps_data(swap, route->take[i].peer), route->take[i].part.count * route->item);
+    for (int i = 0; i < route->takes; i++) {
+        const unsigned char *data = swaps_data(swap, route->take[i].peer);
+        if (route->take[i].part.count > 0 && data != (unsigned char *)route->take[i].part.bytes)
+            memcpy(route->take[i].part.bytes, data, route->take[i].part.count * route->item);
+    }
     if (to.count > 0 && to.bytes != from.bytes)
         memcpy(to.bytes, from.bytes, to.count * route->item);
     return DONE;
@@ -197,7 +238,11 @@ Ending swaps_move(Swap *swap, const Route *route, Part to, Part from)
 Ending swaps_combine(Swap *swap, const Route *route, const void *own, void *out, Op op, Kind kind)
 {
     Ending ending = swaps_route(swap, route);
+    swap->own = own;
+    swap->out = out;
+    swap->op = op;
+    swap->kind = kind;
     if (ending == DONE)
-        swaps_merge(swap, out, own, route->takes == 0 ? 0 : route->take[0].part.count, op, kind);
+        swaps_merge(swap, route->takes == 0 ? 0 : route->take[0].part.count);
     return ending;
 }

@@ -16,6 +16,13 @@ typedef struct {
     const uint64_t *about; /* this rank's record */
     PyObject *deadline;    /* borrowed: a deadline, a time-out, or None for the group's */
     Parcel parcels[MOST_PARCELS];
+    /* Of a long one of two ranks, while it comes: where the only part goes straight, or how it is reduced. */
+    unsigned char *straight;
+    unsigned char *out;
+    const unsigned char *own;
+    size_t merged; /* how many elements are reduced */
+    Op op;
+    Kind kind;
 } Swap;
 
 /* Whether what goes to and comes from each rank fits, and so many bytes from and to all. */

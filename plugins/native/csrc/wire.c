@@ -6,18 +6,13 @@
 #include "recorder.h"
 #include "rings.h"
 #include "waiting.h"
-#include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 
 /* The byte behind a payload that is all there. */
 enum { GOOD = 1 };
 /* How long a look holds the interpreter: about as long as an answer takes to come. */
 enum { HELD_NS = 25000 };
-/* How long the rest of a frame may keep others from the engine's lock. */
-enum { REST_NS = 2000000 };
 /* How much is received before Python hears of it, which gives credit for it. */
 enum { WIRE_TOLD_NBYTES = 256 << 10 };
 static PyObject *text_copy, *text_update, *text_digest;
@@ -176,30 +171,14 @@ static size_t wire_unit(PyObject *guard)
 
 /* ------------------------------------------------------------------ sending */
 
-typedef struct {
-    struct iovec pieces[4];
-    int count;
-    size_t nbytes;
-} Gathered;
-
-static void wire_gather(Gathered *gathered, const void *bytes, size_t nbytes)
-{
-    if (nbytes > 0)
-        gathered->pieces[gathered->count++] = (struct iovec){(void *)(uintptr_t)bytes, nbytes};
-    gathered->nbytes += nbytes;
-}
-
 /* Let Python send what has not left of a frame. */
-static bool wire_keep(const Wire *wire, Parcel *parcel, const Gathered *frame, size_t sent)
+static bool wire_keep(const Wire *wire, Parcel *parcel)
 {
-    PyObject *rest = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(frame->nbytes - sent));
-    unsigned char *to = rest == NULL ? NULL : (unsigned char *)PyBytes_AS_STRING(rest);
-    for (int i = 0; to != NULL && i < frame->count; i++) {
-        size_t skipped = sent < frame->pieces[i].iov_len ? sent : frame->pieces[i].iov_len;
-        memcpy(to, (unsigned char *)frame->pieces[i].iov_base + skipped, frame->pieces[i].iov_len - skipped);
-        to += frame->pieces[i].iov_len - skipped;
-        sent -= skipped;
-    }
+    size_t all = parcel->out_unit + parcel->record_nbytes + parcel->nbytes + 1;
+    PyObject *rest = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(all - parcel->went));
+    if (rest != NULL)
+        parcels_copy_rest(parcel, (unsigned char *)PyBytes_AS_STRING(rest));
+    parcel->went = all;
     PyObject *kept = wire_call(wire->keep, rest == NULL ? NULL : Py_BuildValue("(iNI)", wire->links[parcel->peer].rank, rest, (unsigned)(parcel->out.first >> 32)));
     if (kept == Py_None)
         Py_CLEAR(kept);
@@ -222,25 +201,18 @@ static bool wire_post(const Wire *wire, Parcel *parcel)
     if (connection == NULL || connection->broken || connection->writing || !state_is_none(link->peer->gone) ||
         link->window->unconfirmed + parcel->out.length + wire->message_nbytes > wire->window_nbytes)
         return true;
-    unsigned char head[HEAD_NBYTES + HEAD_TAG_NBYTES], good = GOOD;
-    memcpy(head, &parcel->out, HEAD_NBYTES);
-    if (wire_is_guarded(connection->mine) && !wire_tag(connection->mine, head, head + HEAD_NBYTES))
+    memcpy(parcel->cover, &parcel->out, HEAD_NBYTES);
+    if (wire_is_guarded(connection->mine) && !wire_tag(connection->mine, parcel->cover, parcel->cover + HEAD_NBYTES))
         return false;
-    Gathered frame = {.count = 0};
-    wire_gather(&frame, head, wire_unit(connection->mine));
-    wire_gather(&frame, parcel->record, parcel->record_nbytes);
-    wire_gather(&frame, parcel->data, parcel->nbytes);
-    wire_gather(&frame, &good, 1);
-    struct msghdr message = {.msg_iov = frame.pieces, .msg_iovlen = (size_t)frame.count};
-    ssize_t sent = sendmsg(connection->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent <= 0)
-        return true; /* Python tries again, and finds out why */
-    connection->went_nbytes += (unsigned long long)sent;
+    parcel->out_unit = wire_unit(connection->mine);
+    parcel->went = 0;
+    if (parcels_send(parcel, connection) < 0)
+        return true;
     link->window->unconfirmed += parcel->out.length + wire->message_nbytes;
     if (wire_is_guarded(connection->mine))
         ((GuardState *)connection->mine)->number++;
     parcel->sent = true;
-    return (size_t)sent == frame.nbytes || wire_keep(wire, parcel, &frame, (size_t)sent);
+    return true;
 }
 
 /* ------------------------------------------------------------------ receiving */
@@ -248,62 +220,24 @@ static bool wire_post(const Wire *wire, Parcel *parcel)
 /* NOTHING has come; SOME has, and more is to come; it is ALL there, or this is LEFT to Python. */
 typedef enum { CAME_NOTHING, CAME_SOME, CAME_ALL, CAME_LEFT, CAME_ERROR } Came;
 
-static size_t wire_frame_nbytes(const Parcel *parcel, size_t unit)
-{
-    return unit + parcel->in.length + 1;
-}
-
-/* Where the bytes of a frame go from `at` on: header, payload and what is behind it. */
-static int wire_places(Parcel *parcel, size_t unit, size_t at, struct iovec places[3])
-{
-    struct iovec all[3] = {{parcel->head, unit}, {parcel->room, parcel->in.length}, {&parcel->trailer, 1}};
-    int count = 0;
-    for (int i = 0; i < 3; i++) {
-        size_t skipped = at < all[i].iov_len ? at : all[i].iov_len;
-        at -= skipped;
-        if (skipped < all[i].iov_len)
-            places[count++] = (struct iovec){(unsigned char *)all[i].iov_base + skipped, all[i].iov_len - skipped};
-    }
-    return count;
-}
-
-/* Read what has come of a frame. It needs no interpreter, but nobody else may read: -1 for nothing, 0 for the end. */
-static ssize_t wire_read(Parcel *parcel, ConnectionState *connection, size_t unit)
-{
-    struct iovec places[3];
-    struct msghdr message = {.msg_iov = places, .msg_iovlen = (size_t)wire_places(parcel, unit, parcel->got, places)};
-    ssize_t count = recvmsg(connection->fd, &message, MSG_DONTWAIT);
-    if (count > 0) {
-        parcel->got += (size_t)count;
-        connection->came_nbytes += (unsigned long long)count;
-        return count;
-    }
-    return count < 0 && (errno == EAGAIN || errno == EINTR) ? -1 : 0;
-}
-
 /* Hand what has been read to Python's reader, before anybody else can read on. */
-static bool wire_feed(const Wire *wire, Parcel *parcel, size_t unit)
+static bool wire_feed(const Wire *wire, Parcel *parcel)
 {
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)parcel->got);
-    unsigned char *to = bytes == NULL ? NULL : (unsigned char *)PyBytes_AS_STRING(bytes);
-    struct iovec places[3];
-    int count = wire_places(parcel, unit, 0, places);
-    for (size_t at = 0, i = 0; to != NULL && i < (size_t)count && at < parcel->got; i++) {
-        size_t now = parcel->got - at < places[i].iov_len ? parcel->got - at : places[i].iov_len;
-        memcpy(to + at, places[i].iov_base, now);
-        at += now;
-    }
+    if (bytes != NULL)
+        parcels_copy_got(parcel, (unsigned char *)PyBytes_AS_STRING(bytes));
     parcel->got = 0;
-    parcel->headed = false;
+    parcel->headed = parcel->open = false;
     PyObject *fed = wire_call(wire->feed, bytes == NULL ? NULL : Py_BuildValue("(iN)", wire->links[parcel->peer].rank, bytes));
     Py_XDECREF(fed);
     return fed != NULL;
 }
 
 /* Take credit off the beginning of what has come; what is behind it moves to the front. */
-static void wire_take_credit(const Wire *wire, Parcel *parcel, size_t unit, uint64_t nbytes)
+static void wire_take_credit(const Wire *wire, Parcel *parcel, uint64_t nbytes)
 {
     unsigned char *room = parcel->room;
+    size_t unit = parcel->in_unit;
     size_t behind = parcel->got - unit, payload = behind < parcel->in.length ? behind : parcel->in.length;
     size_t front = payload < unit ? payload : unit;
     wire->links[parcel->peer].window->unconfirmed -= nbytes;
@@ -324,7 +258,7 @@ static bool wire_is_credit(const Wire *wire, const Parcel *parcel, const Head *h
 }
 
 /* Look at the header that has come. */
-static Came wire_look_at_head(const Wire *wire, Parcel *parcel, ConnectionState *connection, size_t unit)
+static Came wire_look_at_head(const Wire *wire, Parcel *parcel, ConnectionState *connection)
 {
     unsigned char tag[HEAD_TAG_NBYTES];
     Head head;
@@ -341,19 +275,19 @@ static Came wire_look_at_head(const Wire *wire, Parcel *parcel, ConnectionState 
             ((GuardState *)connection->theirs)->number++;
     }
     if (!wanted)
-        wire_take_credit(wire, parcel, unit, head.length);
+        wire_take_credit(wire, parcel, head.length);
     parcel->headed = wanted;
     return CAME_SOME;
 }
 
-static Came wire_judge(Wire *wire, Parcel *parcel, ConnectionState *connection, size_t unit)
+static Came wire_judge(Wire *wire, Parcel *parcel, ConnectionState *connection)
 {
-    while (!parcel->headed && parcel->got >= unit) {
-        Came came = wire_look_at_head(wire, parcel, connection, unit);
+    while (!parcel->headed && parcel->got >= parcel->in_unit) {
+        Came came = wire_look_at_head(wire, parcel, connection);
         if (came != CAME_SOME)
             return came;
     }
-    if (!parcel->headed || parcel->got < wire_frame_nbytes(parcel, unit))
+    if (!parcel->headed || parcel->got < parcels_in_nbytes(parcel))
         return CAME_SOME;
     if (parcel->trailer != GOOD)
         return CAME_LEFT;
@@ -370,16 +304,17 @@ static Came wire_look_for(Wire *wire, Parcel *parcel)
     ConnectionState *connection = wire_connection(wire, parcel->peer);
     if (connection == NULL)
         return CAME_LEFT;
-    size_t unit = wire_unit(connection->theirs);
+    parcel->in_unit = wire_unit(connection->theirs);
     if (parcel->got == 0 && (!wire_at_a_frame(connection) || wire_is_awaited(wire, parcel->peer, (unsigned)(parcel->in.first >> 32))))
         return CAME_LEFT;
-    ssize_t count = wire_read(parcel, connection, unit);
+    parcel->open = true;
+    ssize_t count = parcels_read(parcel, connection);
     if (count < 0)
         return CAME_NOTHING;
-    Came came = count == 0 ? CAME_LEFT : wire_judge(wire, parcel, connection, unit);
+    Came came = count == 0 ? CAME_LEFT : wire_judge(wire, parcel, connection);
     if (came != CAME_LEFT)
         return came;
-    if (parcel->got > 0 && !wire_feed(wire, parcel, unit))
+    if (parcel->got > 0 && !wire_feed(wire, parcel))
         return CAME_ERROR;
     return count == 0 ? CAME_LEFT : CAME_SOME; /* another message has come before, perhaps */
 }
@@ -399,58 +334,62 @@ static bool wire_tell(const Wire *wire, int peer)
 
 /* ------------------------------------------------------------------ waiting */
 
-static bool wire_expects(const Parcel *parcel)
-{
-    return !parcel->taken && !parcel->left;
-}
-
 /* Look at every parcel that is expected; tell by `some` whether anything has come. False with an exception set. */
 static bool wire_look_around(Wire *wire, Parcel *parcels, int count, int *expected, bool *some)
 {
     *expected = 0;
     *some = false;
     for (int i = 0; i < count; i++) {
-        if (!wire_expects(&parcels[i]))
+        if (!parcels_expects(&parcels[i]))
             continue;
         Came came = wire_look_for(wire, &parcels[i]);
         if (came == CAME_ERROR || (came == CAME_ALL && !wire_tell(wire, parcels[i].peer)))
             return false;
         parcels[i].left = came == CAME_LEFT;
         *some = *some || came != CAME_NOTHING;
-        *expected += wire_expects(&parcels[i]);
+        *expected += parcels_expects(&parcels[i]);
     }
     return true;
 }
 
-static Parcel *wire_half_way(Parcel *parcels, int count)
+typedef enum { STANDS, HALF_WAY, LONG_WAY } Stage;
+
+/* Whether frames are half-way, and whether they are long. */
+static Stage wire_stage(const Parcel *parcels, int count)
 {
-    for (int i = 0; i < count; i++)
-        if (wire_expects(&parcels[i]) && parcels[i].got > 0)
-            return &parcels[i];
-    return NULL;
+    Stage stage = STANDS;
+    for (int i = 0; i < count; i++) {
+        if (parcels_is_leaving(&parcels[i]) || (parcels_expects(&parcels[i]) && parcels[i].headed && parcels[i].in.length > LONG_NBYTES))
+            return LONG_WAY;
+        if (parcels_is_half_way(&parcels[i]))
+            stage = HALF_WAY;
+    }
+    return stage;
 }
 
-/* Read the rest of a frame without the interpreter; the lock keeps others from reading. */
-static bool wire_read_rest(Wire *wire, Parcel *parcel)
+/* Move frames that are half-way without the interpreter, while the lock keeps others from it; tell for how long they
+   moved. False with an exception set. */
+static bool wire_move(Wire *wire, Parcel *parcels, int count, int64_t until, int64_t *moved_ns)
 {
-    ConnectionState *connection = wire_connection(wire, parcel->peer);
-    if (connection == NULL)
-        return true;
-    size_t unit = wire_unit(connection->theirs), all = parcel->headed ? wire_frame_nbytes(parcel, unit) : unit;
-    int64_t until = native_monotonic_ns() + REST_NS;
-    Py_INCREF(connection);
-    Py_BEGIN_ALLOW_THREADS
-    while (parcel->got < all && native_monotonic_ns() < until)
-        if (wire_read(parcel, connection, unit) == 0)
-            break;
-    Py_END_ALLOW_THREADS
-    Came came = wire_judge(wire, parcel, connection, unit);
-    Py_DECREF(connection);
-    if (came == CAME_LEFT) {
-        parcel->left = true;
-        return wire_feed(wire, parcel, unit);
+    ConnectionState *connections[MOST_PARCELS];
+    for (int i = 0; i < count; i++) {
+        connections[i] = wire_connection(wire, parcels[i].peer);
+        Py_XINCREF(connections[i]);
     }
-    return came != CAME_ERROR && (came != CAME_ALL || wire_tell(wire, parcel->peer));
+    Py_BEGIN_ALLOW_THREADS
+    *moved_ns = parcels_move(parcels, connections, count, until);
+    Py_END_ALLOW_THREADS
+    bool well = true;
+    for (int i = 0; i < count; i++) {
+        Parcel *parcel = &parcels[i];
+        if (well && connections[i] != NULL && parcels_expects(parcel) && parcel->got > 0) {
+            Came came = wire_judge(wire, parcel, connections[i]);
+            parcel->left = came == CAME_LEFT;
+            well = came != CAME_ERROR && (came != CAME_ALL || wire_tell(wire, parcel->peer)) && (came != CAME_LEFT || wire_feed(wire, parcel));
+        }
+        Py_XDECREF(connections[i]);
+    }
+    return well;
 }
 
 /* Sleep nowhere, but let the interpreter go until a socket can be read, or a time. The progress lock is this thread's. */
@@ -459,7 +398,7 @@ static void wire_watch(const Wire *wire, const Parcel *parcels, int count, int64
     struct pollfd watched[MOST_PARCELS];
     nfds_t watches = 0;
     for (int i = 0; i < count; i++)
-        if (wire_expects(&parcels[i])) {
+        if (parcels_expects(&parcels[i])) {
             ConnectionState *connection = wire_connection(wire, parcels[i].peer);
             if (connection == NULL)
                 return;
@@ -473,11 +412,13 @@ static void wire_watch(const Wire *wire, const Parcel *parcels, int count, int64
 
 /* Let lock and interpreter go, with the progress lock instead, until something comes or a time; tell by `held` whether
    the lock is held again. False with an exception set. */
-static bool wire_wait(Wire *wire, const Parcel *parcels, int count, int64_t until, bool *held)
+static bool wire_wait(Wire *wire, Parcel *parcels, int count, int64_t until, bool *held)
 {
     wire->progress->callers++;
     wire->progress->owner = PyThread_get_thread_ident();
     *held = false;
+    for (int i = 0; i < count; i++)
+        parcels[i].open = false; /* others may read */
     bool well = wire_do(wire->unlock);
     if (well)
         wire_watch(wire, parcels, count, until);
@@ -486,16 +427,21 @@ static bool wire_wait(Wire *wire, const Parcel *parcels, int count, int64_t unti
     return well && !PyErr_Occurred();
 }
 
-/* Hand over what has been read of frames that are not all there. */
+/* Hand over what is half-way, either way. */
 static bool wire_leave_rest(Wire *wire, Parcel *parcels, int count)
 {
-    for (Parcel *parcel; (parcel = wire_half_way(parcels, count)) != NULL;) {
-        ConnectionState *connection = wire_connection(wire, parcel->peer);
+    bool well = true;
+    for (int i = 0; i < count; i++) {
+        Parcel *parcel = &parcels[i];
+        if (parcels_is_leaving(parcel))
+            well = wire_keep(wire, parcel) && well;
+        if (!parcels_is_half_way(parcel))
+            continue;
         parcel->left = true;
-        if (connection != NULL && !wire_feed(wire, parcel, wire_unit(connection->theirs)))
-            return false;
+        if (well && wire_connection(wire, parcel->peer) != NULL)
+            well = wire_feed(wire, parcel);
     }
-    return true;
+    return well;
 }
 
 static void wire_learn(Wire *wire, bool found)
@@ -504,23 +450,29 @@ static void wire_learn(Wire *wire, bool found)
     wire->spin_ns = next > wire->most_ns ? wire->most_ns : next < wire->least_ns ? wire->least_ns : next;
 }
 
-/* Receive what is expected, as long as a look may take; the lock is held, and still is afterwards if `held` says so. */
-static bool wire_receive_all(Wire *wire, Parcel *parcels, int count, bool *held)
+/* Send what is leaving and receive what is expected, as long as a look may take; the lock is held, and still is
+   afterwards if `held` says so. Nothing is half-way whenever it is let go. */
+static bool wire_move_all(Wire *wire, Parcel *parcels, int count, bool *held)
 {
-    int64_t began = 0, now = 0, held_until = 0;
+    int64_t began = 0, now = 0, held_until = 0, until = 0, moved_ns;
     int expected;
     bool some, well;
-    while ((well = wire_look_around(wire, parcels, count, &expected, &some)) && expected > 0) {
+    Stage stage = STANDS;
+    while ((well = wire_look_around(wire, parcels, count, &expected, &some)) &&
+           ((stage = wire_stage(parcels, count)) != STANDS || expected > 0)) {
         now = native_monotonic_ns();
-        began = began == 0 ? now : began;
+        if (began == 0) {
+            began = now;
+            until = now + MOVING_NS;
+        }
         held_until = held_until == 0 || some ? now + HELD_NS : held_until;
-        Parcel *half = wire_half_way(parcels, count);
-        if (now - began >= wire->spin_ns + (half == NULL ? 0 : REST_NS))
+        if (now - began >= wire->spin_ns + (stage == STANDS ? 0 : STILL_NS) || (stage != STANDS && now >= until))
             break;
-        if (now < held_until)
+        if (stage == LONG_WAY || (stage == HALF_WAY && now >= held_until)) {
+            well = wire_move(wire, parcels, count, until, &moved_ns);
+            began += moved_ns; /* then nobody was waited for */
+        } else if (now < held_until)
             RELAX();
-        else if (half != NULL)
-            well = wire_read_rest(wire, half);
         else if ((well = wire_wait(wire, parcels, count, began + wire->spin_ns, held)))
             held_until = 1; /* it has let others in already */
         if (!well || !*held)
@@ -528,7 +480,7 @@ static bool wire_receive_all(Wire *wire, Parcel *parcels, int count, bool *held)
     }
     if (began != 0) {
         wire->waited_ns += native_monotonic_ns() - began;
-        wire_learn(wire, well && expected == 0);
+        wire_learn(wire, well && expected == 0 && stage == STANDS);
     }
     return well;
 }
@@ -536,10 +488,10 @@ static bool wire_receive_all(Wire *wire, Parcel *parcels, int count, bool *held)
 /* Do what can be done with the lock held; tell by `held` whether it still is. */
 static bool wire_carry(Wire *wire, Parcel *parcels, int count, bool *held)
 {
-    for (int i = 0; i < count; i++)
-        if (!parcels[i].sent && !wire_post(wire, &parcels[i]))
-            return false;
-    bool well = wire_receive_all(wire, parcels, count, held);
+    bool well = true;
+    for (int i = 0; well && i < count; i++)
+        well = parcels[i].sent || wire_post(wire, &parcels[i]);
+    well = well && wire_move_all(wire, parcels, count, held);
     PyObject *error = well ? NULL : arguments_raised();
     bool left = !*held || wire_leave_rest(wire, parcels, count);
     if (error != NULL) {
@@ -551,13 +503,8 @@ static bool wire_carry(Wire *wire, Parcel *parcels, int count, bool *held)
 
 bool wire_swap(Wire *wire, Parcel *parcels, int count)
 {
-    for (int i = 0; i < count; i++) {
-        parcels[i].sent = parcels[i].out.first == 0;
-        parcels[i].taken = parcels[i].in.first == 0;
-        parcels[i].left = parcels[i].headed = false;
-        parcels[i].got = 0;
-        parcels[i].rest = NULL;
-    }
+    for (int i = 0; i < count; i++)
+        parcels_begin(&parcels[i]);
     bool held = wire_enter(wire);
     if (!held)
         return !PyErr_Occurred();

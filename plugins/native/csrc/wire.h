@@ -1,24 +1,16 @@
-/* The wire: small messages over the sockets of an engine of rankwise_gloo_tcp, by the caller's own thread. What it does
+/* The wire: messages over the sockets of an engine of rankwise_gloo_tcp, by the caller's own thread. What it does
    not finish is left to Python's engine, which goes on from where it stands; both move the same bytes. */
 #ifndef RANKWISE_WIRE_H
 #define RANKWISE_WIRE_H
 
 #include "hooks.h"
+#include "parcels.h"
 #include "recorder.h"
-#include "state.h"
 #include "turn.h"
 
-/* Among so many ranks at the most everyone talks to everyone. */
-enum { MOST_PARCELS = 8, WIRE_RECORD_NBYTES = 40 };
+enum { WIRE_RECORD_NBYTES = 40 };
 /* A wait that has found nothing halves the next look, down to this part of the longest. */
 enum { WIRE_LEAST_PART = 16 };
-
-/* A header, as it lies on the wire. */
-typedef struct {
-    uint64_t first, length, marks, address;
-} Head;
-
-enum { HEAD_NBYTES = sizeof(Head), HEAD_TAG_NBYTES = 8 };
 
 /* What leads to one rank; all of it is NULL for this one. Ranks count here from 0, be they all of a group or some. */
 typedef struct {
@@ -49,22 +41,6 @@ typedef struct {
     int64_t spin_ns, least_ns, most_ns; /* how long a wait looks, within these bounds */
     int64_t waited_ns;                  /* how long others were waited for in all */
 } Wire;
-
-/* One message out and one in, either of which may be missing. */
-typedef struct {
-    int peer;
-    Head out, in; /* their headers; a kind of 0 for none */
-    const unsigned char *record; /* what goes before the data */
-    const unsigned char *data;
-    size_t record_nbytes, nbytes;
-    unsigned char *room; /* where what comes goes */
-    PyObject *rest;  /* a request to wait for, as not all has left; owned */
-    bool sent, taken, left;
-    /* What has come of the frame. */
-    bool headed;
-    size_t got;
-    unsigned char head[HEAD_NBYTES + HEAD_TAG_NBYTES], trailer;
-} Parcel;
 
 extern PyTypeObject WireType;
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <structmember.h>
 
-/* Longer messages are left to Python, which receives them in place. */
-enum { LONGEST_NOTE_NBYTES = 64 << 10 };
+/* Longer messages are left to Python, which offers those that the window has no room for. */
+enum { LONGEST_NOTE_NBYTES = 1 << 20 };
 
 static PyObject *text_wire_send, *text_wire_recv;
 
@@ -91,16 +91,18 @@ static PyObject *wire_py_recv(Wire *wire, PyObject *const *args, Py_ssize_t coun
     Note note;
     if (!wire_take_arguments(wire, &note, args, count, true) || wire->turn->closed)
         return wire_declined(Py_None);
-    /* Memory of its own, as what comes first may be another message. */
-    Parcel parcel = {.peer = note.peer, .in = wire_message_head(note.tag, note.nbytes, note.mark), .room = PyMem_Malloc(note.nbytes)};
-    if (parcel.room == NULL)
+    /* Memory of its own where what comes first may be another message: a long one's header is read alone. */
+    unsigned char *straight = note.nbytes > LONG_NBYTES ? PyArray_DATA(note.array) : NULL, *own = straight != NULL ? NULL : PyMem_Malloc(note.nbytes);
+    if (straight == NULL && own == NULL)
         return PyErr_NoMemory();
+    Parcel parcel = {.peer = note.peer, .in = wire_message_head(note.tag, note.nbytes, note.mark)};
+    parcel.room = parcel.place = own == NULL ? straight : own;
     uint64_t serial = wire_begin_noting(wire, &note, text_wire_recv);
     int64_t waited_ns = wire->waited_ns;
     bool well = wire_swap(wire, &parcel, 1);
-    if (well && parcel.taken)
-        memcpy(PyArray_DATA(note.array), parcel.room, note.nbytes);
-    PyMem_Free(parcel.room);
+    if (well && parcel.taken && own != NULL)
+        memcpy(PyArray_DATA(note.array), own, note.nbytes);
+    PyMem_Free(own);
     if (well && !parcel.taken) {
         PyObject *done = PyObject_CallFunction(wire->receive, "OiI", note.array, wire->links[note.peer].rank, note.tag);
         Py_XDECREF(done);

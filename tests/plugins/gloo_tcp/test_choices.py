@@ -23,7 +23,7 @@ from rankwise.backends import Call, Deadline, ReduceOp, accumulation_dtype
 from rankwise.collective.algorithms.table import CHOICES, Choice
 from rankwise_gloo_tcp.collectives import several_hosts
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
-from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES
+from rankwise_gloo_tcp.collectives.opening import inline_nbytes
 from rankwise_gloo_tcp.collectives.plans import Plan
 from rankwise_gloo_tcp.collectives.selection import Selection
 from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK, along_nbytes
@@ -140,7 +140,7 @@ def edges(op: str, table: Table) -> list[int]:
     """Return the sizes at which something changes for an operation."""
     lines = [*CHOICES[op], *table[op]]
     found = {line.max_nbytes for line in lines if line.max_nbytes is not None}
-    return sorted(found | {0, INLINE_NBYTES if table is NETWORK else along_nbytes(2)})
+    return sorted(found | {0, *(map(inline_nbytes, (2, 3)) if table is NETWORK else [along_nbytes(2)])})
 
 
 def counts(op: str, dtype: np.dtype[Any], reduction: str, table: Table) -> Iterator[int]:
@@ -183,7 +183,7 @@ def run(all_notes: list[Notes], all_ways: list[Any], count: int) -> None:
     size = len(all_notes)
     if isinstance(all_notes[0].body, Plan):
         offers = [notes.body.offer(ways) for notes, ways in zip(all_notes, all_ways, strict=True)]
-        assert max(len(view) for offer in offers for view in offer) <= INLINE_NBYTES
+        assert max(len(view) for offer in offers for view in offer) <= inline_nbytes(size)
         for rank, (notes, ways) in enumerate(zip(all_notes, all_ways, strict=True)):
             contents = [memoryview(bytes(len(offers[peer][rank]))) for peer in range(size)]
             notes.body.take(ways, contents, DEADLINE)
@@ -199,7 +199,7 @@ def run(all_notes: list[Notes], all_ways: list[Any], count: int) -> None:
 def compare(all_notes: list[Notes]) -> None:
     """Check that all have gone the same way, and that each message meets room for it."""
     assert all(notes.way == all_notes[0].way for notes in all_notes)
-    streamed = any("reduce" in name or name == "exchange" for name in all_notes[0].way[2:])
+    streamed = any("reduce" in name for name in all_notes[0].way[2:])
     coming = {(peer, rank, tag): room for rank, n in enumerate(all_notes) for (peer, tag), room in n.room.items()}
     going = {(rank, peer, tag): sent for rank, n in enumerate(all_notes) for (peer, tag), sent in n.sent.items()}
     assert coming.keys() == going.keys()

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES, SMALL_NBYTES
+from rankwise_gloo_tcp.collectives.opening import SMALL_NBYTES, inline_nbytes
 from rankwise_testing import run_ranks
 
 TCP = {"RANKWISE_GLOO_TRANSPORT": "tcp"}
 TIMEOUT_S = 60.0
 #: The lengths where a message is small, goes along, and does not, and those beside them.
-LENGTHS = [4, SMALL_NBYTES - 8, SMALL_NBYTES, SMALL_NBYTES + 8, 32 << 10, INLINE_NBYTES, INLINE_NBYTES + 8]
+LENGTHS = [4, SMALL_NBYTES - 8, SMALL_NBYTES, SMALL_NBYTES + 8, 32 << 10, inline_nbytes(2), inline_nbytes(2) + 8]
 
 
 def called(call: Any) -> set[str]:

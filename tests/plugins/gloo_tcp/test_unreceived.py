@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 import numpy as np
 
 import rankwise as dist
-from rankwise_testing import RankPool
+from rankwise.errors import DistError
+from rankwise_testing import RankPool, run_ranks
 
 
 class _Heard(logging.Handler):
@@ -39,6 +41,29 @@ def leave_without_receiving(nbytes: int) -> list[str]:
     finally:
         logger.removeHandler(heard)
     return heard.said
+
+
+def leave_before_a_collective() -> list[str]:
+    """Begin a collective on rank 0 only; return what each has said when it left."""
+    heard, logger = _Heard(), logging.getLogger("rankwise")
+    logger.addHandler(heard)
+    try:
+        dist.init_process_group("gloo", timeout=30)
+        if dist.get_rank() == 0:
+            dist.broadcast(np.ones(10), 0, async_op=True)
+            dist.send(np.ones(1), 1)
+        else:
+            dist.recv(np.ones(1), 0)  # what was sent before has come too
+        with suppress(DistError):
+            dist.destroy_process_group()
+    finally:
+        logger.removeHandler(heard)
+    return heard.said
+
+
+def test_a_collective_that_a_rank_has_not_made_is_mentioned_in_words() -> None:
+    _, second = run_ranks(leave_before_a_collective, 2, env={"RANKWISE_GLOO_TRANSPORT": "tcp"}, timeout=60)
+    assert second == ["rank 1 has destroyed a group without having received what rank 0 has sent for a collective"]
 
 
 def test_what_nobody_has_received_is_mentioned_when_the_group_is_destroyed(pool: RankPool) -> None:

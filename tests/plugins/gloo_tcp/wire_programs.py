@@ -18,9 +18,10 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.errors import CollectiveMismatchError, DistTimeoutError
-from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES, SMALL_NBYTES
+from rankwise_gloo_tcp.collectives.opening import SMALL_NBYTES, inline_nbytes
 
-LENGTHS = [1, 3, 1000, SMALL_NBYTES // 8, SMALL_NBYTES // 8 + 1, 4000, INLINE_NBYTES // 8, INLINE_NBYTES // 8 + 1]
+LENGTHS = [1, 3, 1000, SMALL_NBYTES // 8, SMALL_NBYTES // 8 + 1, 4000]
+LENGTHS += [inline_nbytes(size) // 8 + more for size in (3, 2) for more in (0, 1)]
 DTYPES = [np.float32, np.float64, np.float16, np.int32, np.uint8, np.bool_]
 OPS = [dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT, dist.ReduceOp.AVG]
 
@@ -149,17 +150,20 @@ def ever_more() -> None:
 def differ_and_go_on() -> list[str]:
     rank, size = begin()
     said = []
-    for count in (4, 5000):
+    for count in (4, 5000, 200_000):
         array = np.full(count, rank, np.float32)
         dist.all_reduce(array)
         for wrong in (
             lambda: dist.all_reduce(np.zeros(9 + rank, np.float32)),
             lambda array=array: dist.barrier() if rank else dist.all_reduce(array),
+            lambda array=array: dist.all_reduce(array, OPS[rank]),
         ):
+            before = array.copy()
             try:
                 wrong()
             except CollectiveMismatchError as error:
                 said.append(str(error))
+            assert (array == before).all()
         array = np.full(count, rank, np.float32)
         dist.all_reduce(array)
         assert (array == sum(range(size))).all()
@@ -167,38 +171,55 @@ def differ_and_go_on() -> list[str]:
     return said
 
 
-def one_is_late() -> list[str]:
+def one_is_late(count: int = 4) -> list[str]:
     rank, _ = begin()
     for _ in range(5):
         dist.barrier()
     if rank == 0:
         return []
     try:
-        dist.all_reduce(np.zeros(4, np.float32), timeout=0.5)
+        dist.all_reduce(np.zeros(count, np.float32), timeout=0.5)
     except DistTimeoutError as error:
         return [str(error).split(":")[0], *map(str, error.waited_for)]
     raise AssertionError("nobody was missed")
 
 
-def interrupted() -> str:
+def interrupted(count: int = 4) -> str:
     """Rank 0 is interrupted while it waits for others."""
     rank, _ = begin()
+    array = np.zeros(count, np.float32)
     for _ in range(5):
-        dist.barrier()
+        dist.all_reduce(array)
     if rank:
         time.sleep(0.5)  # it is to be late
         try:
-            dist.barrier()
+            dist.all_reduce(array)
         except dist.DistError as error:
             return type(error).__name__
         raise AssertionError("the group goes on")
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 0.1)
     try:
-        dist.barrier()
+        dist.all_reduce(array)
     except KeyboardInterrupt:
         return "KeyboardInterrupt"
     raise AssertionError("nothing has come of the interrupt")
+
+
+def behind_a_long_message() -> None:
+    """Reduce where the connection is still busy with another message: what goes must not be changed by what comes."""
+    rank, _ = begin()
+    for _ in range(10):
+        for long in (np.zeros(1, np.uint8), np.zeros(3_500_000, np.uint8)):
+            array = np.full(100_000, rank + 1.0, np.float32)
+            before = None if rank else dist.isend(long, 1, tag=5)
+            dist.all_reduce(array)
+            if rank:
+                dist.recv(long, 0, tag=5)
+            elif before is not None:
+                before.wait()
+            assert (array == 3).all()
+    dist.destroy_process_group()
 
 
 def memory_that_the_collector_sees() -> list[str]:

@@ -29,6 +29,7 @@ def begin() -> tuple[int, int]:
 def in_use() -> tuple[bool, str]:
     """Return whether this rank uses the compiled parts: its recorder, its board and its shortcuts."""
     begin()
+    dist.barrier()  # with its first call a group has shortcuts
     group = dist.group.WORLD
     board = type(group.communicators()[0].board).__name__
     return native.state()[0], f"{type(group.trail).__name__} {board} {type(group.shortcuts.all_reduce).__name__}"

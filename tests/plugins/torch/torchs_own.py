@@ -38,19 +38,24 @@ def main(whose, size, results, *names):
             return super().assertRaisesRegex(error, _ours(words) if whose == "ours" else words, *args, **more)
 
     tests = [name for name in unittest.defaultTestLoader.getTestCaseNames(TestGroups) if not names or name in names]
-    outcome = _Outcome(results)
+    outcome = Outcome(results)
     for name in tests:
         TestGroups(name).run(outcome)
     outcome.write()
 
 
 def _take_over(distributed_test):
-    import rankwise_torch
-
-    rankwise_torch.install(as_gloo=True)
+    take_over()
     # Events that were begun in Python are never marked as asynchronous, as the events of these backends must be.
     distributed_test.PROFILING_SUPPORTED_BACKENDS.remove("gloo")
     distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.remove("gloo")
+
+
+def take_over():
+    """Have rankwise answer to the name "gloo", in this process and those that it forks."""
+    import rankwise_torch
+
+    rankwise_torch.install(as_gloo=True)
     _load_what_groups_need()
 
 
@@ -72,12 +77,12 @@ def _ours(words):
     return next((ours for theirs, ours in known if theirs == words or re.search(theirs, words)), words)
 
 
-class _Outcome(unittest.TestResult):
+class Outcome(unittest.TestResult):
     """Notes how each test ended, and writes it down as it goes."""
 
-    def __init__(self, path):
+    def __init__(self, path, name=lambda test: test.id().rpartition(".")[2]):
         super().__init__()
-        self.path, self.of = path, {}
+        self.path, self.of, self._name = path, {}, name
 
     def startTest(self, test):
         super().startTest(test)
@@ -94,7 +99,7 @@ class _Outcome(unittest.TestResult):
 
     def stopTest(self, test):
         super().stopTest(test)
-        print(f"{self.of[_name(test)].strip().splitlines()[-1][:100]:100} {_name(test)}", flush=True)
+        print(f"{self.of[self._name(test)].strip().splitlines()[-1][:100]:100} {self._name(test)}", flush=True)
         self.write()
 
     def write(self):
@@ -102,11 +107,7 @@ class _Outcome(unittest.TestResult):
             json.dump(self.of, file, indent=1)
 
     def _note(self, test, how):
-        self.of[_name(test)] = how
-
-
-def _name(test):
-    return test.id().rpartition(".")[2]
+        self.of[self._name(test)] = how
 
 
 if __name__ == "__main__":

@@ -393,7 +393,7 @@ class World:
             assert all(m.request.done for m in self.issued if m.source == me.rank and m.request.peer in me.gone)
             if not me.left:
                 assert not any(r.done for r in me.receives)
-                assert len(me.inbox.unreceived()) == len(me.messages)
+                assert len(list(me.inbox.matching.arrivals())) == len(me.messages)
         if not aborted:
             assert all(not link.unannounced for (_, to), link in self.links.items() if not self.ranks[to].left)
 

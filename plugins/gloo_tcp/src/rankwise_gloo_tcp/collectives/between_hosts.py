@@ -3,7 +3,7 @@ and large reductions in segments, so that connections and processors are busy at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,19 +24,16 @@ from rankwise.backends import derived_collectives as derived
 from rankwise.backends import fitting_algorithm as fitting
 from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.copying import assign, pieces
-from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, Opening
+from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, Opening, inline_nbytes
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot, Plan
 from rankwise_gloo_tcp.collectives.small import SmallAllReduce, SmallBroadcast, SmallCall, is_small
 from rankwise_gloo_tcp.collectives.tables import NETWORK
 from rankwise_gloo_tcp.collectives.ways import Ways
-from rankwise_gloo_tcp.engine.engine import Engine
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
 __all__ = ["BetweenHosts", "between_hosts", "reducing", "travelling"]
-
-Stream = Callable[[Engine, Array, ReduceOp, Deadline], None]
 
 _NOTHING = memoryview(b"")
 #: What accumulates in a wider dtype does so in pieces, each of which may have a copy.
@@ -70,15 +67,15 @@ class BetweenHosts(Ways):
         if self.size == 1:
             return "derived"  # the others have a peer
         name = self.comm.selection.choose(op, nbytes, self.size)
-        along = name == "along" and (self.size > FEW_RANKS or nbytes > INLINE_NBYTES)
-        if along or (name == "exchange" and self.size != 2) or (name == "streamed" and self.size > FEW_RANKS * 2):
+        along = name == "along" and (self.size > FEW_RANKS or nbytes > inline_nbytes(self.size))
+        if along or (name == "streamed" and self.size > FEW_RANKS * 2):
             return fitting(op, nbytes, self.size, NETWORK).name
         return name
 
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does small calls of a kind, whose data goes along as it is."""
         array, op = call.array, call.reduce_op
-        if not 1 < self.size <= FEW_RANKS or not (array is None or is_small(array)):
+        if not 1 < self.size <= FEW_RANKS or not (array is None or is_small(array, self.size)):
             return None
         if call.op == "barrier" and self.choose("barrier", 0) == "along":
             return SmallCall(self.comm, self._opening, call, self._none)
@@ -103,9 +100,7 @@ class BetweenHosts(Ways):
             return None
         if name == "along":
             return OneShot(array, op, [array] * self.size)
-        return partial(
-            _all_reduce, self.comm, streams.exchange if name == "exchange" else streams.all_reduce, array, op
-        )
+        return partial(_all_reduce, self.comm, array, op)
 
     def _reduce(self, call: Call) -> Plan | None:
         array, op = call.array, reducing(call)
@@ -157,15 +152,13 @@ class BetweenHosts(Ways):
             algorithm(deadline, counts(rows))
 
 
-def _all_reduce(
-    us: GlooCommunicator, stream: Stream, array: Array, op: ReduceOp, deadline: Deadline, counts: object
-) -> None:
+def _all_reduce(us: GlooCommunicator, array: Array, op: ReduceOp, deadline: Deadline, counts: object) -> None:
     if op.is_plain_on(array.dtype):
-        stream(us.engine, array.reshape(-1), op, deadline)
+        streams.all_reduce(us.engine, array.reshape(-1), op, deadline)
         return
     for piece in pieces(array.reshape(-1), _PIECE_NBYTES):
         total = op.accumulator(piece)
-        stream(us.engine, total, op.base, deadline)
+        streams.all_reduce(us.engine, total, op.base, deadline)
         op.finish(total, piece, us.size)
 
 

@@ -73,13 +73,23 @@ PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_
 class CompiledHost(OneHost):
     """The ways of a group whose ranks share a compiled board."""
 
-    __slots__ = ("_hooks", "calls")
+    __slots__ = ("_made",)
 
     def __init__(self, comm: GlooCommunicator, board: Board) -> None:
         super().__init__(comm, board)
-        assert isinstance(board, NativeBoard)  # the compiled parts make both
-        self._hooks = CallHooks(comm, board)
-        self.calls = Calls(board, comm._order.turn, COMPILED_OPS, self._hooks)
+        self._made: tuple[Calls, CallHooks] | None = None
+
+    @property
+    def calls(self) -> Calls:
+        """The calls in C; many groups have none."""
+        return self._first_call()[0]
+
+    def _first_call(self) -> tuple[Calls, CallHooks]:
+        if self._made is None:
+            assert isinstance(self.board, NativeBoard)  # the compiled parts make both
+            hooks = CallHooks(self.comm, self.board)
+            self._made = Calls(self.board, self.comm._order.turn, COMPILED_OPS, hooks), hooks
+        return self._made
 
     def at_board(self, kind: Kind, op: str) -> AtBoard:
         """Return what does a kind of call, in C as far as that takes it."""
@@ -87,11 +97,12 @@ class CompiledHost(OneHost):
 
     def forget(self) -> None:
         """Forget the kinds of calls."""
-        self.calls.forget()
+        if self._made is not None:
+            self._made[0].forget()
 
     def shortcuts(self, group: Caller) -> Shortcuts:
         """Return what does the plainest calls and messages of a group in C."""
-        found = served(self.calls, self._hooks, group, self.comm)
+        found = served(*self._first_call(), group, self.comm)
         if isinstance(group.trail, Trail) and self.comm.engine.peers.pipes:
             first = _FirstMessage(self.comm, group)
             found.update(send=first.send, recv=first.recv)

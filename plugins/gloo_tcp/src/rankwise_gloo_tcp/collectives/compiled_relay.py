@@ -10,7 +10,7 @@ from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, served
 from rankwise_gloo_tcp.collectives.compiled_wire import InC, WireCallHooks, make_wire
-from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, RECORD_NBYTES, Opening
+from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES, Opening, inline_nbytes
 from rankwise_gloo_tcp.collectives.relay import whom_the_first_awaits
 from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
 from rankwise_gloo_tcp.collectives.tables import along_nbytes
@@ -29,7 +29,7 @@ def is_possible(hosts: list[list[int]], local: GlooCommunicator) -> bool:
     """Tell whether a group on these hosts can be compiled: its rows are small messages, and this host has a board."""
     row = RECORD_NBYTES * max(map(len, hosts)) + along_nbytes(len(hosts))
     answer = RECORD_NBYTES * sum(map(len, hosts)) + along_nbytes(len(hosts))
-    if len(hosts) > FEW_RANKS or row > INLINE_NBYTES:
+    if len(hosts) > FEW_RANKS or row > inline_nbytes(len(hosts)):
         return False
     return local.size == 1 or (isinstance(local.board, NativeBoard) and answer <= local.board.area_nbytes)
 

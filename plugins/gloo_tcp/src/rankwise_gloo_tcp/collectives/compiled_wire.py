@@ -11,7 +11,7 @@ from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
 from rankwise_gloo_tcp.collectives.compiled import ARGUMENTS, COMPILED_OPS, CompiledKind, KindHooks, served
-from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES, Opening
+from rankwise_gloo_tcp.collectives.opening import Opening, inline_nbytes
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot
 from rankwise_gloo_tcp.collectives.streams import wait_for
 from rankwise_gloo_tcp.engine.fast_path import WireHooks
@@ -50,7 +50,7 @@ class CompiledBetweenHosts(BetweenHosts):
         plan = self.OWN[call.op](self, call)
         if isinstance(plan, OneShot):
             return "SWAP_REDUCE" if call.op == "all_reduce" else "SWAP_COMBINE"
-        if isinstance(plan, Along) and all(array.nbytes <= INLINE_NBYTES for array in _arrays(plan)):
+        if isinstance(plan, Along) and all(array.nbytes <= inline_nbytes(self.size) for array in _arrays(plan)):
             return "SWAP_MOVE"
         return None
 

@@ -20,16 +20,21 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.engine.engine import Engine
     from rankwise_gloo_tcp.engine.request import Request
 
-__all__ = ["FEW_RANKS", "INLINE_NBYTES", "RECORD_NBYTES", "SMALL_NBYTES", "Opening", "Swap"]
+__all__ = ["FEW_RANKS", "RECORD_NBYTES", "SMALL_NBYTES", "Opening", "Swap", "inline_nbytes"]
 
 #: Up to so many ranks everyone talks to everyone at once; with more, records travel along a tree and alone.
 FEW_RANKS = 8
-#: How much data goes along to one rank at the most.
-INLINE_NBYTES = 256 << 10
+#: How much data goes along to one rank at the most: of two ranks, and of more.
+_OF_TWO_NBYTES, _INLINE_NBYTES = 1 << 20, 256 << 10
 RECORD_NBYTES = 40
 #: Up to here data and record are one small message.
 SMALL_NBYTES = connection.SMALL_NBYTES - RECORD_NBYTES
 _NOTHING = memoryview(b"")
+
+
+def inline_nbytes(size: int) -> int:
+    """Return how much data goes along to one of so many ranks at the most."""
+    return _OF_TWO_NBYTES if size == 2 else _INLINE_NBYTES
 
 
 class Swap(NamedTuple):
@@ -165,5 +170,6 @@ class Opening:
     def rooms(self) -> dict[int, memoryview]:
         """Return where what comes from each other rank goes."""
         if not self._rooms:  # pages that no message has reached yet take no memory
-            self._rooms = {peer: as_bytes(np.zeros(RECORD_NBYTES + INLINE_NBYTES, np.uint8)) for peer in self._others}
+            nbytes = RECORD_NBYTES + inline_nbytes(self._size)
+            self._rooms = {peer: as_bytes(np.zeros(nbytes, np.uint8)) for peer in self._others}
         return self._rooms

@@ -10,7 +10,7 @@ import numpy as np
 from rankwise.backends import COLLECTIVE_TAG, Array, Deadline, ReduceOp, accumulation_dtype, as_bytes
 from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.copying import assign
-from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES
+from rankwise_gloo_tcp.collectives.opening import inline_nbytes
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.collectives.ways import Ways
@@ -102,28 +102,29 @@ class Along(Plan):
 
     def offer(self, us: Ways) -> list[memoryview]:
         views = [_NOTHING] * us.size
-        made = {id(array): as_bytes(array) for array in self.offered.values() if array.nbytes <= INLINE_NBYTES}
+        most = inline_nbytes(us.size)
+        made = {id(array): as_bytes(array) for array in self.offered.values() if array.nbytes <= most}
         for peer, array in self.offered.items():
-            if peer != us.rank and array.nbytes <= INLINE_NBYTES:
+            if peer != us.rank and array.nbytes <= most:
                 views[peer] = made[id(array)]
         return views
 
     def expect(self, us: Ways) -> list[int]:
         lengths = [0] * us.size
         for peer, array in self.wanted.items():
-            if peer != us.rank and array.nbytes <= INLINE_NBYTES:
+            if peer != us.rank and array.nbytes <= inline_nbytes(us.size):
                 lengths[peer] = array.nbytes
         return lengths
 
     def take(self, us: Ways, contents: list[memoryview], deadline: Deadline) -> None:
-        engine, rank = us.comm.engine, us.rank
-        large = [(peer, a) for peer, a in self.wanted.items() if peer != rank and a.nbytes > INLINE_NBYTES]
+        engine, rank, most = us.comm.engine, us.rank, inline_nbytes(us.size)
+        large = [(peer, a) for peer, a in self.wanted.items() if peer != rank and a.nbytes > most]
         requests = [engine.receive_bytes(as_bytes(array), peer, COLLECTIVE_TAG, True) for peer, array in large]
-        large = [(peer, a) for peer, a in self.offered.items() if peer != rank and a.nbytes > INLINE_NBYTES]
+        large = [(peer, a) for peer, a in self.offered.items() if peer != rank and a.nbytes > most]
         requests += [engine.send_bytes(as_bytes(array), peer, COLLECTIVE_TAG, True) for peer, array in large]
         for peer, array in self.wanted.items():
             if peer == rank and rank in self.offered:
                 assign(array, self.offered[rank])
-            elif peer != rank and array.nbytes <= INLINE_NBYTES:
+            elif peer != rank and array.nbytes <= most:
                 as_bytes(array)[:] = contents[peer]
         streams.wait_for(engine, requests, deadline)

@@ -29,7 +29,7 @@ from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import BoardCall, Meet
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
-from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, INLINE_NBYTES, RECORD_NBYTES, Opening, Swap
+from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES, Opening, Swap, inline_nbytes
 from rankwise_gloo_tcp.collectives.subset import Subset
 from rankwise_gloo_tcp.collectives.tables import along_nbytes
 
@@ -123,7 +123,7 @@ class Relay:
         return self.opening.plan([lengths[self.here]] * len(along), lengths)
 
     def _opened(self, comm: GlooCommunicator, firsts: Subset) -> Opening | None:
-        if firsts.size > FEW_RANKS or self.rows.shape[1] > INLINE_NBYTES:
+        if firsts.size > FEW_RANKS or self.rows.shape[1] > inline_nbytes(firsts.size):
             return None
         return Opening(comm.engine, firsts.rank, firsts.size, [host[0] for host in self.hosts])
 

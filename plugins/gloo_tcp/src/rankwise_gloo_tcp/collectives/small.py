@@ -12,7 +12,7 @@ import numpy as np
 
 from rankwise.backends import Array, Call, Deadline, as_bytes, mismatch
 from rankwise.errors import ProtocolError
-from rankwise_gloo_tcp.collectives.opening import INLINE_NBYTES, Opening
+from rankwise_gloo_tcp.collectives.opening import Opening, inline_nbytes
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -23,9 +23,9 @@ __all__ = ["SmallAllReduce", "SmallBroadcast", "SmallCall", "is_small"]
 _NOTHING = memoryview(b"")
 
 
-def is_small(array: Array) -> bool:
-    """Tell whether data of this length may go along with the record."""
-    return bool(array.nbytes <= INLINE_NBYTES)
+def is_small(array: Array, size: int) -> bool:
+    """Tell whether data of this length may go along with the record, among so many ranks."""
+    return bool(array.nbytes <= inline_nbytes(size))
 
 
 class SmallCall:

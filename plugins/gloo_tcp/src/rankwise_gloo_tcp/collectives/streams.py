@@ -13,7 +13,7 @@ from rankwise.errors import DistTimeoutError
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.engine.request import Request
 
-__all__ = ["Carrier", "all_reduce", "cut", "exchange", "reduce_scatter", "wait_for"]
+__all__ = ["Carrier", "all_reduce", "cut", "reduce_scatter", "wait_for"]
 
 #: Segments are a quarter of a rank's share, within these bounds: each costs some tens of microseconds of its own.
 _LEAST_NBYTES, _MOST_NBYTES = 128 << 10, 1 << 20
@@ -44,26 +44,6 @@ def all_reduce(engine: Carrier, array: Array, op: ReduceOp, deadline: Deadline) 
     shares = cut(array, engine.size)
     others = {peer: share for peer, share in enumerate(shares) if peer != engine.rank}
     _Stream(engine, op, deadline, max(share.nbytes for share in shares)).run(shares[engine.rank], others, others)
-
-
-def exchange(engine: Carrier, array: Array, op: ReduceOp, deadline: Deadline) -> None:
-    """Reduce the flat arrays of two ranks in place: each sends the other everything, and both do all the arithmetic.
-
-    Bytes sent: N. Scratch: three segments.
-    """
-    peer = 1 - engine.rank
-    stream = _Stream(engine, op, deadline, array.nbytes)
-    segments = stream.segments(array)
-    coming = [stream.scratch(array, peer) for _ in segments[:_DEPTH]]
-    sent = [engine.send_bytes(as_bytes(segment), peer, COLLECTIVE_TAG, True) for segment in segments]
-    for index, segment in enumerate(segments):
-        scratch, request = coming.pop(0)
-        # What is combined must have left.
-        wait_for(engine, [request, sent[index]], deadline)
-        op.combine(segment, scratch[: segment.size], engine.rank == 1)
-        op.average(segment, 2)
-        if index + _DEPTH < len(segments):
-            coming.append((scratch, engine.receive_bytes(as_bytes(scratch), peer, COLLECTIVE_TAG, True)))
 
 
 def reduce_scatter(engine: Carrier, mine: Array, parts: Sequence[Array], op: ReduceOp, deadline: Deadline) -> None:

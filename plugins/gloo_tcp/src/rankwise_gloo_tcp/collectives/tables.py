@@ -26,15 +26,14 @@ Table: TypeAlias = Mapping[str, tuple[Choice, ...]]
 NETWORK: Table = MappingProxyType(
     {
         "all_reduce": (
-            Choice("along", 256 << 10, 2),
+            Choice("along", 1 << 20, 2),
             *(Choice("along", (128 << 10) // (ranks - 1), ranks) for ranks in (3, 5)),
             Choice("along", 16 << 10, 8),
-            Choice("exchange", 512 << 10, 2),
             Choice("streamed", None, 16),
             Choice("derived"),
         ),
         "reduce_scatter": (Choice("along", 256 << 10, 8), Choice("streamed", None, 8), Choice("derived")),
-        "broadcast": (Choice("along", 256 << 10, 2), Choice("along", 64 << 10, 8), Choice("derived")),
+        "broadcast": (Choice("along", 1 << 20, 2), Choice("along", 64 << 10, 8), Choice("derived")),
         "reduce": (*(Choice("along", (256 << 10) // (ranks - 1), ranks) for ranks in (2, 3, 5, 8)), Choice("derived")),
         "barrier": (Choice("along", None, 8), Choice("derived")),
         **{
@@ -62,7 +61,6 @@ _MEANINGS: Mapping[str, str] = MappingProxyType(
         "board": "through shared memory: each rank writes what others want, in pieces, and reads what it wants",
         "fetch": "each rank copies out of the memory of the others, whose addresses it gets through shared memory",
         "along": "the data goes with the comparison of the calls",
-        "exchange": "two ranks send each other everything, in segments that are added up as they come",
         "streamed": "each rank reduces its share, in segments, and sends it on while others come",
         "direct": "all ranks send to all ranks directly",
         "hosts": "shared memory inside each host, its ranks side by side between hosts",
@@ -72,8 +70,7 @@ _MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 #: Which algorithm of the core sends the same messages as one of ours, by operation; and along
 #: with the comparison of two ranks' calls, where each tells the other.
-_LIKE = {("exchange", "all_reduce"): "recursive_doubling", ("streamed", "all_reduce"): "two_shot"}
-_LIKE |= {("streamed", "reduce_scatter"): "direct"}
+_LIKE = {("streamed", "all_reduce"): "two_shot", ("streamed", "reduce_scatter"): "direct"}
 _LIKE_OF_TWO = {
     "all_reduce": "recursive_doubling",
     "reduce_scatter": "direct",

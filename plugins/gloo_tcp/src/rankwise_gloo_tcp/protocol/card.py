@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from rankwise.errors import RendezvousError
@@ -60,6 +61,11 @@ class Card(NamedTuple):
 _KINDS = [str, str, str, int, int, str, str, int, str, str, str, str, str, str]
 
 
+@lru_cache(256)
+def _same(processors: str, quota: float) -> tuple[str, float]:
+    return processors, quota
+
+
 def read_card(row: bytes, peer: int) -> Card:
     """Return the card that a rank has published.
 
@@ -69,12 +75,13 @@ def read_card(row: bytes, peer: int) -> Card:
     try:
         # Most of it is the same in all groups of a process.
         fields: list[Any] = [sys.intern(field) if type(field) is str else field for field in json.loads(row)]
+        processors, quota = fields[-1]
+        fields[-1] = _same(sys.intern(processors), quota)
         card = Card(*fields)
-        processors, quota = card.cores
         kinds = [type(field) for field in (*card[:-1], processors)]
         int(processors, 16), bytes.fromhex(card.token)
         if kinds != [*_KINDS, str] or type(quota) not in (int, float) or not 0 <= card.port < 1 << 16:
             raise ValueError
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise RendezvousError(f"the address that rank {peer} has published is malformed") from error
     return card

@@ -158,10 +158,15 @@ class Inbox:
     # ------------------------------------------------------------------ the end
 
     def unreceived(self) -> list[str]:
-        """Describe the messages that nobody has received."""
+        """Describe the messages that nobody has received, and whose collectives this rank has not made or finished."""
+        arrivals = [(arrival.header, self._names[arrival.source]) for arrival in self.matching.arrivals()]
         return [
-            f"{arrival.header.length} bytes from rank {self._names[arrival.source]} (tag {arrival.header.tag})"
-            for arrival in self.matching.arrivals()
+            f"{header.length} bytes from rank {source} (tag {header.tag})"
+            for header, source in arrivals
+            if not header.in_step
+        ] + [
+            f"what rank {source} has sent for a collective"
+            for source in sorted({source for header, source in arrivals if header.in_step})
         ]
 
     def clear(self) -> list[Message]:

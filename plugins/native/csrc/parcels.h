@@ -1,0 +1,78 @@
+/* Parcels: one message out and one in, and what moves them over sockets without the interpreter. */
+#ifndef RANKWISE_PARCELS_H
+#define RANKWISE_PARCELS_H
+
+#include "state.h"
+#include <sys/types.h>
+
+/* A header, as it lies on the wire. */
+typedef struct {
+    uint64_t first, length, marks, address;
+} Head;
+
+enum { HEAD_NBYTES = sizeof(Head), HEAD_TAG_NBYTES = 8 };
+/* Among so many ranks at the most everyone talks to everyone. */
+enum { MOST_PARCELS = 8 };
+/* Of longer payloads the header is read alone, as what follows goes straight to where it belongs. */
+enum { LONG_NBYTES = 64 << 10 };
+/* How long a frame that stands still may keep others from the engine's lock, and how long frames that move may in all. */
+enum { STILL_NS = 2000000, MOVING_NS = 20000000 };
+
+/* What a parcel's user does with what has come and gone so far of a long one; it has neither interpreter nor lock. */
+typedef void (*Digest)(void *user);
+
+/* One message out and one in, either of which may be missing. */
+typedef struct {
+    int peer;
+    Head out, in; /* their headers; a kind of 0 for none */
+    const unsigned char *record; /* what goes before the data */
+    const unsigned char *data;
+    size_t record_nbytes, nbytes;
+    unsigned char *room, *place; /* where what comes before the data goes, and where the data goes */
+    size_t room_nbytes;          /* how much comes before the data */
+    Digest digest;               /* NULL for none; it may change the place before any data has come */
+    void *user;
+    PyObject *rest; /* a request to wait for, as not all has left; owned */
+    bool sent, taken, left;
+    /* What has left of the frame that was begun, and what has come of the other; `open` where that may be read. */
+    size_t went, out_unit, got, in_unit;
+    bool headed, open;
+    unsigned char cover[HEAD_NBYTES + HEAD_TAG_NBYTES], head[HEAD_NBYTES + HEAD_TAG_NBYTES], trailer;
+} Parcel;
+
+/* Whether a frame has begun to leave and has not left. */
+static inline bool parcels_is_leaving(const Parcel *parcel)
+{
+    return parcel->sent && parcel->went < parcel->out_unit + parcel->record_nbytes + parcel->nbytes + 1;
+}
+
+static inline bool parcels_expects(const Parcel *parcel)
+{
+    return !parcel->taken && !parcel->left;
+}
+
+static inline bool parcels_is_half_way(const Parcel *parcel)
+{
+    return parcels_expects(parcel) && (parcel->got > 0 || parcel->headed);
+}
+
+static inline size_t parcels_in_nbytes(const Parcel *parcel)
+{
+    return parcel->in_unit + parcel->in.length + 1;
+}
+
+/* How much has left, or has come, of the data. */
+size_t parcels_went(const Parcel *parcel);
+size_t parcels_came(const Parcel *parcel);
+void parcels_begin(Parcel *parcel);
+/* Copy what has not left, and what has come. */
+void parcels_copy_rest(const Parcel *parcel, unsigned char *to);
+void parcels_copy_got(Parcel *parcel, unsigned char *to);
+/* Send what there is room for, or read what has come, as nobody else may: -1 for nothing, 0 where a read finds the end. */
+ssize_t parcels_send(Parcel *parcel, ConnectionState *connection);
+ssize_t parcels_read(Parcel *parcel, ConnectionState *connection);
+/* Send and read what is half-way until all is, a header is there, nothing moves any more, or a time; needs no
+   interpreter. Returns for how long something has moved. */
+int64_t parcels_move(Parcel *parcels, ConnectionState *const *connections, int count, int64_t until);
+
+#endif
