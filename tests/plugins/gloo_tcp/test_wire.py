@@ -306,6 +306,11 @@ def test_the_collector_does_not_see_what_memory_was_lent(pools: dict[str, RankPo
     assert pools["native"].run(programs.memory_that_the_collector_sees) == [[], []]
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_what_waits_behind_a_long_message_is_not_changed_by_what_comes(pools: dict[str, RankPool], way: str) -> None:
+    pools[way].run(programs.behind_a_long_message)  # each rank asserts every result
+
+
 def test_three_ranks_find_the_same_bytes_with_and_without() -> None:
     found = [
         run_ranks(programs.everything, 3, env={**TCP, "RANKWISE_NATIVE": way}, timeout=TIMEOUT_S)
