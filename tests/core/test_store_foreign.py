@@ -49,6 +49,26 @@ def test_what_lacks_a_method_is_refused_by_name(name: str, monkeypatch: pytest.M
         as_store(Alien(str(tmp_path / "store")))
 
 
+def test_a_store_whose_connection_is_lost_is_not_asked_again(tmp_path: Path) -> None:
+    asked = []
+
+    class DistNetworkError(RuntimeError):
+        """As torch's is called."""
+
+    class Lost(Bare):
+        def add(self, key: str, amount: int) -> int:
+            asked.append(key)
+            raise DistNetworkError("sendBytes failed: Broken pipe")
+
+    other = Lost(str(tmp_path / "store"))
+    with as_store(other) as store:
+        for key in ("one", "two", "three"):
+            with pytest.raises(dist.DistStoreError, match=r"add on .*DistNetworkError: sendBytes failed: Broken pipe"):
+                store.add(key, 1)
+    other.close()
+    assert asked == ["one"]
+
+
 def test_values_go_in_and_out(store: Store) -> None:
     store.set("text", "ä")
     store.multi_set(["bytes", "nothing"], [b"\0\xff", b""])
