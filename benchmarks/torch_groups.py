@@ -32,7 +32,10 @@ def main() -> None:
     for backend in ("gloo", "rankwise"):
         with tempfile.TemporaryDirectory() as folder:
             own = [sys.executable, __file__, "--groups", str(given.groups), "--backend", backend, "--rank"]
-            ranks = [subprocess.Popen([*own, str(rank)], env={**os.environ, "PLACE": f"{folder}/meeting"}) for rank in range(2)]
+            ranks = [
+                subprocess.Popen([*own, str(rank)], env={**os.environ, "PLACE": f"{folder}/meeting"})
+                for rank in range(2)
+            ]
             if any([rank.wait(timeout=200) for rank in ranks]):
                 raise SystemExit("a rank has failed")
 
