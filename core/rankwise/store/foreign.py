@@ -233,9 +233,10 @@ class ForeignStore(Store):
         wanted: Sequence[str],
     ) -> list[bytes | None] | Missing:
         self._multi_set(keys, values)
-        if self._add(counter, 1) == count:
-            self._compare_set(verdict, b"", operations.FINE)
-        return self._arrived(verdict, wanted)
+        if self._add(counter, 1) < count:
+            return self._arrived(verdict, wanted)
+        said = self._compare_set(verdict, b"", operations.FINE)  # the last to come knows it without asking again
+        return [said, *self._get_all(wanted)] if self._has(wanted) else operations.arrived(self, verdict, wanted)
 
     def _arrived(self, verdict: str, wanted: Sequence[str]) -> list[bytes | None] | Missing:
         """Return the verdict and the wanted values, all in one call where all are there."""
