@@ -163,7 +163,7 @@ def _measure(given: argparse.Namespace) -> None:
     found: dict[str, Times] = {}
     for name, make in _cases(torch, dist).items():
         if given.only in name:
-            found[name] = _in_turns(dist, {whose: make(group) for whose, group in groups.items()})
+            found[name] = in_turns(dist, {whose: make(group) for whose, group in groups.items()})
             if given.rank == 0:
                 theirs, ours = found[name]["gloo"] * 1e6, found[name]["rankwise"] * 1e6
                 print(f"{size} ranks  {name:34} {theirs:10.1f} us {ours:10.1f} us {theirs / ours:6.2f} x", flush=True)
@@ -269,12 +269,12 @@ def _training(torch, group, width, depth):
     return step
 
 
-def _in_turns(dist, calls):
+def in_turns(dist, calls):
     """Return the median time of each call in seconds, measured in blocks that take turns."""
     times = {whose: [] for whose in calls}
     for call in calls.values():
         call(), call()
-    count = _count(dist, calls["gloo"])
+    count = _count(dist, next(iter(calls.values())))
     for _ in range(7):
         for whose, call in calls.items():
             dist.barrier()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,26 @@ def test_what_lacks_a_method_is_refused_by_name(name: str, monkeypatch: pytest.M
     monkeypatch.setattr(Alien, name, None)
     with pytest.raises(TypeError, match=rf"a store must have {name}, which Alien does not"):
         as_store(Alien(str(tmp_path / "store")))
+
+
+def test_a_store_whose_connection_is_lost_is_not_asked_again(tmp_path: Path) -> None:
+    asked = []
+
+    class DistNetworkError(RuntimeError):
+        """As torch's is called."""
+
+    class Lost(Bare):
+        def add(self, key: str, amount: int) -> int:
+            asked.append(key)
+            raise DistNetworkError("sendBytes failed: Broken pipe")
+
+    other = Lost(str(tmp_path / "store"))
+    with as_store(other) as store:
+        for key in ("one", "two", "three"):
+            with pytest.raises(dist.DistStoreError, match=r"add on .*DistNetworkError: sendBytes failed: Broken pipe"):
+                store.add(key, 1)
+    other.close()
+    assert asked == ["one"]
 
 
 def test_values_go_in_and_out(store: Store) -> None:
@@ -177,6 +198,24 @@ def test_many_values_go_at_once_where_the_store_can(tmp_path: Path) -> None:
     assert store._arrive({"c": b"4"}, Place("come again", "said again", 1), ["c", "d"], 5) == (FINE, [b"4", None])
     assert asked[:3] == ["multi_set", "multi_get", "multi_get"]
     store.close()
+
+
+def test_the_last_to_come_asks_no_more_for_what_it_has_said_itself(tmp_path: Path) -> None:
+    asked = []
+
+    class Counted(Alien):
+        def __getattribute__(self, name: str) -> Any:
+            if name in ("set", "get", "add", "compare_set", "check"):
+                asked.append(name)
+            return super().__getattribute__(name)
+
+    other = Counted(str(tmp_path / "store"))
+    with as_store(other) as store:
+        assert store._arrive({}, Place("come", "said", 1), (), 5) == (FINE, [])
+        assert asked[-2:] == ["add", "compare_set"]
+        store.compare_set("said otherwise", "", "no")
+        assert store._arrive({}, Place("come again", "said otherwise", 1), (), 5) == (b"no", [])
+    other.close()
 
 
 def test_a_call_of_the_program_that_waits_in_the_other_store_keeps_nobody(tmp_path: Path) -> None:

@@ -574,3 +574,27 @@ def test_a_process_that_ends_leaves_its_record_and_no_secret_in_it(start: Start,
     text = (tmp_path / "out/rank0.json").read_text()
     assert json.loads(text)["reason"] == "the process ended"
     assert not any(word in text for word in ("5e5e", "pssst", "hunter2", str(key)))
+
+
+def test_what_others_push_out_while_it_is_read_is_read_whole() -> None:
+    recorder = make_recorder(64)
+    trail, array, spare = recorder.trail("other", "other", (0, 1)), np.ones(1), []
+
+    def push_out(phase: str, about: object) -> None:
+        for _ in range(70):
+            trail.begin("barrier")
+
+    thresholds = gc.get_threshold()
+    for _ in range(20):
+        for tag in range(64):  # which the entry alone keeps alive
+            recorder.trail("gone", "gone", (0, 1)).begin_message("send", array, 1, tag)
+        spare.append([(tag, tag) for tag in range(4000)])  # so that no tuple is at hand, and one must be made
+        gc.callbacks.append(push_out)  # the collector may run wherever an object is made
+        gc.set_threshold(1)
+        try:
+            entries, totals = recorder.entries(), trail.totals()
+        finally:
+            gc.set_threshold(*thresholds)
+            gc.callbacks.remove(push_out)
+        assert {(entry.trail.name, entry.op) for entry in entries} <= {("gone", "send"), ("other", "barrier")}
+        assert set(totals) <= {"barrier"}

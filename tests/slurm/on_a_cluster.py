@@ -21,6 +21,8 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 TIMEOUT_S = 1.0
 #: Likewise a program that is started wrongly, and until a rank's death is known to the others; a node's in half of it.
 PATIENCE_S, LEEWAY_S = 30.0, 2.0
+#: How often that is measured.
+LEAST_TRIES, MOST_TRIES = 5, 20
 PROGRAMS = Path(__file__).parent / "programs"
 SUM, WAITS = str(PROGRAMS / "sum.py"), str(PROGRAMS / "waits.py")
 RANKWISE = str(Path(PYTHON).with_name("rankwise"))
@@ -53,7 +55,11 @@ def nothing_left(cluster: Cluster) -> Iterator[None]:
     """See that a test leaves no job behind, even if it fails."""
     yield
     cluster.cancel_all()
-    assert not subprocess.run(["pgrep", "-f", str(PROGRAMS)], capture_output=True, text=True, check=False).stdout
+
+    def running() -> str:
+        return subprocess.run(["pgrep", "-af", str(PROGRAMS)], capture_output=True, text=True, check=False).stdout
+
+    cluster.wait_for("no rank to be left", lambda: not running(), running)  # one that is killed has to get to it
     assert not list(cluster.work.glob("*.secret"))
 
 
@@ -195,20 +201,22 @@ def test_doctor_inside_an_allocation(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("backend", ["gloo", "mpi"])
 def test_the_first_all_reduce_is_done_soon(cluster: Cluster, secret: dict[str, str], backend: str) -> None:
-    """Within a second beyond what srun takes for a program that does nothing, and the imports; the best of 5 counts."""
+    """Within a second beyond what srun takes for a program that does nothing, and the imports; the best counts.
+
+    Others may begin to work beside this at any time, so it tries again for as long as that takes, up to a limit.
+    """
     interface = f"--mpi={INTERFACE}" if backend == "mpi" else "--mpi=none"
     imports = "import time, numpy, rankwise; {}print(time.time())".format("import mpi4py.MPI; " * (backend == "mpi"))
-    beyond = []
-    for _ in range(5):
-        for program in (["-c", imports], [SUM, backend]):
+    plain, whole = [], []
+    while len(whole) < LEAST_TRIES or (min(whole) - min(plain) >= TIMEOUT_S and len(whole) < MOST_TRIES):
+        for found, program in ((plain, ["-c", imports]), (whole, [SUM, backend])):
             began = time.time()
             said = cluster.run("srun", "-N2", "-n4", interface, PYTHON, *program, **secret, **MPI).stdout
             ends = [float(end) for end in re.findall(r"(?:^|done )(\d+\.\d+)$", said, re.MULTILINE)]
             assert len(ends) == 4, said
-            beyond.append(max(ends) - began)
-    plain, whole = beyond[::2], beyond[1::2]
+            found.append(max(ends) - began)
     print(f"{backend}: srun and imports {min(plain):.2f} s, to the end of all_reduce {min(whole):.2f} s")
-    assert min(whole) - min(plain) < TIMEOUT_S
+    assert min(whole) - min(plain) < TIMEOUT_S, (plain, whole)
 
 
 # ---------------------------------------------------------------------- how they end
@@ -262,12 +270,16 @@ def test_a_requeued_job_begins_anew(cluster: Cluster) -> None:
     waiting(cluster, Path(out), 4)
     cluster.run("scontrol", "requeue", job)
 
-    def begun_again() -> bool:
-        # Slurm holds a requeued job back for up to two minutes, unless it is told to begin.
-        cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")
-        return Path(out).read_text().count("a new job secret") == 2
+    def state() -> str:
+        return cluster.run("squeue", "-h", "-j", job, "-o", "%T").stdout.strip()
 
-    cluster.wait_for("the job to begin again", begun_again, Path(out).read_text)
+    cluster.wait_for("the job to be queued again", lambda: state() == "PENDING", state)
+    # Slurm holds a requeued job back for up to two minutes, unless it is told to begin. Not within the second in which
+    # it was killed: its nodes would take what begins then for what they have just ended, and the job would be lost.
+    done = cluster.run("scontrol", "update", f"jobid={job}", "starttime=now+3")
+    assert done.returncode == 0, done.stdout
+    again = "the job to begin again"
+    cluster.wait_for(again, lambda: Path(out).read_text().count("a new job secret") == 2, Path(out).read_text)
     cluster.ended(job)
     said = Path(out).read_text()
     assert sorted(ranks(said)) == [0, 1, 2, 3], said

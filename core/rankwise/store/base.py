@@ -33,7 +33,7 @@ _FOREVER_S = 1e9
 #: By how much a call may outlast its time-out where something other than the waiting is slow.
 GRACE_S = 0.08
 
-_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.0001, 0.02
 
 Value = str | bytes | bytearray | memoryview
 

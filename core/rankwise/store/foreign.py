@@ -24,6 +24,8 @@ _P = ParamSpec("_P")
 _GLANCE = timedelta(milliseconds=2)
 #: What a time-out says of itself, whatever its type: torch raises `RuntimeError`.
 _LATE = ("timeout", "timed out", "time-out")
+#: The error of torch's after which a client of its store never answers again, as it does not connect a second time.
+_LOST = "DistNetworkError"
 
 
 class StoreLike(Protocol):
@@ -115,6 +117,8 @@ class _Client:
         twin = _twin(given)
         self._store = given if twin is None else twin
         self._owns = twin is not None
+        #: What the store has said when its connection was lost.
+        self._lost: Exception | None = None
         #: Whether it sets and gets many keys at once.
         self.extended = bool(self.has("has_extended_api") and self.ask("has_extended_api"))
 
@@ -127,6 +131,8 @@ class _Client:
         store, what = self._store, f"{method} on {self._name}"
         if store is None:
             raise DistStoreError(f"{what}: the store has been closed")
+        if self._lost is not None:  # torch's prints a warning each time that it is asked in vain
+            raise DistStoreError(f"{what}: {type(self._lost).__name__}: {self._lost}")
         try:
             return getattr(store, method)(*args)
         except DistError:
@@ -134,6 +140,8 @@ class _Client:
         except Exception as error:
             late = isinstance(error, TimeoutError) or any(word in str(error).lower() for word in _LATE)
             text = f"{what}: {type(error).__name__}: {error}"
+            if not late and type(error).__name__ == _LOST:
+                self._lost = error.with_traceback(None)
             raise (DistTimeoutError if late else DistStoreError)(text) from error
 
     def close(self) -> None:
@@ -233,9 +241,10 @@ class ForeignStore(Store):
         wanted: Sequence[str],
     ) -> list[bytes | None] | Missing:
         self._multi_set(keys, values)
-        if self._add(counter, 1) == count:
-            self._compare_set(verdict, b"", operations.FINE)
-        return self._arrived(verdict, wanted)
+        if self._add(counter, 1) < count:
+            return self._arrived(verdict, wanted)
+        said = self._compare_set(verdict, b"", operations.FINE)  # the last to come knows it without asking again
+        return [said, *self._get_all(wanted)] if self._has(wanted) else operations.arrived(self, verdict, wanted)
 
     def _arrived(self, verdict: str, wanted: Sequence[str]) -> list[bytes | None] | Missing:
         """Return the verdict and the wanted values, all in one call where all are there."""

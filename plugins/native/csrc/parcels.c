@@ -95,7 +95,7 @@ void parcels_begin(Parcel *parcel)
     parcel->left = parcel->headed = parcel->open = false;
     parcel->got = parcel->in_unit = 0;
     parcel->out_unit = 0;
-    parcel->went = SIZE_MAX;
+    parcel->went = parcel->sent ? SIZE_MAX : 0; /* what has not left is not written over */
     parcel->rest = NULL;
 }
 

@@ -69,14 +69,21 @@ static PyObject *recorder_detail_of(const Entry *entry)
     return entry->peer < 0 ? Py_BuildValue("(Ol)", Py_None, entry->tag) : Py_BuildValue("(ll)", entry->peer, entry->tag);
 }
 
+/* Others may push an entry out of the ring, and end its trail, while objects are made of it: any of these may be when
+   the collector runs, which lets the interpreter go. */
 static PyObject *recorder_read_entry(Recorder *recorder, Trail *trail, const Entry *kept)
 {
-    Entry entry = *kept;
+    Entry entry = {0};
+    entry_copy(&entry, kept);
+    Py_INCREF(trail);
     PyObject *error = entry.error == NULL ? PyUnicode_FromString("") : recorder_or_none(entry.error);
-    return PyObject_CallFunction(recorder->make_entry, "OOKNLNNikLLNL", trail, entry.op, (unsigned long long)entry.number,
-                                 recorder_detail_of(&entry), (long long)entry.nbytes, recorder_or_none(entry.dtype), recorder_or_none(entry.code),
-                                 entry.lasti, entry.thread, (long long)entry.began_ns, (long long)entry.ended_ns, error,
-                                 (long long)entry.waited_ns);
+    PyObject *made = PyObject_CallFunction(recorder->make_entry, "OOKNLNNikLLNL", trail, entry.op, (unsigned long long)entry.number,
+                                           recorder_detail_of(&entry), (long long)entry.nbytes, recorder_or_none(entry.dtype),
+                                           recorder_or_none(entry.code), entry.lasti, entry.thread, (long long)entry.began_ns,
+                                           (long long)entry.ended_ns, error, (long long)entry.waited_ns);
+    Py_DECREF(trail);
+    entry_clear(&entry);
+    return made;
 }
 
 static PyObject *recorder_entries(Recorder *recorder, PyObject *Py_UNUSED(unused))
@@ -114,11 +121,11 @@ static PyObject *trail_sums(Trail *trail, PyObject *Py_UNUSED(unused))
 {
     PyObject *found = PyDict_New();
     for (int kind = 0; found != NULL && kind < trail->kinds; kind++) {
-        const Sums *sums = trail->sums + kind;
-        PyObject *told = Py_BuildValue("(KKKLLL)", (unsigned long long)sums->begun, (unsigned long long)sums->ended,
-                                       (unsigned long long)sums->failed, (long long)sums->nbytes,
-                                       (long long)sums->busy_ns, (long long)sums->waited_ns);
-        if (told == NULL || PyDict_SetItem(found, sums->op, told) < 0)
+        const Sums sums = trail->sums[kind]; /* others may add to them, and move them, while objects are made */
+        PyObject *told = Py_BuildValue("(KKKLLL)", (unsigned long long)sums.begun, (unsigned long long)sums.ended,
+                                       (unsigned long long)sums.failed, (long long)sums.nbytes,
+                                       (long long)sums.busy_ns, (long long)sums.waited_ns);
+        if (told == NULL || PyDict_SetItem(found, sums.op, told) < 0)
             Py_CLEAR(found);
         Py_XDECREF(told);
     }
@@ -372,14 +379,14 @@ static void trail_forget(Trail *trail)
 static void trail_free(Trail *trail)
 {
     PyObject_GC_UnTrack(trail);
-    if (trail->weakrefs != NULL)
-        PyObject_ClearWeakRefs((PyObject *)trail);
     if (trail->previous != NULL)
         trail->previous->next = trail->next;
     else
         trail->recorder->first = trail->next;
     if (trail->next != NULL)
         trail->next->previous = trail->previous;
+    if (trail->weakrefs != NULL) /* after that, as what is called then may ask for all trails */
+        PyObject_ClearWeakRefs((PyObject *)trail);
     trail_forget(trail);
     for (int kind = 0; kind < trail->kinds; kind++)
         Py_DECREF(trail->sums[kind].op);

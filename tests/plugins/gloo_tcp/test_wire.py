@@ -311,6 +311,11 @@ def test_long_reductions_are_the_same_bytes_with_and_without(pools: dict[str, Ra
     assert len({digest for digests in found for digest in digests}) == 1
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_what_waits_behind_a_long_message_is_not_changed_by_what_comes(pools: dict[str, RankPool], way: str) -> None:
+    pools[way].run(programs.behind_a_long_message)  # each rank asserts every result
+
+
 def test_three_ranks_find_the_same_bytes_with_and_without() -> None:
     found = [
         run_ranks(programs.everything, 3, env={**TCP, "RANKWISE_NATIVE": way}, timeout=TIMEOUT_S)

@@ -225,6 +225,22 @@ def interrupted(count: int = 4) -> str:
     raise AssertionError("nothing has come of the interrupt")
 
 
+def behind_a_long_message() -> None:
+    """Reduce where the connection is still busy with another message: what goes must not be changed by what comes."""
+    rank, _ = begin()
+    for _ in range(10):
+        for long in (np.zeros(1, np.uint8), np.zeros(3_500_000, np.uint8)):
+            array = np.full(100_000, rank + 1.0, np.float32)
+            before = None if rank else dist.isend(long, 1, tag=5)
+            dist.all_reduce(array)
+            if rank:
+                dist.recv(long, 0, tag=5)
+            elif before is not None:
+                before.wait()
+            assert (array == 3).all()
+    dist.destroy_process_group()
+
+
 def memory_that_the_collector_sees() -> list[str]:
     """Return which compiled objects show the collector a memoryview.
 

@@ -25,8 +25,8 @@ def world(cluster, actors):
     def make(size, name=None, ranks=None):
         name = name or f"group {next(_numbers)}"
         order = ranks or range(size)
-        cluster.get([a.init.remote(size, r, name) for a, r in zip(actors, order, strict=False)])
         made.append((name, size))
+        cluster.get([a.init.remote(size, r, name) for a, r in zip(actors, order, strict=False)])
         return name, actors[:size]
 
     yield make

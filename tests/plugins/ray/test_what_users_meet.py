@@ -1,5 +1,6 @@
 """What Ray's users run into: overlapping groups, threads, dead actors, read-only arrays, groups that come and go."""
 
+import os
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from ray.experimental import internal_kv
 from ray.util import collective as col
 
 import rankwise_ray
+from rankwise_ray import teams
 
 HERE = Path(__file__).parent
 PATIENCE_S = 60.0
@@ -192,6 +194,21 @@ def test_a_dead_actor_fails_create_group_and_frees_the_others(cluster, actors, f
     rankwise_ray.create_group(actors[:2], "half")
     assert sums(cluster, actors[:2], "half") == [2, 2]
     rankwise_ray.destroy_group(actors[:2], "half")
+
+
+def test_an_actor_that_dies_before_it_has_met_the_others_keeps_nobody(cluster, actors, fresh, monkeypatch):
+    mortal, call = fresh(Member, 1)[0], teams._call
+    instead = {teams._join: lambda *_: 1.0, teams._wait: lambda *_: os.kill(os.getpid(), 9)}
+
+    def called(actor, function, *args):
+        return call(actor, instead.get(function, function) if actor is mortal else function, *args)
+
+    monkeypatch.setattr(teams, "_call", called)
+    with pytest.raises(cluster.exceptions.RayActorError):
+        rankwise_ray.create_group([*actors[:2], mortal], "never", timeout=100 * PATIENCE_S)
+    rankwise_ray.create_group(actors[:2], "after it", timeout=PATIENCE_S)
+    assert sums(cluster, actors[:2], "after it") == [2, 2]
+    rankwise_ray.destroy_group(actors[:2], "after it")
 
 
 def test_an_actor_that_is_busy_is_named_and_not_waited_for_without_an_end(cluster, fresh):

@@ -7,39 +7,64 @@ that passes on gloo must pass on rankwise, but for those that `torchs_files.json
 as below test/distributed there; without, all are run that `torchs_files.json` lists.
 """
 
+import contextlib
 import fnmatch
-import importlib.util
+import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
 import torchs_own
 
 TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-#: What all tests of a file may take, and what each of its ranks.
-FILE_S, TEST_S = 1500, 60
+#: What all tests of a file may take, and what each test.
+FILE_S, TEST_S = 300, 60
 
 
 def main(sources, *names):
     """Run on both, and print for each file what differs."""
-    folder = Path(sources).resolve() / "test" / "distributed"
-    failed = 0
-    for name in names or TABLE["files"]:
-        theirs, ours = (_apart(whose, folder / name) for whose in ("theirs", "ours"))
-        passing = [test for test, how in theirs.items() if how == "passed"]
-        differ = {test: ours.get(test, "was not reached") for test in passing if ours.get(test) != "passed"}
-        odd = {test: how for test, how in differ.items() if _reason(name, test) is None}
-        print(f"{name}: gloo passes {len(passing)} of {len(theirs)}, rankwise {len(passing) - len(differ)}", flush=True)
-        for test in differ.keys() - odd.keys():
-            print(f"  listed: {test}: {_reason(name, test)}", flush=True)
-        for test, how in odd.items():
-            print(f"  FAILED {test}\n{how[-1500:]}", flush=True)
-        failed += len(odd)
-    return failed > 0
+    names = names or TABLE["files"]
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [_start(whose, sources, folder, names) for whose in ("theirs", "ours")]
+        for run in runs:
+            run.wait()
+        return (
+            sum([_compare(name, *(_read(folder, whose, name) for whose in ("theirs", "ours"))) for name in names]) > 0
+        )
+
+
+def _start(whose, sources, folder, names):
+    env = {**os.environ, "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(TEST_S), "TORCH_CPP_LOG_LEVEL": "FATAL"}
+    command = [sys.executable, __file__, "--run", whose, sources, folder, *names]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
+
+
+def _place(folder, whose, name):
+    return Path(folder, f"{whose} {name.replace('/', ' ')}.json")
+
+
+def _read(folder, whose, name):
+    place = _place(folder, whose, name)
+    return json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
+
+
+def _compare(name, theirs, ours):
+    """Print what differs in a file; return how many tests do that are not listed."""
+    passing = [test for test, how in theirs.items() if how == "passed"]
+    differ = {test: ours.get(test, "was not reached") for test in passing if ours.get(test) != "passed"}
+    odd = {test: how for test, how in differ.items() if _reason(name, test) is None}
+    print(f"{name}: gloo passes {len(passing)} of {len(theirs)}, rankwise {len(passing) - len(differ)}", flush=True)
+    for test in differ.keys() - odd.keys():
+        print(f"  listed: {test}: {_reason(name, test)}", flush=True)
+    for test, how in odd.items():
+        print(f"  FAILED {test}\n{how[-1500:]}", flush=True)
+    return len(odd)
 
 
 def _reason(name, test):
@@ -47,28 +72,11 @@ def _reason(name, test):
     return next((why for one, why in TABLE["tests"].items() if fnmatch.fnmatchcase(f"{name}:{test}", one)), None)
 
 
-def _apart(whose, path):
-    """Run a file in a process of its own; return how each test ended."""
-    with tempfile.NamedTemporaryFile("w+", suffix=".json") as results:
-        results.write("{}")
-        results.flush()
-        run = subprocess.Popen(
-            [sys.executable, __file__, "--file", whose, path, results.name],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(TEST_S), "TORCH_CPP_LOG_LEVEL": "FATAL"},
-            start_new_session=True,
-        )
-        try:
-            run.wait(FILE_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(run.pid, 9)
-            run.wait()
-        return json.load(results)
+# ---------------------------------------------------------------------- what runs on one of them
 
 
-def one_file(whose, path, results):
-    """Run the tests of a file, here."""
+def run_files(whose, sources, folder, *names):
+    """Run each file in a process that is forked from this one, which has loaded everything and begun nothing."""
     import torch
     from torch.testing._internal import common_distributed
 
@@ -77,17 +85,39 @@ def one_file(whose, path, results):
         torchs_own.take_over()
     fork = torch.multiprocessing.get_context("fork").Process
     common_distributed.MultiProcessTestCase._spawn_processes = lambda self: self._start_processes(fork)
-    sys.path[:0] = [str(Path(path).parent), str(Path(path).parents[1])]
-    spec = importlib.util.spec_from_file_location("torchs_file", path)
-    module = sys.modules["torchs_file"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    for name in names:
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, 0)
+            try:
+                _run_file(Path(sources, "test", "distributed", name).resolve(), _place(folder, whose, name))
+            finally:
+                os._exit(0)  # whatever threads tests have left
+        _end(pid)
+
+
+def _end(pid):
+    """Wait for a process, which is killed if it takes too long, with the ranks that it has left."""
+    until = time.monotonic() + FILE_S
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        if time.monotonic() > until:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return
+        time.sleep(0.1)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _run_file(path, results):
+    sys.argv[:] = [str(path)]  # torch runs tests of the program alone
+    sys.path[:0] = [str(path.parent), *(str(parent) for parent in path.parents if parent.name == "test")]
     outcome = torchs_own.Outcome(results, lambda test: ".".join(test.id().split(".")[-2:]))
-    unittest.defaultTestLoader.loadTestsFromModule(module).run(outcome)
+    unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(path.stem)).run(outcome)
     outcome.write()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--file"]:
-        one_file(*sys.argv[2:])
-        os._exit(0)  # whatever threads tests have left
+    if sys.argv[1:2] == ["--run"]:
+        sys.exit(run_files(*sys.argv[2:]))
     sys.exit(main(*sys.argv[1:]))

@@ -143,10 +143,10 @@ class Meeting:
             raise dist.GroupAbortedError(f"group {self._name!r} was destroyed on rank {self._rank} before it was made")
 
     def _withdraw(self) -> None:
-        with self._lock:
+        with self._lock:  # all the while: who has cancelled may make another group of this name, whose key this is then
             mine, self._mine = self._mine, b""
-        if mine and kv._internal_kv_get(self._key, namespace=_SPACE) == mine:
-            kv._internal_kv_del(self._key, namespace=_SPACE)
+            if mine and kv._internal_kv_get(self._key, namespace=_SPACE) == mine:
+                kv._internal_kv_del(self._key, namespace=_SPACE)
 
 
 def leave(met: Met, size: int) -> None:

@@ -17,9 +17,11 @@ from rankwise_ray.names import BACKEND
 
 __all__ = ["create_group", "destroy_group"]
 
-#: How long to wait, when a group cannot be made, until the actors have left it; those that wait in it leave later. And
-#: how much longer than the actors, which know better who has not come, to wait for them.
+#: How long to wait, when a group cannot be made, until the actors have left it; and how much longer than the actors,
+#: which know better who has not come, to wait for them.
 _LEAVE_S = 2.0
+#: For how long an actor waits for the others before it is free again, lest it hear too late that one of them has died.
+_WAIT_S = 0.5
 
 
 def create_group(
@@ -53,8 +55,11 @@ def create_group(
     try:
         # First they all begin, and only then does one wait: an actor may have to begin with another group in between.
         joining = [_call(actor, _join, rank, *terms) for actor, rank in zip(actors, order, strict=True)]
-        limits_s = _results(joining, timeout or default_timeout_s(), what)
-        _results([_call(actor, _wait, name) for actor in actors], max(limits_s) + _LEAVE_S, what)
+        limits_s = _results(joining, Deadline(timeout or default_timeout_s()), what)
+        waiting, deadline = list(actors), Deadline(max(limits_s) + _LEAVE_S)
+        while waiting:
+            met = _results([_call(actor, _wait, name) for actor in waiting], deadline, what)
+            waiting = [actor for actor, there in zip(waiting, met, strict=True) if not there]
     except BaseException:
         leaving = [_call(actor, _give_up, name, place) for actor in actors]
         ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_S)
@@ -73,27 +78,28 @@ def destroy_group(actors: Sequence[Any], name: str = "default", timeout: float |
         DistTimeoutError: An actor was busy for too long. It leaves once it comes to it.
     """
     leaving = [_call(actor, _leave, name) for actor in actors]
-    _results(leaving, timeout or default_timeout_s(), f"destroy_group {name!r}", ray.exceptions.RayActorError)
+    deadline = Deadline(timeout or default_timeout_s())
+    _results(leaving, deadline, f"destroy_group {name!r}", ray.exceptions.RayActorError)
 
 
 def _call(actor: Any, function: Callable[..., Any], *args: Any) -> Any:
     return actor.__ray_call__.remote(function, *args)
 
 
-def _results(calls: Sequence[Any], limit_s: float, what: str, *passed_over: type[Exception]) -> list[Any]:
-    """Return what calls of one actor each have returned; raise as soon as one has failed in another way."""
-    deadline, found, pending = Deadline(limit_s), [], list(calls)
+def _results(calls: Sequence[Any], deadline: Deadline, what: str, *passed_over: type[Exception]) -> list[Any]:
+    """Return what calls of one actor each have returned; raise as soon as one fails, unless that is passed over."""
+    found, pending = dict.fromkeys(calls), list(calls)
     while pending:
         done, pending = ray.wait(pending, num_returns=1, timeout=deadline.remaining())
         if not done:
             late = ", ".join(str(calls.index(call)) for call in pending)
             raise dist.DistTimeoutError(
                 f"{what}: of {len(calls)} actors, by their places in the list, {late} did not get to it within "
-                f"{limit_s:g} s; is another call still running there?"
+                f"{deadline.timeout_s:g} s; is another call still running there?"
             )
         with suppress(*passed_over):
-            found.append(ray.get(done[0]))
-    return found
+            found[done[0]] = ray.get(done[0])
+    return list(found.values())
 
 
 def _join(_: Any, rank: int, size: int, name: str, place: str, timeout: float | None, backend: str) -> float:
@@ -109,9 +115,10 @@ def _join(_: Any, rank: int, size: int, name: str, place: str, timeout: float | 
     return float(group.timeout_s)
 
 
-def _wait(_: Any, name: str) -> None:
+def _wait(_: Any, name: str) -> bool:
+    """Wait for the others for a moment; return whether they are there."""
     group: Any = collective.get_group_handle(name)
-    group.wait()
+    return group.wait(_WAIT_S) is not None
 
 
 def _leave(_: Any, name: str) -> None:

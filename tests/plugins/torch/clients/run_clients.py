@@ -43,7 +43,7 @@ def test_accelerates_own_scripts(script):
     on_two_ranks("accelerate_script.py", script)
 
 
-@pytest.mark.parametrize("arguments", TRAINING)
+@pytest.mark.parametrize("arguments", TRAINING, ids=" ".join)
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_training(arguments, restarts):
     """To the end, also in a second attempt after a rank of the first was killed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 
@@ -42,13 +43,7 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
     pids = [card.pid for card in cards]
     watched = {peer: processes.watch(card.pid) for peer, card in enumerate(cards) if peer != rank}
     comm.engine.watch_processes({peer: fd for peer, fd in watched.items() if fd >= 0}, shared.parting)
-    bells = _open_bells(comm, shared, pids, all(fd >= 0 for fd in watched.values()), deadline)
-    try:
-        can_read = _probe(comm, shared, pids, deadline)
-    except BaseException:
-        for bell in bells.values():
-            os.close(bell)
-        raise
+    bells, can_read = _try(comm, shared, pids, all(fd >= 0 for fd in watched.values()), deadline)
     if can_read:
         shared.may_read(pids)
     for peer in comm.engine.peers.all:
@@ -68,47 +63,58 @@ def _pipe(comm: GlooCommunicator, shared: Board, peer: int, bell: int) -> Pipe:
     )
 
 
-def _open_bells(
+def _try(
     comm: GlooCommunicator, shared: Board, pids: list[int], watched: bool, deadline: Deadline
-) -> dict[int, int]:
-    """Return for each peer the descriptor that wakes it; nothing where one cannot be had, or deaths go unnoticed."""
+) -> tuple[dict[int, int], bool]:
+    """Return for each peer the descriptor that wakes it, and whether all ranks can read the memory of all others.
+
+    There are no descriptors where some rank can open none, or deaths go unnoticed.
+    """
     mine = comm.engine.loop.bell if watched and comm.size <= MAX_RANKS else -1
+    number = np.frombuffer(os.urandom(8), np.int64).copy()
+    told = _tell(comm, shared, [mine, number.ctypes.data, int(number[0])], deadline)
+    bells = _open_bells(comm.rank, pids, [bell for bell, _, _ in told])
+    works = len(bells) == comm.size - 1, _can_read(comm.rank, pids, [tuple(row[1:]) for row in told])
+    try:
+        agreed = _tell(comm, shared, [int(each) for each in works], deadline)
+    except BaseException:
+        _close(bells)
+        raise
+    if not all(row[0] for row in agreed):
+        _close(bells)
+    return bells, all(row[1] for row in agreed)
+
+
+def _open_bells(rank: int, pids: list[int], told: list[int]) -> dict[int, int]:
+    """Return for each peer the descriptor that wakes it, up to the first that cannot be had; none if one has none."""
     found: dict[int, int] = {}
-    works = True
-    for peer, bell in enumerate(_tell(comm, shared, mine, deadline)):
-        works = works and bell >= 0
-        if works and peer != comm.rank:
-            try:
-                found[peer] = os.open(f"/proc/{pids[peer]}/fd/{bell}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            except OSError:
-                works = False
-    if all(_tell(comm, shared, int(works), deadline)):
-        return found
-    for bell in found.values():
-        os.close(bell)
-    return {}
+    if min(told) >= 0:
+        with contextlib.suppress(OSError):
+            for peer, bell in enumerate(told):
+                if peer != rank:
+                    path = f"/proc/{pids[peer]}/fd/{bell}"
+                    found[peer] = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return found
 
 
-def _tell(comm: GlooCommunicator, shared: Board, number: int, deadline: Deadline) -> list[int]:
-    """Tell everyone a number, and return everyone's."""
-    areas = [area[:8].view(np.int64) for area in shared.areas()[shared.flip()]]
-    areas[comm.rank][0] = number
+def _close(bells: dict[int, int]) -> None:
+    while bells:
+        os.close(bells.popitem()[1])
+
+
+def _can_read(rank: int, pids: list[int], told: list[tuple[int, ...]]) -> bool:
+    """Tell whether this rank can read the memory of the others: each has told where a random number is."""
+    found = np.zeros(1, np.int64)
+    return peer_memory.available() and all(
+        peer == rank
+        or (peer_memory.read_at(pids[peer], address, found.ctypes.data, 8) == 8 and int(found[0]) == expected)
+        for peer, (address, expected) in enumerate(told)
+    )
+
+
+def _tell(comm: GlooCommunicator, shared: Board, numbers: list[int], deadline: Deadline) -> list[list[int]]:
+    """Tell everyone some numbers, and return everyone's."""
+    areas = [area[: 8 * len(numbers)].view(np.int64) for area in shared.areas()[shared.flip()]]
+    areas[comm.rank][:] = numbers
     agreement.timely(shared, comm.context.global_ranks, deadline)
-    return [int(area[0]) for area in areas]
-
-
-def _probe(comm: GlooCommunicator, shared: Board, pids: list[int], deadline: Deadline) -> bool:
-    """Tell whether all ranks can read the memory of all others: each reads a random number there."""
-    names = comm.context.global_ranks
-    number = np.frombuffer(os.urandom(8), np.uint64).copy()
-    areas = shared.areas()[shared.flip()]
-    areas[comm.rank][:16].view(np.uint64)[:] = number.ctypes.data, number[0]
-    agreement.timely(shared, names, deadline)
-    found = np.zeros(1, np.uint64)
-    works = peer_memory.available()
-    for peer, area in enumerate(areas):
-        address, expected = area[:16].view(np.uint64)
-        if works and peer != comm.rank:
-            count = peer_memory.read_at(pids[peer], int(address), found.ctypes.data, 8)
-            works = count == 8 and found[0] == expected
-    return all(_tell(comm, shared, int(works), deadline))
+    return [area.tolist() for area in areas]
