@@ -222,7 +222,14 @@ def commands(who: str, hosts: Hosts | None, program: list[str], folder: Path) ->
 
 def measured(who: str, hosts: Hosts | None, program: list[str], env: dict[str, str], folder: Path) -> dict[str, Any]:
     """Run one contender once, and return what rank 0 has found."""
-    env = {**env, "RANKWISE_NATIVE": "off" if "Python" in who else "on", "MPICH_NO_LOCAL": "1", "FI_PROVIDER": "tcp"}
+    env = {**env, "RANKWISE_NATIVE": "off" if "Python" in who else "on"}
+    if who == "MPICH":  # namespaces of one machine share memory, which it would use
+        env |= {
+            "MPIR_CVAR_NOLOCAL": "1",
+            "UCX_TLS": "tcp,self",
+            "FI_PROVIDER": "tcp",
+            "UCX_NET_DEVICES": "eth0" if hosts else "lo",
+        }
     lines = commands(who, hosts, [*program, "--work", who, "--ports", *map(str, free_ports())], folder)
     ranks = [
         subprocess.Popen(line, env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)

@@ -4,7 +4,7 @@
 #include "plans.h"
 #include "recorder.h"
 #include "relay.h"
-#include "swaps.h"
+#include "streams.h"
 #include "turn.h"
 #include <string.h>
 
@@ -147,6 +147,7 @@ static Ending calls_swap(Swap *swap, const Doing *doing, Given *given)
     case SWAP: return swaps_compare(swap);
     case SWAP_REDUCE: return swaps_reduce(swap, array, count, given->op, given->kind);
     case SWAP_MOVE: return swaps_move(swap, &given->route, given->keep_to, given->keep_from);
+    case SWAP_STREAM: return streams_reduce(swap, given->array, given->op, given->kind);
     default: return swaps_combine(swap, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
     }
 }
@@ -174,8 +175,10 @@ static bool calls_fits(const Calls *calls, const Doing *doing, const Given *give
     if (calls->wire == NULL)
         return true;
     size_t nbytes = doing->way == SWAP_REDUCE ? (size_t)PyArray_NBYTES(given->array) : 0;
-    bool reduces = doing->way == SWAP_REDUCE || doing->way == SWAP_COMBINE;
+    bool reduces = doing->way == SWAP_REDUCE || doing->way == SWAP_COMBINE || doing->way == SWAP_STREAM;
     if (reduces && kernels_merge_of(given->op, kernels_accumulation_kind(given->op, given->kind)) == NULL)
+        return false;
+    if (doing->way == SWAP_STREAM && !streams_fit(calls->wire, given->op, given->kind))
         return false;
     return calls->members.size <= MOST_PARCELS && swaps_fit(calls->wire, &given->route, calls->members.rank, calls->members.size, nbytes);
 }

@@ -5,7 +5,7 @@
 
 /* The version of what rankwise and this module call of each other; see rankwise.basics.native. It is here rather than in
    Python since it is about what was built: sources may be newer. */
-enum { API_VERSION = 10 };
+enum { API_VERSION = 11 };
 
 /* What Python has too, for where this module is not: rankwise_gloo_tcp compares all of it when it is loaded. */
 static const struct {
@@ -19,6 +19,7 @@ static const struct {
     {"ALIGN", CACHE_LINE},            {"MEET", MEET},                     {"ONE_SHOT", ONE_SHOT},
     {"TWO_SHOT", TWO_SHOT},           {"MOVE", MOVE},                     {"COMBINE", COMBINE},             {"SWAP", SWAP},
     {"SWAP_REDUCE", SWAP_REDUCE},     {"SWAP_MOVE", SWAP_MOVE},           {"SWAP_COMBINE", SWAP_COMBINE},
+    {"SWAP_STREAM", SWAP_STREAM},
     {"RELAY", RELAY},
 
     {"MAX_RANKS", MOST_PEERS},        {"HEADER_NBYTES", HEADER_NBYTES},   {"CONTROL_NBYTES", CONTROL_NBYTES},

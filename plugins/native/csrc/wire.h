@@ -31,7 +31,7 @@ typedef struct {
     /* WireHooks of rankwise_gloo_tcp: what is looked at, */
     PyObject *deferred, *arrivals, *receives, *lines;
     /* ... and what is left to Python. */
-    PyObject *lock, *unlock, *settle, *stand_up, *pay, *keep, *feed, *taken, *finish;
+    PyObject *lock, *unlock, *settle, *stand_up, *pay, *keep, *feed, *taken, *finish, *stream;
     PyObject *mark, *receive, *finish_message;
     Trail *trail; /* of the group that is served; NULL before */
     int rank, size;

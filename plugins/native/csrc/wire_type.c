@@ -138,6 +138,7 @@ static const Hook hooks[] = {
     {"lock", AT(lock)},         {"unlock", AT(unlock)},     {"settle", AT(settle)},         {"stand_up", AT(stand_up)},
     {"pay", AT(pay)},           {"keep", AT(keep)},         {"feed", AT(feed)},             {"taken", AT(taken)},
     {"finish", AT(finish)},     {"mark", AT(mark)},         {"receive", AT(receive)},       {"finish_message", AT(finish_message)},
+    {"stream", AT(stream)},
 };
 enum { HOOKS = sizeof hooks / sizeof *hooks };
 

@@ -133,7 +133,7 @@ class End:
     def keep(self, to: int, rest: bytes, tag: int) -> None:
         self.connection.keep(rest)
 
-    finish = finish_message = None
+    finish = finish_message = stream = None
 
 
 @contextmanager
@@ -306,6 +306,11 @@ def test_the_collector_does_not_see_what_memory_was_lent(pools: dict[str, RankPo
     assert pools["native"].run(programs.memory_that_the_collector_sees) == [[], []]
 
 
+def test_long_reductions_are_the_same_bytes_with_and_without(pools: dict[str, RankPool]) -> None:
+    found = [pool.run(programs.long_reductions) for pool in pools.values()]
+    assert len({digest for digests in found for digest in digests}) == 1
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_what_waits_behind_a_long_message_is_not_changed_by_what_comes(pools: dict[str, RankPool], way: str) -> None:
     pools[way].run(programs.behind_a_long_message)  # each rank asserts every result
@@ -338,7 +343,7 @@ def test_mismatches_say_the_same(pools: dict[str, RankPool]) -> None:
 @pytest.mark.parametrize("native", ["on", "{rank}", "off"])
 def test_errors_are_the_same(native: str) -> None:
     env = {**TCP, "RANKWISE_NATIVE": native}
-    for count in (4, 200_000):
+    for count in (4, 200_000, 2_000_000):
         late = run_ranks(programs.one_is_late, 2, count, env=env, timeout=TIMEOUT_S)
         assert late[1][1:] == ["0"]
         assert late[1][0].startswith("all_reduce #")

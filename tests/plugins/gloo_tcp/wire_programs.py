@@ -85,6 +85,25 @@ def everything() -> str:
     return seen.hexdigest()
 
 
+def long_reductions() -> str:
+    """Reduce arrays that go in segments, more than windows hold among them, and return what has come of it."""
+    rank, _ = begin()
+    seen, random = hashlib.sha256(), np.random.default_rng(rank)
+    for count in ((1 << 18) + 1, 600_001, 3_000_000):
+        for dtype in (np.float32, np.float64, np.int32):
+            data = random.integers(-3, 3, count).astype(dtype)
+            data[random.integers(0, count, 1000)] *= 0  # some of them -0.0, whose order a maximum tells
+            for op in OPS[: -1 if dtype == np.int32 else None]:
+                for asynchronous in (False, True):
+                    array = data.copy()
+                    work = dist.all_reduce(array, op, async_op=asynchronous)
+                    if work is not None:
+                        work.wait()
+                    seen.update(array)
+    dist.destroy_process_group()
+    return seen.hexdigest()
+
+
 def modules_of_warm_calls() -> list[str]:
     """Return the modules of gloo whose functions warm calls run."""
     begin()

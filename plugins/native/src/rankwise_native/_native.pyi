@@ -242,6 +242,18 @@ class WireHooks(Protocol):
     # Without it.
     def mark(self, dtype: Any, /) -> int: ...
     def finish(self, given: Any, record: bytes, state: list[tuple[int, Any, bool, Any]], /) -> list[int]: ...
+    def stream(
+        self,
+        given: Any,
+        array: Any,
+        peer: int,
+        tag: int,
+        out: tuple[int, int] | None,
+        into: tuple[int, int] | None,
+        reduces: bool,
+        rest: Any,
+        /,
+    ) -> Any: ...
     def finish_message(self, request: Any, peer: int, /) -> None: ...
     def receive(self, array: Any, source: int, tag: int, /) -> None: ...
 

@@ -6,10 +6,10 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from rankwise.backends import Array, Call, Caller, Deadline, Prepared, Shortcuts, Timeout
+from rankwise.backends import Array, Call, Caller, Deadline, Prepared, Shortcuts, Timeout, as_bytes
 from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
-from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
+from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts, reducing
 from rankwise_gloo_tcp.collectives.compiled import ARGUMENTS, COMPILED_OPS, CompiledKind, KindHooks, served
 from rankwise_gloo_tcp.collectives.opening import Opening, inline_nbytes
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot
@@ -47,12 +47,19 @@ class CompiledBetweenHosts(BetweenHosts):
             return None
         if call.op == "barrier":
             return "SWAP" if self.choose("barrier", 0) == "along" else None
+        if call.op == "all_reduce" and self._is_streamed(call):
+            return "SWAP_STREAM"
         plan = self.OWN[call.op](self, call)
         if isinstance(plan, OneShot):
             return "SWAP_REDUCE" if call.op == "all_reduce" else "SWAP_COMBINE"
         if isinstance(plan, Along) and all(array.nbytes <= inline_nbytes(self.size) for array in _arrays(plan)):
             return "SWAP_MOVE"
         return None
+
+    def _is_streamed(self, call: Call) -> bool:
+        """Tell whether an all_reduce of two ranks goes in segments, which are reduced as they are."""
+        array, op = call.array, reducing(call)
+        return self.size == 2 and op.is_plain_on(array.dtype) and self.choose("all_reduce", array.nbytes) == "streamed"
 
     def forget(self) -> None:
         """Forget the kinds of calls."""
@@ -159,6 +166,40 @@ class _Hooks(WireHooks):
         wait_for(engine, list(receives.values()), deadline)
         wait_for(engine, sends, deadline)
         return [receives[peer].nbytes if peer in receives else 0 for peer, _, _, _ in state]
+
+    def stream(
+        self,
+        given: Deadline | Timeout | None,
+        array: Array,
+        peer: int,
+        tag: int,
+        out: tuple[int, int] | None,
+        into: tuple[int, int] | None,
+        reduces: bool,
+        rest: Request | None,
+    ) -> Deadline:
+        """Go on with one segment of a reduction, and return when all of it must be done.
+
+        Args:
+            given: The call's deadline, or its time-out; None is the group's.
+            array: What is reduced.
+            peer: The other rank.
+            tag: The tag of the segments.
+            out: Which bytes of the array must still be sent, from the first to the last.
+            into: Which bytes of it have yet to come.
+            reduces: Whether they are to be reduced, and not to go into the array.
+            rest: A request to wait for as well, if part of a segment has been sent.
+        """
+        engine, deadline, data = self._engine, self._calls.deadline(given), as_bytes(array)
+        receives, sends = [], [] if rest is None else [rest]
+        if into is not None:
+            room = self._opening.rooms()[peer][: into[1] - into[0]] if reduces else data[slice(*into)]
+            receives.append(engine.receive_bytes(room, peer, tag, True))
+        if out is not None:
+            sends.append(engine.send_bytes(data[slice(*out)], peer, tag, True))
+        wait_for(engine, receives, deadline)
+        wait_for(engine, sends, deadline)
+        return deadline
 
     def finish_message(self, request: Request, peer: int) -> None:
         """Wait until a message has been sent."""
