@@ -228,9 +228,9 @@ def interrupted(count: int = 4) -> str:
 def behind_a_long_message() -> None:
     """Reduce where the connection is still busy with another message: what goes must not be changed by what comes."""
     rank, _ = begin()
-    for _ in range(10):
+    for turn in range(10):
         for long in (np.zeros(1, np.uint8), np.zeros(3_500_000, np.uint8)):
-            array = np.full(100_000, rank + 1.0, np.float32)
+            array = np.full((100_000, 600_000)[turn % 2], rank + 1.0, np.float32)
             before = None if rank else dist.isend(long, 1, tag=5)
             dist.all_reduce(array)
             if rank:
