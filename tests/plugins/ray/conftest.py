@@ -8,6 +8,7 @@ what does not end even then is told by `Patient.get`.
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -38,6 +39,8 @@ os.environ.update(
 SIZE, CPUS = 4, 32
 #: What a group's operations may take, and any call of an actor, on a machine with nothing else to do.
 OPERATION_S, CALL_S = 60.0, 120.0
+#: How long the end of a run that was told to end may take: Ray waits without an end for a cluster that is gone.
+FAREWELL_S = 20
 
 
 def pytest_collection_modifyitems(items):
@@ -98,10 +101,18 @@ def cluster(request):
             runtime_env={"env_vars": variables},
         )
         assert ray.util.get_node_ip_address() == "127.0.0.1", "stores listen where Ray says that the node is"
+        signal.signal(signal.SIGTERM, _end_the_run)
         yield Patient(ray, lambda: request.config.slowness)
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_the_run(number, frame):
+    """End the run: with Ray's handler one test fails, and the others wait for a cluster that was told to end too."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.alarm(FAREWELL_S)
+    pytest.exit("the run was told to end", returncode=128 + number)
 
 
 @pytest.fixture(scope="session")
