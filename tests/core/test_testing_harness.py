@@ -241,10 +241,11 @@ def test_a_function_runs_on_fresh_processes():
 
 
 def test_nothing_is_left_behind():
-    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     for _ in range(3):
         run_ranks(rank, 2)
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) <= before
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+    assert threading.active_count() <= threads
 
 
 def test_the_processes_end_with_their_parent_and_leave_nothing(tmp_path):

@@ -84,7 +84,9 @@ def _order(step: Callable[[], Any], ending: Ending) -> None:
     """Have a thread take a step: one that is there, or a new one."""
     with held:  # a thread that was taken out of the list gets its step, whatever signal comes
         if not _hand((step, ending)):
-            start(threading.Thread(target=_serve, args=(step, ending), name="rankwise meeting", daemon=True))
+            orders: SimpleQueue[_Order] = SimpleQueue()  # a thread keeps its arguments for as long as it runs
+            orders.put((step, ending))
+            start(threading.Thread(target=_serve, args=(orders,), name="rankwise meeting", daemon=True))
 
 
 def _hand(order: _Order) -> bool:
@@ -97,10 +99,8 @@ def _hand(order: _Order) -> bool:
     return True
 
 
-def _serve(step: Callable[[], Any], ending: Ending) -> None:
-    orders: SimpleQueue[_Order] = SimpleQueue()
-    order: _Order = step, ending
-    del step, ending
+def _serve(orders: SimpleQueue[_Order]) -> None:
+    order = orders.get()
     while order is not None:
         _carry_out(*order, orders)
         order = None  # while this thread waits it keeps nobody's group alive
