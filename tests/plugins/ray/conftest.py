@@ -90,6 +90,7 @@ def cluster(request):
     folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # short, as the sockets' paths must be
     slowness = request.config.slowness
     variables = {"PYTHONPATH": str(HERE), "RANKWISE_RAY_TIMEOUT_S": str(OPERATION_S * slowness)}
+    signal.signal(signal.SIGTERM, _end_the_run)
     try:
         ray.init(
             num_cpus=CPUS,
@@ -101,7 +102,7 @@ def cluster(request):
             runtime_env={"env_vars": variables},
         )
         assert ray.util.get_node_ip_address() == "127.0.0.1", "stores listen where Ray says that the node is"
-        signal.signal(signal.SIGTERM, _end_the_run)
+        signal.signal(signal.SIGTERM, _end_the_run)  # in the place of Ray's
         yield Patient(ray, lambda: request.config.slowness)
     finally:
         ray.shutdown()
