@@ -104,6 +104,8 @@ def cluster(request):
         assert ray.util.get_node_ip_address() == "127.0.0.1", "stores listen where Ray says that the node is"
         signal.signal(signal.SIGTERM, _end_the_run)  # in the place of Ray's
         yield Patient(ray, lambda: request.config.slowness)
+    except SystemExit:  # Ray's handler, as its cluster began
+        _end_the_run(signal.SIGTERM, None)
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
