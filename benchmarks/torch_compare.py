@@ -259,6 +259,11 @@ def _training(torch, group, width, depth):
     torch.manual_seed(0)
     layers = [torch.nn.Linear(width, width) for _ in range(depth)]
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers), process_group=group)
+    return step_of(torch, model, width)
+
+
+def step_of(torch, model, width):
+    """Return what takes a step of training a model."""
     optimizer, inputs = torch.optim.SGD(model.parameters(), 0.01), torch.ones(4, width)
 
     def step():

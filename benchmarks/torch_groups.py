@@ -36,8 +36,12 @@ def main() -> None:
                 subprocess.Popen([*own, str(rank)], env={**os.environ, "PLACE": f"{folder}/meeting"})
                 for rank in range(2)
             ]
-            if any([rank.wait(timeout=200) for rank in ranks]):
-                raise SystemExit("a rank has failed")
+            try:
+                if any(rank.wait(timeout=200) for rank in ranks):
+                    raise SystemExit("a rank has failed")
+            finally:
+                for rank in ranks:
+                    rank.kill()
 
 
 def _measure(given: argparse.Namespace) -> None:

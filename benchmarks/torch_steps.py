@@ -99,15 +99,7 @@ def _step(torch, kind, group, width, depth):
         fully_shard(model, mesh=mesh)
     elif group is not None:
         model = torch.nn.parallel.DistributedDataParallel(model, process_group=group)
-    run = torch.compile(model) if "compiled" in kind else model
-    optimizer, inputs = torch.optim.SGD(model.parameters(), 0.01), torch.ones(4, width)
-
-    def step():
-        optimizer.zero_grad()
-        run(inputs).square().mean().backward()
-        optimizer.step()
-
-    return step
+    return torch_compare.step_of(torch, torch.compile(model) if "compiled" in kind else model, width)
 
 
 if __name__ == "__main__":

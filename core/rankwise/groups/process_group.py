@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -32,8 +31,6 @@ __all__ = ["NON_GROUP_MEMBER", "GroupLike", "ProcessGroup"]
 
 #: The shortcuts of a group before its first call and after its end.
 UNUSED = Shortcuts()
-#: Held while a group's shortcuts are made.
-_shortening = threading.Lock()
 #: What a rank has in place of a group that it is not in.
 NON_GROUP_MEMBER = -100
 
@@ -280,7 +277,7 @@ class ProcessGroup:
 
     def any_lane(self, op: str, device: str | None = None) -> tuple[Communicator, str]:
         """Return a communicator for an operation without an array, and its device: the CPU's if there is one."""
-        device = device or self._usual_device()
+        device = device or _usual(self._communicators)
         communicator = self._open_lane(op, device, None, None)
         if communicator.failure is not None:
             raise communicator.failure.with_traceback(None)  # lest it grows with each call
@@ -335,21 +332,22 @@ class ProcessGroup:
         communicator.fail(failure)
         return failure
 
-    def _usual_device(self) -> str:
-        return "cpu" if "cpu" in self._communicators else next(iter(self._communicators), "cpu")
-
     def _open_lane(self, op: str, device: str, dtype: Any, reduce_op: ReduceOp | None) -> Communicator:
-        if not self._communicators:
+        communicators = self._communicators  # another thread may destroy the group meanwhile
+        if not communicators:
             raise ValueError(f"group {self.group_desc!r} has been destroyed")
-        if device not in self._communicators:
+        if device not in communicators:
             raise ValueError(f"{op}: group {self.group_desc!r} has no backend for {device} arrays ({self.config!r})")
         table = registry.get(self.config.device_backend_map[device]).capabilities
         requirement.require(table, op, device, dtype, reduce_op, registry.others)
-        if self.shortcuts is UNUSED:
-            with _shortening:  # two threads may make the first call
-                if self.shortcuts is UNUSED and self._communicators:
-                    self.shortcuts = self._communicators[self._usual_device()].shortcuts(self)
-        return self._communicators[device]
+        if self.shortcuts is UNUSED:  # should two threads make the first call, either's will do
+            self.shortcuts = communicators[_usual(communicators)].shortcuts(self)
+        return communicators[device]
+
+
+def _usual(communicators: dict[str, Communicator]) -> str:
+    """Return the kind of device of calls without arrays, and of the group's shortcuts."""
+    return "cpu" if "cpu" in communicators else next(iter(communicators), "cpu")
 
 
 #: What calls take for a group: None is the default group, and `NON_GROUP_MEMBER` does nothing.

@@ -225,9 +225,12 @@ def interrupted(count: int = 4) -> str:
     raise AssertionError("nothing has come of the interrupt")
 
 
-def behind_a_long_message() -> None:
-    """Reduce where the connection is still busy with another message: what goes must not be changed by what comes."""
-    rank, _ = begin()
+def behind_a_long_message() -> int:
+    """Reduce where the connection is still busy with another message; return how many results are wrong.
+
+    What goes must not be changed by what comes.
+    """
+    rank, wrong = begin()[0], 0
     for turn in range(10):
         for long in (np.zeros(1, np.uint8), np.zeros(3_500_000, np.uint8)):
             array = np.full((100_000, 600_000)[turn % 2], rank + 1.0, np.float32)
@@ -237,8 +240,9 @@ def behind_a_long_message() -> None:
                 dist.recv(long, 0, tag=5)
             elif before is not None:
                 before.wait()
-            assert (array == 3).all()
+            wrong += not (array == 3).all()
     dist.destroy_process_group()
+    return wrong
 
 
 def memory_that_the_collector_sees() -> list[str]:
