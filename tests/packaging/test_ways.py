@@ -20,6 +20,7 @@ PARTS = {
         "plugins/launch/src",
         "[rankwise.commands]\nbackends = rankwise_launch.backends_command\nrun = rankwise_launch.run_command\n",
     ),
+    "rankwise_watch": ("plugins/watch/src", "[rankwise.observers]\nwatch = rankwise_watch\n"),
     "rankwise_tools": ("plugins/tools/src", "[rankwise.commands]\nexplain = rankwise_tools.explain_command\n"),
 }
 #: What they need, which stays where it is.
@@ -39,7 +40,7 @@ def needed(tmp_path):
 
 
 def files():
-    """Yield the name and content of each file of a site with the core, the launcher, gloo and the tools."""
+    """Yield the name and content of each file of a site with the core, the launcher, the watch, gloo and the tools."""
     for name, (where, points) in PARTS.items():
         for path in sorted((ROOT / where / name).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
@@ -66,7 +67,7 @@ def python(needed, site, *arguments):
 
 def test_an_editable_installation_is_found_by_its_entry_points_and_runs(scratch, tmp_path):
     scratch.pip("hatchling>=1.21", "editables", "setuptools>=64", "wheel", "numpy")
-    parts = [ROOT, ROOT / "plugins/gloo_tcp", native_source(tmp_path)]
+    parts = [ROOT, ROOT / "plugins/watch", ROOT / "plugins/gloo_tcp", native_source(tmp_path)]
     without = {**os.environ, "CC": "no-such-compiler"}  # which takes no time
     scratch.pip("--no-build-isolation", *(word for part in parts for word in ("-e", str(part))), env=without)
     said = scratch.run(

@@ -58,7 +58,7 @@ def test_the_secret_is_in_no_command_line_and_no_environment(
         assert not given or key.hex() == (tmp_path / "secret").read_text().strip()
         read = 0
         for process in running.processes():
-            with suppress(ProcessLookupError, FileNotFoundError):  # one that a rank had started, and that has ended since
+            with suppress(ProcessLookupError, FileNotFoundError):  # it has ended since
                 for name in ("cmdline", "environ"):
                     assert_free_of(key, (process / name).read_bytes(), f"{process / name}")
                 read += 1
