@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -113,6 +114,25 @@ def test_it_runs_out_of_a_zip_file(needed, tmp_path):
     assert "rankwise-gloo-tcp 0.1.0" in listed.stdout
     explained = python(needed, site, "-m", "rankwise", "explain", "all_reduce", "--ranks", "4", "--bytes", "1KiB")
     assert explained.returncode == 0, explained.stderr
+
+
+ALONE = """
+import numpy as np, rankwise as dist
+dist.init_process_group("gloo")
+array = np.ones(3)
+dist.all_reduce(array)
+dist.destroy_process_group()
+print(array.tolist())
+"""
+
+
+def test_a_job_runs_without_the_watch(needed, site, tmp_path):
+    for path in site.glob("rankwise_watch*"):
+        shutil.rmtree(path)
+    program = tmp_path / "program.py"
+    program.write_text(ALONE)
+    done = python(needed, site, "-m", "rankwise", "run", "-n", "2", str(program))
+    assert (done.returncode, done.stdout.count("[2.0, 2.0, 2.0]")) == (0, 2), done.stderr
 
 
 #: Another gloo takes the place of the one that was there when the process began.

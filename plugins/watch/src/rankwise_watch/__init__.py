@@ -2,7 +2,7 @@
 
 The core finds this package by its entry point of the group `rankwise.observers`, and calls `begin`, `start` and `stop`
 as the groups of a process begin and end; it knows nothing else of it. Where it is not installed, a rank knows of the
-others what a backend's own calls tell, and nothing is written down when they stand still.
+others what a backend's own calls tell, and nothing is written down when they hang.
 """
 
 from __future__ import annotations
