@@ -189,13 +189,16 @@ def commands(who: str, hosts: Hosts | None, program: list[str], folder: Path) ->
     words = [str(_mpiexec(program[0])), "-n", "2"]
     agent = folder / "agent"  # starts a command on another host, as ssh would
     if hosts:
+        # Open MPI takes hosts of one name for one host, on which it starts all ranks.
         cases = "".join(
-            f'{a}) exec ip netns exec {n} sh -c "$*";; ' for a, n in zip(hosts.addresses, hosts.names, strict=True)
+            f'{address}) exec ip netns exec {name} unshare --uts sh -c "hostname {name}; $*";; '
+            for address, name in zip(hosts.addresses, hosts.names, strict=True)
         )
         agent.write_text(f'#!/bin/sh\nhost=$1; shift\ncase "$host" in {cases}esac\n')
         agent.chmod(0o755)
     if who == "Open MPI":
-        words += ["--oversubscribe", "--mca", "btl", "tcp,self", "--mca", "pml", "ob1"]
+        words += ["--map-by", "node" if hosts else ":oversubscribe", "--bind-to", "none"]
+        words += ["--mca", "btl", "tcp,self", "--mca", "pml", "ob1"]
         if hosts:
             words += [
                 "--host",
@@ -231,6 +234,7 @@ def measured(who: str, hosts: Hosts | None, program: list[str], env: dict[str, s
             "UCX_NET_DEVICES": "eth0" if hosts else "lo",
         }
     lines = commands(who, hosts, [*program, "--work", who, "--ports", *map(str, free_ports())], folder)
+    before = sent(hosts, "eth0"), sent(hosts, "lo")
     ranks = [
         subprocess.Popen(line, env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
         for rank, line in enumerate(lines)
@@ -243,7 +247,22 @@ def measured(who: str, hosts: Hosts | None, program: list[str], env: dict[str, s
         for process in ranks:
             process.kill()
             process.wait()
+    between, within = sent(hosts, "eth0") - before[0], sent(hosts, "lo") - before[1]
+    if hosts and between < 10 * within:
+        raise SystemExit(f"{who}: {between} bytes went between the hosts, but {within} stayed on one")
     return json.loads(output.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def sent(hosts: Hosts | None, interface: str) -> int:
+    """Return how many bytes have left the hosts through an interface."""
+    tables = [
+        subprocess.run(
+            hosts.command(host, "cat", "/proc/net/dev"), capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+        for host in range(len(hosts.names) if hosts else 0)
+    ]
+    lines = (line.split(":") for table in tables for line in table.splitlines() if ":" in line)
+    return sum(int(counts.split()[8]) for name, counts in lines if name.strip() == interface)
 
 
 def free_ports() -> list[int]:

@@ -136,7 +136,7 @@ def garbage(house: House) -> None:
 
 
 def truncated(house: House) -> None:
-    whole = HELLO.pack(b"RKW1", 1, 0, 3, bytes(16))
+    whole = HELLO.pack(b"RKW2", 1, 0, 3, bytes(16))
     for length in (0, 1, 4, 31):
         with house.call() as visitor:
             visitor.sendall(whole[:length])
@@ -146,7 +146,7 @@ def truncated(house: House) -> None:
 
 def no_key(house: House) -> None:
     with house.call() as visitor:
-        visitor.sendall(HELLO.pack(b"RKW1", 1, 0, 3, bytes(16)))
+        visitor.sendall(HELLO.pack(b"RKW2", 1, 0, 3, bytes(16)))
         read(visitor, handshake.ANSWER_NBYTES)
         visitor.sendall(os.urandom(handshake.PROOF_NBYTES))
         assert is_shown_out(visitor)
@@ -165,7 +165,7 @@ def impossible_ranks(house: House) -> None:
     """With the right key, as a rank of this job that has lost its way: the very hello is refused."""
     for source, target, size in ((0, 0, 3), (3, 0, 3), (1, 2, 3), (1, 0, 4), (2**32 - 1, 0, 3)):
         with house.call() as visitor:
-            visitor.sendall(HELLO.pack(b"RKW1", source, target, size, bytes(16)))
+            visitor.sendall(HELLO.pack(b"RKW2", source, target, size, bytes(16)))
             assert is_shown_out(visitor)
 
 
@@ -192,7 +192,7 @@ def replayed(house: House) -> None:
 def reflected(house: House) -> None:
     """The listener's own proof, sent back to it, is not the dialler's."""
     with house.call() as visitor:
-        visitor.sendall(HELLO.pack(b"RKW1", 1, 0, 3, bytes(16)))
+        visitor.sendall(HELLO.pack(b"RKW2", 1, 0, 3, bytes(16)))
         visitor.sendall(read(visitor, handshake.ANSWER_NBYTES)[-handshake.PROOF_NBYTES :])
         assert is_shown_out(visitor)
 
@@ -225,7 +225,7 @@ def wrong_role(house: House) -> None:
 def frames_at_once(house: House) -> None:
     """An order to give the group up, before anything was proved, and behind a hello."""
     frame = frames.Header(frames.Kind.ABORT, length=2).pack() + b"{}"
-    for words in (frame, HELLO.pack(b"RKW1", 1, 0, 3, bytes(16)) + frame + bytes(32)):
+    for words in (frame, HELLO.pack(b"RKW2", 1, 0, 3, bytes(16)) + frame + bytes(32)):
         with house.call() as visitor:
             visitor.sendall(words)
             assert is_shown_out(visitor)
@@ -283,7 +283,7 @@ def test_visitors_who_say_nothing_are_few_and_take_little(house: House) -> None:
         for number in range(count):
             visitor = stack.enter_context(house.call())
             if number % 2:
-                visitor.sendall(HELLO.pack(b"RKW1", 1, 0, 3, bytes(16)))
+                visitor.sendall(HELLO.pack(b"RKW2", 1, 0, 3, bytes(16)))
             assert len(house.rank0.peers.acceptor.incoming) <= connecting.MAX_INCOMING
         house.come_as_rank_1()
         assert len(house.rank0.peers.acceptor.incoming) <= connecting.MAX_INCOMING

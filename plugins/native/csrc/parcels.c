@@ -13,23 +13,34 @@ enum { OUT_NBYTES = 128 << 10, IN_NBYTES = 32 << 10 };
 /* How long frames that stand still are looked at before this thread sleeps. */
 enum { LOOK_NS = 50000 };
 enum { PIECES = 4 };
+/* So little is copied once more, as the kernel takes longer for pieces than for bytes. */
+enum { BRIEF_NBYTES = 512 };
 
 typedef struct {
     struct iovec pieces[PIECES];
     int count;
+    size_t nbytes;
 } Places;
+
+static void parcels_add(Places *places, unsigned char *bytes, size_t nbytes)
+{
+    struct iovec *last = places->count == 0 ? NULL : &places->pieces[places->count - 1];
+    if (last != NULL && (unsigned char *)last->iov_base + last->iov_len == bytes)
+        last->iov_len += nbytes;
+    else
+        places->pieces[places->count++] = (struct iovec){bytes, nbytes};
+    places->nbytes += nbytes;
+}
 
 /* Find what lies from `at` on, at most so much. */
 static Places parcels_skip(const struct iovec all[PIECES], size_t at, size_t most)
 {
     Places places = {.count = 0};
-    for (int i = 0; i < PIECES && most > 0; i++) {
-        size_t skipped = at < all[i].iov_len ? at : all[i].iov_len, now = all[i].iov_len - skipped;
+    for (int i = 0; i < PIECES && places.nbytes < most; i++) {
+        size_t skipped = at < all[i].iov_len ? at : all[i].iov_len, now = all[i].iov_len - skipped, left = most - places.nbytes;
         at -= skipped;
-        now = now < most ? now : most;
-        most -= now;
         if (now > 0)
-            places.pieces[places.count++] = (struct iovec){(unsigned char *)all[i].iov_base + skipped, now};
+            parcels_add(&places, (unsigned char *)all[i].iov_base + skipped, now < left ? now : left);
     }
     return places;
 }
@@ -59,6 +70,39 @@ static void parcels_copy(const Places *places, unsigned char *to)
         memcpy(to, places->pieces[i].iov_base, places->pieces[i].iov_len);
         to += places->pieces[i].iov_len;
     }
+}
+
+static void parcels_scatter(const Places *places, const unsigned char *from, size_t nbytes)
+{
+    for (int i = 0; i < places->count && nbytes > 0; i++) {
+        size_t now = nbytes < places->pieces[i].iov_len ? nbytes : places->pieces[i].iov_len;
+        memcpy(places->pieces[i].iov_base, from, now);
+        from += now;
+        nbytes -= now;
+    }
+}
+
+static ssize_t parcels_give(int fd, Places *places)
+{
+    unsigned char brief[BRIEF_NBYTES];
+    if (places->nbytes <= BRIEF_NBYTES) {
+        parcels_copy(places, brief);
+        return send(fd, brief, places->nbytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    struct msghdr message = {.msg_iov = places->pieces, .msg_iovlen = (size_t)places->count};
+    return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static ssize_t parcels_take(int fd, Places *places)
+{
+    unsigned char brief[BRIEF_NBYTES];
+    if (places->nbytes <= BRIEF_NBYTES) {
+        ssize_t count = recv(fd, brief, places->nbytes, MSG_DONTWAIT);
+        parcels_scatter(places, brief, count > 0 ? (size_t)count : 0);
+        return count;
+    }
+    struct msghdr message = {.msg_iov = places->pieces, .msg_iovlen = (size_t)places->count};
+    return recvmsg(fd, &message, MSG_DONTWAIT);
 }
 
 void parcels_copy_rest(const Parcel *parcel, unsigned char *to)
@@ -102,8 +146,7 @@ void parcels_begin(Parcel *parcel)
 ssize_t parcels_send(Parcel *parcel, ConnectionState *connection)
 {
     Places places = parcels_out_places(parcel, parcel->went, parcel->digest == NULL ? SIZE_MAX : OUT_NBYTES);
-    struct msghdr message = {.msg_iov = places.pieces, .msg_iovlen = (size_t)places.count};
-    ssize_t sent = sendmsg(connection->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    ssize_t sent = parcels_give(connection->fd, &places);
     if (sent <= 0)
         return -1; /* Python tries again, and finds out why */
     parcel->went += (size_t)sent;
@@ -127,8 +170,7 @@ static size_t parcels_most(const Parcel *parcel)
 ssize_t parcels_read(Parcel *parcel, ConnectionState *connection)
 {
     Places places = parcels_in_places(parcel, parcel->got, parcels_most(parcel));
-    struct msghdr message = {.msg_iov = places.pieces, .msg_iovlen = (size_t)places.count};
-    ssize_t count = recvmsg(connection->fd, &message, MSG_DONTWAIT);
+    ssize_t count = parcels_take(connection->fd, &places);
     if (count > 0) {
         parcel->got += (size_t)count;
         connection->came_nbytes += (unsigned long long)count;

@@ -51,11 +51,17 @@ typedef struct {
     Py_ssize_t start, end;
 } ReaderState;
 
+enum { GUARDED_NBYTES = 32, TAG_NBYTES = 8 };
+
 /* Of the guard of one direction: the hash that every tag begins with, and the number of the next header. */
 typedef struct {
     PyObject_HEAD
     PyObject *keyed;
     unsigned long long number;
+    /* For C alone: the latest headers that it has counted, and a tag made beforehand, for a header of a number. */
+    unsigned char latest[GUARDED_NBYTES], before[GUARDED_NBYTES], foreseen[GUARDED_NBYTES], foreseen_tag[TAG_NBYTES];
+    unsigned long long foreseen_number;
+    bool foresees;
 } GuardState;
 
 /* Of a pipe: the frames that wait, and the long payload that is going out, if any is. */

@@ -3,6 +3,7 @@
    to Python's reader before anybody else reads on. */
 #include "wire.h"
 #include "arguments.h"
+#include "guards.h"
 #include "recorder.h"
 #include "rings.h"
 #include "waiting.h"
@@ -15,15 +16,6 @@ enum { GOOD = 1 };
 enum { HELD_NS = 25000 };
 /* How much is received before Python hears of it, which gives credit for it. */
 enum { WIRE_TOLD_NBYTES = 256 << 10 };
-static PyObject *text_copy, *text_update, *text_digest;
-
-int wire_add_texts(void)
-{
-    text_copy = PyUnicode_InternFromString("copy");
-    text_update = PyUnicode_InternFromString("update");
-    text_digest = PyUnicode_InternFromString("digest");
-    return text_copy == NULL || text_update == NULL || text_digest == NULL ? -1 : 0;
-}
 
 Head wire_message_head(unsigned tag, size_t nbytes, unsigned mark)
 {
@@ -134,41 +126,6 @@ static PyObject *wire_call(PyObject *hook, PyObject *args)
     return result;
 }
 
-/* ------------------------------------------------------------------ guards */
-
-/* The tag of a header; none is there for one that is not guarded. False with an exception set. */
-static bool wire_tag(PyObject *guard, const void *head, unsigned char tag[HEAD_TAG_NBYTES])
-{
-    const GuardState *state = (GuardState *)guard;
-    unsigned char text[sizeof state->number + HEAD_NBYTES];
-    memcpy(text, &state->number, sizeof state->number);
-    memcpy(text + sizeof state->number, head, HEAD_NBYTES);
-    PyObject *bytes = PyBytes_FromStringAndSize((const char *)text, sizeof text), *made = NULL, *done = NULL, *digest = NULL;
-    if (bytes != NULL && (made = PyObject_CallMethodNoArgs(state->keyed, text_copy)) != NULL &&
-        (done = PyObject_CallMethodOneArg(made, text_update, bytes)) != NULL)
-        digest = PyObject_CallMethodNoArgs(made, text_digest);
-    bool well = digest != NULL && PyBytes_CheckExact(digest) && PyBytes_GET_SIZE(digest) == HEAD_TAG_NBYTES;
-    if (well)
-        memcpy(tag, PyBytes_AS_STRING(digest), HEAD_TAG_NBYTES);
-    else if (digest != NULL)
-        PyErr_SetString(PyExc_TypeError, "a guard makes other tags");
-    Py_XDECREF(bytes);
-    Py_XDECREF(made);
-    Py_XDECREF(done);
-    Py_XDECREF(digest);
-    return well;
-}
-
-static bool wire_is_guarded(PyObject *guard)
-{
-    return !state_is_none(guard) && PyObject_TypeCheck(guard, &GuardStateType);
-}
-
-static size_t wire_unit(PyObject *guard)
-{
-    return HEAD_NBYTES + (wire_is_guarded(guard) ? HEAD_TAG_NBYTES : 0);
-}
-
 /* ------------------------------------------------------------------ sending */
 
 /* Let Python send what has not left of a frame. */
@@ -202,15 +159,14 @@ static bool wire_post(const Wire *wire, Parcel *parcel)
         link->window->unconfirmed + parcel->out.length + wire->message_nbytes > wire->window_nbytes)
         return true;
     memcpy(parcel->cover, &parcel->out, HEAD_NBYTES);
-    if (wire_is_guarded(connection->mine) && !wire_tag(connection->mine, parcel->cover, parcel->cover + HEAD_NBYTES))
+    if (!guards_tag(connection->mine, parcel->cover, parcel->cover + HEAD_NBYTES))
         return false;
-    parcel->out_unit = wire_unit(connection->mine);
+    parcel->out_unit = guards_unit(connection->mine);
     parcel->went = 0;
     if (parcels_send(parcel, connection) < 0)
         return true;
     link->window->unconfirmed += parcel->out.length + wire->message_nbytes;
-    if (wire_is_guarded(connection->mine))
-        ((GuardState *)connection->mine)->number++;
+    guards_count(connection->mine, parcel->cover);
     parcel->sent = true;
     return true;
 }
@@ -260,22 +216,20 @@ static bool wire_is_credit(const Wire *wire, const Parcel *parcel, const Head *h
 /* Look at the header that has come. */
 static Came wire_look_at_head(const Wire *wire, Parcel *parcel, ConnectionState *connection)
 {
-    unsigned char tag[HEAD_TAG_NBYTES];
     Head head;
+    bool match;
     memcpy(&head, parcel->head, sizeof head);
     bool wanted = memcmp(&head, &parcel->in, sizeof head) == 0;
     if (!wanted && !wire_is_credit(wire, parcel, &head))
         return CAME_LEFT;
-    if (wire_is_guarded(connection->theirs)) {
-        if (!wire_tag(connection->theirs, parcel->head, tag))
-            return CAME_ERROR;
-        if (memcmp(tag, parcel->head + HEAD_NBYTES, sizeof tag) != 0)
-            return CAME_LEFT; /* Python says what is wrong */
-        if (!wanted)
-            ((GuardState *)connection->theirs)->number++;
-    }
-    if (!wanted)
+    if (!guards_match(connection->theirs, parcel->head, parcel->head + HEAD_NBYTES, &match))
+        return CAME_ERROR;
+    if (!match)
+        return CAME_LEFT; /* Python says what is wrong */
+    if (!wanted) {
+        guards_count(connection->theirs, &head);
         wire_take_credit(wire, parcel, head.length);
+    }
     parcel->headed = wanted;
     return CAME_SOME;
 }
@@ -291,8 +245,7 @@ static Came wire_judge(Wire *wire, Parcel *parcel, ConnectionState *connection)
         return CAME_SOME;
     if (parcel->trailer != GOOD)
         return CAME_LEFT;
-    if (wire_is_guarded(connection->theirs))
-        ((GuardState *)connection->theirs)->number++;
+    guards_count(connection->theirs, &parcel->in);
     wire->links[parcel->peer].due += parcel->in.length + wire->message_nbytes;
     parcel->taken = true;
     return CAME_ALL;
@@ -304,7 +257,7 @@ static Came wire_look_for(Wire *wire, Parcel *parcel)
     ConnectionState *connection = wire_connection(wire, parcel->peer);
     if (connection == NULL)
         return CAME_LEFT;
-    parcel->in_unit = wire_unit(connection->theirs);
+    parcel->in_unit = guards_unit(connection->theirs);
     if (parcel->got == 0 && (!wire_at_a_frame(connection) || wire_is_awaited(wire, parcel->peer, (unsigned)(parcel->in.first >> 32))))
         return CAME_LEFT;
     parcel->open = true;
@@ -444,6 +397,19 @@ static bool wire_leave_rest(Wire *wire, Parcel *parcels, int count)
     return well;
 }
 
+/* While nothing comes, make a tag that will be asked for next: of what comes first, then of what goes out. `looks` is how
+   often nothing has come. False with an exception set. */
+static bool wire_foresee(const Wire *wire, const Parcel *parcels, int count, int looks)
+{
+    bool well = true;
+    for (int i = 0; well && looks <= 2 && i < count; i++) {
+        ConnectionState *connection = wire_connection(wire, parcels[i].peer);
+        if (connection != NULL && parcels_expects(&parcels[i]) && !parcels[i].headed)
+            well = looks == 1 ? guards_foresee(connection->theirs, &parcels[i].in) : guards_foresee(connection->mine, NULL);
+    }
+    return well;
+}
+
 static void wire_learn(Wire *wire, bool found)
 {
     int64_t next = found ? 2 * wire->spin_ns : wire->spin_ns / 2;
@@ -455,7 +421,7 @@ static void wire_learn(Wire *wire, bool found)
 static bool wire_move_all(Wire *wire, Parcel *parcels, int count, bool *held)
 {
     int64_t began = 0, now = 0, held_until = 0, until = 0, moved_ns;
-    int expected;
+    int expected, looks = 0;
     bool some, well;
     Stage stage = STANDS;
     while ((well = wire_look_around(wire, parcels, count, &expected, &some)) &&
@@ -465,6 +431,8 @@ static bool wire_move_all(Wire *wire, Parcel *parcels, int count, bool *held)
             began = now;
             until = now + MOVING_NS;
         }
+        if (!some && !(well = wire_foresee(wire, parcels, count, ++looks)))
+            break;
         held_until = held_until == 0 || some ? now + HELD_NS : held_until;
         if (now - began >= wire->spin_ns + (stage == STANDS ? 0 : STILL_NS) || (stage != STANDS && now >= until))
             break;

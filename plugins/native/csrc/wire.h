@@ -49,7 +49,6 @@ static inline unsigned char *wire_room(const Wire *wire, int peer)
     return wire->links[peer].room.buf;
 }
 
-int wire_add_texts(void);
 /* The header of a message. */
 Head wire_message_head(unsigned tag, size_t nbytes, unsigned mark);
 /* Whether a message of so many bytes from this peer has a place. */

@@ -1,5 +1,6 @@
 /* The type of a wire, and the shortcuts for messages over it. */
 #include "arguments.h"
+#include "guards.h"
 #include "rings.h"
 #include "wire.h"
 #include <string.h>
@@ -299,7 +300,7 @@ PyTypeObject WireType = {
 int wire_add_types(PyObject *module)
 {
     if ((text_wire_send = PyUnicode_InternFromString("send")) == NULL || (text_wire_recv = PyUnicode_InternFromString("recv")) == NULL ||
-        wire_add_texts() < 0)
+        guards_add_texts() < 0)
         return -1;
     return PyModule_AddType(module, &WireType);
 }

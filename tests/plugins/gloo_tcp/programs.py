@@ -427,10 +427,10 @@ def _call_in(engine: Any, count: int) -> int:
         b"",
         b"GET / HTTP/1.1\r\n\r\n",
         os.urandom(200),
-        hello.pack(b"RKW1", 1, 0, 3, bytes(16)) + os.urandom(32),  # rank 1, without the key
-        hello.pack(b"RKW1", 0, 0, 3, bytes(16)),  # this very rank
-        hello.pack(b"RKW1", 7, 0, 3, bytes(16)),  # no such rank
-        hello.pack(b"RKW1", 1, 0, 3, bytes(16))[:9],
+        hello.pack(b"RKW2", 1, 0, 3, bytes(16)) + os.urandom(32),  # rank 1, without the key
+        hello.pack(b"RKW2", 0, 0, 3, bytes(16)),  # this very rank
+        hello.pack(b"RKW2", 7, 0, 3, bytes(16)),  # no such rank
+        hello.pack(b"RKW2", 1, 0, 3, bytes(16))[:9],
     ]
     calls = []
     for index in range(count):

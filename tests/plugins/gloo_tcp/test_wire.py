@@ -22,7 +22,7 @@ from rankwise.basics.recorder import make_recorder
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.protocol.flow import Window
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head
-from rankwise_gloo_tcp.protocol.guards import Guards
+from rankwise_gloo_tcp.protocol.guards import TAG_NBYTES, Guards
 from rankwise_gloo_tcp.protocol.message import Destination
 from rankwise_gloo_tcp.protocol.writer import Writer
 from rankwise_gloo_tcp.transport.connection import Connection
@@ -224,6 +224,33 @@ def test_a_frame_that_was_changed_anywhere_is_never_taken_for_the_message(guards
                 assert at == len(text) - 1 or not array.any(), at
             assert end.wrong or not came, at
             assert not end._lock.locked()
+
+
+def test_tags_that_were_made_while_nothing_came_fit_no_other_frame() -> None:
+    guards, here, there = GUARDS["guarded"], message(3, DATA.tobytes()), message(5, DATA.tobytes())
+    text, unit = frames(guards, here), len(message_head(3, 0, MARK)) + TAG_NBYTES
+    expected = frames(guards, there, there, there, here)
+    for at in (-1, *range(unit)):
+        with made(guards, 5.0) as end:
+            end.wire.send(DATA, 1, 5)
+            end.wire.send(DATA, 1, 5)
+
+            def unlock(end: End = end, at: int = at) -> None:
+                end._lock.release()
+                if end.progress_lock.owner:  # it has looked in vain
+                    end.other.sendall(bytes(byte ^ 0x41 * (place == at) for place, byte in enumerate(text)) + bytes(200))
+
+            end.unlock = unlock  # type: ignore[method-assign]
+            wire = native.Wire(0, [None, end], end, int(5e9))
+            wire.serve(make_recorder(10).trail("test", "test", (0, 1)))
+            array = np.zeros_like(DATA)
+            wire.recv(array, 1, 3)
+            assert (array == (DATA if at < 0 else 0)).all(), at
+            assert bool(end.wrong) == (at >= 0)
+            if at < 0:
+                wire.send(DATA, 1, 5)  # as before, for which the tag is there
+                wire.send(DATA, 1, 3)  # and something else
+                assert end.other.recv(1 << 16) == expected
 
 
 @pytest.mark.parametrize("guards", GUARDS)

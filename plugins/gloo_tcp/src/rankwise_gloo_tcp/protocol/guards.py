@@ -28,8 +28,9 @@ class Guard(GuardState):
 
     def __init__(self, key: bytes) -> None:
         self._key, self.number = key, 0
-        #: What every tag begins with: to copy it costs less than to take in the key again.
-        self.keyed = blake2b(key=key, digest_size=TAG_NBYTES)
+        #: What every tag begins with: to copy it costs less than to take in the key again. BLAKE2 works on what it was
+        #: given only when more comes, which is why a byte is behind the key: else each tag would work on the key.
+        self.keyed = blake2b(b"\0", key=key, digest_size=TAG_NBYTES)
 
     def tag(self, head: bytes) -> bytes:
         """Return the tag of the next header."""

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _HELLO = struct.Struct("<4sIII16s")
-_MAGIC = b"RKW1"
+_MAGIC = b"RKW2"
 _NONCE_NBYTES = 16
 HELLO_NBYTES = _HELLO.size
 PROOF_NBYTES = 32
