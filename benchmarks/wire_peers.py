@@ -1,15 +1,18 @@
-"""Time calls of two ranks over TCP beside plain sockets: rankwise with and without its compiled parts, gloo and MPI.
+"""Time calls over TCP beside plain sockets: rankwise with and without its compiled parts, gloo and MPI.
 
     sudo python benchmarks/wire_peers.py                  # two hosts: network namespaces joined by a veth pair
     python benchmarks/wire_peers.py --loopback --rounds 1 --sizes 8
     sudo python benchmarks/wire_peers.py --mpich .venv-mpich/bin/python --torch .venv-torch/bin/python
+    sudo python benchmarks/wire_peers.py --hosts 4 --ranks 2          # on each
 
 Each contender has processes of its own, which also hold a plain socket, and take turns with it: what the machine does
 meanwhile meets both. So a cell is the median of the ratios, turn by turn, to plain sockets that do the least which the
-call needs, both looking first; the contenders alternate, round by round. The floor of an `all_reduce` is an exchange of
-the arrays and their sum, that of a barrier an exchange, that of a message or a broadcast and its answer a ping-pong. A
-contender that is not installed is named with the reason. MPICH and torch's gloo may each have an environment of their
-own, as `scripts/test` and `scripts/test-torch` make them.
+call needs, both looking first; the contenders alternate, round by round. The floor of an `all_reduce` is an exchange
+of the arrays and their sum, that of a barrier an exchange, that of a message or a broadcast and its answer a ping-
+pong. Of more ranks only the first ones of the first two hosts have plain sockets, send messages and are roots. Below
+stands how many times as long each other takes as rankwise, both beside their plain sockets: the geometric mean, and
+the cell where that is least. A contender that is not installed is named with the reason. MPICH and torch's gloo may
+each have an environment of their own, as `scripts/test` and `scripts/test-torch` make them.
 """
 
 from __future__ import annotations
@@ -79,86 +82,104 @@ class Floor(plain_sockets.Plain):
         np.add(self.mine, self.theirs, self.mine)
 
 
-def by_torch_names(dist: Any, rank: int, array: Any) -> Timed:
-    """Return the calls of a module with the names of torch.distributed."""
+def by_torch_names(dist: Any, rank: int, far: int, array: Any) -> Timed:
+    """Return the calls of a module with the names of torch.distributed, to and from rank `far`."""
+    both = (0, far)
 
     def message() -> None:
-        for sender in (0, 1):
-            dist.send(array, 1) if rank == sender == 0 else dist.send(array, 0) if rank == sender else dist.recv(
-                array, sender
-            )
+        for sender, receiver in (both, both[::-1]):
+            if rank == sender:
+                dist.send(array, receiver)
+            elif rank == receiver:
+                dist.recv(array, sender)
 
     def broadcast() -> None:
-        dist.broadcast(array, 0)
-        dist.broadcast(array, 1)
+        for root in both:
+            dist.broadcast(array, root)
 
     return dict(zip(CALLS, (lambda: dist.all_reduce(array), message, broadcast, dist.barrier), strict=True))
 
 
-def by_mpi(rank: int, array: Any) -> tuple[Timed, Callable[[], None]]:
+def by_mpi(rank: int, far: int, array: Any) -> tuple[Timed, Callable[[], None]]:
     """Return the calls of mpi4py, and what ends it."""
     from mpi4py import MPI
 
-    comm = MPI.COMM_WORLD
+    comm, both = MPI.COMM_WORLD, (0, far)
 
     def message() -> None:
-        for sender in (0, 1):
-            comm.Send(array, 1 - rank) if rank == sender else comm.Recv(array, 1 - rank)
+        for sender, receiver in (both, both[::-1]):
+            if rank == sender:
+                comm.Send(array, receiver)
+            elif rank == receiver:
+                comm.Recv(array, sender)
 
     def broadcast() -> None:
-        comm.Bcast(array, 0)
-        comm.Bcast(array, 1)
+        for root in both:
+            comm.Bcast(array, root)
 
     reduce = lambda: comm.Allreduce(MPI.IN_PLACE, array)  # noqa: E731
     return dict(zip(CALLS, (reduce, message, broadcast, comm.Barrier), strict=True)), lambda: None
 
 
-def joined(who: str, rank: int, nbytes: int) -> tuple[Timed, Callable[[], None]]:
+def joined(who: str, rank: int, size: int, far: int, nbytes: int) -> tuple[Timed, Callable[[], None]]:
     """Join a contender's group; return its calls, and what ends it."""
     if "MPI" in who:
-        return by_mpi(rank, np.zeros(nbytes // 4, np.float32))
+        return by_mpi(rank, far, np.zeros(nbytes // 4, np.float32))
     if who == "gloo":
         import torch
         import torch.distributed as theirs
 
         os.environ["MASTER_PORT"] = str(plain_sockets.PORTS[2])
         torch.set_num_threads(1)
-        theirs.init_process_group("gloo", rank=rank, world_size=2)
-        return by_torch_names(theirs, rank, torch.zeros(nbytes // 4)), theirs.destroy_process_group
+        theirs.init_process_group("gloo", rank=rank, world_size=size)
+        return by_torch_names(theirs, rank, far, torch.zeros(nbytes // 4)), theirs.destroy_process_group
     import rankwise
 
-    os.environ.update(MASTER_PORT=str(plain_sockets.PORTS[1]), RANK=str(rank), WORLD_SIZE="2")
+    os.environ.update(MASTER_PORT=str(plain_sockets.PORTS[1]), RANK=str(rank), WORLD_SIZE=str(size))
     rankwise.init_process_group("gloo")
-    return by_torch_names(rankwise, rank, np.zeros(nbytes // 4, np.float32)), rankwise.destroy_process_group
+    return by_torch_names(rankwise, rank, far, np.zeros(nbytes // 4, np.float32)), rankwise.destroy_process_group
 
 
-def work(who: str, sizes: list[int], turns: int) -> None:
+def work(who: str, sizes: list[int], turns: int, size: int, far: int) -> None:
     """Be one rank; rank 0 prints microseconds of floor and contender, in each turn."""
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or os.environ["RANK"])
     found: dict[str, list[tuple[float, float]]] = {}
     for nbytes in sizes:
-        floor = Floor(rank, nbytes)
-        calls, end = joined(who, rank, nbytes)
-        floors = dict(zip(CALLS, (floor.reduce, floor.answer, floor.answer, floor.exchange), strict=True))
+        floor = Floor(int(rank > 0), nbytes) if rank in (0, far) else None
+        calls, end = joined(who, rank, size, far, nbytes)
+        timed = [calls]
+        if floor is not None:
+            plain = (floor.reduce, floor.answer, floor.answer, floor.exchange)
+            timed.insert(0, dict(zip(CALLS, plain, strict=True)))
         count = max(2, min(200, (4 << 20) // max(nbytes, 1)))
         for turn in range(turns + 1):  # the first is for warming up
             for name in CALLS:
                 if name == "barrier" and nbytes != sizes[0]:
                     continue
                 times = []
-                for call in (floors[name], calls[name]):
-                    floor.exchange()
+                for each in timed:
+                    together(floor, calls if size > 2 and each is calls else {})
+                    call = each[name]
                     start = time.perf_counter()
                     for _ in range(count):
                         call()
                     times.append((time.perf_counter() - start) / count * 1e6)
-                if turn:
+                if turn and rank == 0:
                     found.setdefault(f"{name} {nbytes}", []).append((times[0], times[1]))
-        floor.exchange()
+        together(floor, calls)
         end()
-        floor.sock.close()
+        if floor is not None:
+            floor.sock.close()
     if rank == 0:
         print(json.dumps(found), flush=True)
+
+
+def together(floor: Floor | None, calls: Timed) -> None:
+    """Wait for the other plain socket, and with calls for all ranks."""
+    if floor is not None:
+        floor.exchange()
+    if calls:
+        calls["barrier"]()
 
 
 def missing(who: str, python: str) -> str:
@@ -182,11 +203,12 @@ def _mpiexec(python: str) -> str | None:
     return shutil.which("mpiexec", path=os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")]))
 
 
-def commands(who: str, hosts: Hosts | None, program: list[str], folder: Path) -> list[list[str]]:
-    """Return the command lines that start both ranks of a contender."""
+def commands(who: str, hosts: Hosts | None, size: int, program: list[str], folder: Path) -> list[list[str]]:
+    """Return the command lines that start the ranks of a contender."""
+    of_each = size // len(hosts.names) if hosts else size
     if "MPI" not in who:
-        return [hosts.command(rank, *program) if hosts else program for rank in range(2)]
-    words = [str(_mpiexec(program[0])), "-n", "2"]
+        return [hosts.command(rank // of_each, *program) if hosts else program for rank in range(size)]
+    words = [str(_mpiexec(program[0])), "-n", str(size)]
     agent = folder / "agent"  # starts a command on another host, as ssh would
     if hosts:
         # Open MPI takes hosts of one name for one host, on which it starts all ranks.
@@ -197,12 +219,13 @@ def commands(who: str, hosts: Hosts | None, program: list[str], folder: Path) ->
         agent.write_text(f'#!/bin/sh\nhost=$1; shift\ncase "$host" in {cases}esac\n')
         agent.chmod(0o755)
     if who == "Open MPI":
-        words += ["--map-by", "node" if hosts else ":oversubscribe", "--bind-to", "none"]
-        words += ["--mca", "btl", "tcp,self", "--mca", "pml", "ob1"]
+        words += ["--map-by", f"ppr:{of_each}:node" if hosts else ":oversubscribe", "--bind-to", "none"]
+        words += ["--mca", "btl", "tcp,sm,self" if hosts and of_each > 1 else "tcp,self", "--mca", "pml", "ob1"]
+        words += ["--mca", "mpi_yield_when_idle", str(int(size > (os.cpu_count() or 1)))]
         if hosts:
             words += [
                 "--host",
-                ",".join(f"{address}:1" for address in hosts.addresses),
+                ",".join(f"{address}:{of_each}" for address in hosts.addresses),
                 "--mca",
                 "plm_rsh_agent",
                 str(agent),
@@ -217,23 +240,27 @@ def commands(who: str, hosts: Hosts | None, program: list[str], folder: Path) ->
             str(agent),
             "-hosts",
             ",".join(hosts.addresses),
+            "-ppn",
+            str(of_each),
             "-iface",
             "eth0",
         ]
     return [hosts.command(0, *words, *program) if hosts else [*words, *program]]
 
 
-def measured(who: str, hosts: Hosts | None, program: list[str], env: dict[str, str], folder: Path) -> dict[str, Any]:
+def measured(
+    who: str, hosts: Hosts | None, size: int, program: list[str], env: dict[str, str], folder: Path
+) -> dict[str, Any]:
     """Run one contender once, and return what rank 0 has found."""
     env = {**env, "RANKWISE_NATIVE": "off" if "Python" in who else "on"}
     if who == "MPICH":  # namespaces of one machine share memory, which it would use
         env |= {
-            "MPIR_CVAR_NOLOCAL": "1",
+            "MPIR_CVAR_NOLOCAL": str(int(not hosts or size == len(hosts.names))),
             "UCX_TLS": "tcp,self",
             "FI_PROVIDER": "tcp",
             "UCX_NET_DEVICES": "eth0" if hosts else "lo",
         }
-    lines = commands(who, hosts, [*program, "--work", who, "--ports", *map(str, free_ports())], folder)
+    lines = commands(who, hosts, size, [*program, "--work", who, "--ports", *map(str, free_ports())], folder)
     before = sent(hosts, "eth0"), sent(hosts, "lo")
     ranks = [
         subprocess.Popen(line, env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
@@ -248,7 +275,7 @@ def measured(who: str, hosts: Hosts | None, program: list[str], env: dict[str, s
             process.kill()
             process.wait()
     between, within = sent(hosts, "eth0") - before[0], sent(hosts, "lo") - before[1]
-    if hosts and between < 10 * within:
+    if hosts and between < within / 4:  # ranks of one host may talk through it
         raise SystemExit(f"{who}: {between} bytes went between the hosts, but {within} stayed on one")
     return json.loads(output.splitlines()[-1])  # type: ignore[no-any-return]
 
@@ -287,9 +314,26 @@ def report(found: dict[str, dict[str, list[tuple[float, float]]]], reasons: dict
     return "\n".join([*lines, *(f"\n{who} is left out: {reason}." for who, reason in reasons.items())])
 
 
+def against(found: dict[str, dict[str, list[tuple[float, float]]]]) -> str:
+    """Return how many times as long each other contender takes as the first, both beside their plain sockets."""
+    middle = {
+        who: {cell: statistics.median(own / floor for floor, own in pairs) for cell, pairs in theirs.items()}
+        for who, theirs in found.items()
+    }
+    ours, *others = middle
+    lines = [f"| {ours} against | mean | least |", "|---|---|---|"]
+    for who in others:
+        times = {cell: ratio / middle[ours][cell] for cell, ratio in middle[who].items()}
+        worst = min(times, key=times.__getitem__)
+        lines.append(f"| {who} | {statistics.geometric_mean(times.values()):.2f}x | {times[worst]:.2f}x ({worst}) |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--loopback", action="store_true", help="no namespaces: over the loopback interface")
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--ranks", type=int, default=1, help="on each host")
     parser.add_argument("--sizes", type=int, nargs="+", default=[8, 16 << 10, 1 << 20, 16 << 20])
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=2, help="how often each contender is started")
@@ -299,21 +343,22 @@ def main() -> None:
     parser.add_argument("--work", help=argparse.SUPPRESS)
     parser.add_argument("--ports", type=int, nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    size = given.hosts * given.ranks
     if given.work:
         plain_sockets.PORTS = tuple(given.ports)
-        work(given.work, given.sizes, given.turns)
+        work(given.work, given.sizes, given.turns, size, given.ranks)
         return
     reason = "" if given.loopback else forbidden()
     if reason:
         raise SystemExit(f"no namespaces here: {reason}")
     with ExitStack() as stack:
-        hosts = None if given.loopback else stack.enter_context(Hosts(2))
+        hosts = None if given.loopback else stack.enter_context(Hosts(given.hosts))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         env = {
             **os.environ,
             "MASTER_ADDR": hosts.addresses[0] if hosts else "127.0.0.1",
             "GLOO_SOCKET_IFNAME": "eth0" if hosts else "lo",
-            "RANKWISE_GLOO_TRANSPORT": "tcp",
+            "RANKWISE_GLOO_TRANSPORT": "tcp" if given.ranks == 1 else "auto",
             "RANKWISE_SECRET_FILE": str(write_secret(folder)),
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -321,6 +366,10 @@ def main() -> None:
         pythons = {who: {"MPICH": given.mpich, "gloo": given.torch}.get(who, sys.executable) for who in given.only}
         program = [
             str(Path(__file__).resolve()),
+            "--hosts",
+            str(given.hosts),
+            "--ranks",
+            str(given.ranks),
             "--turns",
             str(given.turns),
             "--sizes",
@@ -331,9 +380,9 @@ def main() -> None:
         for _ in range(given.rounds):
             for who in given.only:
                 if who not in reasons:
-                    for cell, pairs in measured(who, hosts, [pythons[who], *program], env, folder).items():
+                    for cell, pairs in measured(who, hosts, size, [pythons[who], *program], env, folder).items():
                         found.setdefault(who, {}).setdefault(cell, []).extend(pairs)
-    print(report(found, reasons))
+    print(f"{report(found, reasons)}\n\n{against(found)}")
     print(f"\nload of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
 
 
