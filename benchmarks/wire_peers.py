@@ -27,8 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -314,6 +314,18 @@ def report(found: dict[str, dict[str, list[tuple[float, float]]]], reasons: dict
     return "\n".join([*lines, *(f"\n{who} is left out: {reason}." for who, reason in reasons.items())])
 
 
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Have so many processes do nothing but be busy."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
 def against(found: dict[str, dict[str, list[tuple[float, float]]]]) -> str:
     """Return how many times as long each other contender takes as the first, both beside their plain sockets."""
     middle = {
@@ -334,6 +346,7 @@ def main() -> None:
     parser.add_argument("--loopback", action="store_true", help="no namespaces: over the loopback interface")
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--ranks", type=int, default=1, help="on each host")
+    parser.add_argument("--busy", type=int, default=0, help="how many other processes are busy all the time")
     parser.add_argument("--sizes", type=int, nargs="+", default=[8, 16 << 10, 1 << 20, 16 << 20])
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=2, help="how often each contender is started")
@@ -377,12 +390,13 @@ def main() -> None:
         ]
         reasons = {who: why for who in given.only if (why := missing(who, pythons[who]))}
         found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+        stack.enter_context(busy(given.busy))
         for _ in range(given.rounds):
             for who in given.only:
                 if who not in reasons:
                     for cell, pairs in measured(who, hosts, size, [pythons[who], *program], env, folder).items():
                         found.setdefault(who, {}).setdefault(cell, []).extend(pairs)
-    print(f"{report(found, reasons)}\n\n{against(found)}")
+    print(report(found, reasons), *([against(found)] if len(found) > 1 else []), sep="\n\n")
     print(f"\nload of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
 
 

@@ -12,6 +12,11 @@
 
 /* The byte behind a payload that is all there. */
 enum { GOOD = 1 };
+/* For how long a wait sleeps before Python goes on; a time-out begins to count there. */
+enum { DOZE_MS = 4 };
+/* Whoever looks for that long between two looks had no processor: then waits only glance for a while, as a rank that
+   sleeps is given the processor at once when something comes, and one that has looked all the time is not. */
+enum { AWAY_NS = 500000, GLANCE_NS = 10000, RESIGNED_WAITS = 200 };
 /* How long a look holds the interpreter: about as long as an answer takes to come. */
 enum { HELD_NS = 25000 };
 /* How much is received before Python hears of it, which gives credit for it. */
@@ -345,8 +350,15 @@ static bool wire_move(Wire *wire, Parcel *parcels, int count, int64_t until, int
     return well;
 }
 
-/* Sleep nowhere, but let the interpreter go until a socket can be read, or a time. The progress lock is this thread's. */
-static void wire_watch(const Wire *wire, const Parcel *parcels, int count, int64_t until)
+/* Take note of when this thread looks, and looked before. */
+static void wire_notice(Wire *wire, int64_t before, int64_t now)
+{
+    if (now - before >= AWAY_NS)
+        wire->resigned = RESIGNED_WAITS;
+}
+
+/* Let the interpreter go until a socket can be read, or a time. The progress lock is this thread's. */
+static void wire_watch(Wire *wire, const Parcel *parcels, int count, int64_t until)
 {
     struct pollfd watched[MOST_PARCELS];
     nfds_t watches = 0;
@@ -358,13 +370,27 @@ static void wire_watch(const Wire *wire, const Parcel *parcels, int count, int64
             watched[watches++] = (struct pollfd){.fd = connection->fd, .events = POLLIN};
         }
     Py_BEGIN_ALLOW_THREADS
-    while (poll(watched, watches, 0) == 0 && native_monotonic_ns() < until)
+    int64_t before = native_monotonic_ns(), now = before;
+    while (poll(watched, watches, 0) == 0 && wire->resigned == 0 && now < until) {
         RELAX();
+        now = native_monotonic_ns();
+        wire_notice(wire, before, now);
+        before = now;
+    }
     Py_END_ALLOW_THREADS
 }
 
-/* Let lock and interpreter go, with the progress lock instead, until something comes or a time; tell by `held` whether
-   the lock is held again. False with an exception set. */
+/* Sleep without the interpreter until there is anything to do for the engine, but not for long. */
+static void wire_doze(const Wire *wire)
+{
+    struct pollfd watched = {.fd = wire->descriptor, .events = POLLIN};
+    Py_BEGIN_ALLOW_THREADS
+    poll(&watched, 1, DOZE_MS);
+    Py_END_ALLOW_THREADS
+}
+
+/* Let lock and interpreter go, with the progress lock instead, until something comes or a time, or asleep where that is
+   0; tell by `held` whether the lock is held again. False with an exception set. */
 static bool wire_wait(Wire *wire, Parcel *parcels, int count, int64_t until, bool *held)
 {
     wire->progress->callers++;
@@ -373,8 +399,11 @@ static bool wire_wait(Wire *wire, Parcel *parcels, int count, int64_t until, boo
     for (int i = 0; i < count; i++)
         parcels[i].open = false; /* others may read */
     bool well = wire_do(wire->unlock);
-    if (well)
+    if (well && until == 0)
+        wire_doze(wire);
+    else if (well)
         wire_watch(wire, parcels, count, until);
+    well = well && PyErr_CheckSignals() == 0; /* else a handler would run within what lets the progress lock go */
     well = wire_do(wire->stand_up) && well && wire_settle(wire);
     *held = well && wire_enter(wire);
     return well && !PyErr_Occurred();
@@ -422,11 +451,14 @@ static bool wire_move_all(Wire *wire, Parcel *parcels, int count, bool *held)
 {
     int64_t began = 0, now = 0, held_until = 0, until = 0, moved_ns;
     int expected, looks = 0;
-    bool some, well;
+    bool some, well, dozed = false;
     Stage stage = STANDS;
     while ((well = wire_look_around(wire, parcels, count, &expected, &some)) &&
            ((stage = wire_stage(parcels, count)) != STANDS || expected > 0)) {
+        int64_t before = now;
         now = native_monotonic_ns();
+        if (before != 0 && stage == STANDS)
+            wire_notice(wire, before, now);
         if (began == 0) {
             began = now;
             until = now + MOVING_NS;
@@ -434,7 +466,15 @@ static bool wire_move_all(Wire *wire, Parcel *parcels, int count, bool *held)
         if (!some && !(well = wire_foresee(wire, parcels, count, ++looks)))
             break;
         held_until = held_until == 0 || some ? now + HELD_NS : held_until;
-        if (now - began >= wire->spin_ns + (stage == STANDS ? 0 : STILL_NS) || (stage != STANDS && now >= until))
+        int64_t patience_ns = wire->resigned > 0 && wire->spin_ns > GLANCE_NS ? GLANCE_NS : wire->spin_ns;
+        if (stage == STANDS && now - began >= patience_ns && wire->descriptor >= 0 && (!dozed || some)) {
+            dozed = true;
+            if (!(well = wire_wait(wire, parcels, count, 0, held)) || !*held)
+                break;
+            now = 0; /* to sleep is not to be kept away */
+            continue;
+        }
+        if (now - began >= patience_ns + (stage == STANDS ? 0 : STILL_NS) || (stage != STANDS && now >= until))
             break;
         if (stage == LONG_WAY || (stage == HALF_WAY && now >= held_until)) {
             well = wire_move(wire, parcels, count, until, &moved_ns);
@@ -442,13 +482,14 @@ static bool wire_move_all(Wire *wire, Parcel *parcels, int count, bool *held)
         } else if (now < held_until)
             RELAX();
         else if ((well = wire_wait(wire, parcels, count, began + wire->spin_ns, held)))
-            held_until = 1; /* it has let others in already */
+            held_until = 1, now = 0; /* it has let others in already, who may have had the processor */
         if (!well || !*held)
             break;
     }
     if (began != 0) {
         wire->waited_ns += native_monotonic_ns() - began;
-        wire_learn(wire, well && expected == 0 && stage == STANDS);
+        wire->resigned -= wire->resigned > 0;
+        wire_learn(wire, well && !dozed && expected == 0 && stage == STANDS);
     }
     return well;
 }

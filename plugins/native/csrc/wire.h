@@ -38,7 +38,9 @@ typedef struct {
     unsigned most_tag;
     Link *links;
     uint64_t window_nbytes, message_nbytes;
+    int descriptor;                     /* which can be read when there is anything to do for the engine; or -1 */
     int64_t spin_ns, least_ns, most_ns; /* how long a wait looks, within these bounds */
+    int resigned;                       /* how many waits only glance, as others want the processor */
     int64_t waited_ns;                  /* how long others were waited for in all */
 } Wire;
 

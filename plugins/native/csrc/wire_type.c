@@ -249,6 +249,15 @@ static bool wire_is_sound(const Wire *wire)
     return true;
 }
 
+/* What tells that there is anything to do for the engine; -1 with an exception set, or where nothing does. */
+static int wire_descriptor(PyObject *hooks)
+{
+    PyObject *found = PyObject_GetAttrString(hooks, "descriptor");
+    long descriptor = found == NULL ? -1 : PyLong_AsLong(found);
+    Py_XDECREF(found);
+    return (int)descriptor;
+}
+
 /* Wire(rank, links, hooks, spin_ns) */
 static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
@@ -262,9 +271,10 @@ static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     if (wire == NULL)
         return NULL;
     wire->rank = rank;
+    wire->descriptor = wire_descriptor(asked);
     wire->spin_ns = wire->most_ns = spin_ns;
     wire->least_ns = spin_ns / WIRE_LEAST_PART;
-    if (!wire_take_number(asked, "most_tag", &most_tag) || !wire_take_number(asked, "window_nbytes", &window_nbytes) ||
+    if (PyErr_Occurred() || !wire_take_number(asked, "most_tag", &most_tag) || !wire_take_number(asked, "window_nbytes", &window_nbytes) ||
         !wire_take_number(asked, "message_nbytes", &message_nbytes) || !hooks_take(wire, asked, hooks, HOOKS) ||
         !wire_is_sound(wire) || !wire_take_links(wire, links)) {
         Py_DECREF(wire);

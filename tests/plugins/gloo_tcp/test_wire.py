@@ -47,7 +47,7 @@ class End:
     """One end of a connection with a wire, and all that a wire asks of an engine."""
 
     most_tag, window_nbytes, message_nbytes = 1 << 30, 4 << 20, 256
-    moved_nbytes, looking = 0, False
+    moved_nbytes, looking, descriptor = 0, False, -1
 
     def __init__(self, sock: socket.socket, guards: Guards | None, spin_s: float) -> None:
         sock.setblocking(False)
@@ -306,6 +306,32 @@ def test_long_messages_pass_each_other_through_small_sockets(guards: str) -> Non
             thread.join()
             here.came.clear()
         assert not here.wrong
+
+
+@pytest.mark.parametrize("comes", ["message", "another"])
+def test_a_wait_sleeps_until_something_comes(comes: str) -> None:
+    with made(None, 0.0) as end:
+        text = frames(None, message(3 if comes == "message" else 9, DATA.tobytes()))
+        slept = []
+
+        def unlock() -> None:
+            end._lock.release()
+            if end.progress_lock.owner and not slept:
+                slept.append(end.progress_lock.callers)
+                end.other.sendall(text)
+
+        end.descriptor, end.unlock = end.connection.sock.fileno(), unlock  # type: ignore[method-assign]
+        asked: list[int] = []
+        end.receive = lambda array, source, tag: asked.append(tag)  # type: ignore[method-assign]
+        wire = native.Wire(0, [None, end], end, 0)
+        wire.serve(make_recorder(10).trail("test", "test", (0, 1)))
+        array = np.zeros_like(DATA)
+        assert wire.recv(array, 1, 3) == 1
+        assert slept == [1]
+        assert asked == ([] if comes == "message" else [3])  # which Python goes on waiting for
+        assert (array == (DATA if comes == "message" else 0)).all()
+        assert not end.progress_lock.owner
+        assert not end._lock.locked()
 
 
 def test_nothing_is_read_while_others_have_the_lock_or_move_messages() -> None:

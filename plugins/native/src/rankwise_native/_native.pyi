@@ -226,6 +226,7 @@ class WireHooks(Protocol):
     most_tag: int
     window_nbytes: int
     message_nbytes: int
+    descriptor: int  # what can be read when there is anything to do for the engine, or -1
 
     # Of the engine's lock, the progress lock, and what has been left to be done without the lock.
     lock: Callable[..., bool]

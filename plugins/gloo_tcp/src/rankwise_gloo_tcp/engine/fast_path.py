@@ -259,7 +259,11 @@ class WireHooks(EngineHooks):
     `rankwise_native._native.WireHooks` says which of it.
     """
 
-    __slots__ = ()
+    __slots__ = ("descriptor",)
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.descriptor = engine.loop.fileno()
 
     def pay(self, to: int) -> None:
         """Send the credit that is owed."""
