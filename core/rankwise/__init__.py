@@ -15,7 +15,6 @@ The names are those of `torch.distributed`; where rankwise decides differently, 
 
 from __future__ import annotations
 
-from rankwise import metrics, watch
 from rankwise.backends.backend import (
     Backend,
     BackendConfig,
@@ -73,7 +72,7 @@ from rankwise.errors import (
     RendezvousError,
     UnsupportedOperationError,
 )
-from rankwise.groups import group, observers
+from rankwise.groups import group
 from rankwise.groups.group import GroupMember, ProcessGroup
 from rankwise.groups.queries import (
     get_backend,
@@ -89,7 +88,7 @@ from rankwise.groups.queries import (
 
 #: The rooms of this package, which `dir` shows beside the public names.
 _ROOMS = """
-    backends basics calls cli codec collective errors groups launch meeting metrics network secret store testing watch
+    backends basics calls cli codec collective errors groups launch meeting network secret store testing
 """.split()  # noqa: SIM905 - a long list of names reads better as text
 
 __all__ = [
@@ -230,11 +229,11 @@ _LATER = {
     "send_object_list",
     "codec": "register_dataclass",
     "groups.lifecycle": "destroy_process_group init_process_group is_initialized",
+    "groups.stats": "stats",
     "groups.subgroups": "SHRINK_ABORT SHRINK_DEFAULT abort_process_group new_group new_subgroups "
     "new_subgroups_by_enumeration shrink_group split_group",
     "launch": "spawn",
     "meeting.rendezvous": "register_rendezvous_handler rendezvous",
-    "metrics.stats": "stats",
     "store": "FileStore HashStore PrefixStore Store StoreLike TCPStore as_store",
 }
 __getattr__ = later(
@@ -242,9 +241,6 @@ __getattr__ = later(
     {name: f"{module}:{name}" for module, names in _LATER.items() for name in names.split()}
     | {room: room for room in _ROOMS},
 )
-
-# What observes the groups; they know nothing of it.
-observers.observe(watch, then=metrics.start)
 
 
 def __dir__() -> list[str]:

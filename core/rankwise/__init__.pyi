@@ -80,6 +80,7 @@ from rankwise.groups.queries import (
     get_rank,
     get_world_size,
 )
+from rankwise.groups.stats import stats
 from rankwise.groups.subgroups import (
     SHRINK_ABORT,
     SHRINK_DEFAULT,
@@ -92,7 +93,6 @@ from rankwise.groups.subgroups import (
 )
 from rankwise.launch import SpawnContext
 from rankwise.meeting.rendezvous import register_rendezvous_handler, rendezvous
-from rankwise.metrics.stats import stats
 from rankwise.store import FileStore, HashStore, PrefixStore, Store, StoreLike, TCPStore, as_store
 
 __all__ = [

@@ -18,7 +18,7 @@ from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistStoreError, DistTimeoutError, PeerDiedError
 from rankwise.groups.world import World, current, use
 from rankwise.store import HashStore, PrefixStore
-from rankwise.watch.watcher import Watcher
+from rankwise_watch.watcher import Watcher
 
 PATIENCE_S = 10.0
 

@@ -21,7 +21,7 @@ from rankwise.basics.recording import FlightRecorder
 from rankwise.groups.world import World, use
 from rankwise.testing import local_world
 from rankwise.testing.local import register_local
-from rankwise.watch.recorder import site
+from rankwise_watch.recorder import site
 
 PATIENCE_S = 10.0
 

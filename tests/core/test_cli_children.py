@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -79,8 +79,9 @@ def descendants(pid: int) -> list[int]:
     """Return the processes that a process has started, and what these have."""
     found = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, path.read_text().split()):
-            found += [child, *descendants(child)]
+        with suppress(ProcessLookupError, FileNotFoundError):  # the thread has ended since
+            for child in map(int, path.read_text().split()):
+                found += [child, *descendants(child)]
     return found
 
 

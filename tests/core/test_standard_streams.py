@@ -22,7 +22,7 @@ PROGRAM = """
 import os, sys
 import numpy as np
 import rankwise as dist
-from rankwise import metrics
+import rankwise_watch
 places = []
 def look():
     for number in range(3):
@@ -33,7 +33,7 @@ else:
     store = dist.TCPStore("127.0.0.1", is_master=True)
     look()
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    metrics.serve_prometheus(0)
+    rankwise_watch.serve_prometheus(0)
 array = np.ones(2)
 dist.all_reduce(array)
 look()

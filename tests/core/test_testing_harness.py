@@ -154,7 +154,7 @@ def is_running(pid):
             with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
                 if stat.read().rpartition(")")[2].split()[0] == "Z":
                     return False
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # before it is opened, or before it is read
             return False
         time.sleep(0.01)
     return True

@@ -17,7 +17,7 @@ PACKAGES = {
     "rankwise": "core/rankwise",
     **{
         f"rankwise_{name}": f"plugins/{name}/src/rankwise_{name}"
-        for name in ("gloo_tcp", "launch", "mpi", "native", "nccl", "ray", "testing", "tools", "torch")
+        for name in ("gloo_tcp", "launch", "mpi", "native", "nccl", "ray", "testing", "tools", "torch", "watch")
     },
 }
 #: Imports that close a circle: who imports whom, and why that is the better way.
@@ -27,7 +27,7 @@ DEFENDED = {
     ("rankwise.groups.process_group", "rankwise.groups.outside"): "`ProcessGroup.create` is where users look for it",
     ("rankwise.groups.process_group", "rankwise.groups.lifecycle"): "`ProcessGroup.create` calls off what failed",
     ("rankwise.groups.world", "rankwise.groups.process_group"): "a world holds its groups, and a group knows its world",
-    ("rankwise.metrics", "rankwise.metrics.window"): "loaded when the variable that asks for it is set",
+    ("rankwise_watch.figures", "rankwise_watch.window"): "loaded when the variable that asks for it is set",
     (
         "rankwise_gloo_tcp.collectives.compiled",
         "rankwise_gloo_tcp.collectives.one_host",

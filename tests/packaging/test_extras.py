@@ -49,7 +49,7 @@ def test_every_requirement_between_our_distributions_holds_the_minor_version():
                 assert rest.partition(";")[0] == f"~={series}.0", (folder.name, requirement)
 
 
-@pytest.mark.parametrize("plugin", ["gloo_tcp", "launch", "mpi", "nccl", "ray", "testing", "tools", "torch"])
+@pytest.mark.parametrize("plugin", ["gloo_tcp", "launch", "mpi", "nccl", "ray", "testing", "tools", "torch", "watch"])
 def test_each_plugin_says_which_core_it_belongs_to(plugin):
     """As a literal, which a newer core cannot change."""
     sources = (ROOT / "plugins" / plugin / "src").rglob("*.py")
@@ -90,7 +90,10 @@ def test_the_site_and_the_recipes_have_the_same_home_and_version():
 
 def test_one_call_of_pip_installs_the_core_and_a_backend_from_a_clone(scratch, tmp_path):
     scratch.pip("hatchling>=1.21", "setuptools>=64", "wheel", "numpy")
-    parts = [*(str(ROOT / "plugins" / name) for name in ("launch", "gloo_tcp", "tools")), native_source(tmp_path)]
+    parts = [
+        *(str(ROOT / "plugins" / name) for name in ("launch", "watch", "gloo_tcp", "tools")),
+        native_source(tmp_path),
+    ]
     without = {**os.environ, "CC": "no-such-compiler"}  # which takes no time
     scratch.pip("--no-build-isolation", f"{ROOT}[gloo,cli]", *parts, env=without)
     program = tmp_path / "hello.py"

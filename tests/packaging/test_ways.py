@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -20,6 +21,7 @@ PARTS = {
         "plugins/launch/src",
         "[rankwise.commands]\nbackends = rankwise_launch.backends_command\nrun = rankwise_launch.run_command\n",
     ),
+    "rankwise_watch": ("plugins/watch/src", "[rankwise.observers]\nwatch = rankwise_watch\n"),
     "rankwise_tools": ("plugins/tools/src", "[rankwise.commands]\nexplain = rankwise_tools.explain_command\n"),
 }
 #: What they need, which stays where it is.
@@ -39,7 +41,7 @@ def needed(tmp_path):
 
 
 def files():
-    """Yield the name and content of each file of a site with the core, the launcher, gloo and the tools."""
+    """Yield the name and content of each file of a site with the core, the launcher, the watch, gloo and the tools."""
     for name, (where, points) in PARTS.items():
         for path in sorted((ROOT / where / name).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
@@ -66,7 +68,7 @@ def python(needed, site, *arguments):
 
 def test_an_editable_installation_is_found_by_its_entry_points_and_runs(scratch, tmp_path):
     scratch.pip("hatchling>=1.21", "editables", "setuptools>=64", "wheel", "numpy")
-    parts = [ROOT, ROOT / "plugins/gloo_tcp", native_source(tmp_path)]
+    parts = [ROOT, ROOT / "plugins/watch", ROOT / "plugins/gloo_tcp", native_source(tmp_path)]
     without = {**os.environ, "CC": "no-such-compiler"}  # which takes no time
     scratch.pip("--no-build-isolation", *(word for part in parts for word in ("-e", str(part))), env=without)
     said = scratch.run(
@@ -112,6 +114,25 @@ def test_it_runs_out_of_a_zip_file(needed, tmp_path):
     assert "rankwise-gloo-tcp 0.1.0" in listed.stdout
     explained = python(needed, site, "-m", "rankwise", "explain", "all_reduce", "--ranks", "4", "--bytes", "1KiB")
     assert explained.returncode == 0, explained.stderr
+
+
+ALONE = """
+import numpy as np, rankwise as dist
+dist.init_process_group("gloo")
+array = np.ones(3)
+dist.all_reduce(array)
+dist.destroy_process_group()
+print(array.tolist())
+"""
+
+
+def test_a_job_runs_without_the_watch(needed, site, tmp_path):
+    for path in site.glob("rankwise_watch*"):
+        shutil.rmtree(path)
+    program = tmp_path / "program.py"
+    program.write_text(ALONE)
+    done = python(needed, site, "-m", "rankwise", "run", "-n", "2", str(program))
+    assert (done.returncode, done.stdout.count("[2.0, 2.0, 2.0]")) == (0, 2), done.stderr
 
 
 #: Another gloo takes the place of the one that was there when the process began.

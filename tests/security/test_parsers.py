@@ -25,7 +25,7 @@ from rankwise.meeting.launcher_env import from_environment, local_rank
 from rankwise.meeting.rendezvous import rendezvous
 from rankwise.meeting.slurm import expand_nodes
 from rankwise.network import secret
-from rankwise.watch import verdict
+from rankwise_watch import verdict
 
 pytest.importorskip("rankwise_gloo_tcp")
 

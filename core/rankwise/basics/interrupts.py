@@ -103,7 +103,7 @@ class _Held:
         try:
             for number in _NUMBERS:
                 handler = signal.getsignal(number)
-                if callable(handler) and not type(handler).__module__.startswith("rankwise."):  # ours raise nothing
+                if callable(handler) and not getattr(handler, "raises_nothing", False):  # as those that only watch
                     self._own[number] = handler
                     signal.signal(number, self._note)
         except BaseException:

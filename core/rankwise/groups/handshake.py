@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.process_end import process_stat
 from rankwise.basics.systems import boot_of_macos
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError, PeerDiedError, RendezvousError
 from rankwise.store import Store
@@ -210,11 +211,8 @@ def process_space() -> str:
 
 def started_at(pid: int) -> str:
     """Return when a process was started, by which it is told from another that gets its number later."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except OSError:
-        return ""
+    stat = process_stat(pid)
+    return stat[19] if stat else ""
 
 
 def _verdict(

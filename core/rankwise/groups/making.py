@@ -31,7 +31,7 @@ from rankwise.errors import (
     PeerDiedError,
     RendezvousError,
 )
-from rankwise.groups import refusals
+from rankwise.groups import observers, refusals
 from rankwise.groups.handshake import MEETING, call_off, has_reached, interrupted, meet, to_be_told, told_by
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import World
@@ -261,6 +261,7 @@ def _terms(plan: Plan) -> dict[str, Any]:
         "backend": repr(plan.config),
         "rankwise version": ".".join(__version__.split(".")[:2]),
         "API version": API_VERSION,
+        "watched by": observers.names(),
     }
 
 

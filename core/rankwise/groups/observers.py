@@ -1,17 +1,23 @@
-"""What observes the beginnings and ends of worlds: the watch, and what shows figures, each of which registers itself.
+"""What observes the beginnings and ends of worlds, as the watch of `rankwise-watch` does: groups know nothing of it.
 
-The package's `__init__` registers them, so that groups know nothing of what observes them.
+An observer is found as backends are: by an entry point of the group `rankwise.observers`, which stands for a module
+with the functions of `Observer`. One that cannot be loaded is told of in the log, and the groups begin without it. All
+ranks have the same observers, or no group is made: a rank that tells nothing of itself would be taken for a hung one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from typing import TYPE_CHECKING, Any, Protocol
+
+from rankwise.backends import discovery
 
 if TYPE_CHECKING:
     from rankwise.groups.world import World
 
-__all__ = ["Observer", "begin", "observe", "start", "stop"]
+__all__ = ["ENTRY_POINT_GROUP", "Observer", "begin", "names", "start", "stop"]
+
+ENTRY_POINT_GROUP = "rankwise.observers"
 
 
 class Observer(Protocol):
@@ -27,30 +33,48 @@ class Observer(Protocol):
         """End, before the groups are closed."""
 
 
-_observers: list[Observer] = []
-_started: list[Callable[[World], None]] = []
-
-
-def observe(observer: Observer, then: Callable[[World], None]) -> None:
-    """Register what watches over all worlds, and what is called once it has begun."""
-    _observers.append(observer)
-    _started.append(then)
+#: By their names; None is one that cannot be loaded. They stay, as modules do.
+_observers: dict[str, Observer | None] = {}
 
 
 def begin(world: World, rank: int, ranks: tuple[int, ...]) -> Any:
     """Return what sees who lives in a world, as the observers have it."""
-    return next((seen for each in _observers if (seen := each.begin(world, rank, ranks)) is not None), None)
+    if not _observers:
+        _observers.update((name, _loaded(name, value)) for name, value in _installed())
+    return next((seen for each in _there() if (seen := each.begin(world, rank, ranks)) is not None), None)
+
+
+def names() -> list[str]:
+    """Return the names of the observers that are there."""
+    return sorted(name for name, observer in _observers.items() if observer is not None)
 
 
 def start(world: World) -> None:
     """Tell that the first group is there."""
-    for observer in _observers:
+    for observer in _there():
         observer.start(world)
-    for then in _started:
-        then(world)
 
 
 def stop(world: World, reason: str) -> None:
     """Tell that the groups are about to be closed."""
-    for observer in _observers:
+    for observer in _there():
         observer.stop(world, reason)
+
+
+def _installed() -> list[tuple[str, str]]:
+    """Return the names and values of the entry points; what is installed in an unusual way takes more than a look."""
+    found = list(discovery.declared(ENTRY_POINT_GROUP))
+    return found or [(point.name, point.value) for point in discovery.installed(ENTRY_POINT_GROUP)]
+
+
+def _there() -> list[Observer]:
+    return [observer for observer in _observers.values() if observer is not None]
+
+
+def _loaded(name: str, value: str) -> Observer | None:
+    try:
+        observer: Observer = discovery.run_plugin("it cannot be loaded", lambda: discovery.load(value))
+    except discovery.PluginFault as fault:
+        logging.getLogger("rankwise").warning("nothing is watched by %s (%s): %s", name, value, fault)
+        return None
+    return observer

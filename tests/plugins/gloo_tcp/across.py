@@ -14,7 +14,7 @@ import numpy as np
 import rankwise as dist
 from rankwise.errors import DistError
 from rankwise.groups.world import current
-from rankwise.watch.heartbeat import Beats
+from rankwise_watch.heartbeat import Beats
 
 SMALL, LARGE = 10, 300_001
 

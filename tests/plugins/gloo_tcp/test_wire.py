@@ -238,7 +238,9 @@ def test_tags_that_were_made_while_nothing_came_fit_no_other_frame() -> None:
             def unlock(end: End = end, at: int = at) -> None:
                 end._lock.release()
                 if end.progress_lock.owner:  # it has looked in vain
-                    end.other.sendall(bytes(byte ^ 0x41 * (place == at) for place, byte in enumerate(text)) + bytes(200))
+                    end.other.sendall(
+                        bytes(byte ^ 0x41 * (place == at) for place, byte in enumerate(text)) + bytes(200)
+                    )
 
             end.unlock = unlock  # type: ignore[method-assign]
             wire = native.Wire(0, [None, end], end, int(5e9))

@@ -122,7 +122,7 @@ def noted() -> list[tuple[str, int, int, bool]]:
 
 def places() -> set[tuple[str, int]]:
     """Return where the recorder says that calls were made: on the general way, and by a shortcut."""
-    from rankwise.watch.recorder import site
+    from rankwise_watch.recorder import site
 
     begin()
     array = np.ones(5, np.float32)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from rankwise.watch.dump import FORMAT
 from rankwise_tools.recordings.records import parse
 from rankwise_tools.timelines.page import page
+from rankwise_watch.dump import FORMAT
 
 LOOK = runpy.run_path(str(Path(__file__).parents[3] / "docs/look.py"))
 TIMEOUT_S = 60

@@ -28,7 +28,6 @@ import rankwise as dist
 from rankwise.cli import main
 from rankwise.cli.commands import CommandError
 from rankwise.groups.world import current
-from rankwise.metrics.window import sample as shown_by
 from rankwise.testing import local_world
 from rankwise_tools import top_command
 from rankwise_tools.recordings.arrivals import Arrival, lateness, latest, meetings, waits
@@ -38,6 +37,7 @@ from rankwise_tools.top.live import Keys
 from rankwise_tools.top.samples import checked
 from rankwise_tools.top.text import SORTS, Wish, plain, rank_rows
 from rankwise_tools.top.view import History, View
+from rankwise_watch.window import sample as shown_by
 
 PATIENCE_S = 60.0
 LEEWAY_S = 5.0

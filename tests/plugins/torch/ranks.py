@@ -11,7 +11,7 @@ from datetime import timedelta
 
 _PRELOADED = """
     torch torch.nn.parallel torch.distributed.fsdp torch.distributed.tensor.parallel rankwise_torch.creation
-    rankwise_gloo_tcp.ready rankwise.watch
+    rankwise_gloo_tcp.ready rankwise_watch
 """.split()
 #: What a test may take, on a machine that has much else to do.
 LIMIT_S = 90

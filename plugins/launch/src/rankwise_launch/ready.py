@@ -19,13 +19,13 @@ _MODULES = (
     "pluggy",
     "rankwise.backends.hookspecs",
     "rankwise.groups.lifecycle",
-    "rankwise.metrics.window",
+    "rankwise_watch.window",
     "rankwise.store.patience",
     "rankwise.store.tcp.accepting",
     "rankwise.store.tcp.pool",
     "rankwise.store.tcp.server",
-    "rankwise.watch.dump",
-    "rankwise.watch.watcher",
+    "rankwise_watch.dump",
+    "rankwise_watch.watcher",
     "zmq.utils.z85",
 )
 

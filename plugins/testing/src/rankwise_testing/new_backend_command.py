@@ -31,7 +31,8 @@ version = "0.1.0"
 description = "The backend NAME of rankwise."
 readme = "README.md"
 requires-python = ">=3.10"
-dependencies = ["rankwise~=0.1.0"]
+# The watch tells the ranks of each other's deaths.
+dependencies = ["rankwise~=0.1.0", "rankwise-watch~=0.1.0"]
 
 [project.optional-dependencies]
 test = ["rankwise-testing~=0.1.0"]

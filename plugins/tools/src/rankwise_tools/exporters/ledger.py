@@ -8,8 +8,8 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 from rankwise.groups.process_group import ProcessGroup
+from rankwise.groups.stats import GroupStats, OperationStats, every_group, of_group
 from rankwise.groups.world import World
-from rankwise.metrics.stats import GroupStats, OperationStats, every_group, of_group
 
 __all__ = ["Figures", "Labels", "Ledger", "figures_of"]
 

@@ -16,8 +16,8 @@ from typing import Any
 from rankwise.backends import start_thread
 from rankwise.basics.recording import Entry
 from rankwise.basics.version import __version__
+from rankwise.groups.stats import OperationStats
 from rankwise.groups.world import World, current
-from rankwise.metrics.stats import OperationStats
 from rankwise_tools.exporters.ledger import Labels, Ledger
 
 __all__ = ["Instrumentor", "Spans", "instrument"]
@@ -142,7 +142,7 @@ def _rank(world: World) -> int:
 
 
 def _entries(world: World) -> list[Entry]:
-    from rankwise.watch.recorder import entries
+    from rankwise_watch.recorder import entries
 
     return entries(world.recorder)
 
@@ -173,7 +173,7 @@ class Spans:
     def _make(self, entry: Entry, rank: int, offset_ns: int) -> None:
         from opentelemetry.trace import Status, StatusCode
 
-        from rankwise.watch.recorder import site
+        from rankwise_watch.recorder import site
 
         file, line, function = site(entry)
         attributes: dict[str, Any] = {

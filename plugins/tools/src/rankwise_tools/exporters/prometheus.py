@@ -14,11 +14,11 @@ from typing import Any
 
 from rankwise.backends import start_thread
 from rankwise.basics.debug import tell
+from rankwise.groups.stats import OperationStats
 from rankwise.groups.world import World, current
 from rankwise.meeting.launcher_env import local_rank
-from rankwise.metrics import PORT
-from rankwise.metrics.stats import OperationStats
 from rankwise_tools.exporters.ledger import Figures, Labels, Ledger
+from rankwise_watch.figures import PORT
 
 __all__ = ["render", "serve"]
 

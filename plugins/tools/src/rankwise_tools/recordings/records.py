@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankwise.watch.dump import FORMAT, GROUP_FOLDER
 from rankwise_launch.text import meanwhile
+from rankwise_watch.dump import FORMAT, GROUP_FOLDER
 
 __all__ = ["Group", "Operation", "Record", "TraceError", "load", "load_all", "parse"]
 

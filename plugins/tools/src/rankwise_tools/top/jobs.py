@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from rankwise.cli.commands import CommandError
 from rankwise.errors import DistError
-from rankwise.metrics.window import NAME, QUESTION, answer_key, owner_of, wish_key
 from rankwise_tools.top.samples import Sample, checked
+from rankwise_watch.window import NAME, QUESTION, answer_key, owner_of, wish_key
 
 __all__ = ["Job", "LocalJob", "StoreJob", "local_jobs", "open_store"]
 
@@ -233,7 +233,7 @@ class StoreJob:
 
     def __init__(self, store: Any, place: str, ranks: list[int]) -> None:
         from rankwise.store import PrefixStore
-        from rankwise.watch.verdict import ask
+        from rankwise_watch.verdict import ask
 
         self._store, self._ranks = store, ranks
         self.silent: set[int] = set()

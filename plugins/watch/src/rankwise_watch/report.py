@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rankwise.watch.heartbeat import Beat
-from rankwise.watch.recorder import describe
+from rankwise_watch.heartbeat import Beat
+from rankwise_watch.recorder import describe
 
 __all__ = ["absentees", "describe_absentees", "sentence"]
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from rankwise.errors import DistError, DistNetworkError, DistTimeoutError, PeerDiedError
 from rankwise.groups.handshake import MEETING
 from rankwise.store import PrefixStore, Store, innermost
-from rankwise.watch.background import Background
-from rankwise.watch.heartbeat import Beat, Beats, setting
-from rankwise.watch.liveness import Processes
-from rankwise.watch.meeting import Meeting
-from rankwise.watch.report import absentees, describe_absentees, sentence
-from rankwise.watch.suspicion import BEATS, silence
-from rankwise.watch.verdict import Log, Verdict
+from rankwise_watch.background import Background
+from rankwise_watch.heartbeat import Beat, Beats, setting
+from rankwise_watch.liveness import Processes
+from rankwise_watch.meeting import Meeting
+from rankwise_watch.report import absentees, describe_absentees, sentence
+from rankwise_watch.suspicion import BEATS, silence
+from rankwise_watch.verdict import Log, Verdict
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
@@ -440,7 +440,7 @@ class Watcher(Background):
             return
         import logging
 
-        from rankwise.watch.recorder import describe
+        from rankwise_watch.recorder import describe
 
         self._warned.add(key)
         group = self._world.groups[name]

@@ -8,9 +8,10 @@ from time import monotonic_ns
 from types import CodeType
 from typing import Any, TypedDict
 
+import rankwise
 from rankwise.basics import unasked
 from rankwise.basics.recording import Entry, FlightRecorder
-from rankwise.watch.stacks import Place, stacks
+from rankwise_watch.stacks import Place, stacks
 
 __all__ = [
     "Progress",
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 #: The folder of the package, with the separator.
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = os.path.dirname(os.path.abspath(rankwise.__file__)) + os.sep
 
 #: For how long a look at the threads serves heartbeats.
 _RECENT_NS = 5_000_000_000

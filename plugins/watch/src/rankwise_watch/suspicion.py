@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 
 from rankwise.errors import DistError
-from rankwise.watch.heartbeat import Beats
+from rankwise_watch.heartbeat import Beats
 
 __all__ = ["BEATS", "silence"]
 

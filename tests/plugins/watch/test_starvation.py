@@ -15,10 +15,10 @@ from types import SimpleNamespace
 import pytest
 
 from rankwise.groups.handshake import process_space, started_at
-from rankwise.watch import starvation
-from rankwise.watch.liveness import Processes
-from rankwise.watch.starvation import Starvation, Thread
-from rankwise.watch.watcher import Watcher
+from rankwise_watch import starvation
+from rankwise_watch.liveness import Processes
+from rankwise_watch.starvation import Starvation, Thread
+from rankwise_watch.watcher import Watcher
 
 PATIENCE_S = 30.0
 SPINNING = "import sys; print(flush=True)\nwhile True: pass"

@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any
 from rankwise.basics.recording import Entry
 from rankwise.errors import DistError
 from rankwise.groups.process_group import ProcessGroup
+from rankwise.groups.stats import of_group
 from rankwise.groups.world import World
-from rankwise.metrics.stats import of_group
 from rankwise.store import FileStore, PrefixStore, TCPStore
-from rankwise.watch.heartbeat import own_clock
-from rankwise.watch.recorder import entries, states, step
+from rankwise_watch.heartbeat import own_clock
+from rankwise_watch.recorder import entries, states, step
 
 if TYPE_CHECKING:
     from rankwise.groups.world import World
-    from rankwise.watch.watcher import Watcher
+    from rankwise_watch.watcher import Watcher
 
 __all__ = [
     "FORMAT",
@@ -86,7 +86,7 @@ def open_window(world: World) -> None:
 
 
 def _sample(world: World) -> bytes:
-    from rankwise.metrics.window import sample
+    from rankwise_watch.window import sample
 
     return json.dumps(sample(world), separators=(",", ":")).encode()
 

@@ -10,7 +10,7 @@ from time import monotonic
 import pytest
 
 from rankwise.errors import DistStoreError
-from rankwise.watch.background import Background
+from rankwise_watch.background import Background
 
 PATIENCE_S = 10.0
 

@@ -19,7 +19,7 @@ from rankwise.errors import (
     ProtocolError,
 )
 from rankwise.store import HashStore
-from rankwise.watch.verdict import Log, Verdict, ask, pack, unpack
+from rankwise_watch.verdict import Log, Verdict, ask, pack, unpack
 
 PATIENCE_S = 10.0
 

@@ -16,9 +16,9 @@ from rankwise.backends.context import Context
 from rankwise.errors import DistError, DistTimeoutError, PeerDiedError
 from rankwise.groups.world import World
 from rankwise.store import HashStore
-from rankwise.watch import suspicion
-from rankwise.watch.heartbeat import Beats
-from rankwise.watch.watcher import Watcher
+from rankwise_watch import suspicion
+from rankwise_watch.heartbeat import Beats
+from rankwise_watch.watcher import Watcher
 
 PATIENCE_S = 10.0
 #: So often a rank gives a sign of life here; it may be silent for ten of them; and so many tell that nothing has come.

@@ -14,7 +14,7 @@ from rankwise.errors import PeerDiedError
 from rankwise.groups.handshake import process_space, started_at, told_by
 from rankwise.groups.world import World
 from rankwise.store import HashStore, PrefixStore
-from rankwise.watch.watcher import Watcher
+from rankwise_watch.watcher import Watcher
 
 PATIENCE_S = 10.0
 

@@ -15,7 +15,7 @@ from typing import Any
 from rankwise.basics import processes
 from rankwise.basics.process_end import ending, process_stat
 from rankwise.groups.handshake import process_space, started_at
-from rankwise.watch.starvation import Starvation
+from rankwise_watch.starvation import Starvation
 
 __all__ = ["Processes"]
 

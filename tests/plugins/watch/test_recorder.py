@@ -26,8 +26,8 @@ from rankwise.basics.deadline import Deadline
 from rankwise.basics.recorder import make_recorder
 from rankwise.groups.world import World, current
 from rankwise.testing import local_world
-from rankwise.watch import dump
-from rankwise.watch.recorder import describe, progress
+from rankwise_watch import dump
+from rankwise_watch.recorder import describe, progress
 
 TIMEOUT_S = 60
 HERE = os.path.basename(__file__)

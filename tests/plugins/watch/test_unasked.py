@@ -18,7 +18,7 @@ from rankwise.basics.work import BoundWork, FutureWork, Work
 from rankwise.errors import DistBackendError
 from rankwise.groups.world import current
 from rankwise.testing import local_world
-from rankwise.watch.recorder import entries, progress, states
+from rankwise_watch.recorder import entries, progress, states
 
 PATIENCE_S = 10.0
 KEPT: list[Work] = []

@@ -15,9 +15,9 @@ import pytest
 
 from rankwise.groups.handshake import process_space, started_at
 from rankwise.store import HashStore
-from rankwise.watch.heartbeat import Beat, Beats, own_clock, setting
-from rankwise.watch.liveness import Processes
-from rankwise.watch.report import absentees, describe_absentees, sentence
+from rankwise_watch.heartbeat import Beat, Beats, own_clock, setting
+from rankwise_watch.liveness import Processes
+from rankwise_watch.report import absentees, describe_absentees, sentence
 
 pytestmark = pytest.mark.skipif(
     platform.system() != "Linux" or not hasattr(os, "pidfd_open"), reason="this system has no descriptors of processes"
@@ -138,7 +138,7 @@ def test_silence_on_one_machine_is_known_at_the_first_look() -> None:
 def test_a_rank_that_never_beat_is_silent_from_when_it_was_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no longer once it has: what is seen first then is not a second silence."""
     now = [1000.0]
-    monkeypatch.setattr("rankwise.watch.heartbeat.monotonic", lambda: now[0])
+    monkeypatch.setattr("rankwise_watch.heartbeat.monotonic", lambda: now[0])
     beats = Beats(HashStore(), 0)
     assert beats.silent_s(1, None) == 0.0
     now[0] += 7.0
@@ -154,7 +154,7 @@ def test_the_clock_of_the_day_may_jump(monkeypatch: pytest.MonkeyPatch, step_s: 
     store = HashStore()
     Beats(store, 1).give({})
     today = time()
-    monkeypatch.setattr("rankwise.watch.heartbeat.time", lambda: today + step_s)
+    monkeypatch.setattr("rankwise_watch.heartbeat.time", lambda: today + step_s)
     mine = Beats(store, 0)
     (beat,) = mine.read([1]).values()
     assert mine.silent_s(1, beat) < PATIENCE_S
@@ -232,7 +232,7 @@ def test_a_rank_that_has_told_nothing_is_where_the_trail_ends() -> None:
 def test_a_report_says_what_a_rank_did_last_and_whether_it_lives(
     monkeypatch: pytest.MonkeyPatch, last: Beat | None, end: str | None, expected: str
 ) -> None:
-    monkeypatch.setattr("rankwise.watch.heartbeat.time", lambda: NOW)
+    monkeypatch.setattr("rankwise_watch.heartbeat.time", lambda: NOW)
     assert sentence(last, "dp", end, False, 3.0) == expected
 
 

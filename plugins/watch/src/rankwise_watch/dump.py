@@ -22,8 +22,8 @@ from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.recording import Entry, Trail
 from rankwise.basics.systems import signals
 from rankwise.basics.version import __version__
-from rankwise.watch.recorder import entries, site, states
-from rankwise.watch.stacks import stacks
+from rankwise_watch.recorder import entries, site, states
+from rankwise_watch.stacks import stacks
 
 if TYPE_CHECKING:
     import logging
@@ -131,6 +131,9 @@ def record(world: World, reason: str) -> dict[str, Any]:
 
 class _Asked:
     """The handler of the two signals."""
+
+    #: So it is called at any place, also where other handlers are held back.
+    raises_nothing = True
 
     def __init__(self, world: World) -> None:
         #: Whose records are written: worlds that end meanwhile take themselves out.

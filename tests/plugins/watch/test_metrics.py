@@ -24,18 +24,17 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rankwise as dist
-from rankwise import metrics
 from rankwise.basics import native
 from rankwise.basics.recorder import PythonRecorder, make_recorder
 from rankwise.basics.recording import FlightRecorder, Totals, Trail
+from rankwise.groups.stats import GroupStats, OperationStats
 from rankwise.groups.world import current
-from rankwise.metrics import window
-from rankwise.metrics.stats import GroupStats, OperationStats
-from rankwise.metrics.window import sample
 from rankwise.testing import local_world
 from rankwise_testing import RankPool
 from rankwise_tools.exporters import otel, prometheus
 from rankwise_tools.exporters.ledger import figures_of
+from rankwise_watch import serve_prometheus, window
+from rankwise_watch.window import sample
 
 PATIENCE_S = 10.0
 
@@ -305,7 +304,7 @@ def get(port: int, path: str = "/metrics") -> str:
 
 def test_prometheus_is_served_at_loopback() -> None:
     dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
-    port = metrics.serve_prometheus(0)
+    port = serve_prometheus(0)
     dist.all_reduce(np.ones(2))
     assert 'operation="all_reduce"} 1\n' in get(port)
     with pytest.raises(urllib.error.HTTPError, match="404"):
@@ -314,7 +313,7 @@ def test_prometheus_is_served_at_loopback() -> None:
 
 def test_those_who_say_nothing_or_hang_up_keep_nobody_from_scraping(capfd: pytest.CaptureFixture[str]) -> None:
     dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
-    port = metrics.serve_prometheus(0)
+    port = serve_prometheus(0)
     with ExitStack() as stack:
         for _ in range(40):
             stack.enter_context(socket.create_connection(("127.0.0.1", port)))
@@ -334,7 +333,7 @@ def test_a_port_that_is_none_is_named_with_its_variable(port: str, local: str, m
     monkeypatch.setenv("RANKWISE_METRICS_PORT", port)
     monkeypatch.setenv("LOCAL_RANK", local)
     with pytest.raises(ValueError, match=f"RANKWISE_METRICS_PORT is {port}, and local rank {local} would serve at"):
-        metrics.serve_prometheus()
+        serve_prometheus()
 
 
 def test_a_variable_has_every_rank_serve(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +346,7 @@ def test_a_variable_has_every_rank_serve(monkeypatch: pytest.MonkeyPatch) -> Non
     assert served == [("127.0.0.1", 9403)]
     monkeypatch.setenv("RANKWISE_METRICS_PORT", "many")
     with pytest.raises(ValueError, match="RANKWISE_METRICS_PORT is 'many'"):
-        metrics.serve_prometheus()
+        serve_prometheus()
 
 
 def test_a_port_that_is_taken_ends_no_job_and_an_own_one_goes_on(
@@ -359,7 +358,7 @@ def test_a_port_that_is_taken_ends_no_job_and_an_own_one_goes_on(
         monkeypatch.setenv("RANKWISE_METRICS_PORT", str(taken.getsockname()[1]))
         dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
         assert "the figures of this rank are not served" in caplog.text
-    port = metrics.serve_prometheus(0)
+    port = serve_prometheus(0)
     monkeypatch.setenv("RANKWISE_METRICS_PORT", str(port))
     dist.destroy_process_group()
     caplog.clear()

@@ -21,8 +21,8 @@ from rankwise.errors import DistError, GroupAbortedError, PeerDiedError
 from rankwise.groups.handshake import process_space, started_at
 from rankwise.groups.world import World
 from rankwise.store import HashStore, PrefixStore
-from rankwise.watch.verdict import Log, Verdict
-from rankwise.watch.watcher import Watcher
+from rankwise_watch.verdict import Log, Verdict
+from rankwise_watch.watcher import Watcher
 
 PATIENCE_S = 10.0
 

@@ -43,7 +43,7 @@ class Beat(NamedTuple):
         at: When, by that clock.
         day_at: When, by the clock of the day, for words alone.
         left: It has destroyed its groups.
-        progress: How far it has come on each group, as `rankwise.watch.recorder` tells.
+        progress: How far it has come on each group, as `rankwise_watch.recorder` tells.
     """
 
     number: int

@@ -1,6 +1,6 @@
 """Looking at a running job: what has been counted, and through what others can see it.
 
-`start` is called by `rankwise.watch` once the default group is there; nothing here is on the path of a call.
+`start` is called once the default group is there; nothing here is on the path of a call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXPORTERS = "rankwise.exporters"
 def start(world: World) -> None:
     """Let others look at this rank, and begin to count if the environment asks for it."""
     if world.watcher is not None:
-        from rankwise.metrics.window import open_window
+        from rankwise_watch.window import open_window
 
         open_window(world)
     if os.environ.get(PORT) and world.home is None:  # whose page has the groups outside of it too

@@ -1,0 +1,68 @@
+"""What observes the beginnings and ends of groups: found by entry points, and the same on all ranks."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import rankwise as dist
+from rankwise.groups import observers
+from rankwise.testing import local_world
+
+
+def observed_by(monkeypatch: pytest.MonkeyPatch, *points: tuple[str, str]) -> None:
+    monkeypatch.setattr(observers, "_observers", {})
+    monkeypatch.setattr(observers, "_installed", lambda: list(points))
+
+
+def total() -> float:
+    array = np.ones(2)
+    dist.all_reduce(array)
+    return float(array[0])
+
+
+def test_an_observer_is_told_of_the_beginning_and_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    observer = SimpleNamespace(
+        begin=lambda world, rank, ranks: told.append(f"begin {rank} of {ranks}"),
+        start=lambda world: told.append(f"start {world.default.group_desc}"),
+        stop=lambda world, reason: told.append(f"stop, {reason}"),
+    )
+    monkeypatch.setitem(sys.modules, "an_observer", observer)  # type: ignore[arg-type]
+    observed_by(monkeypatch, ("mine", "an_observer"))
+    with local_world(1) as ranks:
+        assert ranks.run(total) == [1.0]
+        assert told == ["begin 0 of (0,)", "start default"]
+    assert told[2:] == ["stop, the groups were destroyed"]
+    assert observers.names() == ["mine"]
+
+
+def test_groups_begin_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    observed_by(monkeypatch)
+    with local_world(3) as ranks:
+        assert ranks.run(total) == [3.0, 3.0, 3.0]
+    assert observers.names() == []
+
+
+@pytest.mark.parametrize("value", ["no_module_of_this_name", "sys:no_such_name"])
+def test_groups_begin_without_one_that_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, value: str
+) -> None:
+    observed_by(monkeypatch, ("broken", value))
+    with caplog.at_level(logging.WARNING, "rankwise"), local_world(1) as ranks:
+        assert ranks.run(total) == [1.0]
+    assert f"nothing is watched by broken ({value}): it cannot be loaded: " in caplog.text
+    assert observers.names() == []
+
+
+def test_ranks_that_are_not_watched_alike_make_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that tells nothing of itself would be taken for a hung one."""
+    first = threading.Lock()
+    monkeypatch.setattr(observers, "names", lambda: ["watch"] if first.acquire(blocking=False) else [])
+    with pytest.raises(dist.RendezvousError, match=r"watched by is \[('watch')?\] for rank \d"), local_world(2):
+        pass
