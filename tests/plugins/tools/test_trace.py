@@ -165,8 +165,8 @@ def test_a_mismatch_names_the_odd_one_and_its_call() -> None:
     (finding,) = findings(records(told(0, *common), told(1, *common), told(2, *odd)))
     assert (finding.kind, finding.ranks) == ("mismatch", (2,))
     assert finding.text == (
-        "Group 'default': rank 2 made another call than the rest: as #2, rank 2 called broadcast of 4096 bytes of float32 "
-        "at train.py:55, while ranks 0 and 1 called all_reduce of 4096 bytes of float32 at train.py:102."
+        "Group 'default': rank 2 made another call than the rest: as #2, rank 2 called broadcast of 4096 bytes of "
+        "float32 at train.py:55, while ranks 0 and 1 called all_reduce of 4096 bytes of float32 at train.py:102."
     )
 
 

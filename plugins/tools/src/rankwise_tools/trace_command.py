@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="write the timeline there; for torch-fr to this folder")
     kinds = f"of the timeline: {', '.join(_WRITERS)}; default perfetto, or html for FILE.html"
     parser.add_argument("--format", choices=_WRITERS, metavar="KIND", help=kinds)
-    parser.add_argument("--analyse", action="store_true", help="say which rank made another call; the default without -o")
+    parser.add_argument("--analyse", action="store_true", help="which rank made another call; the default without -o")
 
 
 def run(options: argparse.Namespace) -> int:

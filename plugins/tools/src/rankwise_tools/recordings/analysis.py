@@ -40,7 +40,7 @@ class Finding:
 
 
 def analyse(records: Mapping[int, Record]) -> str:
-    """Return a paragraph that says which rank first made another call than the rest, and further ones if there is more."""
+    """Return paragraphs that say which rank first made another call than the rest, and what else is wrong."""
     found = findings(records)
     missing = [rank for rank in next(iter(records.values())).ranks if rank not in records]
     if found:
