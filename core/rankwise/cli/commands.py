@@ -190,7 +190,7 @@ COMMANDS = {
     "bench": Command("measure latency and bandwidth", "rankwise-tools"),
     "explain": Command("which algorithm runs for a size and a number of ranks, and why", "rankwise-tools"),
     "top": Command("what the ranks of a running job do, and who is waited for", "rankwise-tools"),
-    "trace": Command("one timeline of what all ranks did, and who left the common path first", "rankwise-tools"),
+    "trace": Command("one timeline of what all ranks did, and which rank made another call", "rankwise-tools"),
     "secret": Command("make a job secret"),
     "completion": Command("what a shell needs to complete command lines", "rankwise-tools"),
 }

@@ -148,6 +148,7 @@ static Ending calls_swap(Swap *swap, const Doing *doing, Given *given)
     case SWAP_REDUCE: return swaps_reduce(swap, array, count, given->op, given->kind);
     case SWAP_MOVE: return swaps_move(swap, &given->route, given->keep_to, given->keep_from);
     case SWAP_STREAM: return streams_reduce(swap, given->array, given->op, given->kind);
+    case SWAP_SEGMENTS: return streams_broadcast(swap, given->array, given->key.option);
     default: return swaps_combine(swap, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
     }
 }
@@ -178,8 +179,8 @@ static bool calls_fits(const Calls *calls, const Doing *doing, const Given *give
     bool reduces = doing->way == SWAP_REDUCE || doing->way == SWAP_COMBINE || doing->way == SWAP_STREAM;
     if (reduces && kernels_merge_of(given->op, kernels_accumulation_kind(given->op, given->kind)) == NULL)
         return false;
-    if (doing->way == SWAP_STREAM && !streams_fit(calls->wire, given->op, given->kind))
-        return false;
+    if (doing->way == SWAP_STREAM || doing->way == SWAP_SEGMENTS)
+        return streams_fit(calls->wire) && (!reduces || kernels_accumulation_kind(given->op, given->kind) == given->kind);
     return calls->members.size <= MOST_PARCELS && swaps_fit(calls->wire, &given->route, calls->members.rank, calls->members.size, nbytes);
 }
 

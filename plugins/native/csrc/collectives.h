@@ -41,7 +41,7 @@ typedef struct {
 
 /* The ways in which Python has prepared a call: at the board, and from SWAP on over the wire, the last by both. NEVER
    is left to it. */
-typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, SWAP, SWAP_REDUCE, SWAP_MOVE, SWAP_COMBINE, SWAP_STREAM, RELAY, WAYS } Way;
+typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, SWAP, SWAP_REDUCE, SWAP_MOVE, SWAP_COMBINE, SWAP_STREAM, SWAP_SEGMENTS, RELAY, WAYS } Way;
 
 /* The areas to write before the next turn, and to read after it. */
 unsigned long long collectives_flip(Call *call);

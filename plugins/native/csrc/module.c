@@ -20,6 +20,7 @@ static const struct {
     {"TWO_SHOT", TWO_SHOT},           {"MOVE", MOVE},                     {"COMBINE", COMBINE},             {"SWAP", SWAP},
     {"SWAP_REDUCE", SWAP_REDUCE},     {"SWAP_MOVE", SWAP_MOVE},           {"SWAP_COMBINE", SWAP_COMBINE},
     {"SWAP_STREAM", SWAP_STREAM},
+    {"SWAP_SEGMENTS", SWAP_SEGMENTS},
     {"RELAY", RELAY},
 
     {"MAX_RANKS", MOST_PEERS},        {"HEADER_NBYTES", HEADER_NBYTES},   {"CONTROL_NBYTES", CONTROL_NBYTES},

@@ -6,6 +6,8 @@
 #define RESULT_TAG (COLLECTIVE_TAG + 1)
 /* Segments are a quarter of a rank's share, within these bounds. */
 enum { LEAST_SEGMENT_NBYTES = 128 << 10, MOST_SEGMENT_NBYTES = 1 << 20 };
+/* So many segments later a segment is sent only once this one is known to have come. */
+enum { AHEAD = 3 };
 /* What is averaged is summed just before, in pieces that stay in the nearest cache. */
 enum { STREAMS_PIECE = 8192 };
 
@@ -22,6 +24,7 @@ typedef struct {
     Kind kind;
     size_t item;
     Parcel parcel;
+    bool aside;    /* what comes does not go into the array */
     Slice mine;    /* what is being reduced, */
     size_t merged; /* ... and how much of it is */
 } Stream;
@@ -67,14 +70,17 @@ static bool streams_go_on(Stream *stream, unsigned tag, Slice out, Slice into)
     PyObject *given = stream->deadline == NULL ? stream->swap->deadline : stream->deadline;
     PyObject *deadline = PyObject_CallFunction(wire->stream, "OOiINNOO", given, (PyObject *)stream->array, wire->links[parcel->peer].rank, tag,
                                                streams_range(stream, out, parcel->sent), streams_range(stream, into, parcel->taken),
-                                               parcel->digest == NULL ? Py_False : Py_True, rest);
+                                               stream->aside ? Py_True : Py_False, rest);
     if (deadline != NULL)
         Py_XSETREF(stream->deadline, deadline);
     return deadline != NULL;
 }
 
-/* Send a segment and receive one, to be reduced or as it is. */
-static bool streams_trade(Stream *stream, unsigned tag, Slice out, Slice into, bool reduces)
+/* What is done with what comes. */
+typedef enum { PLACED, REDUCED, DROPPED } Fate;
+
+/* Send a segment and receive one. */
+static bool streams_trade(Stream *stream, unsigned tag, Slice out, Slice into, Fate fate)
 {
     size_t sent = (out.end - out.begin) * stream->item, taken = (into.end - into.begin) * stream->item;
     Swap *swap = stream->swap;
@@ -84,8 +90,9 @@ static bool streams_trade(Stream *stream, unsigned tag, Slice out, Slice into, b
         parcel->out = wire_message_head(tag, sent, 0);
     if (taken > 0)
         parcel->in = wire_message_head(tag, taken, 0);
-    parcel->room = parcel->place = reduces ? wire_room(swap->wire, parcel->peer) : streams_at(stream, into.begin);
-    if (reduces) {
+    stream->aside = fate != PLACED;
+    parcel->room = parcel->place = stream->aside ? wire_room(swap->wire, parcel->peer) : streams_at(stream, into.begin);
+    if (fate == REDUCED) {
         parcel->digest = streams_digest;
         parcel->user = stream;
         stream->mine = into;
@@ -95,7 +102,7 @@ static bool streams_trade(Stream *stream, unsigned tag, Slice out, Slice into, b
     if (well && !wire_is_done(parcel, 1))
         well = streams_go_on(stream, tag, out, into);
     wire_drop(parcel, 1);
-    if (well && reduces)
+    if (well && fate == REDUCED)
         streams_merge(stream, into.end - into.begin);
     return well;
 }
@@ -106,9 +113,9 @@ static Slice streams_segment(Slice share, size_t index, size_t count)
     return (Slice){begin < share.end ? begin : share.end, end < share.end ? end : share.end};
 }
 
-bool streams_fit(const Wire *wire, Op op, Kind kind)
+bool streams_fit(const Wire *wire)
 {
-    return wire->size == 2 && wire_has_room(wire, 1 - wire->rank, MOST_SEGMENT_NBYTES) && kernels_accumulation_kind(op, kind) == kind;
+    return wire->size == 2 && wire_has_room(wire, 1 - wire->rank, MOST_SEGMENT_NBYTES);
 }
 
 Ending streams_reduce(Swap *swap, PyArrayObject *array, Op op, Kind kind)
@@ -124,8 +131,29 @@ Ending streams_reduce(Swap *swap, PyArrayObject *array, Op op, Kind kind)
     bool well = true;
     for (size_t index = 0; well && index * count < longest; index++) {
         Slice mine = streams_segment(shares[swap->rank], index, count), other = streams_segment(shares[1 - swap->rank], index, count);
-        well = streams_trade(&stream, COLLECTIVE_TAG, other, mine, true) && streams_trade(&stream, RESULT_TAG, mine, other, false) &&
+        well = streams_trade(&stream, COLLECTIVE_TAG, other, mine, REDUCED) && streams_trade(&stream, RESULT_TAG, mine, other, PLACED) &&
                PyErr_CheckSignals() == 0;
+    }
+    Py_XDECREF(stream.deadline);
+    return well ? DONE : BROKEN;
+}
+
+Ending streams_broadcast(Swap *swap, PyArrayObject *array, int root)
+{
+    Ending ending = swaps_compare(swap);
+    if (ending != DONE)
+        return ending;
+    Stream stream = {.swap = swap, .array = array, .item = (size_t)PyArray_ITEMSIZE(array)};
+    const Slice whole = {0, (size_t)PyArray_SIZE(array)}, nothing = {0, 0}, receipt = {0, 1};
+    size_t length = MOST_SEGMENT_NBYTES / stream.item, count = (whole.end + length - 1) / length;
+    bool well = true;
+    for (size_t index = 0; well && index < count; index++) {
+        Slice segment = streams_segment(whole, index, length);
+        if (swap->rank == root) /* with each segment the receipt that lets the next one go */
+            well = streams_trade(&stream, COLLECTIVE_TAG, segment, index + 1 >= AHEAD && index + 1 < count ? receipt : nothing, DROPPED);
+        else /* with each segment the receipt of the one before, if it is waited for */
+            well = streams_trade(&stream, COLLECTIVE_TAG, index > 0 && index - 1 + AHEAD < count ? receipt : nothing, segment, PLACED);
+        well = well && PyErr_CheckSignals() == 0;
     }
     Py_XDECREF(stream.deadline);
     return well ? DONE : BROKEN;

@@ -1,13 +1,15 @@
-/* Reductions of two ranks that are too long to go with the comparison of the calls: the same messages as those of
+/* What two ranks do with data that is too long to go with the comparison of the calls: the same messages as those of
    collectives/streams.py. */
 #ifndef RANKWISE_STREAMS_H
 #define RANKWISE_STREAMS_H
 
 #include "swaps.h"
 
-/* Whether there is room for segments, and what is reduced needs no wider kind. */
-bool streams_fit(const Wire *wire, Op op, Kind kind);
-/* Compare the calls, and reduce an array in place. */
+/* Whether there is room for segments. */
+bool streams_fit(const Wire *wire);
+/* Compare the calls, and reduce an array in place, in a kind that needs no wider one. */
 Ending streams_reduce(Swap *swap, PyArrayObject *array, Op op, Kind kind);
+/* Compare the calls, and send the array of the root. */
+Ending streams_broadcast(Swap *swap, PyArrayObject *array, int root);
 
 #endif

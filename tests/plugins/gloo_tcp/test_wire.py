@@ -226,6 +226,21 @@ def test_a_frame_that_was_changed_anywhere_is_never_taken_for_the_message(guards
             assert not end._lock.locked()
 
 
+@pytest.mark.parametrize("guards", GUARDS)
+@pytest.mark.parametrize("data", [DATA, LONG], ids=["short", "long"])
+def test_a_connection_that_ends_within_a_frame_brings_no_message(guards: str, data: Any) -> None:
+    text = frames(GUARDS[guards], message(3, data.tobytes()))
+    for cut in (*range(0, len(text), 1 + data.nbytes // 100), len(text) - 1):
+        with made(GUARDS[guards], 0.001) as end:
+            end.other.sendall(text[:cut])
+            end.other.close()
+            end.wire.recv(np.zeros_like(data), 1, 3)
+            assert end.connection.closed, cut
+            assert not end.came
+            assert not end._lock.locked()
+            assert not end.progress_lock.owner
+
+
 def test_tags_that_were_made_while_nothing_came_fit_no_other_frame() -> None:
     guards, here, there = GUARDS["guarded"], message(3, DATA.tobytes()), message(5, DATA.tobytes())
     text, unit = frames(guards, here), len(message_head(3, 0, MARK)) + TAG_NBYTES
@@ -238,9 +253,8 @@ def test_tags_that_were_made_while_nothing_came_fit_no_other_frame() -> None:
             def unlock(end: End = end, at: int = at) -> None:
                 end._lock.release()
                 if end.progress_lock.owner:  # it has looked in vain
-                    end.other.sendall(
-                        bytes(byte ^ 0x41 * (place == at) for place, byte in enumerate(text)) + bytes(200)
-                    )
+                    changed = bytes(byte ^ 0x41 * (place == at) for place, byte in enumerate(text))
+                    end.other.sendall(changed + bytes(200))
 
             end.unlock = unlock  # type: ignore[method-assign]
             wire = native.Wire(0, [None, end], end, int(5e9))
@@ -333,6 +347,11 @@ def test_results_are_the_same_bytes_with_and_without_the_compiled_parts(pools: d
 
 def test_the_collector_does_not_see_what_memory_was_lent(pools: dict[str, RankPool]) -> None:
     assert pools["native"].run(programs.memory_that_the_collector_sees) == [[], []]
+
+
+def test_long_broadcasts_are_the_same_bytes_with_and_without(pools: dict[str, RankPool]) -> None:
+    found = {way: tuple(pool.run(programs.long_broadcasts)) for way, pool in pools.items()}
+    assert len({digest for digests in found.values() for digest in digests}) == 1, found
 
 
 def test_long_reductions_are_the_same_bytes_with_and_without(pools: dict[str, RankPool]) -> None:

@@ -104,6 +104,24 @@ def long_reductions() -> str:
     return seen.hexdigest()
 
 
+def long_broadcasts() -> str:
+    """Send arrays that go in segments, to and fro, and return what has come of it."""
+    rank, _ = begin()
+    seen, random = hashlib.sha256(), np.random.default_rng(1)
+    for count in ((1 << 20) + 1, (3 << 20) + 5, 4 << 20, 9_000_001):
+        for turn in range(6):
+            sent, root = random.integers(0, 255, count, np.uint8), turn % 3 % 2
+            array = sent.copy() if rank == root else np.zeros_like(sent)
+            words = array[: count // 4 * 4].view(np.float32) if turn > 3 else array
+            work = dist.broadcast(words, root, async_op=turn == 2)
+            if work is not None:
+                work.wait()
+            assert (words.view(np.uint8) == sent[: words.nbytes]).all()
+            seen.update(words)
+    dist.destroy_process_group()
+    return seen.hexdigest()
+
+
 def modules_of_warm_calls() -> list[str]:
     """Return the modules of gloo whose functions warm calls run."""
     begin()

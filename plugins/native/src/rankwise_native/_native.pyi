@@ -250,7 +250,7 @@ class WireHooks(Protocol):
         tag: int,
         out: tuple[int, int] | None,
         into: tuple[int, int] | None,
-        reduces: bool,
+        aside: bool,
         rest: Any,
         /,
     ) -> Any: ...

@@ -16,7 +16,12 @@ __all__ = ["SHARED", "WAYS", "WIRE_WAYS", "compare", "make_board"]
 #: How C calls the ways of a call at the board.
 WAYS = {"MEET": 1, "ONE_SHOT": 2, "TWO_SHOT": 3, "MOVE": 4, "COMBINE": 5}
 #: And those over the wire, the last by both.
-WIRE_WAYS = {"SWAP": 6, "SWAP_REDUCE": 7, "SWAP_MOVE": 8, "SWAP_COMBINE": 9, "SWAP_STREAM": 10, "RELAY": 11}
+WIRE_WAYS = {
+    name: number
+    for number, name in enumerate(
+        ("SWAP", "SWAP_REDUCE", "SWAP_MOVE", "SWAP_COMBINE", "SWAP_STREAM", "SWAP_SEGMENTS", "RELAY"), start=6
+    )
+}
 #: What the compiled parts and Python both know of memory that ranks share, and of frames.
 SHARED = {
     **board.SHARED,

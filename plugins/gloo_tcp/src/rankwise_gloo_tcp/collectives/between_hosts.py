@@ -68,7 +68,7 @@ class BetweenHosts(Ways):
             return "derived"  # the others have a peer
         name = self.comm.selection.choose(op, nbytes, self.size)
         along = name == "along" and (self.size > FEW_RANKS or nbytes > inline_nbytes(self.size))
-        if along or (name == "streamed" and self.size > FEW_RANKS * 2):
+        if along or (name == "streamed" and self.size > FEW_RANKS * 2) or (name == "segments" and self.size != 2):
             return fitting(op, nbytes, self.size, NETWORK).name
         return name
 
@@ -87,10 +87,13 @@ class BetweenHosts(Ways):
             return SmallAllReduce(self.comm, self._opening, call) if along else None
         return None
 
-    def _broadcast(self, call: Call) -> Plan | None:
+    def _broadcast(self, call: Call) -> Plan | Algorithm | None:
         array, root = call.array, call.root
-        if self.choose("broadcast", array.nbytes) == "derived":
+        name = self.choose("broadcast", array.nbytes)
+        if name == "derived":
             return None
+        if name == "segments":
+            return partial(_broadcast, self.comm, array, root)
         return Along(dict.fromkeys(range(self.size), array) if self.rank == root else {}, {root: array})
 
     def _all_reduce(self, call: Call) -> Plan | Algorithm | None:
@@ -150,6 +153,10 @@ class BetweenHosts(Ways):
             plan.take(self, contents, deadline)
         else:
             algorithm(deadline, counts(rows))
+
+
+def _broadcast(us: GlooCommunicator, array: Array, root: int, deadline: Deadline, counts: object) -> None:
+    streams.broadcast(us.engine, array, root, deadline)
 
 
 def _all_reduce(us: GlooCommunicator, array: Array, op: ReduceOp, deadline: Deadline, counts: object) -> None:

@@ -49,6 +49,8 @@ class CompiledBetweenHosts(BetweenHosts):
             return "SWAP" if self.choose("barrier", 0) == "along" else None
         if call.op == "all_reduce" and self._is_streamed(call):
             return "SWAP_STREAM"
+        if call.op == "broadcast" and self.choose("broadcast", call.array.nbytes) == "segments":
+            return "SWAP_SEGMENTS"
         plan = self.OWN[call.op](self, call)
         if isinstance(plan, OneShot):
             return "SWAP_REDUCE" if call.op == "all_reduce" else "SWAP_COMBINE"
@@ -175,25 +177,25 @@ class _Hooks(WireHooks):
         tag: int,
         out: tuple[int, int] | None,
         into: tuple[int, int] | None,
-        reduces: bool,
+        aside: bool,
         rest: Request | None,
     ) -> Deadline:
-        """Go on with one segment of a reduction, and return when all of it must be done.
+        """Go on with one segment of a long collective, and return when all of it must be done.
 
         Args:
             given: The call's deadline, or its time-out; None is the group's.
-            array: What is reduced.
+            array: What is reduced, or sent.
             peer: The other rank.
             tag: The tag of the segments.
             out: Which bytes of the array must still be sent, from the first to the last.
             into: Which bytes of it have yet to come.
-            reduces: Whether they are to be reduced, and not to go into the array.
+            aside: Whether they go into memory of their own, to be reduced, and not into the array.
             rest: A request to wait for as well, if part of a segment has been sent.
         """
         engine, deadline, data = self._engine, self._calls.deadline(given), as_bytes(array)
         receives, sends = [], [] if rest is None else [rest]
         if into is not None:
-            room = self._opening.rooms()[peer][: into[1] - into[0]] if reduces else data[slice(*into)]
+            room = self._opening.rooms()[peer][: into[1] - into[0]] if aside else data[slice(*into)]
             receives.append(engine.receive_bytes(room, peer, tag, True))
         if out is not None:
             sends.append(engine.send_bytes(data[slice(*out)], peer, tag, True))

@@ -1,4 +1,4 @@
-"""Large reductions over connections: segments are sent, received and combined at the same time, in both directions."""
+"""Large data over connections, in segments, which are sent, received and combined at the same time, both ways."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from rankwise.errors import DistTimeoutError
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.engine.request import Request
 
-__all__ = ["Carrier", "all_reduce", "cut", "reduce_scatter", "wait_for"]
+__all__ = ["Carrier", "all_reduce", "broadcast", "cut", "reduce_scatter", "wait_for"]
 
 #: Segments are a quarter of a rank's share, within these bounds: each costs some tens of microseconds of its own.
 _LEAST_NBYTES, _MOST_NBYTES = 128 << 10, 1 << 20
 #: How many segments of each peer may be here before they are combined.
 _DEPTH = 3
 _RESULT_TAG = COLLECTIVE_TAG + 1
+#: A segment of a broadcast is sent once the one that is so many before it is known to have come: windows hold them, and
+#: credit comes with what is said of that.
+_AHEAD = 3
 
 
 class Carrier(Protocol):
@@ -53,6 +56,33 @@ def reduce_scatter(engine: Carrier, mine: Array, parts: Sequence[Array], op: Red
     """
     others = {peer: part for peer, part in enumerate(parts) if peer != engine.rank}
     _Stream(engine, op, deadline, max(part.nbytes for part in parts)).run(mine, others, None)
+
+
+def broadcast(engine: Carrier, array: Array, root: int, deadline: Deadline) -> None:
+    """Send the array of one of two ranks to the other.
+
+    Bytes sent: N, and an element back for each segment but the last few.
+    """
+    flat, peer = array.reshape(-1), 1 - engine.rank
+    length = max(1, _MOST_NBYTES // flat.itemsize)
+    segments = [as_bytes(flat[begin : begin + length]) for begin in range(0, flat.size, length)]
+    waited = len(segments) - _AHEAD  # of so many the root waits for the receipt
+    if engine.rank != root:
+        coming = [engine.receive_bytes(segment, peer, COLLECTIVE_TAG, True) for segment in segments]
+        for index, request in enumerate(coming):
+            wait_for(engine, [request], deadline)
+            if index < waited:
+                wait_for(engine, [engine.send_bytes(as_bytes(flat[:1]), peer, COLLECTIVE_TAG, True)], deadline)
+        return
+    receipts = [
+        engine.receive_bytes(as_bytes(np.empty_like(flat[:1])), peer, COLLECTIVE_TAG, True) for _ in range(waited)
+    ]
+    sent = []
+    for index, segment in enumerate(segments):
+        if index >= _AHEAD:
+            wait_for(engine, [receipts[index - _AHEAD]], deadline)
+        sent.append(engine.send_bytes(segment, peer, COLLECTIVE_TAG, True))
+    wait_for(engine, sent, deadline)
 
 
 def cut(array: Array, size: int) -> list[Array]:

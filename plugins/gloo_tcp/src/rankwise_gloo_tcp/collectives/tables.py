@@ -33,7 +33,12 @@ NETWORK: Table = MappingProxyType(
             Choice("derived"),
         ),
         "reduce_scatter": (Choice("along", 256 << 10, 8), Choice("streamed", None, 8), Choice("derived")),
-        "broadcast": (Choice("along", 1 << 20, 2), Choice("along", 64 << 10, 8), Choice("derived")),
+        "broadcast": (
+            Choice("along", 1 << 20, 2),
+            Choice("segments", None, 2),
+            Choice("along", 64 << 10, 8),
+            Choice("derived"),
+        ),
         "reduce": (*(Choice("along", (256 << 10) // (ranks - 1), ranks) for ranks in (2, 3, 5, 8)), Choice("derived")),
         "barrier": (Choice("along", None, 8), Choice("derived")),
         **{
@@ -62,6 +67,7 @@ _MEANINGS: Mapping[str, str] = MappingProxyType(
         "fetch": "each rank copies out of the memory of the others, whose addresses it gets through shared memory",
         "along": "the data goes with the comparison of the calls",
         "streamed": "each rank reduces its share, in segments, and sends it on while others come",
+        "segments": "the root sends it in segments, a few of them ahead",
         "direct": "all ranks send to all ranks directly",
         "hosts": "shared memory inside each host, its ranks side by side between hosts",
         "derived": "the collective is derived from send and receive, by a table of its own",
@@ -70,7 +76,11 @@ _MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 #: Which algorithm of the core sends the same messages as one of ours, by operation; and along
 #: with the comparison of two ranks' calls, where each tells the other.
-_LIKE = {("streamed", "all_reduce"): "two_shot", ("streamed", "reduce_scatter"): "direct"}
+_LIKE = {
+    ("streamed", "all_reduce"): "two_shot",
+    ("streamed", "reduce_scatter"): "direct",
+    ("segments", "broadcast"): "flat",
+}
 _LIKE_OF_TWO = {
     "all_reduce": "recursive_doubling",
     "reduce_scatter": "direct",
