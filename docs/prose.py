@@ -36,6 +36,12 @@ VOCABULARY = {
     r"stands? still|stood still": "hang, or wait for ever",
     r"(?:the|each) rooms|household|the house": "package: a part of the sources",
     r"and/or": "or",
+    r"common path|paths? parts?": "the same calls, made another call",
+    r"signs? of life": "heartbeat",
+    r"broken off": "interrupted",
+    r"do(?:es)? the like": "likewise",
+    r"comes along|comes? to a rest": "is installed too, stops",
+    r"tells? about": "explain, show",
 }
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 PATTERNS = {re.compile(rf"\b(?:{words})\b", re.IGNORECASE): instead for words, instead in VOCABULARY.items()}
