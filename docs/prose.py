@@ -79,6 +79,8 @@ def docstrings(source: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
             prose = re.sub(r"^.*[├└│].*$", "", text.partition("\nExamples:")[0], flags=re.MULTILINE)  # no trees
             yield from ((node.body[0].lineno - 1 + line, why) for line, why in found_in(prose))
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DESCRIPTION":  # of a command
+            yield from ((node.lineno - 1 + line, why) for line, why in found_in(ast.literal_eval(node.value)))
 
 
 def modules() -> list[Path]:
