@@ -32,9 +32,9 @@ _EPILOG = f"""\
 example:
   rankwise demo -n 4
 
-`rankwise COMMAND --help` tells about a command. Exit codes: 0 all is well, 1 it failed, 2 the command line makes no
-sense, {NO_BACKEND} a backend or command is not installed or cannot run here, 130 after Ctrl-C; `rankwise run --help`
-lists those of a job. RANKWISE_DEBUG=detail, or --traceback after a command, shows where an error came from."""
+`rankwise COMMAND --help` explains a command. Exit codes: 0 all is well, 1 it failed, 2 the command line is wrong,
+{NO_BACKEND} a backend or command is not installed or cannot run here, 130 after Ctrl-C; `rankwise run --help` lists
+those of a job. RANKWISE_DEBUG=detail, or --traceback after a command, shows where an error came from."""
 
 
 class CommandError(Exception):
