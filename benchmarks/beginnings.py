@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("ranks", type=int, nargs="+")
     parser.add_argument("--plain", action="store_true", help="without --preload")
     given = parser.parse_args()
-    print("| ranks | of them | requests beside signs of life | processor (ms) | descriptors | PSS (MiB) | init (s) |")
+    print("| ranks | of them | requests beside heartbeats | processor (ms) | descriptors | PSS (MiB) | init (s) |")
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     preload = [] if given.plain else ["--preload", "numpy,rankwise"]
     for count in given.ranks:

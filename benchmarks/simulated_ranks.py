@@ -4,7 +4,7 @@
     python benchmarks/simulated_ranks.py 1000 --processes 16
 
 Prints how long it takes from the first rank's call of `init_process_group` to the last one's end of the first barrier,
-and how many requests to the store a rank makes beside its signs of life. The ranks of a process take turns at one
+and how many requests to the store a rank makes beside its heartbeats. The ranks of a process take turns at one
 interpreter; lest that is taken for hanging, silence counts only after two minutes here.
 """
 

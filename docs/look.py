@@ -48,6 +48,9 @@ async function show(url, width) {
   frame.width = width; frame.height = 900;
   document.body.append(frame);
   await new Promise((done) => { frame.onload = done; frame.src = url; });
+  const images = [...frame.contentDocument.images];
+  for (const image of images) image.loading = "eager";  // else those further down come when somebody scrolls there
+  await Promise.all(images.map((image) => image.decode().catch(() => {})));
   await pause(50);
   return frame;
 }

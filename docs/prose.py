@@ -36,6 +36,12 @@ VOCABULARY = {
     r"stands? still|stood still": "hang, or wait for ever",
     r"(?:the|each) rooms|household|the house": "package: a part of the sources",
     r"and/or": "or",
+    r"common path|paths? parts?": "the same calls, made another call",
+    r"signs? of life": "heartbeat",
+    r"broken off": "interrupted",
+    r"do(?:es)? the like": "likewise",
+    r"comes along|comes? to a rest": "is installed too, stops",
+    r"tells? about": "explain, show",
 }
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 PATTERNS = {re.compile(rf"\b(?:{words})\b", re.IGNORECASE): instead for words, instead in VOCABULARY.items()}
@@ -73,6 +79,8 @@ def docstrings(source: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
             prose = re.sub(r"^.*[├└│].*$", "", text.partition("\nExamples:")[0], flags=re.MULTILINE)  # no trees
             yield from ((node.body[0].lineno - 1 + line, why) for line, why in found_in(prose))
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DESCRIPTION":  # of a command
+            yield from ((node.lineno - 1 + line, why) for line, why in found_in(ast.literal_eval(node.value)))
 
 
 def modules() -> list[Path]:

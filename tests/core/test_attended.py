@@ -152,7 +152,7 @@ def test_those_who_meet_notice_that_the_store_is_out_of_reach(monkeypatch: pytes
             with pytest.raises(PeerDiedError) as caught:
                 attended(lambda: threading.Event().wait(PATIENCE_S), look, Deadline(PATIENCE_S), "a step")
         assert caught.value.rank == 0
-        assert "no sign of life for more than 0.3 s" in str(caught.value)
+        assert "no heartbeat for more than 0.3 s" in str(caught.value)
     finally:
         store.gone.clear()
         watcher.stop()

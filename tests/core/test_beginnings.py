@@ -166,7 +166,7 @@ def test_nothing_is_said_of_refusals_where_there_were_none(tcp_address):
 
 
 def requests_of_a_beginning(address, late):
-    """Begin, on rank 2 when the others have given some signs of life; return what was asked of the store by thread."""
+    """Begin, on rank 2 when the others have sent some heartbeats; return what was asked of the store by thread."""
     os.environ["RANKWISE_HEARTBEAT_S"] = "0.2"
     rank, asked, ask = int(os.environ["RANK"]), {}, Connection._ask
     host, port = address.removeprefix("tcp://").split(":")

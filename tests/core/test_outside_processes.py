@@ -200,7 +200,7 @@ def test_each_world_has_its_records_and_trace_sees_them_all(
     said = capsys.readouterr().out
     assert "8 operations of 8 rank(s)" in said
     assert "In the group 'ends', which was made outside of the world:" in said
-    assert said.count("No rank has left the common path") == 3
+    assert said.count("All ranks made the same calls") == 3
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert len(names) == 8

@@ -32,6 +32,12 @@ def test_a_function_without_a_file_is_refused_with_what_to_do(tmp_path):
     assert "Process" not in done.stderr
 
 
+def test_a_lambda_is_to_become_a_function_with_a_name(tmp_path):
+    done = typed_in("import rankwise as dist\ndist.spawn(lambda rank: None, nprocs=2)\n", cwd=tmp_path)
+    assert "<lambda> was typed in here" in done.stderr
+    assert "`from ranks import NAME`" in done.stderr
+
+
 def test_a_forked_process_knows_what_was_typed_in(tmp_path):
     done = typed_in(TYPED.format(more=", start_method='fork'"), cwd=tmp_path)
     assert sorted(done.stdout.split("\n")) == ["", "rank 0", "rank 1"]

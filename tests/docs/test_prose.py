@@ -38,9 +38,12 @@ def call():
 
 class _Own:
     """Waits at once."""
+
+DESCRIPTION = "Start all at once."
+EXAMPLES = "at once"
 '''
     assert [(line, why[:9]) for line, why in PROSE["docstrings"](source)] == [
-        *((1, "'at once'"), (4, "'at once'"), (12, "'at once'"))
+        *((1, "'at once'"), (4, "'at once'"), (12, "'at once'"), (14, "'at once'"))
     ]
 
 

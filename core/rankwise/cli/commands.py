@@ -32,9 +32,9 @@ _EPILOG = f"""\
 example:
   rankwise demo -n 4
 
-`rankwise COMMAND --help` tells about a command. Exit codes: 0 all is well, 1 it failed, 2 the command line makes no
-sense, {NO_BACKEND} a backend or command is not installed or cannot run here, 130 after Ctrl-C; `rankwise run --help`
-lists those of a job. RANKWISE_DEBUG=detail, or --traceback after a command, shows where an error came from."""
+`rankwise COMMAND --help` explains a command. Exit codes: 0 all is well, 1 it failed, 2 the command line is wrong,
+{NO_BACKEND} a backend or command is not installed or cannot run here, 130 after Ctrl-C; `rankwise run --help` lists
+those of a job. RANKWISE_DEBUG=detail, or --traceback after a command, shows where an error came from."""
 
 
 class CommandError(Exception):
@@ -190,7 +190,7 @@ COMMANDS = {
     "bench": Command("measure latency and bandwidth", "rankwise-tools"),
     "explain": Command("which algorithm runs for a size and a number of ranks, and why", "rankwise-tools"),
     "top": Command("what the ranks of a running job do, and who is waited for", "rankwise-tools"),
-    "trace": Command("one timeline of what all ranks did, and who left the common path first", "rankwise-tools"),
+    "trace": Command("one timeline of what all ranks did, and which rank made another call", "rankwise-tools"),
     "secret": Command("make a job secret"),
     "completion": Command("what a shell needs to complete command lines", "rankwise-tools"),
 }

@@ -10,8 +10,8 @@ from rankwise.network import secret
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = """\
-Make a job secret: 32 random bytes that the processes of a job prove to each other to know. `rankwise run` makes one for
-each job on a single node; a job on several nodes needs one that all of them have."""
+Make a job secret: 32 random bytes; the processes of a job prove to each other that they know it. `rankwise run` makes
+one for each job on a single node; a job on several nodes needs one that all of them have."""
 
 EXAMPLES = """\
 example:

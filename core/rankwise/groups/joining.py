@@ -24,7 +24,7 @@ __all__ = ["Place", "join", "lend"]
 
 
 _ALONE = (
-    "rankwise: no launcher has told this process of others, so that it is a world of one; "
+    "rankwise: no launcher has started this process, so it is a world of one; "
     "`rankwise run -n 4 program.py` starts four, and init_process_group(rank=0, world_size=1) says that one is meant"
 )
 

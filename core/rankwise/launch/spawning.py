@@ -185,10 +185,11 @@ def _check_function(fn: Callable[..., Any], start_method: str) -> None:
     typed_in = getattr(fn, "__module__", None) == "__main__" and spec is None and not hasattr(main, "__file__")
     if typed_in and start_method != "fork":
         name = getattr(fn, "__name__", "the function")
+        imported = name if name.isidentifier() else "NAME"  # a lambda has none
         raise ValueError(
-            f"spawn: {name} was typed in here, where new processes cannot find it. Write it to a file (in a notebook "
-            f"`%%writefile ranks.py` does), and then `from ranks import {name}`; or pass start_method='fork', before "
-            "there are threads or groups"
+            f"spawn: {name} was typed in here, where new processes cannot find it. Define it in a file (in a notebook "
+            f"`%%writefile ranks.py` does), and then `from ranks import {imported}`; or pass start_method='fork', "
+            "before there are threads or groups"
         )
 
 

@@ -174,7 +174,7 @@ def _raise_first(errors: dict[int, BaseException], places: str) -> None:
     own = {rank: error for rank, error in errors.items() if not isinstance(error, GroupAbortedError)} or errors
     rank, error = next(iter(own.items()))
     if hasattr(error, "add_note"):  # from Python 3.11
-        error.add_note(f"(raised on rank {rank})" + (f"\nother ranks stand still:{places}" if places else ""))
+        error.add_note(f"(raised on rank {rank})" + (f"\nother ranks wait:{places}" if places else ""))
     raise error
 
 

@@ -170,7 +170,7 @@ def cut_off_while_making_a_group(timeout_s: float | None, mute: bool = False) ->
 
     Args:
         timeout_s: The group's.
-        mute: Whether the last rank, which is cut off, has not even given its first sign of life.
+        mute: Whether the last rank, which is cut off, has not even sent its first heartbeat.
     """
     if mute and int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1:
         Beats.give = lambda self, progress, left=False: None  # type: ignore[method-assign]

@@ -24,7 +24,7 @@ ERRORS_PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
 TIMEOUT_S = 30.0
 #: Milliseconds where a processor is free; benchmarks/faults.py measures them.
 SOON_S = 5.0
-#: Long enough for a rank to have given a sign of life.
+#: Long enough for a rank to have sent a heartbeat.
 A_BEAT_S = 1.5
 
 

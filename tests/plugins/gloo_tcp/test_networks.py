@@ -53,7 +53,7 @@ def test_everything_works_at_addresses_that_only_the_link_knows(tmp_path: Path) 
 
 def test_a_link_that_delays_and_loses_packets_only_takes_longer(tmp_path: Path) -> None:
     with Hosts(2, delay_ms=100, loss_percent=5) as far:
-        patient = {"RANKWISE_HEARTBEAT_LIMIT_S": "30"}  # a sign of life may have to be sent several times
+        patient = {"RANKWISE_HEARTBEAT_LIMIT_S": "30"}  # a heartbeat may have to be sent several times
         found = run(far, tmp_path, [0, 1], across.a_few, 5000, 25, timeout_s=PATIENCE_S, **patient)
         assert found == ["right"] * 2
 
@@ -74,7 +74,7 @@ def test_a_network_that_falls_apart_is_an_error_within_the_time_out(tmp_path: Pa
             assert took < 3 + LEEWAY_S
 
 
-@pytest.mark.parametrize("mute", [False, True], ids=["", "before its first sign of life"])
+@pytest.mark.parametrize("mute", [False, True], ids=["", "before its first heartbeat"])
 @pytest.mark.parametrize("timeout_s", [None, 4.0], ids=["noticed", "timed out"])
 def test_a_host_that_is_cut_off_while_a_group_is_made_ends_in_time(
     tmp_path: Path, timeout_s: float | None, mute: bool

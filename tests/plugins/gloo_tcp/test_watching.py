@@ -19,7 +19,7 @@ SOON_S = 5.0
 
 @pytest.fixture(scope="module", params=["tcp", "shm"])
 def ranks(request: pytest.FixtureRequest) -> Iterator[RankPool]:
-    """Three ranks that give a sign of life five times a second, and have no patience."""
+    """Three ranks that send a heartbeat five times a second, and have no patience."""
     env = {
         "RANKWISE_GLOO_TRANSPORT": request.param,
         "RANKWISE_HEARTBEAT_S": "0.2",

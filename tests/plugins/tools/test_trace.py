@@ -105,19 +105,19 @@ def records(*each: dict[str, Any]) -> dict[int, Record]:
 STEPS = [op("all_reduce", 0), op("broadcast", 1)]
 
 
-# ---------------------------------------------------------------------- who has left the common path
+# ---------------------------------------------------------------------- which rank made another call
 
 
 def test_all_fine() -> None:
     fine = records(*(told(rank, *STEPS) for rank in range(3)))
     assert findings(fine) == []
     assert analyse(fine) == (
-        "No rank has left the common path up to broadcast #1 on group 'default', and nobody is waiting for another."
+        "All ranks made the same calls up to broadcast #1 on group 'default', and none waits for another."
     )
 
 
 def test_nothing_done_is_fine_too() -> None:
-    assert "No rank has left the common path, and" in analyse(records(*(told(rank) for rank in range(3))))
+    assert "All ranks made the same calls, and" in analyse(records(*(told(rank) for rank in range(3))))
 
 
 def test_a_straggler() -> None:
@@ -126,7 +126,7 @@ def test_a_straggler() -> None:
     (finding,) = findings(late)
     assert (finding.kind, finding.ranks, finding.waiting) == ("behind", (1,), False)
     assert analyse(late) == (
-        "Group 'default': rank 1 left the common path first: it never called all_reduce #2. Ranks 0 and 2 were in "
+        "Group 'default': rank 1 never called all_reduce #2. Ranks 0 and 2 were in "
         "all_reduce #2 at train.py:102 for 8.0 s. What rank 1 did last on this group was broadcast #1 at train.py:101; "
         "its main thread was at data.py:88 in load."
     )
@@ -135,7 +135,7 @@ def test_a_straggler() -> None:
 def test_a_rank_that_has_never_called_anything() -> None:
     late = records(told(0, op("barrier", 0, "running")), told(1), told(2, op("barrier", 0, "failed")))
     text = analyse(late)
-    assert "rank 1 left the common path first: it never called barrier #0" in text
+    assert "rank 1 never called barrier #0" in text
     assert "Rank 0 was in barrier #0 at train.py:100 for 10.0 s and rank 2 failed in barrier #0" in text
     assert "What rank 1 did on this group was nothing yet" in text
 
@@ -148,7 +148,7 @@ def test_a_rank_that_has_ended_too_early() -> None:
 
 def test_of_several_stragglers_all_are_named() -> None:
     late = records(told(0, *STEPS, op("barrier", 2, "running")), told(1, *STEPS), told(2, *STEPS))
-    assert "ranks 1 and 2 left the common path first: they never called barrier #2" in analyse(late)
+    assert "ranks 1 and 2 never called barrier #2" in analyse(late)
 
 
 def test_the_furthest_behind_is_the_first() -> None:
@@ -165,8 +165,8 @@ def test_a_mismatch_names_the_odd_one_and_its_call() -> None:
     (finding,) = findings(records(told(0, *common), told(1, *common), told(2, *odd)))
     assert (finding.kind, finding.ranks) == ("mismatch", (2,))
     assert finding.text == (
-        "Group 'default': rank 2 left the common path first: as #2, rank 2 called broadcast of 4096 bytes of float32 "
-        "at train.py:55, while ranks 0 and 1 called all_reduce of 4096 bytes of float32 at train.py:102."
+        "Group 'default': rank 2 made another call than the rest: as #2, rank 2 called broadcast of 4096 bytes of "
+        "float32 at train.py:55, while ranks 0 and 1 called all_reduce of 4096 bytes of float32 at train.py:102."
     )
 
 
@@ -174,7 +174,7 @@ def test_where_two_ranks_differ_neither_is_to_blame() -> None:
     sides = records(told(0, op("barrier", 0, "failed"), size=2), told(1, op("all_reduce", 0, "failed"), size=2))
     (finding,) = findings(sides)
     assert finding.ranks == ()
-    assert "there the paths part: as #0" in finding.text
+    assert "the ranks made different calls: as #0" in finding.text
     assert "rank 0 called barrier at train.py:100" in finding.text
 
 
@@ -266,7 +266,7 @@ def test_two_that_receive_from_each_other_are_both_held_up() -> None:
         told(0, message("recv", 0, 1, "running"), size=2), told(1, message("recv", 0, 0, "running"), size=2)
     )
     assert [(finding.ranks, finding.waiting) for finding in findings(cross)] == [((1,), True), ((0,), True)]
-    assert analyse(cross).endswith("Nobody here is free to go on: they wait for each other.")
+    assert analyse(cross).endswith("No rank here can go on: they wait for each other.")
 
 
 def test_messages_to_the_dead_and_from_anyone() -> None:
@@ -278,7 +278,7 @@ def test_messages_to_the_dead_and_from_anyone() -> None:
 
 def test_many_findings_are_cut_short() -> None:
     many = [op("barrier", 0, "running", group=f"g{n}", thread=n) for n in range(9)]
-    assert "5 more groups or messages stand still after that" in analyse(records(told(0, *many)))
+    assert "5 more groups or messages hang after that" in analyse(records(told(0, *many)))
 
 
 # ---------------------------------------------------------------------- the files
@@ -684,7 +684,7 @@ def test_trace_of_a_real_run(
     assert main(["trace", str(tmp_path), "-o", str(output), "--analyse"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "of 3 rank(s) are in" in out
-    assert "Group 'all three': rank 1 left the common path first: it never called barrier #0" in out
+    assert "Group 'all three': rank 1 never called barrier #0" in out
     assert "The group ended with DistTimeoutError: barrier #0" in out
     rows = check(json.loads(output.read_text()))
     names = [
@@ -693,7 +693,7 @@ def test_trace_of_a_real_run(
     common = ["all_reduce #0", "all_reduce #1", "all_reduce #2"]
     assert names == [[*common, "barrier #0", "send #0"], [*common, "recv #0"], [*common, "barrier #0"]]
     assert main(["trace", str(tmp_path)]) == 0  # the timeline beside the records does not disturb
-    assert "left the common path" in capsys.readouterr().out
+    assert "never called" in capsys.readouterr().out
 
 
 def die_in_the_middle() -> None:
@@ -736,7 +736,7 @@ def test_the_command_has_help_with_an_example_and_needs_no_backend(tmp_path: Pat
     assert "rankwise trace /tmp/records -o trace.json" in asked.stdout
     done = run(str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("No rank has left the common path")
+    assert done.stdout.startswith("All ranks made the same calls")
     wrong = run(str(tmp_path), "-o", str(tmp_path / "no" / "such.json"))
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert wrong.stderr.startswith("rankwise trace: ")

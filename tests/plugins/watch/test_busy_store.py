@@ -21,7 +21,7 @@ from rankwise_watch.heartbeat import Beats
 from rankwise_watch.watcher import Watcher
 
 PATIENCE_S = 10.0
-#: So often a rank gives a sign of life here; it may be silent for ten of them; and so many tell that nothing has come.
+#: So often a rank sends a heartbeat here; it may be silent for ten of them; and so many tell that nothing has come.
 EVERY_S, LIMIT_S, ENOUGH = 0.05, 0.5, 14
 
 
@@ -95,7 +95,7 @@ def rank_one(store: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Waiting
 
 
 def _beat(store: Served, rank: int, wait: Callable[[float], bool]) -> None:
-    """Give signs of life for another rank."""
+    """Send heartbeats for another rank."""
     beats = Beats(store, rank, "watch/")
     while not wait(EVERY_S / 4):
         if store.now.beats:

@@ -192,7 +192,7 @@ def test_a_group_without_the_dead_rank_hears_nothing(scene: Scene) -> None:
 
 def test_a_rank_that_is_merely_silent_ends_the_whole_group(scene: Scene) -> None:
     communicator = scene.join(Silent((0, 1), sees_to_it=True))
-    hung = Verdict("", PeerDiedError(1, "h", "hung: its process is there; no sign of life for more than 5 s"))
+    hung = Verdict("", PeerDiedError(1, "h", "hung: its process is there; no heartbeat for more than 5 s"))
     Log(PrefixStore("watch", scene.store), 2, lambda verdict: None).settle(hung, "dp", (0, 1))
     assert communicator.ended.wait(PATIENCE_S)
     assert communicator.deaths == []

@@ -181,7 +181,7 @@ def step(op: str, number: int, peer: int | None = None, age_s: float = 0.0) -> d
 
 
 def beat(finished: int, pending: dict[str, object] | None = None, age_s: float = 0.4, left: bool = False) -> Beat:
-    """Return the sign of life of a rank that has finished a broadcast, and perhaps has begun something else."""
+    """Return the heartbeat of a rank that has finished a broadcast, and perhaps has begun something else."""
     begun = pending if pending is not None and not pending["message"] else step("broadcast", finished)
     told = {
         "begun": begun,
@@ -219,12 +219,12 @@ def test_a_rank_that_has_told_nothing_is_where_the_trail_ends() -> None:
         (
             beat(16, age_s=9.04),
             None,
-            "last finished broadcast #16 at train.py:41 and gave its last sign of life 9.0 s ago",
+            "last finished broadcast #16 at train.py:41 and sent its last heartbeat 9.0 s ago",
         ),
         (beat(16, step("recv", 3, peer=5)), None, "is in recv #3 from rank 5 at train.py:41 and is alive (0.4 s ago)"),
         (beat(16), "killed", "last finished broadcast #16 at train.py:41 and is gone: killed"),
         (beat(16, left=True), None, "last finished broadcast #16 at train.py:41 and has destroyed its groups"),
-        (None, None, "has given no sign of life so far"),
+        (None, None, "has sent no heartbeat so far"),
         (None, "killed", "is gone: killed"),
         (Beat(1, "", 0.0, NOW + 60, False, {}), None, "has called nothing on group 'dp' and is alive (0.0 s ago)"),
     ],

@@ -189,7 +189,7 @@ class ExitCode(IntEnum):
 
 
 DESCRIPTIONS = {
-    ExitCode.USAGE: "the command line makes no sense",
+    ExitCode.USAGE: "the command line is wrong",
     ExitCode.CANNOT_START: "the system refused to start a process",
     ExitCode.SECRET: "several nodes, and no usable job secret",
     ExitCode.PORT_IN_USE: "the master port is taken, or cannot be served on the master address",

@@ -243,7 +243,7 @@ _WITHOUT_EFFECT = {
 def add_torchrun_options(parser: argparse.ArgumentParser) -> None:
     """Add the options, after those of our own."""
     spelling = "all options may be spelled with underscores too"
-    group = parser.add_argument_group("for those who come from torchrun", spelling)
+    group = parser.add_argument_group("options of torchrun", spelling)
     both = "static or c10d: with both the launchers meet at node 0"
     for name in ("--rdzv-backend", "--rdzv_backend"):
         _add(group, name, choices=("static", "c10d"), metavar="NAME", help=both, hidden="_" in name)

@@ -17,7 +17,7 @@ from rankwise_launch.worker import command_line
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "older", "run"]
 
-DESCRIPTION = "Start the ranks of a job on this node, with the variables that torchrun sets, and see them through."
+DESCRIPTION = "Start the ranks of a job on this node, with the variables that torchrun sets, and wait for them."
 
 #: What only our own launcher does, and tells its ranks.
 _OWN = {

@@ -39,8 +39,8 @@ _NEEDS = {"gloo-torch": "torch", "mpi4py": "mpi4py"}
 
 DESCRIPTION = """\
 Measure operations on processes of this machine, as nccl-tests and the OSU micro-benchmarks do. The size is that of the
-array, of all parts together. algbw is size by time; busbw is what at least crosses each rank's link. send_recv is half
-of a round trip between ranks 0 and 1."""
+array, of all parts together. algbw is the size divided by the time; busbw is the bandwidth that each rank's link needs
+at least. send_recv is half of a round trip between ranks 0 and 1."""
 
 EXAMPLES = """\
 examples:

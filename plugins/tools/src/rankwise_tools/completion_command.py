@@ -10,7 +10,7 @@ __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = """\
 Print what a shell needs to complete commands, options and their values. It is made from the commands themselves, and
-holds until they change."""
+is to be printed again after an upgrade."""
 
 EXAMPLES = """\
 examples:

@@ -22,7 +22,7 @@ DESCRIPTION = """\
 Look at a running job: what each rank is in and since when, calls and bytes a second by operation and way, which part
 of the time it waits for others, who comes last and by how much. Without an argument it finds this user's jobs on this
 machine; by its address it asks a job on any host through its store, with the job's secret (RANKWISE_SECRET_FILE).
-Nothing has to be turned on before, and the job pays only while somebody looks."""
+You need not have turned anything on, and it costs the job time only while it runs."""
 
 EXAMPLES = """\
 examples:
@@ -33,7 +33,7 @@ examples:
   rankwise top --json --interval 5 >> job.jsonl
 
 keys in the live table: the first letter of an order sorts, g shows one group after the other, t the stragglers only,
-j and k show the ranks below and above, space holds, q ends"""
+j and k show the ranks below and above, space pauses, q ends"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`rankwise trace`: the records of all ranks as one timeline, and who left the common path first."""
+"""`rankwise trace`: the records of all ranks as one timeline, and which rank made another call than the rest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 DESCRIPTION = """\
 Put together what the ranks of a job have recorded: their last operations, with the calls that made them. Each rank
 writes a file to the folder RANKWISE_TRACE_DIR when a group fails, on SIGUSR1, and when it ends. The analysis says which
-rank left the common path first; timelines show it: for https://ui.perfetto.dev, as a page that any
+rank first made another call than the rest; timelines show it: for https://ui.perfetto.dev, as a page that any
 browser opens, or for torch's own analyser (torchfrtrace)."""
 
 EXAMPLES = """\
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="write the timeline there; for torch-fr to this folder")
     kinds = f"of the timeline: {', '.join(_WRITERS)}; default perfetto, or html for FILE.html"
     parser.add_argument("--format", choices=_WRITERS, metavar="KIND", help=kinds)
-    parser.add_argument("--analyse", action="store_true", help="say who left the common path; the default without -o")
+    parser.add_argument("--analyse", action="store_true", help="which rank made another call; the default without -o")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _said(records: Mapping[int, Record]) -> list[str]:
-    """Return the paragraphs about one world: who left the common path, and for whom the others have waited."""
+    """Return the paragraphs about one world: which rank made another call, and for whom the others have waited."""
     from rankwise_tools.recordings.analysis import analyse
     from rankwise_tools.timelines.page import waited_for
 

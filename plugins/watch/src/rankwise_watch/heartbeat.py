@@ -1,7 +1,7 @@
 """What each rank tells of itself every second: that it lives, and how far it has come.
 
 Nobody is judged by the clock of the day, which jumps when it is set and when a machine wakes up. Ranks that have one
-monotonic clock, as those of one machine, compare times by that; any other counts from when it saw a sign of life first.
+monotonic clock, as those of one machine, compare times by that; any other counts from when it saw a heartbeat first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def setting(name: str, default: float) -> float:
 
 
 class Beat(NamedTuple):
-    """A rank's last sign of life.
+    """A rank's last heartbeat.
 
     Attributes:
         number: Counts up.
@@ -63,7 +63,7 @@ class Beat(NamedTuple):
 
 
 class Beats:
-    """Everyone's signs of life, in the store.
+    """Everyone's heartbeats, in the store.
 
     Args:
         store: The store.
@@ -78,13 +78,13 @@ class Beats:
         self._seen: dict[int, tuple[int, float]] = {}
 
     def give(self, progress: dict[str, Any], left: bool = False) -> None:
-        """Give a sign of life."""
+        """Send a heartbeat."""
         self._store.set(self._key(self._rank), self._next(progress, left))
 
     def trade(
         self, progress: dict[str, Any], ranks: Sequence[int], keys: Sequence[str]
     ) -> tuple[dict[int, Beat], list[bytes | None]]:
-        """Give a sign of life; return the last ones of some ranks and the values of some keys, all in one request."""
+        """Send a heartbeat; return the last ones of some ranks and the values of some keys, all in one request."""
         text = self._next(progress).encode()
         found = self._store._set_and_peek(self._key(self._rank), text, [*keys, *map(self._key, ranks)])
         return _beats(zip(ranks, found[len(keys) :], strict=True)), found[: len(keys)]
@@ -94,7 +94,7 @@ class Beats:
         return json.dumps([self._number, own_clock(), monotonic(), time(), left, progress])
 
     def read(self, ranks: Sequence[int]) -> dict[int, Beat]:
-        """Return the last sign of life of some ranks; those that have given none are missing."""
+        """Return the last heartbeat of some ranks; those that have given none are missing."""
         try:
             found = zip(ranks, self._store.multi_get(list(map(self._key, ranks)), timeout=0), strict=True)
         except DistTimeoutError:
@@ -105,7 +105,7 @@ class Beats:
         return f"{self._prefix}beat/{rank}"
 
     def silent_s(self, rank: int, beat: Beat | None) -> float:
-        """Return for how long a rank that has come has given no sign of life; None is the beat of one that never has.
+        """Return for how long a rank that has come has sent no heartbeat; None is the beat of one that never has.
 
         A rank may be cut off before its first beat, and is as silent then as one that stops later.
         """

@@ -108,7 +108,7 @@ class Processes:
         return self._starvation.starved_s(self._pids[peer]) if peer in self.here else 0.0
 
     def is_fed(self, peer: int) -> None:
-        """Learn that a process has given a sign of life."""
+        """Learn that a process has sent a heartbeat."""
         if peer in self.here:
             self._starvation.forget(self._pids[peer])
 

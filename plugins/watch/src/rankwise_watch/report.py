@@ -19,7 +19,7 @@ def absentees(waited_for: Sequence[int], members: Sequence[int], beats: Mapping[
     Args:
         waited_for: The global ranks that an operation is waiting for; all members but this rank if it cannot tell.
         members: The group's global ranks.
-        beats: The last signs of life.
+        beats: The last heartbeats.
         group: The group's name.
     """
     found: list[int] = []
@@ -49,14 +49,14 @@ def sentence(beat: Beat | None, group: str, end: str | None, is_here: bool, sile
     """Say what a rank has last done, and whether it lives.
 
     Args:
-        beat: Its last sign of life.
+        beat: Its last heartbeat.
         group: The group's name.
         end: How its process has ended, if it has.
         is_here: Whether its process is on this machine.
-        silent_after_s: From what age on a sign of life is an old one.
+        silent_after_s: From what age on a heartbeat is an old one.
     """
     if beat is None:
-        return f"is gone: {end}" if end else "is alive" if is_here else "has given no sign of life so far"
+        return f"is gone: {end}" if end else "is alive" if is_here else "has sent no heartbeat so far"
     doing = _doing(beat.progress.get(group), group)
     if end:
         return f"{doing} and is gone: {end}"
@@ -65,7 +65,7 @@ def sentence(beat: Beat | None, group: str, end: str | None, is_here: bool, sile
     age_s = beat.age_s()
     if age_s < silent_after_s:
         return f"{doing} and is alive ({age_s:.1f} s ago)"
-    return f"{doing} and gave its last sign of life {age_s:.1f} s ago"
+    return f"{doing} and sent its last heartbeat {age_s:.1f} s ago"
 
 
 def _doing(progress: Any, group: str) -> str:

@@ -1,4 +1,4 @@
-"""Processes of this host that give no sign of life because they get no processor: they are slow, and not hung.
+"""Processes of this host that send no heartbeat because they get no processor: they are slow, and not hung.
 
 With some hundred ranks on a few processors each of them may wait for seconds until it is its turn. A thread that wants
 a processor and gets none is in the scheduler's books: it is runnable and has hardly run, or it has run after a wait.
@@ -55,7 +55,7 @@ class Starvation:
         return starved_s
 
     def forget(self, pid: int) -> None:
-        """Begin again with a process, which has given a sign of life."""
+        """Begin again with a process, which has sent a heartbeat."""
         self._looks.pop(pid, None)
         self._starved_s.pop(pid, None)
 

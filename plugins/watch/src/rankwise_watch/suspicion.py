@@ -30,7 +30,7 @@ def silence(
         beats: The heartbeats of all ranks.
         peer: The rank.
         every_s: How often each rank sends one.
-        serves_store: Whether the rank serves the store: then the store's answers are its signs of life.
+        serves_store: Whether the rank serves the store: then the store's answers are its heartbeats.
         live: Sends a heartbeat of this rank, which the peer may be waiting for as well.
         end: Tells how the rank's process has ended, as soon as that is known.
         is_decided: Tells whether another rank has found out meanwhile.

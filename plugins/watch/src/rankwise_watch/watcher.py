@@ -47,7 +47,7 @@ _GRACE_S = 0.5
 _STORE_S = 1.0
 #: How long the host of the store stays after a verdict, so that all can read it.
 _STAY_S = 0.25
-#: When the first sign of life is given, lest a short program pays for it.
+#: When the first heartbeat is sent, lest a short program pays for it.
 _FIRST_BEAT_S = 0.05
 #: A process that has stood still itself for so many beats does not judge others by the time that has passed.
 _LATE_BEATS = 2.0
@@ -159,7 +159,7 @@ class Watcher(Background):
     # ------------------------------------------------------------------ what the thread does
 
     def round(self, late_s: float) -> None:
-        """Give a sign of life, and look for those of others."""
+        """Send a heartbeat, and look for those of others."""
         if late_s > _LATE_BEATS * self._every_s:
             self._silence_counts_from = monotonic()
             self._beats.forgive()
@@ -273,7 +273,7 @@ class Watcher(Background):
         for error in self._dead:
             meeting.break_up(error)
 
-    # ------------------------------------------------------------------ signs of life
+    # ------------------------------------------------------------------ heartbeats
 
     def _beat(self) -> None:
         progress = self._progress()
@@ -377,7 +377,7 @@ class Watcher(Background):
             return PeerDiedError(peer, processes.hosts.get(peer, "?"), end)
         state = processes.state(peer)
         what = f"hung: its process is there, {state}" if state else "unreachable"
-        cause = f"{what}; no sign of life for more than {self._limit_s:g} s"
+        cause = f"{what}; no heartbeat for more than {self._limit_s:g} s"
         return PeerDiedError(peer, processes.hosts.get(peer, "?"), cause)
 
     def _has_died(self, peer: int, cause: str) -> bool:
@@ -396,7 +396,7 @@ class Watcher(Background):
             self._log.settle(Verdict("", silent), name, self._world.groups[name].ranks)
 
     def _silent_among(self, awaited: set[int], beats: Mapping[int, Beat]) -> PeerDiedError | None:
-        """Return the error of a rank that has come and given no sign of life for too long, if there is one.
+        """Return the error of a rank that has come and sent no heartbeat for too long, if there is one.
 
         The rank that serves the store has just answered, whatever keeps its own watcher from its turn: with some
         hundreds of ranks, for example, the others' requests.

@@ -61,7 +61,7 @@ class MeshCommunicator(Communicator):
                     return self.mailbox.fail(self.lost(peer), src=peer)
                 if len(payload := stream.read(nbytes)) == nbytes:
                     self.mailbox.deliver(peer, tag, payload)
-        # It has died or given up: who needs it fails, and then who needs those.
+        # The peer has died or aborted: ranks that need it fail, then ranks that need those.
         return self.mailbox.fail(self.lost(peer), src=peer)
 
     def lost(self, peer):

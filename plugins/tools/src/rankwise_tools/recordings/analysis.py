@@ -1,4 +1,4 @@
-"""Which rank left the common path first: judged from the records of all ranks, as far as there are any."""
+"""Which rank made another call than the rest first: judged from the records of all ranks, as far as there are any."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ class Finding:
 
 
 def analyse(records: Mapping[int, Record]) -> str:
-    """Return a paragraph that says which rank left the common path first, and further ones if there is more."""
+    """Return paragraphs that say which rank first made another call than the rest, and what else is wrong."""
     found = findings(records)
     missing = [rank for rank in next(iter(records.values())).ranks if rank not in records]
     if found:
         parts = [finding.text for finding in found[:_MOST_FINDINGS]]
         if len(found) > _MOST_FINDINGS:
-            parts.append(f"{len(found) - _MOST_FINDINGS} more groups or messages stand still after that.")
+            parts.append(f"{len(found) - _MOST_FINDINGS} more groups or messages hang after that.")
         if all(finding.waiting for finding in found):
-            parts.append("Nobody here is free to go on: they wait for each other.")
+            parts.append("No rank here can go on: they wait for each other.")
         return "\n\n".join(parts)
     counts = Counter(op.group for op in records[min(records)].operations if not op.message)
     most = max(counts, key=lambda name: counts[name], default="default")
     what = _last_in_common(records, most)
     lacking = f" There is no record of {_ranks(missing)}." if missing else ""
-    return f"No rank has left the common path{what}, and nobody is waiting for another.{lacking}"
+    return f"All ranks made the same calls{what}, and none waits for another.{lacking}"
 
 
 def findings(records: Mapping[int, Record]) -> list[Finding]:
@@ -96,7 +96,7 @@ class _Collectives:
         sides = [[rank for rank in made if _signature(made[rank]) == kind] for kind in reversed(kinds)]
         sides.sort(key=lambda ranks: not set(ranks) & set(odd))
         calls = ", while ".join(f"{_ranks(side)} called {_what(made[side[0]])}{made[side[0]].at}" for side in sides)
-        verdict = f"{_ranks(odd)} left the common path first" if odd else "there the paths part"
+        verdict = f"{_ranks(odd)} made another call than the rest" if odd else "the ranks made different calls"
         return self._finding("mismatch", odd, _earliest(self.records, made), f"{verdict}: as #{number}, {calls}")
 
     def _missing(self) -> Finding | None:
@@ -120,7 +120,7 @@ class _Collectives:
         if not free:
             return None
         number = min(op.number for op in waiting.values())
-        never = f"{_ranks(free)} left the common path first: {'they' if len(free) > 1 else 'it'} never called"
+        never = f"{_ranks(free)} never called"
         named = next(op for op in waiting.values() if op.number == number)
         text = f"{never} {named.op} #{number}. {_capital(self._doing(waiting))}. {self._whereabouts(free, least)}"
         return self._finding("behind", tuple(free), _earliest(self.records, waiting), text)

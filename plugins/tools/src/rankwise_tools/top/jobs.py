@@ -228,7 +228,7 @@ class StoreJob:
     Args:
         store: The store, which is closed with this.
         place: The prefix under which their watchers write.
-        ranks: All that have given a sign of life.
+        ranks: All that have sent a heartbeat.
     """
 
     def __init__(self, store: Any, place: str, ranks: list[int]) -> None:
@@ -302,6 +302,6 @@ def _place(keys: list[str], address: str) -> tuple[str, list[int]]:
         if beat := _BEAT.fullmatch(key):
             places.setdefault(beat[1], []).append(int(beat[2]))
     if not places:
-        raise CommandError(f"no job runs at {address}: its store is there, but no rank has given a sign of life")
+        raise CommandError(f"no job runs at {address}: its store is there, but no rank has sent a heartbeat")
     place = max(places, key=lambda place: (place == "world/watch", len(places[place])))
     return place, sorted(places[place])
