@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rankwise.errors import RendezvousError
 
@@ -83,4 +83,5 @@ def read_card(row: bytes, peer: int) -> Card:
             raise ValueError
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise RendezvousError(f"the address that rank {peer} has published is malformed") from error
-    return card._replace(cores=_same(processors, quota), **{name: sys.intern(getattr(card, name)) for name in _SAME})
+    shared: dict[str, Any] = {name: sys.intern(getattr(card, name)) for name in _SAME}
+    return card._replace(cores=_same(processors, quota), **shared)
