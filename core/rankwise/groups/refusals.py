@@ -68,7 +68,7 @@ class Heed:
         self._look()
 
     def end(self) -> None:
-        """Have nothing to heed any more, as the group is made; its context keeps this, but not whom it looked for."""
+        """Look at nothing any more: the group is made. Its context keeps this object, and need not keep the rest."""
         self._store, self._look = None, see_nothing
 
 
