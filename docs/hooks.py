@@ -1,7 +1,8 @@
-"""What the site's build adds to the theme: the version, sizes of pictures, and a name of the search for readers."""
+"""What the site's build adds to the theme: the version, sizes of pictures, tables as cards, a name of the search for readers."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 from pathlib import Path
@@ -9,6 +10,11 @@ from typing import Any
 
 VERSION = Path(__file__).parents[1] / "core/rankwise/basics/version.py"
 IMAGES = Path(__file__).parent / "images"
+#: The room for a table on a telephone, and what a column and a letter of its longest word take of it.
+NARROW_PX, COLUMN_PX, LETTER_PX = 343, 22.0, 7.0
+#: The room on a wide screen, and the letters of a word for which a telephone has none.
+WIDE_PX, LONGEST = 688, 40
+CELL = re.compile(r"<(t[hd])[^>]*>(.*?)</\1>", re.DOTALL)
 
 
 def on_config(config: Any) -> Any:
@@ -21,8 +27,35 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Say how large each picture is, so that nothing moves when it comes, and have it fetched when it is looked at."""
-    return re.sub(r'<img (?=[^>]*src="[^"]*\bimages/([\w./-]+))(?![^>]*width=)', sized, html)
+    """Say how large each picture is, so that nothing moves when it comes, and have it fetched when it is looked at.
+
+    A table that is too wide for a narrow screen becomes cards there; one that is too wide for any has its names broken.
+    """
+    html = re.sub(r'<img (?=[^>]*src="[^"]*\bimages/([\w./-]+))(?![^>]*width=)', sized, html)
+    return re.sub(r"<table>.*?</table>", table, html, flags=re.DOTALL)
+
+
+def table(found: re.Match[str]) -> str:
+    """Return a table, within a mark if its rows are better cards where there is little room."""
+    text = found[0]
+    rows = [CELL.findall(row) for row in text.split("</tr>")[:-1]]
+    heads, rows = [plain(cell) for _, cell in rows[0]], [[plain(cell) for _, cell in row] for row in rows[1:]]
+    cells = [cell for row in rows for cell in row]
+    columns = [max((len(word) for cell in column for word in cell.split()), default=0) for column in zip(*rows)]
+    if max(columns, default=0) > LONGEST or sum(COLUMN_PX + LETTER_PX * width for width in columns) > WIDE_PX:
+        text = re.sub(r"(?<=<code>)[^<]{20,}(?=</code>)", lambda code: re.sub(r"(?<=\w[/._(=,])(?=\S)", "<wbr>", code[0]), text)
+    figures = sum(re.match(r"[-+]?[\d.]+", cell) is not None for cell in cells)
+    is_wide = NARROW_PX < sum(COLUMN_PX + LETTER_PX * width for width in columns)
+    if 'class="moves"' in text or not is_wide or 2 * figures > len(cells):
+        return text
+    labels = itertools.cycle(heads)
+    labelled = re.sub("<td", lambda _: f'<td data-label="{label}"' if (label := next(labels)) else "<td", text)
+    return f'<div class="stacked">{labelled}</div>'
+
+
+def plain(cell: str) -> str:
+    """Return the words of a cell."""
+    return re.sub(r"<[^>]+>", "", cell).strip()
 
 
 def sized(found: re.Match[str]) -> str:
