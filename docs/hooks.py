@@ -1,4 +1,4 @@
-"""What the site's build adds to the theme: the version, sizes of pictures, tables as cards, a name of the search for readers."""
+"""What the site's build adds to the theme: the version, sizes of pictures, cards, a name of the search for readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ IMAGES = Path(__file__).parent / "images"
 #: The room for a table on a telephone, and what a column and a letter of its longest word take of it.
 NARROW_PX, COLUMN_PX, LETTER_PX = 343, 22.0, 7.0
 #: The room on a wide screen, and the letters of a word for which a telephone has none.
-WIDE_PX, LONGEST = 688, 40
+WIDE_PX, LONGEST = 600, 40
+#: Where a long name may be broken.
+PART = re.compile(r"(?<=\w[/._(=,])(?=\S)")
 CELL = re.compile(r"<(t[hd])[^>]*>(.*?)</\1>", re.DOTALL)
 
 
@@ -38,19 +40,23 @@ def on_page_content(html: str, **_: Any) -> str:
 def table(found: re.Match[str]) -> str:
     """Return a table, within a mark if its rows are better cards where there is little room."""
     text = found[0]
-    rows = [CELL.findall(row) for row in text.split("</tr>")[:-1]]
-    heads, rows = [plain(cell) for _, cell in rows[0]], [[plain(cell) for _, cell in row] for row in rows[1:]]
+    heads, *rows = ([plain(cell) for _, cell in CELL.findall(row)] for row in text.split("</tr>")[:-1])
+    longest = [max(map(longest_word, column), default=0) for column in zip(*rows, strict=False)]
+    width_px = sum(COLUMN_PX + LETTER_PX * letters for letters in longest)
+    if width_px > WIDE_PX or max(longest, default=0) > LONGEST:
+        text = re.sub(r"(?<=<code>)[^<]{20,}(?=</code>)", lambda name: PART.sub("<wbr>", name[0]), text)
     cells = [cell for row in rows for cell in row]
-    columns = [max((len(word) for cell in column for word in cell.split()), default=0) for column in zip(*rows)]
-    if max(columns, default=0) > LONGEST or sum(COLUMN_PX + LETTER_PX * width for width in columns) > WIDE_PX:
-        text = re.sub(r"(?<=<code>)[^<]{20,}(?=</code>)", lambda code: re.sub(r"(?<=\w[/._(=,])(?=\S)", "<wbr>", code[0]), text)
-    figures = sum(re.match(r"[-+]?[\d.]+", cell) is not None for cell in cells)
-    is_wide = NARROW_PX < sum(COLUMN_PX + LETTER_PX * width for width in columns)
-    if 'class="moves"' in text or not is_wide or 2 * figures > len(cells):
+    is_figures = sum(cell[:1].isdigit() for cell in cells) > len(cells) / 2
+    if width_px <= NARROW_PX or is_figures or 'class="moves"' in text:
         return text
     labels = itertools.cycle(heads)
     labelled = re.sub("<td", lambda _: f'<td data-label="{label}"' if (label := next(labels)) else "<td", text)
     return f'<div class="stacked">{labelled}</div>'
+
+
+def longest_word(cell: str) -> int:
+    """Return the letters of the longest word of a cell."""
+    return max(map(len, cell.split()), default=0)
 
 
 def plain(cell: str) -> str:

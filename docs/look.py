@@ -65,7 +65,8 @@ function look(page, width, scheme, inside) {
   for (const code of inside.querySelectorAll(".beside code"))
     if (code.scrollWidth > code.clientWidth + 1) tell(`cut off: ${code.innerText.slice(0, 30)}`);
   for (const code of inside.querySelectorAll("table:not([class]) code"))
-    if (!/[ -]/.test(code.textContent) && !code.querySelector("wbr") && code.getClientRects().length > 1) tell(`broken: ${code.textContent}`);
+    if (!/[ -]/.test(code.textContent) && !code.querySelector("wbr") && code.getClientRects().length > 1)
+      tell(`broken: ${code.textContent}`);
   for (const one of view.performance.getEntriesByType("resource"))
     if (!one.name.startsWith("file:")) tell(`fetched from elsewhere: ${one.name}`);
 }

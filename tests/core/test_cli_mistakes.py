@@ -25,7 +25,7 @@ def said(capsys, *arguments):
         (["benhc", "-n", "2"], "there is no command 'benhc'; did you mean bench?"),
         (["train.py", "--lr", "1"], "there is no command 'train.py'; did you mean rankwise run train.py?"),
         (["trace", ".", "--format", "torch-f"], "; did you mean torch-fr?"),
-        (["bench", "--ops", "all_reudce"], "cannot measure 'all_reudce'; did you mean all_reduce? There are all_reduce,"),
+        (["bench", "--ops", "all_reudce"], "cannot measure 'all_reudce'; did you mean all_reduce? There are"),
         (["zzz"], "there is no command 'zzz'\ncommands: run, demo"),
         (["doctor", "--quik"], "unrecognized arguments: --quik; did you mean --quick?"),
         (["run", "--nprocs", "4", "train.py"], "unrecognized arguments: --nprocs; did you mean --nproc-per-node?"),

@@ -7,7 +7,16 @@ import re
 
 import pytest
 
-from rankwise_launch.text import _RATES, _UNITS, columns, counted, format_nbytes, format_rate, format_seconds, parse_nbytes
+from rankwise_launch.text import (
+    _RATES,
+    _UNITS,
+    columns,
+    counted,
+    format_nbytes,
+    format_rate,
+    format_seconds,
+    parse_nbytes,
+)
 from rankwise_tools.bench.plot import check_plot, write_plot
 
 

@@ -77,12 +77,12 @@ def test_tables_are_compared_by_what_they_show():
 
 
 def public_classes():
-    """Return the classes whose objects a program may come to see; of a protocol there are none."""
+    """Return the classes whose objects a program may come to see: no protocols, and no name of torch's."""
     for module in (dist, dist.backends, dist.testing, rankwise_testing, rankwise_watch):
         for name in module.__all__:
             one = getattr(module, name)
             is_ours = isinstance(one, type) and one.__module__.startswith("rankwise")
-            if is_ours and not getattr(one, "_is_protocol", False) and one is not dist.GroupMember:  # a name, as torch's
+            if is_ours and not getattr(one, "_is_protocol", False) and one is not dist.GroupMember:
                 yield one
 
 

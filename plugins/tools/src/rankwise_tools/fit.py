@@ -174,7 +174,7 @@ def _report(size: int, hosts: list[int], network: Parameters, lines: list[Line])
     if off is not None:
         error = f"predictions are off by a factor of {off[0]:.2f} in the middle, {off[1]:.2f} at most"
     return f"""\
-{size} ranks on {counted(len(hosts), 'host')}: a message takes {alpha} us and costs {message} us at both ends, a link
+{size} ranks on {counted(len(hosts), "host")}: a message takes {alpha} us and costs {message} us at both ends, a link
 carries {gbit} Gbit/s, and a rank adds up {combine} GB/s
 
 for rankwise explain: --alpha-us {alpha} --gbit-per-s {gbit} --combine-gb-per-s {combine} --message-us {message}
