@@ -62,12 +62,14 @@ class Explanation(NamedTuple):
         taken: The line that does.
         meanings: What the names of the table mean.
         like: The algorithm of `rankwise.collective.algorithms` that sends the same messages; empty if none does.
+        how: Words after the backend's name, such as whether compiled parts run; they begin with a blank.
     """
 
     table: Sequence[Choice]
     taken: Choice
     meanings: Mapping[str, str]
     like: str = ""
+    how: str = ""
 
 
 def _always() -> Availability:

@@ -146,7 +146,7 @@ class ProcessGroup:
 
         Examples:
             >>> store = dist.FileStore("store")
-            >>> pair = dist.ProcessGroup.create(store=store, rank=0, size=1, name="alone", backend="gloo")
+            >>> pair = dist.ProcessGroup.create(store=store, rank=0, size=1, name="alone")
             >>> dist.get_world_size(pair), dist.is_initialized()
             (1, False)
             >>> dist.destroy_process_group(pair)

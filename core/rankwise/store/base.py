@@ -183,7 +183,7 @@ class Store(ABC):
             >>> store = dist.HashStore()
             >>> store.get("key", timeout=0.01)
             Traceback (most recent call last):
-            rankwise.errors.DistTimeoutError: timed out: get on HashStore(): waited 0.01 s for ...
+            rankwise.errors.DistTimeoutError: timed out: get on HashStore(): ...
         """
         with shortened:
             return self._await(operations.get, self._limit(timeout), to_key(key))

@@ -97,7 +97,7 @@ def as_store(store: Store | StoreLike) -> Store:
         b'rank 0'
         >>> store.get("nothing", timeout=0.01)
         Traceback (most recent call last):
-        rankwise.errors.DistTimeoutError: timed out: get on ForeignStore(...): waited 0.01 s for key 'nothing', ...
+        rankwise.errors.DistTimeoutError: timed out: get on ForeignStore(...): ...
     """
     with shortened:
         if isinstance(store, Store):
