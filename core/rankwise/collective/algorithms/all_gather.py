@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rankwise.collective.algorithms.steps import Recv, Rounds, Send, distances, one
 
-__all__ = ["bruck", "direct", "open_ring", "ring"]
+__all__ = ["bruck", "direct", "open_bruck", "open_ring", "ring"]
 
 
 def ring(rank: int, size: int) -> Iterator[tuple[Send, Recv]]:
@@ -44,7 +44,7 @@ def direct(rank: int, size: int) -> Rounds:
         yield (*(Send(other, mine) for other in others), *(Recv(other, one(other, size)) for other in others))
 
 
-def bruck(rank: int, size: int) -> Rounds:
+def bruck(rank: int, size: int) -> Iterator[tuple[Send, Recv]]:
     """Send all that is there to ranks at distances 1, 2, 4, ...
 
     Rounds: ceil(log2 p). Bytes sent: p-1 blocks. Best for small N.
@@ -54,3 +54,13 @@ def bruck(rank: int, size: int) -> Rounds:
         have = tuple((rank - i) % size for i in range(count))
         come = tuple((rank - distance - i) % size for i in range(count))
         yield Send((rank + distance) % size, have), Recv((rank - distance) % size, come)
+
+
+def open_bruck(rank: int, size: int, begin: int) -> Rounds:
+    """Do as `bruck` does, but send nothing to `begin`: that rank has all blocks, and may not write to them.
+
+    Rounds: ceil(log2 p). Bytes sent: at most p-1 blocks.
+    """
+    for send, receive in bruck(rank, size):
+        steps = (send,) if rank == begin else (receive,) if send.to == begin else (send, receive)
+        yield steps

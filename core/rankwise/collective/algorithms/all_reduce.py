@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rankwise.collective.algorithms import all_gather, reduce_scatter
 from rankwise.collective.algorithms.steps import Recv, Rounds, Send, distances, fold
 
-__all__ = ["pat", "recursive_doubling", "ring", "two_shot"]
+__all__ = ["halving_doubling", "pat", "recursive_doubling", "ring", "two_shot"]
 
 
 def ring(rank: int, size: int) -> Rounds:
@@ -39,6 +39,29 @@ def recursive_doubling(rank: int, size: int) -> Rounds:
         for distance in distances(power):
             partner = real(me ^ distance)
             yield Send(partner, everything), Recv(partner, everything, combine=True, left=bool(me & distance))
+
+    return fold(rank, size, rules)
+
+
+def halving_doubling(rank: int, size: int) -> Rounds:
+    """Halve the blocks between partners at distances p/2, p/4, ..., reducing, and double them back (Rabenseifner).
+
+    Rounds: 2 log2 p, and 2 more if p is no power of two. Bytes sent: 2(p-1)/p N, and up to N more then. As many blocks
+    as ranks make a message of blocks that lie side by side, which those of `pat` do not.
+    """
+
+    def rules(me: int, power: int, real: Callable[[int], int]) -> Rounds:
+        def span(begin: int, width: int) -> range:
+            return range(size * begin // power, size * (begin + width) // power)
+
+        for distance in reversed(distances(power)):
+            mine, other = me & -distance, (me ^ distance) & -distance
+            partner = real(me ^ distance)
+            yield Send(partner, span(other, distance)), Recv(partner, span(mine, distance), combine=True)
+        for distance in distances(power):
+            mine, other = me & -distance, (me ^ distance) & -distance
+            partner = real(me ^ distance)
+            yield Send(partner, span(mine, distance)), Recv(partner, span(other, distance))
 
     return fold(rank, size, rules)
 

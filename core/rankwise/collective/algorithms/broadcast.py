@@ -6,7 +6,7 @@ from rankwise.collective.algorithms import all_gather, scatter
 from rankwise.collective.algorithms.steps import Recv, Rounds, Send
 from rankwise.collective.algorithms.trees import binomial_children, binomial_parent
 
-__all__ = ["binomial", "flat", "scatter_ring"]
+__all__ = ["binomial", "flat", "scatter_bruck", "scatter_ring"]
 
 
 def flat(rank: int, size: int, root: int) -> Rounds:
@@ -42,3 +42,12 @@ def scatter_ring(rank: int, size: int, root: int) -> Rounds:
     """
     yield from scatter.binomial(rank, size, root)
     yield from all_gather.open_ring(rank, size, root)
+
+
+def scatter_bruck(rank: int, size: int, root: int) -> Rounds:
+    """Scatter the blocks along a tree, then let each rank send all that it has to ranks at distances 1, 2, 4, ...
+
+    Rounds: at most 2 ceil(log2 p). Bytes sent: about 2N by the root, N by others. Best for many ranks.
+    """
+    yield from scatter.binomial(rank, size, root)
+    yield from all_gather.open_bruck(rank, size, root)
