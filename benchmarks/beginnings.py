@@ -12,13 +12,9 @@ barrier.
 
 from __future__ import annotations
 
-import argparse
 import os
-import statistics
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 TIMEOUT_S = 240
 #: When the launcher was started, for its ranks.
@@ -46,12 +42,14 @@ def rank() -> None:
     requests = sum(name != "set_and_peek" for name in asked)
     dist.barrier()
     left_at = time.time()
-    lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
-    pss = next(int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:"))
+    with open("/proc/self/smaps_rollup", encoding="ascii") as file:
+        pss = next(int(line.split()[1]) / 1024 for line in file if line.startswith("Pss:"))
     rows: list[tuple[float, ...]] = [()] * dist.get_world_size()
     mine = requests, 1e3 * used, len(os.listdir("/proc/self/fd")), pss, took, imported_at, left_at
     dist.all_gather_object(rows, mine)
     if dist.get_rank() == 0:
+        import statistics  # nothing that ranks import before it is free
+
         *_, imported, left = map(max, zip(*rows, strict=True))
         rows = [row[:-2] for row in rows]
         middle = [statistics.median(column) for column in zip(*rows, strict=True)]
@@ -59,11 +57,16 @@ def rank() -> None:
         for name, figures in (("middle", middle), ("most, but for rank 0", most), ("rank 0", rows[0])):
             print(f"| {len(rows)} | {name} | " + " | ".join(f"{x:.4g}" for x in figures) + " |", flush=True)
         times = left - float(os.environ[LAUNCHED]), left - imported
-        print("| {} | launch to barrier {:.2f} s, last import to barrier {:.2f} s |".format(len(rows), *times), flush=True)
+        print(
+            "| {} | launch to barrier {:.2f} s, last import to barrier {:.2f} s |".format(len(rows), *times), flush=True
+        )
     dist.destroy_process_group()
 
 
 def main() -> None:
+    import argparse
+    import subprocess
+
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("ranks", type=int, nargs="+")
     parser.add_argument("--plain", action="store_true", help="without --preload")

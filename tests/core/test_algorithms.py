@@ -123,8 +123,8 @@ def test_an_open_bruck_is_one_without_what_goes_to_the_rank_that_has_all(size):
 @pytest.mark.parametrize("size", range(2, 65))
 def test_who_has_children_in_one_of_two_trees_has_none_in_the_other(size):
     for rank in range(1, size):
-        passed_on = [step.to for steps in double_trees.broadcast(rank, size, 0) for step in steps if isinstance(step, Send)]
-        assert len(set(passed_on)) <= 2
+        steps = itertools.chain(*double_trees.broadcast(rank, size, 0))
+        assert len({step.to for step in steps if isinstance(step, Send)}) <= 2
 
 
 @pytest.mark.parametrize(("op", "name"), CASES)

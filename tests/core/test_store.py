@@ -254,9 +254,7 @@ class TestStore:
     def test_all_who_arrive_get_what_each_has_brought(self, store: Store) -> None:
         inner, place, series = PrefixStore("inner", store), Place("come", "said", 12), Series("of/", 12)
         with ThreadPoolExecutor(12) as pool:
-            come = [
-                pool.submit(inner._arrive, {series[rank]: b"%d" % rank}, place, series, 20.0) for rank in range(12)
-            ]
+            come = [pool.submit(inner._arrive, {series[rank]: b"%d" % rank}, place, series, 20.0) for rank in range(12)]
             everything = [b"%d" % rank for rank in range(12)]
             assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", everything)] * 12
         assert inner._arrive({"of/1": b"new"}, place, Series("of/", 2), 20.0) == (b"ok", [b"0", b"new"])

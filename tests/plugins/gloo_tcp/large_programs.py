@@ -7,12 +7,12 @@ import signal
 import time
 
 import numpy as np
+from watched_programs import begin, heard
 
 import rankwise as dist
 from rankwise_gloo_tcp import communicator
 from rankwise_gloo_tcp.setup import joining_board
 from rankwise_watch import watcher
-from watched_programs import begin, heard
 
 
 def begin_large(behind: int) -> int:

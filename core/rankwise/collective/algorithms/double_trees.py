@@ -1,4 +1,4 @@
-"""Two binary trees at once (Sanders, Speck and Träff): half of the blocks goes along each, in segments one after another.
+"""Two binary trees at once (Sanders, Speck and Träff): half of the blocks goes along each, one segment after another.
 
 A rank that has children in one tree has none in the other, so that both directions of its link carry data all the time.
 The trees are in-order: node v of 1..m has as many levels below it as v has zeros at the end of its binary number.
@@ -90,7 +90,7 @@ def _place(tree: int, rank: int, root: int, size: int, nodes: int) -> _Place:
     """Return the place of a rank; of as many nodes as ranks all are in the tree, else the root stands above it."""
     rooted = nodes < size
     levels = nodes.bit_length() + rooted
-    half = range(0, size // 2) if tree else range(size // 2, size)
+    half = range(size // 2) if tree else range(size // 2, size)
     count = min(len(half), max(1, _SEGMENTS_A_LEVEL * levels))
     segments = [half[len(half) * i // count : len(half) * (i + 1) // count] for i in range(count)]
     me = (rank - root) % size + (not rooted)

@@ -33,9 +33,9 @@ examples:
   rankwise explain all_reduce --ranks 1024 --hosts 128 --network network.json"""
 
 #: Rings and all-pairs algorithms have as many messages as there are pairs of ranks; more takes minutes. Trees have one
-#: for each rank.
+#: for each rank, and two trees one for each segment too: of more ranks than these it is not said how long they take.
 _MOST_RANKS = 256
-_TREES = ("binomial",)
+_TREES = {"binomial": 1 << 20, "double_trees": 4096}
 #: The network that is assumed inside a host, and between hosts.
 _NEAR, _FAR = Parameters(5.0, 40.0, 8.0), Parameters(30.0, 10.0, 8.0)
 #: What runs where a backend has no algorithm of its own.
@@ -123,13 +123,13 @@ def _simulate(network: Parameters, op: str, size: int, nbytes: int, like: str) -
     rows = [["algorithm", "rounds", "bytes sent by a rank, at most", "simulated" if few else "predicted"]]
     for name, function in ALGORITHMS[op].items():
         each = costs(op, name, size, parts) if few else reckoned(op, name, parts, seconds)
-        if few or name in _TREES:
-            time_s = simulate(op, function, parts, seconds)
+        if few or size <= _TREES.get(name, 0):
+            told = format_seconds(simulate(op, function, parts, seconds))
         else:
-            time_s = max(cost.seconds for cost in each)
+            told = "" if name in _TREES else format_seconds(max(cost.seconds for cost in each))
         most = format_nbytes(max(cost.nbytes for cost in each))
         mark = "-> " if name == like else "   "
-        rows.append([mark + name, str(max(cost.rounds for cost in each)), most, format_seconds(time_s)])
+        rows.append([mark + name, str(max(cost.rounds for cost in each)), most, told])
     how = "Simulated" if few else "Predicted"
     print(f"\n{how} with {network.alpha_us:.3g} us and {network.gbit_per_s:.3g} Gbit/s for each rank:")
     print(columns(rows, right=(1, 2, 3)))

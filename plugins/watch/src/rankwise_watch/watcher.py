@@ -50,8 +50,10 @@ _STAY_S = 0.25
 _FIRST_BEAT_S = 0.05
 #: A process that has stood still itself for so many beats does not judge others by the time that has passed.
 _LATE_BEATS = 2.0
-#: For how many ranks each rank looks whether they have fallen silent; and of a machine with so many ranks, whether their
-#: processes are there. On one with fewer each watches all.
+#: How many heartbeats the store gets in a second, of all ranks together: of more ranks each sends them more seldom.
+_BEATS_A_SECOND = 256
+#: For how many ranks each rank looks whether they have fallen silent; and on a machine with so many ranks, whether
+#: their processes are there. Where there are fewer, each watches all.
 _OBSERVED, _ALL_WATCHED = 8, 64
 
 
@@ -71,8 +73,9 @@ class Watcher(Background):
     ) -> None:
         self._world, self._progress = world, progress
         self._rank, self._ranks = rank, ranks
-        super().__init__(_FIRST_BEAT_S, setting("RANKWISE_HEARTBEAT_S", 1.0))
-        self._limit_s = setting("RANKWISE_HEARTBEAT_LIMIT_S", _silence_s(store))
+        seldom = max(1.0, len(ranks) / _BEATS_A_SECOND)
+        super().__init__(_FIRST_BEAT_S, setting("RANKWISE_HEARTBEAT_S", seldom))
+        self._limit_s = setting("RANKWISE_HEARTBEAT_LIMIT_S", seldom * _silence_s(store))
         self._warn_s = setting("RANKWISE_WARN_AFTER_S", 60.0)
         #: Who serves the store that `init_process_group` has made; of others' stores nobody knows.
         self._host = 0 if hasattr(world.owned_store, "is_master") else None

@@ -67,8 +67,8 @@ _LOOKS, _ONE_LOOK = range(20), range(1)
 #: Where ranks share processors: the one that is waited for may be next in line. More than a few of these cost whole
 #: time slices as soon as other programs run.
 _YIELDS = 2
-#: How long a wait sleeps until it looks around, at first and when it has taken two seconds. Whoever brings news wakes it:
-#: the looks are for what was told between a look and the sleep.
+#: How long a wait sleeps until it looks around, at first and when it has taken two seconds. Whoever brings news wakes
+#: it: the looks are for what was told between a look and the sleep.
 _SLICE_S, _LONG_SLICE_S = 0.02, 0.5
 
 _fence = futex.lock
