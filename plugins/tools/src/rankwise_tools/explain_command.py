@@ -15,7 +15,7 @@ from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, Choice, fi
 from rankwise.errors import DistError
 from rankwise_launch.text import columns, format_nbytes, format_seconds, parse_nbytes
 from rankwise_tools.explaining.costs import costs, reckoned
-from rankwise_tools.explaining.network import Parameters
+from rankwise_tools.explaining.network import Parameters, predicted
 from rankwise_tools.explaining.simulator import simulate
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
@@ -79,6 +79,9 @@ def run(options: argparse.Namespace) -> int:
     print("".join(f"\n  {name}: {meaning}" for name, meaning in answer.meanings.items()))
     if answer.like or options.hosts > 1:
         _simulate(network, op, size, nbytes, answer.like)
+        if answer.stages and options.hosts <= _MOST_RANKS:
+            time_s = predicted(op, nbytes, size, answer, network)
+            print(f"\n{answer.taken.name}, as it is done here: {format_seconds(time_s or 0.0)}")
     return 0
 
 
