@@ -182,8 +182,9 @@ class GlooCommunicator(Communicator):
             said = board.given_up()
             if said is not None and not isinstance(error := read_notice(said[1]), PeerDiedError):
                 self.fail(error)
-            late = behind(board.late(), self.rank, self.size)
-            if self.size > MAX_RANKS:
+            late: Sequence[int] = board.late()
+            if board.size > MAX_RANKS:
+                late = behind(late, board.rank, board.size)
                 self.engine.attend(late)
             for peer in late:
                 gone = self._why_gone(peer, board)

@@ -33,9 +33,9 @@ examples:
   rankwise explain all_reduce --ranks 1024 --hosts 128 --network network.json"""
 
 #: Rings and all-pairs algorithms have as many messages as there are pairs of ranks; more takes minutes. Trees have one
-#: for each rank, and two trees one for each segment too: of more ranks than these it is not said how long they take.
+#: for each rank, or for each rank and level or segment: of more ranks than these it is not said how long they take.
 _MOST_RANKS = 256
-_TREES = {"binomial": 1 << 20, "double_trees": 4096}
+_TREES = {"binomial": 1 << 20, "double_trees": 4096, "scatter_bruck": 4096}
 #: The network that is assumed inside a host, and between hosts.
 _NEAR, _FAR = Parameters(5.0, 40.0, 8.0), Parameters(30.0, 10.0, 8.0)
 #: What runs where a backend has no algorithm of its own.
