@@ -94,7 +94,10 @@ def _place(tree: int, rank: int, root: int, size: int, nodes: int) -> _Place:
     count = min(len(half), max(1, _SEGMENTS_A_LEVEL * levels))
     segments = [half[len(half) * i // count : len(half) * (i + 1) // count] for i in range(count)]
     me = (rank - root) % size + (not rooted)
-    name = lambda node: (_turned(tree, node, nodes, -1) + root - (not rooted)) % size  # noqa: E731
+
+    def name(number: int) -> int:
+        return (_turned(tree, number, nodes, -1) + root - (not rooted)) % size
+
     top = 1 << max(nodes.bit_length() - 1, 0)
     if me == 0:
         return _Place(None, [name(top)] if nodes else [], 0, levels, segments)

@@ -98,7 +98,8 @@ def read_card(row: bytes, peer: int) -> Card:
 @lru_cache(256)
 def _common(line: str) -> tuple[Any, ...]:
     """Return the fields that many ranks have in common; most of them are the same in all groups of a process."""
-    *fields, (processors, quota) = [sys.intern(each) if type(each) is str else each for each in _decode(line)]
+    decoded: list[Any] = [sys.intern(each) if type(each) is str else each for each in _decode(line)]
+    *fields, (processors, quota) = decoded
     kinds = [_KINDS.get(name, str) for name in _COMMON[:-1]]
     int(processors, 16)
     if [type(field) for field in fields] != kinds or type(quota) not in (int, float):
