@@ -259,7 +259,7 @@ class TestStore:
             assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", everything)] * 12
         assert inner._arrive({"of/1": b"new"}, place, Series("of/", 2), 20.0) == (b"ok", [b"0", b"new"])
         with pytest.raises(DistTimeoutError, match="said', which nobody has set"):
-            store._arrive({}, Place("other", "said", 2), Series("of/", 2), 0.05)
+            store._arrive({}, Place("other", "said", 2), Series("of/", 2), 0.2)
 
     def test_those_who_arrive_hear_what_somebody_has_said_before(self, store: Store) -> None:
         large = b"x" * (3 << 20)
