@@ -96,12 +96,21 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     except BaseException as error:
         for communicator in made.values():
             with contextlib.suppress(Exception):  # the error that led here says more
-                if interrupts.is_a_handlers(error):  # the others may all have made theirs, and use them
-                    communicator.give_up(GroupAbortedError(interrupted(_making(plan), plan.global_rank, error)))
+                if counted or interrupts.is_a_handlers(error):  # the others may all have made theirs, and use them
+                    communicator.watch = world.watcher
+                    communicator.give_up_and_tell(_given_up(plan, error))
                 communicator.shutdown()
         _tell(world, plan, error, not counted)
         raise
     return _enter(world, plan, made)
+
+
+def _given_up(plan: Plan, error: BaseException) -> GroupAbortedError:
+    """Return what the others are told in the first call of a group that they may have made, and this rank has not."""
+    what = _making(plan)
+    if interrupts.is_a_handlers(error):
+        return GroupAbortedError(interrupted(what, plan.global_rank, error))
+    return GroupAbortedError(f"{what} has failed on rank {plan.global_rank}: {error}")
 
 
 def _enter(world: World, plan: Plan, made: dict[str, Communicator]) -> ProcessGroup:
@@ -175,18 +184,20 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
         ) from error
     except BaseException as error:
         if interrupts.is_a_handlers(error):
-            _call_off(world, store, participants, what, plan.global_rank, error)
+            _call_off(world, plan, store, error)
         raise
 
 
-def _call_off(
-    world: World, store: Store, participants: tuple[int, ...], what: str, rank: int, error: BaseException
-) -> None:
+def _call_off(world: World, plan: Plan, store: Store, error: BaseException) -> None:
     """Tell the others that this rank was interrupted and does not come; the rank stays for those that have come."""
-    said = GroupAbortedError(interrupted(what, rank, error))
+    said = GroupAbortedError(interrupted(_making(plan), plan.global_rank, error))
     with contextlib.suppress(DistError):
         step = partial(call_off, PrefixStore(MEETING, store), said)
-        stay_for(world, store, f"{MEETING}/told", attended(step, None, Deadline(_TELL_S), what))
+        told = attended(step, None, Deadline(_TELL_S), _making(plan))
+        if told is not None:
+            stay_for(world, store, f"{MEETING}/told", told)
+        elif plan.global_rank in plan.ranks:  # they make the group now, and wait for this rank there
+            _tell(world, plan, error, True)
 
 
 def _look_again(look: Callable[[], None] | None) -> None:
