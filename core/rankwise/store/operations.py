@@ -289,7 +289,7 @@ def arrive_all(
     prefix: str,
     length: int,
 ) -> list[bytes | None] | Missing:
-    """Do as `arrive` for who wants the keys of a `Series`, which it takes two words to name."""
+    """Do as `arrive` where the keys of a `Series` are wanted, which two words name."""
     arrive(store, keys, values, counter, count, verdict, ())
     return arrived_all(store, verdict, prefix, length)
 
