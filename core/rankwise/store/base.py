@@ -55,11 +55,19 @@ def in_words(timeout_s: float) -> str:
 
 
 class Place(NamedTuple):
-    """Where ranks meet: the keys of the counter of those that have come, and of what is said; how many must come."""
+    """Where ranks meet.
+
+    Attributes:
+        counter: The key of the number of those that have come.
+        said: The key of what is said there.
+        size: How many must come.
+        forget: The beginnings of keys that nobody needs any more once all have come.
+    """
 
     counter: str
     said: str
     size: int
+    forget: tuple[str, ...] = ()
 
 
 #: What is said at a place where all have come, and what else was asked for.
@@ -641,7 +649,7 @@ class Store(ABC):
         Returns:
             What is said, `operations.FINE` if all have come; and what is under the wanted keys then.
         """
-        args = list(values), list(values.values()), at.counter, at.size, at.said, list(wanted)
+        args = list(values), list(values.values()), at.counter, at.size, at.said, list(wanted), list(at.forget)
         said, *found = self._await(operations.arrive, seconds(timeout), *args)
         while len(found) < len(wanted):
             found.append(self.peek(wanted[len(found)]))

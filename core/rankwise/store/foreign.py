@@ -239,6 +239,7 @@ class ForeignStore(Store):
         count: int,
         verdict: str,
         wanted: Sequence[str],
+        forget: Sequence[str],  # which would take a request for each key
     ) -> list[bytes | None] | Missing:
         self._multi_set(keys, values)
         if self._add(counter, 1) < count:

@@ -15,7 +15,7 @@ __all__ = ["EXCHANGE", "exchange", "patiently"]
 
 _T = TypeVar("_T")
 
-#: What is said where values are exchanged: `FINE`, or why not.
+#: Where it is said how an exchange has come out, `FINE` or why not; the names of its other keys begin so too.
 EXCHANGE = "exchange"
 
 
@@ -46,8 +46,8 @@ def exchange(
         DistNetworkError: One that has come cannot go on, or the store is gone.
         DistError: What `look` raises.
     """
-    keys = [f"of/{peer}" for peer in range(size)]
-    place = Place("come", EXCHANGE, size)
+    keys = [f"{EXCHANGE}/of/{peer}" for peer in range(size)]
+    place = Place(f"{EXCHANGE}/come", EXCHANGE, size)
     step = lambda limit_s: store._arrive({keys[rank]: value}, place, keys, limit_s)  # noqa: E731
     said, found = patiently(step, deadline, look)
     if said != FINE:

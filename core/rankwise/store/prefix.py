@@ -99,7 +99,7 @@ class PrefixStore(Store):
 
     def _arrive(self, values: Mapping[str, bytes], at: Place, wanted: Sequence[str], timeout: Timeout) -> Arrival:
         mine = dict(zip(self._outers(values), values.values(), strict=True))
-        there = Place(self._outer(at.counter), self._outer(at.said), at.size)
+        there = Place(self._outer(at.counter), self._outer(at.said), at.size, tuple(self._outers(at.forget)))
         return self._open._arrive(mine, there, self._outers(wanted), timeout)
 
     def num_keys(self) -> int:

@@ -58,6 +58,8 @@ class Card(NamedTuple):
         return self.is_near(other) and self.space == other.space
 
 
+#: What is the same in all groups of a process, and is kept once. What differs is not: some interpreters never free it.
+_SAME = ("host", "machine", "space", "address", "transport", "integrity", "algorithms", "certificate")
 _KINDS = [str, str, str, int, int, str, str, int, str, str, str, str, str, str]
 
 
@@ -73,15 +75,13 @@ def read_card(row: bytes, peer: int) -> Card:
         RendezvousError: It is none.
     """
     try:
-        # Most of it is the same in all groups of a process.
-        fields: list[Any] = [sys.intern(field) if type(field) is str else field for field in json.loads(row)]
-        processors, quota = fields[-1]
-        fields[-1] = _same(sys.intern(processors), quota)
-        card = Card(*fields)
+        card = Card(*json.loads(row))
+        processors, quota = card.cores
         kinds = [type(field) for field in (*card[:-1], processors)]
         int(processors, 16), bytes.fromhex(card.token)
         if kinds != [*_KINDS, str] or type(quota) not in (int, float) or not 0 <= card.port < 1 << 16:
             raise ValueError
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise RendezvousError(f"the address that rank {peer} has published is malformed") from error
-    return card
+    shared: dict[str, Any] = {name: sys.intern(getattr(card, name)) for name in _SAME}
+    return card._replace(cores=_same(processors, quota), **shared)
