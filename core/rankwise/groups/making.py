@@ -99,12 +99,21 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     except BaseException as error:
         for communicator in made.values():
             with contextlib.suppress(Exception):  # the error that led here says more
-                if interrupts.is_a_handlers(error):  # the others may all have made theirs, and use them
-                    communicator.give_up(GroupAbortedError(interrupted(_making(plan), plan.global_rank, error)))
+                if counted or interrupts.is_a_handlers(error):  # the others may all have made theirs, and use them
+                    communicator.watch = world.watcher
+                    communicator.give_up_and_tell(_given_up(plan, error))
                 communicator.shutdown()
         _tell(world, plan, error, not counted)
         raise
     return _enter(world, plan, made)
+
+
+def _given_up(plan: Plan, error: BaseException) -> GroupAbortedError:
+    """Return what the others are told in the first call of a group that they may have made, and this rank has not."""
+    what = _making(plan)
+    if interrupts.is_a_handlers(error):
+        return GroupAbortedError(interrupted(what, plan.global_rank, error))
+    return GroupAbortedError(f"{what} has failed on rank {plan.global_rank}: {error}")
 
 
 def _enter(world: World, plan: Plan, made: dict[str, Communicator]) -> ProcessGroup:
