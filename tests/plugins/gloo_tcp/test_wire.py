@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import sys
 import threading
@@ -356,6 +357,20 @@ def test_nothing_is_read_while_others_have_the_lock_or_move_messages() -> None:
             assert end.connection.sock.recv(1 << 16) == message_head(3, DATA.nbytes, MARK) + DATA.tobytes() + b"\x01"
 
 
+def test_tags_are_those_of_pythons_hash() -> None:
+    random = np.random.default_rng(5)
+    for nbytes in (*range(1, 65), *[32] * 300):
+        guard, head = native.GuardState(), random.bytes(32)
+        guard.key, number = random.bytes(nbytes), int(random.integers(0, 1 << 63))
+        text = b"\0" + number.to_bytes(8, "little") + head
+        assert guard.made(number, head) == hashlib.blake2b(text, key=guard.key, digest_size=8).digest()
+    for key, head in ((b"", bytes(32)), (bytes(65), bytes(32)), (b"key", bytes(31)), (None, bytes(32))):
+        guard = native.GuardState()
+        guard.key = key
+        with pytest.raises(ValueError, match="a header has 32 bytes"):
+            guard.made(0, head)
+
+
 # ---------------------------------------------------------------------- whole ranks
 
 
@@ -423,3 +438,20 @@ def test_errors_are_the_same(native: str) -> None:
         assert late[1][0].startswith("all_reduce #")
         interrupted = run_ranks(programs.interrupted, 2, count, env=env, timeout=TIMEOUT_S)
         assert interrupted[0] == "KeyboardInterrupt"
+
+
+@pytest.mark.parametrize("native", ["on", "{rank}"])
+@pytest.mark.parametrize("what", programs.MEANWHILE)
+def test_what_moves_meanwhile_ends_as_it_should(what: str, native: str) -> None:
+    env = {**TCP, "RANKWISE_NATIVE": native}
+    found = run_ranks(programs.while_it_moves, 2, what, env=env, timeout=TIMEOUT_S)
+    expected = programs.MEANWHILE[what]
+    if expected == "done":
+        assert found == ["done", "done"]
+    else:  # what comes too late finds that it is done
+        assert found[0] in (expected, "done")
+
+
+def test_a_long_collective_needs_the_interpreter_seldom(pools: dict[str, RankPool]) -> None:
+    # Each time it does it waits for 0.3 s; 16 trades used to ask for it some 50 times.
+    assert max(pools["native"].run(programs.seldom_with_the_interpreter)) < 6
