@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gloo_compare
 import namespaces
@@ -109,7 +110,7 @@ def main() -> None:
     if reason := forbidden():
         raise SystemExit(f"no namespaces here: {reason}")
     pythons = {"rankwise": sys.executable} | ({"torch": given.torch} if given.torch else {})
-    runs: dict[str, list[dict[str, dict[str, float]]]] = {name: [] for name in pythons}
+    runs: dict[str, list[Any]] = {name: [] for name in pythons}
     with Hosts(2) as hosts, tempfile.TemporaryDirectory() as folder:
         secret = namespaces.write_secret(Path(folder))
         if given.mbit:
@@ -117,8 +118,10 @@ def main() -> None:
         for _ in range(given.alternations):
             for name, python in pythons.items():
                 command = [__file__, "--rank", name, "--calls", str(given.calls)]
-                runs[name].append(namespaces.launch(hosts, name, secret, command, python))  # type: ignore[arg-type]
-    print("| | work | call (ms) | of that processor (ms) | work (ms) | both (ms) | overlap |", "|---|---|---|---|---|---|---|", sep="\n")
+                runs[name].append(namespaces.launch(hosts, name, secret, command, python))
+    print(
+        "| | work | call (ms) | of that cpu (ms) | work (ms) | both (ms) | overlap |\n|---|---|---|---|---|---|---|"
+    )
     for name, theirs in runs.items():
         for kind in KINDS:
             alone, used, work, both = (

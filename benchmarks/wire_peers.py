@@ -7,10 +7,10 @@
 
 Each contender has processes of its own, which also hold a plain socket, and take turns with it: what the machine does
 meanwhile meets both. So a cell is the median of the ratios, turn by turn, to plain sockets that do the least which the
-call needs, both looking first; the contenders alternate, round by round. Where there are more ranks than processors, those
-of a host share one, as they would on hosts of their own. The floor of an `all_reduce` is an exchange
-of the arrays and their sum, that of a barrier an exchange, that of a message or a broadcast and its answer a ping-
-pong. Of more ranks only the first ones of the first two hosts have plain sockets, send messages and are roots. Below
+call needs, both looking first; the contenders alternate, round by round. Where there are more ranks than processors,
+those of a host share one, as they might on a host of their own. The floor of an `all_reduce` is an exchange of the
+arrays and their sum, that of a barrier an exchange, that of a message or a broadcast and its answer a ping-pong. Of
+more ranks only the first ones of the first two hosts have plain sockets, send messages and are roots. Below
 stands how many times as long each other takes as rankwise, both beside their plain sockets: the geometric mean, and
 the cell where that is least. A contender that is not installed is named with the reason. MPICH and torch's gloo may
 each have an environment of their own, as `scripts/test` and `scripts/test-torch` make them.
@@ -217,7 +217,8 @@ def commands(who: str, hosts: Hosts | None, size: int, program: list[str], folde
     if hosts:
         # Open MPI takes hosts of one name for one host, on which it starts all ranks.
         cases = "".join(
-            f'{address}) exec ip netns exec {name} {" ".join(kept(size, host))} unshare --uts sh -c "hostname {name}; $*";; '
+            f"{address}) exec ip netns exec {name} {' '.join(kept(size, host))} "
+            f'unshare --uts sh -c "hostname {name}; $*";; '
             for host, (address, name) in enumerate(zip(hosts.addresses, hosts.names, strict=True))
         )
         agent.write_text(f'#!/bin/sh\nhost=$1; shift\ncase "$host" in {cases}esac\n')

@@ -49,7 +49,7 @@ _PIECE_NBYTES = 4 << 20
 
 def several_hosts(comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> SeveralHosts:
     """Return the ways of a group on several hosts, compiled where that is and the hosts are few."""
-    if native.module() is None:
+    if native.module() is None or not comm.engine.plain:
         return SeveralHosts(comm, hosts, local)
     from rankwise_gloo_tcp.collectives import compiled_relay
 
