@@ -119,9 +119,7 @@ def main() -> None:
             for name, python in pythons.items():
                 command = [__file__, "--rank", name, "--calls", str(given.calls)]
                 runs[name].append(namespaces.launch(hosts, name, secret, command, python))
-    print(
-        "| | work | call (ms) | of that cpu (ms) | work (ms) | both (ms) | overlap |\n|---|---|---|---|---|---|---|"
-    )
+    print("| | work | call (ms) | of that cpu (ms) | work (ms) | both (ms) | overlap |\n|---|---|---|---|---|---|---|")
     for name, theirs in runs.items():
         for kind in KINDS:
             alone, used, work, both = (
