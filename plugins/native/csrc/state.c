@@ -130,6 +130,27 @@ static PyObject *state_py_made(GuardState *guard, PyObject *args)
     return NULL;
 }
 
+/* blake2b(text, key): eight bytes of a hash of a text of 1 to 128 bytes, to be compared with Python's. */
+static PyObject *state_blake2b(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer text, key;
+    uint64_t made = 0;
+    if (!PyArg_ParseTuple(args, "y*y*", &text, &key))
+        return NULL;
+    bool fits = text.len >= 1 && text.len <= BLAKE2_BLOCK_NBYTES && key.len >= 1 && key.len <= BLAKE2_MOST_KEY_NBYTES;
+    if (fits) {
+        Blake2 begun = blake2_begin(key.buf, (size_t)key.len, TAG_NBYTES);
+        made = blake2_end(&begun, text.buf, (size_t)text.len);
+    }
+    PyBuffer_Release(&text);
+    PyBuffer_Release(&key);
+    if (fits)
+        return PyBytes_FromStringAndSize((const char *)&made, TAG_NBYTES);
+    PyErr_SetString(PyExc_ValueError, "a text has 1 to 128 bytes, and a key 1 to 64");
+    return NULL;
+}
+
+static PyMethodDef state_functions[] = {{"blake2b", state_blake2b, METH_VARARGS, "Return eight bytes of the hash of a short text."}, {0}};
 static PyMethodDef guard_methods[] = {{"made", (PyCFunction)state_py_made, METH_VARARGS, "Return the tag of a header of a number."}, {0}};
 
 #define HOLDER(struct_name, count, its_members, its_methods)                     \
@@ -167,5 +188,5 @@ int state_add_types(PyObject *module)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyModule_AddType(module, types[i]) < 0)
             return -1;
-    return 0;
+    return PyModule_AddFunctions(module, state_functions);
 }

@@ -21,6 +21,7 @@ pytest.importorskip("rankwise_native", reason="rankwise-native is not installed"
 import rankwise_native as native
 from rankwise.basics.recorder import make_recorder
 from rankwise.errors import ProtocolError
+from rankwise_gloo_tcp.board.compiled import compare_hash
 from rankwise_gloo_tcp.protocol.flow import Window
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head
 from rankwise_gloo_tcp.protocol.guards import TAG_NBYTES, Guards
@@ -357,6 +358,21 @@ def test_nothing_is_read_while_others_have_the_lock_or_move_messages() -> None:
             assert not array.any()
             assert not end.came
             assert end.connection.sock.recv(1 << 16) == message_head(3, DATA.nbytes, MARK) + DATA.tobytes() + b"\x01"
+
+
+def test_the_hash_is_pythons() -> None:
+    random = np.random.default_rng(4)
+    pairs = [(text, key) for text in range(1, 129) for key in (1, 32, 64)]
+    pairs += [(int(text), int(key)) for text, key in random.integers(1, (129, 65), (2000, 2))]
+    for text_nbytes, key_nbytes in pairs:
+        text, key = random.bytes(text_nbytes), random.bytes(key_nbytes)
+        assert native.blake2b(text, key) == hashlib.blake2b(text, key=key, digest_size=8).digest()
+    for text, key in ((b"", b"k"), (bytes(129), b"k"), (b"t", b""), (b"t", bytes(65))):
+        with pytest.raises(ValueError, match="a text has 1 to 128 bytes"):
+            native.blake2b(text, key)
+    compare_hash(native.blake2b)
+    with pytest.raises(ImportError, match="other tags of headers than hashlib"):
+        compare_hash(lambda text, key: native.blake2b(text, key) if len(text) < 100 else bytes(8))
 
 
 def test_tags_are_those_of_pythons_hash() -> None:
