@@ -234,3 +234,40 @@ def test_a_rank_that_comes_too_late_to_the_end_of_a_beginning_says_so(tcp_addres
     text = "init_process_group has failed on rank 1: timed out: the answer came too late"
     assert [kind for kind, _ in found] == ["GroupAbortedError"] * 2
     assert all(text in said for _, said in found), found
+
+
+class _Stopped(Exception):
+    pass
+
+
+def _interrupted_when_all_have_met(address, transport):
+    """Make a group of which one rank is interrupted between the end of the meeting and its hearing of that."""
+    rank, attended = int(os.environ["RANK"]), making.attended
+
+    def interrupts_the_first(step, *terms):
+        making.attended = attended
+        attended(step, *terms)
+        error = _Stopped("by a handler")
+        error._rankwise_a_handlers = True
+        raise error
+
+    dist.init_process_group("gloo", address, rank=rank, world_size=SIZE, timeout=TIMEOUT_S)
+    said, began = [], time.monotonic()
+    making.attended = interrupts_the_first if rank == 1 else attended
+    for _ in range(2):
+        try:
+            group = dist.new_group(timeout=TIMEOUT_S)
+            dist.barrier(group)
+            said.append("made")
+        except (_Stopped, dist.DistError) as error:
+            said.append(f"{type(error).__name__}: {error}")
+    dist.destroy_process_group()
+    return said, time.monotonic() - began
+
+
+def test_a_rank_that_is_interrupted_when_all_have_met_is_not_waited_for(pool, tcp_address):
+    found = pool.run(_interrupted_when_all_have_met, tcp_address, "gloo")
+    for rank, (said, took_s) in enumerate(found):
+        assert said[1] == "made"
+        assert said[0].startswith("_Stopped" if rank == 1 else "GroupAbortedError"), found
+        assert took_s < 2 * LEEWAY_S

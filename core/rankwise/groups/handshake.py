@@ -112,10 +112,12 @@ def interrupted(what: str, rank: int, error: BaseException) -> str:
     return f"{what}{_INTERRUPTED}{rank} by {type(error).__name__}"
 
 
-def call_off(store: Store, error: DistError) -> int:
-    """Have all who meet raise an error, for a rank that does not; return how many have come, and will be told."""
-    store.compare_set("verdict", "", str(error))
-    return store.add("come", 0)
+def call_off(store: Store, error: DistError) -> int | None:
+    """Have all who meet raise an error, for a rank that does not; return how many have come, and will be told.
+
+    If all have met already, this rank too, they go on: then it returns None.
+    """
+    return None if store.compare_set("verdict", "", str(error)) == FINE else store.add("come", 0)
 
 
 def told_by(verdict: str) -> DistError | None:

@@ -187,18 +187,20 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
         ) from error
     except BaseException as error:
         if interrupts.is_a_handlers(error):
-            _call_off(world, store, participants, what, plan.global_rank, error)
+            _call_off(world, plan, store, error)
         raise
 
 
-def _call_off(
-    world: World, store: Store, participants: tuple[int, ...], what: str, rank: int, error: BaseException
-) -> None:
+def _call_off(world: World, plan: Plan, store: Store, error: BaseException) -> None:
     """Tell the others that this rank was interrupted and does not come; the rank stays for those that have come."""
-    said = GroupAbortedError(interrupted(what, rank, error))
+    said = GroupAbortedError(interrupted(_making(plan), plan.global_rank, error))
     with contextlib.suppress(DistError):
         step = partial(call_off, PrefixStore(MEETING, store), said)
-        stay_for(world, store, f"{MEETING}/told", attended(step, None, Deadline(_TELL_S), what))
+        told = attended(step, None, Deadline(_TELL_S), _making(plan))
+        if told is not None:
+            stay_for(world, store, f"{MEETING}/told", told)
+        elif plan.global_rank in plan.ranks:  # they make the group now, and wait for this rank there
+            _tell(world, plan, error, True)
 
 
 def _look_again(look: Callable[[], None] | None) -> None:
