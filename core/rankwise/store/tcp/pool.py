@@ -132,7 +132,7 @@ class Pool:
             raise DistNetworkError(f"{self._store}: {cause(error)}") from error
 
     def let_go(self) -> None:
-        """Close the connections that nobody uses, but one: a beginning needs several at a time, and what follows one."""
+        """Close the connections that nobody uses, but one: a beginning needs several at a time, what follows one."""
         with self._lock:
             extra = self._idle[1:]
             del self._idle[1:]

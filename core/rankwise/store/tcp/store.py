@@ -133,7 +133,7 @@ class TCPStore(Store):
         return TCPStore(self._host, self._port, timeout=self._timeout_s, secret=self.secret)
 
     def _let_go(self) -> None:
-        """Give connections back that only the beginning has needed; whoever serves many clients has one of each less."""
+        """Give connections back that only the beginning has needed; who serves many clients has one of each less."""
         self._pool.let_go()
 
     def close(self) -> None:
