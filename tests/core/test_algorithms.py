@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from rankwise.collective.algorithms import all_gather, double_trees, gather, reduce_scatter, scatter
+from rankwise.collective.algorithms import double_trees, rounds
 from rankwise.collective.algorithms.steps import Recv, Send
 from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, choose, rooted
 from rankwise_testing.proof import ProofError, prove
@@ -71,10 +71,16 @@ PARTS = {
 #: keep their order, the whole is right if its parts are. All roots of all sizes would be p cubed steps, a minute for
 #: these two alone: so beyond 16 ranks the parts are proved for every root, and the whole for a few.
 COMPOSED = {
-    ("broadcast", "scatter_ring"): (scatter.binomial, all_gather.open_ring),
-    ("broadcast", "scatter_bruck"): (scatter.binomial, all_gather.open_bruck),
-    ("reduce", "pat_gather"): (lambda rank, size, root: reduce_scatter.pat(rank, size), gather.binomial),
-    ("reduce", "scatter_gather"): (lambda rank, size, root: reduce_scatter.direct(rank, size), gather.binomial),
+    ("broadcast", "scatter_ring"): (rounds.scatter_binomial, rounds.all_gather_open_ring),
+    ("broadcast", "scatter_bruck"): (rounds.scatter_binomial, rounds.all_gather_open_bruck),
+    ("reduce", "pat_gather"): (
+        lambda rank, size, root: rounds.reduce_scatter_pat(rank, size),
+        rounds.gather_binomial,
+    ),
+    ("reduce", "scatter_gather"): (
+        lambda rank, size, root: rounds.reduce_scatter_direct(rank, size),
+        rounds.gather_binomial,
+    ),
 }
 
 
@@ -105,9 +111,9 @@ def test_an_open_ring_is_a_ring_without_the_link_to_the_rank_that_has_all(size):
     for rank, begin in itertools.product(range(size), repeat=2):
         whole = [
             tuple(step for step in steps if (rank if isinstance(step, Recv) else step.to) != begin)
-            for steps in all_gather.ring(rank, size)
+            for steps in rounds.all_gather_ring(rank, size)
         ]
-        assert list(all_gather.open_ring(rank, size, begin)) == whole
+        assert list(rounds.all_gather_open_ring(rank, size, begin)) == whole
 
 
 @pytest.mark.parametrize("size", [2, 3, 31, 32])
@@ -115,9 +121,9 @@ def test_an_open_bruck_is_one_without_what_goes_to_the_rank_that_has_all(size):
     for rank, begin in itertools.product(range(size), repeat=2):
         whole = [
             tuple(step for step in steps if (rank if isinstance(step, Recv) else step.to) != begin)
-            for steps in all_gather.bruck(rank, size)
+            for steps in rounds.all_gather_bruck(rank, size)
         ]
-        assert list(all_gather.open_bruck(rank, size, begin)) == whole
+        assert list(rounds.all_gather_open_bruck(rank, size, begin)) == whole
 
 
 @pytest.mark.parametrize("size", range(2, 65))

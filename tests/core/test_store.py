@@ -251,6 +251,20 @@ class TestStore:
         with pytest.raises(DistTimeoutError, match="said', which nobody has set"):
             store._arrive({}, Place("other", "said", 2), [], 0.05)
 
+    def test_the_last_to_arrive_removes_what_nobody_needs_any_more(self, store: Store) -> None:
+        inner, kept = PrefixStore("inner", store), ["inner/come", "inner/said", "outside/of/0"]
+        place = Place("come", "said", 2, ("of/", "meet"))
+        store.multi_set([*kept[2:], "inner/meet/config"], [b"kept", b"removed"])
+        with ThreadPoolExecutor() as pool:
+            come = [
+                pool.submit(inner._arrive, {f"of/{rank}": b"%d" % rank}, place, ["said"], 20.0) for rank in range(2)
+            ]
+            assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", [b"ok"])] * 2
+        assert sorted(store.list_keys()) == kept
+        store.set("other/said", "no")  # as a rank has that could not go on: the others still ask why
+        assert store._arrive({}, Place("other/come", "other/said", 1, ("outside",)), (), 20.0) == (b"no", [])
+        assert store.get("outside/of/0") == b"kept"
+
     def test_all_who_arrive_get_what_each_has_brought(self, store: Store) -> None:
         inner, place, series = PrefixStore("inner", store), Place("come", "said", 12), Series("of/", 12)
         with ThreadPoolExecutor(12) as pool:

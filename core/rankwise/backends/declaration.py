@@ -79,6 +79,7 @@ class Explanation(NamedTuple):
         taken: The line that does.
         meanings: What the names of the table mean.
         like: The algorithm of `rankwise.collective.algorithms` that sends the same messages; empty if none does.
+        how: Words after the backend's name, such as whether compiled parts run; they begin with a blank.
         stages: If none does, what it does instead, one after the other; empty where no model knows.
     """
 
@@ -86,6 +87,7 @@ class Explanation(NamedTuple):
     taken: Choice
     meanings: Mapping[str, str]
     like: str = ""
+    how: str = ""
     stages: Sequence[Stage] = ()
 
 

@@ -14,7 +14,7 @@ from rankwise.groups.handshake import death_verdict, interrupted, told_by
 from rankwise.store import Store
 from rankwise.store.patience import EXCHANGE
 
-__all__ = ["MADE", "VERDICT", "Heed", "prefer", "refuse"]
+__all__ = ["MADE", "VERDICT", "Heed", "prefer", "refuse", "see_nothing"]
 
 #: Where in a group's store they are counted who have made their communicators or could not, and where it says how it
 #: came out.
@@ -67,6 +67,14 @@ class Heed:
             if _is_somebodys_own(verdict):
                 raise told_by(verdict) or DistBackendError(f"group {self._name!r} cannot be made: {verdict}")
         self._look()
+
+    def end(self) -> None:
+        """Have nothing to heed any more, as the group is made; its context keeps this, but not whom it looked for."""
+        self._store, self._look = None, see_nothing
+
+
+def see_nothing() -> None:
+    """Return: nobody is known to have died."""
 
 
 def prefer(name: str, first: str, error: BaseException) -> None:

@@ -97,7 +97,7 @@ def as_store(store: Store | StoreLike) -> Store:
         b'rank 0'
         >>> store.get("nothing", timeout=0.01)
         Traceback (most recent call last):
-        rankwise.errors.DistTimeoutError: timed out: get on ForeignStore(...): waited 0.01 s for key 'nothing', ...
+        rankwise.errors.DistTimeoutError: timed out: get on ForeignStore(...): ...
     """
     with shortened:
         if isinstance(store, Store):
@@ -238,6 +238,7 @@ class ForeignStore(Store):
         counter: str,
         count: int,
         verdict: str,
+        forget: Sequence[str],  # which would take a request for each key
         wanted: Sequence[str],
     ) -> list[bytes | None] | Missing:
         self._multi_set(keys, values)
@@ -253,10 +254,11 @@ class ForeignStore(Store):
         counter: str,
         count: int,
         verdict: str,
+        forget: Sequence[str],
         prefix: str,
         length: int,
     ) -> list[bytes | None] | Missing:
-        return self._come(keys, values, counter, count, verdict, list(Series(prefix, length)))
+        return self._come(keys, values, counter, count, verdict, forget, list(Series(prefix, length)))
 
     def _arrived(self, verdict: str, wanted: Sequence[str]) -> list[bytes | None] | Missing:
         """Return the verdict and the wanted values, all in one call where all are there."""

@@ -260,15 +260,18 @@ def arrive(
     counter: str,
     count: int,
     verdict: str,
+    forget: Sequence[str],
     wanted: Sequence[str],
 ) -> list[bytes | None] | Missing:
     """Store values, come to a place where `count` meet, and return what is said there, and of the wanted keys a page.
 
-    The last to come says `FINE`, unless somebody has said something else before.
+    The last to come says `FINE`, unless somebody has said something else before, and removes the keys that begin as
+    those that nobody needs any more.
     """
     multi_set(store, keys, values)
-    if add(store, counter, 1) == count:
-        compare_set(store, verdict, b"", FINE)
+    if add(store, counter, 1) == count and compare_set(store, verdict, b"", FINE) == FINE and forget:
+        for key in [key for key in store.scan() if key.startswith(tuple(forget))]:
+            delete_key(store, key)
     return arrived(store, verdict, wanted)
 
 
@@ -286,11 +289,12 @@ def arrive_all(
     counter: str,
     count: int,
     verdict: str,
+    forget: Sequence[str],
     prefix: str,
     length: int,
 ) -> list[bytes | None] | Missing:
     """Do as `arrive` where the keys of a `Series` are wanted, which two words name."""
-    arrive(store, keys, values, counter, count, verdict, ())
+    arrive(store, keys, values, counter, count, verdict, forget, ())
     return arrived_all(store, verdict, prefix, length)
 
 

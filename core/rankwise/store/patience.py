@@ -16,7 +16,7 @@ __all__ = ["EXCHANGE", "exchange", "patiently"]
 
 _T = TypeVar("_T")
 
-#: What is said where values are exchanged: `FINE`, or why not.
+#: Where it is said how an exchange has come out, `FINE` or why not; the names of its other keys begin so too.
 EXCHANGE = "exchange"
 
 
@@ -47,7 +47,7 @@ def exchange(
         DistNetworkError: One that has come cannot go on, or the store is gone.
         DistError: What `look` raises.
     """
-    place, all_keys = Place("come", EXCHANGE, size), Series("of/", size)
+    place, all_keys = Place(f"{EXCHANGE}/come", EXCHANGE, size), Series(f"{EXCHANGE}/of/", size)
     step = lambda limit_s: store._arrive({all_keys[rank]: value}, place, all_keys, limit_s)  # noqa: E731
     said, found = patiently(step, deadline, look)
     if said != FINE:

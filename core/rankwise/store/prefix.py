@@ -99,7 +99,7 @@ class PrefixStore(Store):
 
     def _arrive(self, values: Mapping[str, bytes], at: Place, wanted: Sequence[str], timeout: Timeout) -> Arrival:
         mine = dict(zip(self._outers(values), values.values(), strict=True))
-        there = Place(self._outer(at.counter), self._outer(at.said), at.size)
+        there = Place(self._outer(at.counter), self._outer(at.said), at.size, tuple(self._outers(at.forget)))
         outer = Series(self._outer(wanted.prefix), len(wanted)) if isinstance(wanted, Series) else self._outers(wanted)
         return self._open._arrive(mine, there, outer, timeout)
 

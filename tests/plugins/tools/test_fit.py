@@ -73,7 +73,7 @@ def test_ranks_of_a_job_measure_their_network(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rankwise", "run", "-n", "2", "-m", "rankwise_tools.fit", "--save", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
-    assert "2 ranks on 1 host(s): a message takes" in done.stdout
+    assert "2 ranks on 1 host: a message takes" in done.stdout
     assert "none of these is predicted" in done.stdout
     saved = Parameters.load(file)
     assert min(saved) >= 0

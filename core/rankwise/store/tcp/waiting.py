@@ -31,7 +31,7 @@ class Waiter:
         nbytes: How large the request is.
     """
 
-    def __init__(self, client: bytes, request: wire.Request, nbytes: int) -> None:
+    def __init__(self, client: bytes, request: wire.StoreRequest, nbytes: int) -> None:
         self.client, self.nbytes = client, nbytes
         self.number = request.number
         self.patient = request.wait_s is not None

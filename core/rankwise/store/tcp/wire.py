@@ -32,7 +32,7 @@ __all__ = [
     "Packed",
     "Piece",
     "Reply",
-    "Request",
+    "StoreRequest",
     "decode_reply",
     "decode_request",
     "encode_reply",
@@ -72,7 +72,7 @@ class Piece:
 OK, MISSING, LATE, STORE_ERROR, PROTOCOL_ERROR = range(5)
 
 
-class Request(NamedTuple):
+class StoreRequest(NamedTuple):
     """A request that has passed the check."""
 
     number: int
@@ -154,7 +154,7 @@ def from_frames(frames: Sequence[bytes]) -> bytes:
     return frames[0] if len(frames) == 1 else b"".join(frames)
 
 
-def decode_request(data: bytes) -> Request:
+def decode_request(data: bytes) -> StoreRequest:
     """Decode and check a request.
 
     Raises:
@@ -171,7 +171,7 @@ def decode_request(data: bytes) -> Request:
         raise ProtocolError(f"these are no arguments of {name}")
     if kinds[:2] == (_keys, _values) and len(args[0]) != len(args[1]):
         raise ProtocolError("as many values as keys are needed")
-    return Request(number, operation, wait_s, args)
+    return StoreRequest(number, operation, wait_s, args)
 
 
 def decode_reply(data: bytes) -> Reply:
@@ -306,8 +306,8 @@ _SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
         (_op.multi_set, (_keys, _values), _nothing),
         (_op.set_and_peek, (_key, _value, _keys), _values_or_none),
         (_op.claim, (_keys, _values), _values),
-        (_op.arrive, (_keys, _values, _key, _number, _key, _keys), _values_or_none),
-        (_op.arrive_all, (_keys, _values, _key, _number, _key, _key, _length), _values_or_none),
+        (_op.arrive, (_keys, _values, _key, _number, _key, _keys, _keys), _values_or_none),
+        (_op.arrive_all, (_keys, _values, _key, _number, _key, _keys, _key, _length), _values_or_none),
         (_op.num_keys, (), _number),
         (_op.num_refused, (), _number),
         (_op.list_keys, (_key,), _page),

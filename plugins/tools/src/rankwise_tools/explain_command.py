@@ -10,10 +10,9 @@ from rankwise.backends.backend import get_default_backend_for_device, is_backend
 from rankwise.backends.declaration import Explanation
 from rankwise.backends.registry import registry
 from rankwise.cli.commands import CommandError
-from rankwise.cli.parser import near
+from rankwise.cli.parser import instead
 from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, Choice, fitting
-from rankwise.errors import DistError
-from rankwise_launch.text import columns, format_nbytes, format_seconds, parse_nbytes
+from rankwise_launch.text import columns, counted, format_nbytes, format_seconds, parse_nbytes
 from rankwise_tools.explaining.costs import costs, reckoned
 from rankwise_tools.explaining.network import Parameters, predicted
 from rankwise_tools.explaining.simulator import simulate
@@ -63,17 +62,18 @@ def run(options: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
     op, size, nbytes = options.op, options.ranks, _nbytes(options.bytes)
     if op not in CHOICES:
-        raise CommandError(f"there is no collective {op!r}{near(op, CHOICES)}; there are {', '.join(CHOICES)}", 2)
+        raise CommandError(f"there is no collective {op!r}{instead(op, CHOICES)}", 2)
     if size < 1:
         raise CommandError("at least 1 rank is needed", 2)
     network = _network(options)
     if not 1 <= options.hosts <= size:
-        raise CommandError(f"{size} rank(s) cannot be on {options.hosts} host(s)", 2)
+        raise CommandError(f"{counted(size, 'rank')} cannot be on {counted(options.hosts, 'host')}", 2)
     backend = options.backend or _default()
     each, more = divmod(size, options.hosts)
     answer = _answer(backend, op, nbytes, [each + (host < more) for host in range(options.hosts)])
     of = "" if op == "barrier" else f" of {format_nbytes(nbytes)}"
-    print(f"{op}{of} on {size} rank(s), {options.hosts} host(s), by {backend}: {answer.taken.name}\n")
+    where = f"{counted(size, 'rank')}, {counted(options.hosts, 'host')}"
+    print(f"{op}{of} on {where}, by {backend}{answer.how}: {answer.taken.name}\n")
     print("The table that all ranks go by; the first line that fits counts:")
     print("\n".join(f"  {'->' if choice is answer.taken else '  '} {_line(choice)}" for choice in answer.table))
     print("".join(f"\n  {name}: {meaning}" for name, meaning in answer.meanings.items()))
@@ -94,10 +94,7 @@ def _default() -> str:
 def _answer(backend: str, op: str, nbytes: int, hosts: list[int]) -> Explanation:
     """Ask a backend, or the core's table of derived collectives."""
     if backend != _DERIVED:
-        try:
-            explain = registry.get(backend).explain
-        except DistError as error:
-            raise CommandError(str(error), 2) from error
+        explain = registry.get(backend).explain
         if explain is None:
             raise CommandError(f"the backend {backend!r} does not tell its algorithms; --backend {_DERIVED} does", 2)
         return explain(op, nbytes, hosts)
