@@ -35,10 +35,14 @@ def main() -> None:
     if given.rank is not None:
         _measure(given.rank, given.ranks[0], given.folder)
         return
-    text = "\n\n".join(_table(_launch(ranks), ranks) for ranks in given.ranks)
+    text = "\n\n".join(table for ranks in given.ranks for table in _tables(_launch(ranks), ranks))
     print(text)
     if given.write:
         pages.put_into(given.write, text, "steps")
+
+
+def _tables(found: dict[str, torch_compare.Times], ranks: int) -> tuple[str, str]:
+    return _table(found, ranks), _compiling(found, ranks)
 
 
 def _table(found: dict[str, torch_compare.Times], ranks: int) -> str:
@@ -47,6 +51,18 @@ def _table(found: dict[str, torch_compare.Times], ranks: int) -> str:
         told = [f"{each * 1e6:,.0f}" for each in times.values()]
         told += [f"{times['gloo'] / times['rankwise']:.1f}" if len(times) > 1 else ""]
         lines.append(f"| {name} of parameters | {' | '.join(['-', *told] if len(times) == 1 else told)} |")
+    return "\n".join(lines)
+
+
+def _compiling(found: dict[str, torch_compare.Times], ranks: int) -> str:
+    """Return what a compiled step takes of the time of a plain one; without a group, torch alone accounts for it."""
+    lines = [f"| compiled against plain, {ranks} ranks | torch's gloo | rankwise | no group |", "|---|---|---|---|"]
+    for label in MODELS:
+        compiled, plain = (
+            {**found[f"DDP{kind}, {label}"], **found[f"no group{kind}, {label}"]} for kind in (", compiled", "")
+        )
+        ratios = (f"{compiled[whose] / plain[whose]:.2f}" for whose in ("gloo", "rankwise", "alone"))
+        lines.append(f"| {label} of parameters | {' | '.join(ratios)} |")
     return "\n".join(lines)
 
 

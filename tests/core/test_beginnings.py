@@ -14,6 +14,7 @@ import pytest
 import rankwise as dist
 from rankwise.backends import Communicator
 from rankwise.backends.registry import registry
+from rankwise.groups import making
 from rankwise.network import secret
 from rankwise.store.tcp.connection import Connection
 from rankwise_testing import RankPool
@@ -199,6 +200,74 @@ def test_a_beginning_takes_five_requests_however_long_it_takes_and_signs_of_life
         assert hellos <= (2 if rank else 0), rank  # whichever thread finds no connection free opens the second one
         asked = {thread: [name for name in names if name != "hello"] for thread, names in asked.items()}
         assert set(asked.pop("rankwise watch", [])) <= {"set_and_peek"}
-        assert asked.pop("rankwise meeting") == ["claim", "arrive", "arrive", "arrive"], rank
+        assert asked.pop("rankwise meeting") == ["claim", "arrive_all", "arrive_all", "arrive"], rank
         assert set(asked.pop("MainThread", [])) <= {"peek"}  # whether another could not go on, where that takes long
         assert not asked
+
+
+def _made_by_the_others_alone(address, backend):
+    """Begin where one rank's time-out passes when all others have made the group already."""
+    rank, settle = int(os.environ["RANK"]), making._settle
+
+    def late(plan, deadline):
+        settle(plan, deadline)
+        raise dist.DistTimeoutError("the answer came too late")
+
+    try:
+        making._settle = late if rank == 1 else settle
+        dist.init_process_group(backend, address, rank=rank, world_size=SIZE, timeout=TIMEOUT_S)
+        dist.barrier()
+    except dist.DistError as error:
+        return type(error).__name__, str(error)
+    finally:
+        making._settle = settle
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    return "none", ""
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_a_rank_that_comes_too_late_to_the_end_of_a_beginning_says_so(tcp_address, transport):
+    with RankPool(SIZE, env={"RANKWISE_GLOO_TRANSPORT": transport}) as pool:
+        found = pool.run(_made_by_the_others_alone, tcp_address, "gloo")
+    assert found.pop(1) == ("DistTimeoutError", "timed out: the answer came too late")
+    text = "init_process_group has failed on rank 1: timed out: the answer came too late"
+    assert [kind for kind, _ in found] == ["GroupAbortedError"] * 2
+    assert all(text in said for _, said in found), found
+
+
+class _Stopped(Exception):
+    pass
+
+
+def _interrupted_when_all_have_met(address, transport):
+    """Make a group of which one rank is interrupted between the end of the meeting and its hearing of that."""
+    rank, attended = int(os.environ["RANK"]), making.attended
+
+    def interrupts_the_first(step, *terms):
+        making.attended = attended
+        attended(step, *terms)
+        error = _Stopped("by a handler")
+        error._rankwise_a_handlers = True
+        raise error
+
+    dist.init_process_group("gloo", address, rank=rank, world_size=SIZE, timeout=TIMEOUT_S)
+    said, began = [], time.monotonic()
+    making.attended = interrupts_the_first if rank == 1 else attended
+    for _ in range(2):
+        try:
+            group = dist.new_group(timeout=TIMEOUT_S)
+            dist.barrier(group)
+            said.append("made")
+        except (_Stopped, dist.DistError) as error:
+            said.append(f"{type(error).__name__}: {error}")
+    dist.destroy_process_group()
+    return said, time.monotonic() - began
+
+
+def test_a_rank_that_is_interrupted_when_all_have_met_is_not_waited_for(pool, tcp_address):
+    found = pool.run(_interrupted_when_all_have_met, tcp_address, "gloo")
+    for rank, (said, took_s) in enumerate(found):
+        assert said[1] == "made"
+        assert said[0].startswith("_Stopped" if rank == 1 else "GroupAbortedError"), found
+        assert took_s < 2 * LEEWAY_S

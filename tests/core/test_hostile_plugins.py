@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -223,3 +224,41 @@ def test_the_doctor_tells_each_and_goes_on(site: Path) -> None:
     texts = "\n".join(finding["text"] for finding in found["findings"] if finding["section"] == "backends")
     assert all(f"\n{name}: " in f"\n{texts}" for name in plugins())
     assert any(finding["section"] == "shared memory" for finding in found["findings"])
+
+
+#: A signal in the midst of what a plugin brings, once, and a second one, whose handler is called at once.
+_SIGNALLED = """
+import signal, sys, rankwise as dist
+from rankwise.backends.registry import registry
+KIND
+times, asked = int(sys.argv[1]), 0
+def came(number, frame): raise Interrupted("by a handler")
+signal.signal(signal.SIGUSR1, came)
+def signals():
+    global asked
+    asked += 1
+    if asked == 1:
+        for _ in range(times): signal.raise_signal(signal.SIGUSR1)
+sys.signals = signals
+for _ in range(2):
+    try: print(bool(registry.availability("signalled")), bool(dist.is_backend_available("signalled")))
+    except Interrupted as error: print("interrupted", error)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="needs a signal that is free")
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("kind", ["ImportError", "BaseException"])
+@pytest.mark.parametrize("place", PLACES)
+def test_what_a_handler_raises_is_no_fault_of_a_plugin(place: str, kind: str, times: int, tmp_path: Path) -> None:
+    info = tmp_path / "signalled-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: signalled\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[rankwise.backends]\nsignalled = signalled\n")
+    source = HEAD.replace("FAULT", "sys.signals()").replace("VALUE", "True") + PLACES[place]
+    (tmp_path / "signalled.py").write_text(source.replace("NAME", "signalled"))
+    program = _SIGNALLED.replace("KIND", f"class Interrupted({kind}): pass")
+    if place == "condition":  # which is asked for by who asks for the feature
+        program = program.replace("registry.availability(", "dist.supports('send', 'cpu', backend=")
+    done = run(tmp_path, "-c", program, str(times))
+    assert (done.stdout, done.stderr) == ("interrupted by a handler\nTrue True\n", "")

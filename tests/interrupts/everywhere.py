@@ -18,6 +18,7 @@ Other backends use `run_points(backend, ...)` of interrupt_points.py within any 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -73,7 +74,7 @@ def try_way(way: str, points: int, seed: int, cases: list[str], seconds: float, 
             break
         with RankPool(_size(way), launch=launch, env={"PYTHONFAULTHANDLER": "1", **env}) as pool:
             run, args = _points_of(way, (points - done, seed + done, cases, left), backend)
-            tally = pool.run(run, *args, timeout=left + 120)[0]
+            tally = pool.run(run, *args, timeout=left + 120 * slowness())[0]
         tallies.append(tally)
         done += tally.went_on + tally.given_up + tally.not_raised + (tally.wrong is not None)
         if tally.wrong is not None:
@@ -88,7 +89,13 @@ def _size(way: str) -> int:
 def _points_of(way: str, terms: tuple[Any, ...], backend: str) -> tuple[Callable[..., Tally], tuple[Any, ...]]:
     if way == "stores":
         return run_store_points, terms
-    return (run_beginning_points if way.startswith("beginnings") else run_points), (backend, *terms)
+    run = run_beginning_points if way.startswith("beginnings") else run_points
+    return run, (backend, *terms, slowness())
+
+
+def slowness() -> float:
+    """Return how many processes want each processor, by the last minute's mean: so much longer may all take."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def main() -> int:

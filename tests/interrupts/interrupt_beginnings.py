@@ -68,8 +68,9 @@ class Victim:
 class Desk:
     """Where a point is tried: the backend, and what all ranks agree on without a group."""
 
-    def __init__(self, backend: str, control: Any, rank: int, name: str) -> None:
+    def __init__(self, backend: str, control: Any, rank: int, name: str, timeout_s: float = _TIMEOUT_S) -> None:
         self.backend, self.rank, self._control, self._name = backend, rank, control, name
+        self.timeout_s = timeout_s
         self._told = 0
 
     def tell(self, value: Any) -> list[Any]:
@@ -88,7 +89,7 @@ class Desk:
     def init(self, address: str) -> None:
         """Make the default group."""
         where = {} if self.backend == "mpi" else {"init_method": address, "world_size": 2, "rank": self.rank}
-        dist.init_process_group(self.backend, timeout=_TIMEOUT_S, **where)
+        dist.init_process_group(self.backend, timeout=self.timeout_s, **where)
 
 
 def _works(group: Any = None) -> None:
@@ -141,7 +142,7 @@ def _new_group(desk: Desk, victim: Victim) -> None:
     groups: list[Any] = []
 
     def begin() -> Any:
-        groups.append(victim(lambda: dist.new_group(timeout=_TIMEOUT_S)))
+        groups.append(victim(lambda: dist.new_group(timeout=desk.timeout_s)))
         return groups[-1]
 
     def end() -> None:
@@ -157,20 +158,20 @@ def _new_group(desk: Desk, victim: Victim) -> None:
 
 def _destroy_group(desk: Desk, victim: Victim) -> None:
     desk.init(desk.address())
-    group = dist.new_group(timeout=_TIMEOUT_S)
+    group = dist.new_group(timeout=desk.timeout_s)
     _works(group)
     for _ in range(2):
         with contextlib.suppress(Interrupted, Stopped, ValueError, dist.GroupAbortedError, dist.PeerDiedError):
             victim(lambda: dist.destroy_process_group(group))
             break
     _works()
-    _works(dist.new_group(timeout=_TIMEOUT_S))
+    _works(dist.new_group(timeout=desk.timeout_s))
     _end_all()
 
 
 def _destroy_all(desk: Desk, victim: Victim) -> None:
     desk.init(desk.address())
-    _works(dist.new_group(timeout=_TIMEOUT_S))
+    _works(dist.new_group(timeout=desk.timeout_s))
     for _ in range(2):
         with contextlib.suppress(Interrupted, Stopped, ValueError, dist.GroupAbortedError, dist.PeerDiedError):
             victim(dist.destroy_process_group)
@@ -190,7 +191,9 @@ BEGINNINGS: dict[str, Callable[[Desk, Victim], None]] = {
 }
 
 
-def run_beginning_points(backend: str, points: int, seed: int, cases: list[str], seconds: float = 1e9) -> Tally:
+def run_beginning_points(
+    backend: str, points: int, seed: int, cases: list[str], seconds: float = 1e9, slowness: float = 1.0
+) -> Tally:
     """Interrupt beginnings and ends at random points; both ranks of a world call this, and both get the same.
 
     Args:
@@ -199,6 +202,7 @@ def run_beginning_points(backend: str, points: int, seed: int, cases: list[str],
         seed: What decides all that is random.
         cases: Which, by their names.
         seconds: After so long no new point is begun.
+        slowness: How many times as long as on an idle machine all may take.
     """
     rank = next(int(os.environ[name]) for name in _RANK if name in os.environ)
     checks, chance, lengths = Checks(), random.Random(seed), dict[str, int]()
@@ -208,11 +212,12 @@ def run_beginning_points(backend: str, points: int, seed: int, cases: list[str],
     until = time.monotonic() + seconds
     # The ranks of a pool have one parent, and this is to be told from what a former one has left.
     control = dist.FileStore(f"{tempfile.gettempdir()}/rankwise-beginnings-{os.getppid()}-{seed}")
-    control.set_timeout(3 * _TIMEOUT_S)
+    timeout_s = _TIMEOUT_S * slowness
+    control.set_timeout(3 * timeout_s)
     for number in range(points):
         case, chosen, at = chance.choice(cases), chance.randrange(2), chance.random()
         late, checks.kind = chance.choice((0.0, 0.0, 0.05)), chance.choice((Interrupted, Stopped))
-        desk = Desk(backend, control, rank, f"point {number}")
+        desk = Desk(backend, control, rank, f"point {number}", timeout_s)
         victim = Victim(checks, at, lengths, case, chosen == rank, late)
         ended, began = "ok", time.monotonic()
         try:
@@ -227,7 +232,7 @@ def run_beginning_points(backend: str, points: int, seed: int, cases: list[str],
         told = Desk(backend, control, rank, f"end of point {number}").tell(
             (ended, victim.was, checks.where, took_s, time.monotonic() > until)
         )
-        if any(each[0] != "ok" for each in told) or max(each[3] for each in told) > _TIMEOUT_S / 2:
+        if any(each[0] != "ok" for each in told) or max(each[3] for each in told) > timeout_s / 2:
             said = [f"after {each[3]:.1f} s: {each[0]}" for each in told]
             name = f"{case} (point {number} of seed {seed})"
             wrong = Point(name, chosen, told[chosen][2], "it has not come to its end as it should", said)

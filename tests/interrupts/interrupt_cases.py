@@ -159,6 +159,47 @@ def asynchronous(count: int, op: str) -> Case:
     return run
 
 
+def several(count: int, op: str) -> Case:
+    """One call for several: collectives that are issued together, and those of several arrays."""
+
+    def run(place: Place, step: int) -> None:
+        size, group, root = place.size, place.group, step % place.size
+        first, second = place.full(count, mine(place, step)), place.full(3, mine(place, step))
+        parts = [place.full(count, -1) for _ in range(size)]
+        if op == "coalescing":
+            with dist.coalescing(group):
+                dist.all_reduce(first, group=group)
+                dist.broadcast(second, root, group)
+            check(second, step * 10 + root, op)
+        elif op == "all_reduce_coalesced":
+            dist.all_reduce_coalesced([first, second], group=group)
+            check(second, total(step, size), op)
+        elif op == "all_reduce_multigpu":
+            dist.all_reduce_multigpu([first, place.full(count, 0)], group=group)
+        elif op == "all_gather_multigpu":
+            dist.all_gather_multigpu([parts], [first], group)
+        elif op == "all_gather_coalesced":
+            dist.all_gather_coalesced([parts], [first], group)
+        if op.startswith("all_gather"):
+            for rank, part in enumerate(parts):
+                check(part, step * 10 + rank, op)
+        else:
+            check(first, total(step, size), op)
+
+    return run
+
+
+def object_messages(place: Place, step: int) -> None:
+    sender, told = step % 2, [{"step": step}, step]
+    if place.rank == sender:
+        dist.send_object_list(told, 1 - sender, place.group)
+    elif place.rank == 1 - sender:
+        found = [None, None]
+        dist.recv_object_list(found, sender, place.group)
+        if found != told:
+            raise Wrong(f"recv_object_list: {found} and not {told}")
+
+
 def objects(op: str) -> Case:
     def run(place: Place, step: int) -> None:
         root, told = step % place.size, {"step": step, "of": place.rank}
@@ -166,6 +207,14 @@ def objects(op: str) -> Case:
             listed = [told]
             dist.broadcast_object_list(listed, root, place.group)
             found, wanted = listed, [{"step": step, "of": root}]
+        elif op == "gather":
+            found = [None] * place.size if place.rank == root else None
+            dist.gather_object(told, found, root, place.group)
+            wanted = [{"step": step, "of": rank} for rank in range(place.size)] if place.rank == root else None
+        elif op == "scatter":
+            found, wanted = [None], [{"step": step, "to": place.rank}]
+            given = [{"step": step, "to": rank} for rank in range(place.size)]
+            dist.scatter_object_list(found, given if place.rank == root else None, root, place.group)
         else:
             found = [None] * place.size
             dist.all_gather_object(found, told, place.group)
@@ -193,6 +242,13 @@ def _cases() -> Iterator[tuple[str, Case]]:
     yield "monitored_barrier", collective(1, "monitored_barrier")
     yield "broadcast_object_list", objects("broadcast")
     yield "all_gather_object", objects("all_gather")
+    yield "gather_object", objects("gather")
+    yield "scatter_object_list", objects("scatter")
+    yield "send_object_list", object_messages
+    for op in ("coalescing", "all_reduce_coalesced", "all_gather_coalesced"):
+        yield f"{op} 300", several(300, op)
+    yield "all_reduce_multigpu 20000", several(20_000, "all_reduce_multigpu")
+    yield "all_gather_multigpu 300", several(300, "all_gather_multigpu")
 
 
 CASES: dict[str, Case] = dict(_cases())

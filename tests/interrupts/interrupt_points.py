@@ -25,6 +25,7 @@ __all__ = ["Point", "Tally", "run_points"]
 _STEPS = 40
 #: How many points a call is taken to have before it has been counted.
 _FIRST_GUESS = 60
+_TIMEOUT_S = 8.0
 
 
 class Point(NamedTuple):
@@ -51,7 +52,7 @@ class Tally(NamedTuple):
 
 
 def run_points(
-    backend: str, points: int, seed: int, cases: list[str], seconds: float = 1e9, timeout: float = 8.0
+    backend: str, points: int, seed: int, cases: list[str], seconds: float = 1e9, slowness: float = 1.0
 ) -> Tally:
     """Interrupt calls at random points; each rank of a world calls this, and all get the same.
 
@@ -61,7 +62,7 @@ def run_points(
         seed: What decides all that is random, but for the moment of a timer.
         cases: Which calls.
         seconds: After so long no new point is begun.
-        timeout: The groups' time-out; whoever waits for so long has stood still.
+        slowness: How many times as long as on an idle machine the groups' time-out is; who waits for that stands still.
     """
     far_away.pretend()
     dist.init_process_group(backend, timeout=60)
@@ -74,7 +75,7 @@ def run_points(
     group, until = None, time.monotonic() + seconds
     for number in range(points):
         if group is None:
-            group, step = dist.new_group(timeout=timeout), 0
+            group, step = dist.new_group(timeout=_TIMEOUT_S * slowness), 0
         case, victim, how = chance.choice(cases), chance.randrange(2), chance.random()
         at = chance.random()
         late = chance.uniform(0, 0.01) if how < 0.3 else 0.0  # then the interrupted rank is the first, and waits

@@ -23,6 +23,7 @@ from rankwise.backends.vocabulary import (
     reduce_op_name,
 )
 from rankwise.basics.arrays import DTYPES
+from rankwise.basics.interrupts import held, is_surely_a_handlers
 
 __all__ = [
     "COLLECTIVES",
@@ -141,12 +142,15 @@ class Cell:
         """Return why it does not work on this machine; nothing if it does."""
         if self.support is not Support.CONDITIONAL:
             return "" if self.support is not Support.NO else self.reason or "it is not declared"
-        try:
-            return "" if self.holds() else self.reason
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # it is a plugin's, which may do whatever it likes
-            return f"{self.reason} (the condition cannot be asked: {described(error)})"
+        with held:
+            try:
+                return "" if self.holds() else self.reason
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # it is a plugin's, which may do whatever it likes
+                if is_surely_a_handlers(error):
+                    raise
+                return f"{self.reason} (the condition cannot be asked: {described(error)})"
 
     def takes(self, dtype: str | None, reduce_op: str | None) -> bool:
         """Tell whether it takes this dtype and reduce op; None stands for any."""

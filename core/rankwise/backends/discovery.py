@@ -16,6 +16,8 @@ from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from rankwise.basics.interrupts import is_surely_a_handlers
+
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
@@ -187,6 +189,8 @@ def run_plugin(what: str, function: Callable[[], _T]) -> _T:
     except (KeyboardInterrupt, PluginFault):
         raise
     except BaseException as error:
+        if is_surely_a_handlers(error):
+            raise
         raise PluginFault(f"{what}: {described(error)}") from error
 
 

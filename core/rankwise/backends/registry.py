@@ -22,6 +22,7 @@ from rankwise.backends.discovery import PluginFault, Point, run_plugin
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.requirement import Others
 from rankwise.backends.validation import checked, checked_availability
+from rankwise.basics.interrupts import held
 from rankwise.basics.loading import loading
 from rankwise.basics.version import __version__, series
 from rankwise.basics.words import with_article
@@ -86,7 +87,8 @@ class Registry:
         name = str(name)  # a `Backend` is spelled otherwise in messages
         spec = self._in_process.get(name) or self._loaded.get(name)
         if spec is None:
-            with self._asking.setdefault(name, threading.RLock()):
+            # What a signal's handler raises meanwhile is no fault of the plugin.
+            with self._asking.setdefault(name, threading.RLock()), held:
                 spec = self._loaded.get(name)
                 if spec is None:
                     spec = self._loaded[name] = self._load(name)
@@ -164,7 +166,7 @@ class Registry:
         return self._ask(name) if answer is None else answer
 
     def _ask(self, name: str) -> Availability:
-        with self._asking.setdefault(name, threading.RLock()):
+        with self._asking.setdefault(name, threading.RLock()), held:
             if (kept := self._answers.get(name)) is not None:
                 return kept  # another thread has asked meanwhile
             if (problem := self.problem(name)) is not None:

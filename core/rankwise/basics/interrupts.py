@@ -31,6 +31,7 @@ __all__ = [
     "held",
     "is_a_handlers",
     "is_interrupt",
+    "is_surely_a_handlers",
     "only_waited",
     "start",
 ]
@@ -129,17 +130,20 @@ class _Held:
         if self._came and threading.current_thread() is threading.main_thread():
             number = next(iter(self._came))
             del self._came[number]
-            try:
-                self._own[number](number, sys._getframe(1))
-            except BaseException as error:
-                setattr(error, _HANDLERS_MARK, True)
-                raise
+            self._handle(number, sys._getframe(1))
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number in self._came:
-            self._own[number](number, frame)
+            self._handle(number, frame)
         else:
             self._came[number] = None
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        try:
+            self._own[number](number, frame)
+        except BaseException as error:
+            setattr(error, _HANDLERS_MARK, True)
+            raise
 
     def _restore(self) -> None:
         """Give all signals their handlers back, and have these called for what has come."""
@@ -162,7 +166,12 @@ heed = held.heed
 
 def is_a_handlers(error: BaseException) -> bool:
     """Tell whether a signal's handler has raised an error, here where handlers are held back."""
-    return getattr(error, _HANDLERS_MARK, False) is True or not isinstance(error, Exception)
+    return is_surely_a_handlers(error) or not isinstance(error, Exception)
+
+
+def is_surely_a_handlers(error: BaseException) -> bool:
+    """Tell the same where code runs that may itself raise what is no `Exception`, as a plugin's does that exits."""
+    return getattr(error, _HANDLERS_MARK, False) is True
 
 
 # ------------------------------------------------------------------ threads of the library's own, which may be refused

@@ -22,6 +22,7 @@ __all__ = [
     "descriptor_limit",
     "die_with_parent",
     "keep_standard",
+    "require_folder",
     "require_processes",
     "shortage",
     "signals",
@@ -50,10 +51,20 @@ def after_fork(act: Callable[[], object]) -> None:
 
 
 def require_processes() -> None:
-    """Raise where ranks cannot be processes: no backend connects them on Windows."""
+    """Raise where ranks cannot be processes: no backend connects them on Windows, and a removed folder starts none."""
     if not hasattr(os, "killpg"):
         text = "ranks are processes on Linux and macOS alone; rankwise.testing.local_world runs them as threads"
         raise DistError(text)
+    require_folder()
+
+
+def require_folder() -> None:
+    """Raise where the working directory has been removed: Python starts no process there that finds its modules."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        text = "the folder in which this was started has been removed; change to one that is there"
+        raise DistError(text) from None
 
 
 def die_with_parent(number: int = _SIGTERM, parent: int = 0) -> Callable[[], None] | None:

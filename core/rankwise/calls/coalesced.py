@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from threading import get_ident
+from types import TracebackType
 from typing import Any
 
 from rankwise.basics.arrays import AnyArray
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.interrupts import is_interrupt
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
 from rankwise.basics.work import FutureWork, Work
@@ -24,14 +26,66 @@ __all__ = ["Coalesced", "CombinedWork", "all_gather_coalesced", "all_reduce_coal
 
 
 class Coalesced:
-    """The works of one `coalescing` block.
+    """The works of one `coalescing` block, which a `with` statement opens and closes.
+
+    It is no generator: an interrupt between that and what calls it would leave the block open.
+
+    Args:
+        group: The group; None on a rank that is not in it.
+        async_ops: Whether nobody waits at the end of the block.
 
     Attributes:
         works: The works, in the order of the calls.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, group: ProcessGroup | None, async_ops: bool = False) -> None:
         self.works: list[Work] = []
+        self._group, self._async_ops = group, async_ops
+        self._together = ExitStack()
+
+    def __enter__(self) -> Coalesced:
+        pg = None
+        try:
+            pg = self._group
+            if pg is None:
+                return self
+            if get_ident() in pg.collected:
+                raise RuntimeError(f"coalescing: this thread already has an open block on group {pg.group_desc!r}")
+            pg.collected[get_ident()] = self.works
+            for communicator in pg.communicators():
+                self._together.enter_context(communicator.batch())
+            return self
+        except BaseException as error:
+            if pg is not None and pg.collected.get(get_ident()) is self.works:
+                del pg.collected[get_ident()]
+            failed(pg, error)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pg = None
+        try:
+            pg = self._group
+            if pg is None:
+                return
+            pg.collected.pop(get_ident(), None)
+            failure = error
+            try:
+                self._together.__exit__(kind, error, trace)
+            except BaseException as another:
+                failure = another
+                raise
+            finally:
+                if failure is not None:
+                    # The arrays are still being written to; nobody else would wait for that.
+                    with suppress(DistError):
+                        self.wait()
+                elif not self._async_ops:
+                    self.wait()
+        except BaseException as new:
+            failed(pg, new)
+            raise
 
     def wait(self) -> None:
         """Wait for all of them, then raise the first error."""
@@ -41,22 +95,23 @@ class Coalesced:
                 try:
                     work.wait()
                 except Exception as error:  # whatever it is, the others still have to end
+                    if is_interrupt(error):
+                        raise
                     errors.append(error)
             if errors:
                 raise errors[0]
 
 
-@contextmanager
-def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = False) -> Iterator[Coalesced]:
+def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = False) -> Coalesced:
     """Issue the collectives of a block together, and wait for all of them at its end.
 
     Args:
         group: The group that they are called on; None is the default group.
         device: Accepted as in torch, and ignored: each array is on a device.
-        async_ops: Do not wait at the end of the block; call `wait()` of the yielded object.
+        async_ops: Do not wait at the end of the block; call `wait()` of what it yields.
 
-    Yields:
-        A `Coalesced` with the block's works.
+    Returns:
+        What a `with` statement takes; it yields a `Coalesced` with the block's works.
 
     Raises:
         RuntimeError: This thread has a block open on the group already.
@@ -70,27 +125,7 @@ def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = Fa
         (array([2., 2.]), array([2., 2., 2.]))
     """
     with shortened:
-        pg = resolve(group, "coalescing")
-        block = Coalesced()
-        if pg is None:
-            yield block
-            return
-        thread = get_ident()
-        if thread in pg.collected:
-            raise RuntimeError(f"coalescing: this thread already has an open block on group {pg.group_desc!r}")
-        pg.collected[thread] = block.works
-        try:
-            with _together(pg):
-                yield block
-        except BaseException:
-            # The arrays are still being written to; nobody else would wait for that.
-            with suppress(DistError):
-                block.wait()
-            raise
-        finally:
-            del pg.collected[thread]
-        if not async_ops:
-            block.wait()
+        return Coalesced(resolve(group, "coalescing"), async_ops)
 
 
 def all_reduce_coalesced(
@@ -178,13 +213,6 @@ def all_gather_coalesced(
         raise
 
 
-def _together(pg: ProcessGroup) -> Any:
-    stack = ExitStack()
-    for communicator in pg.communicators():
-        stack.enter_context(communicator.batch())
-    return stack
-
-
 def _ended(block: Coalesced, result: list[Any], async_op: bool) -> Work | None:
     if not async_op:
         block.wait()
@@ -221,10 +249,10 @@ class CombinedWork(FutureWork):
             for part in self._parts:
                 try:
                     part.wait(None if deadline is None else deadline.remaining())
-                except Exception:  # this work tells it in its own way
+                except Exception as error:  # this work tells it in its own way
+                    if is_interrupt(error) or not (part.is_completed() or deadline):
+                        raise
                     if not part.is_completed():
-                        if deadline is None:
-                            raise
                         break
             self._look()
             return super().wait(None if deadline is None else deadline.remaining())

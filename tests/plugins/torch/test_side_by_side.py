@@ -1,7 +1,10 @@
 """A few of the programs that are run side by side with torch's gloo; `whole_side_by_side.py` has them all."""
 
+from pathlib import Path
+
 import side_by_side
 
+_PAGE = Path(__file__).parents[3] / "docs/torch.md"
 _SOME = """
     ddp, uneven: join, divided by those that are left
     ddp, state: logged
@@ -26,3 +29,11 @@ def test_some():
         "ddp, state: logged": "DDP's logging data",
         "mistakes: a root that is not there": "errors of arguments",
     }, found
+
+
+def test_each_difference_has_a_row():
+    """In the table of docs/torch.md."""
+    rows = [
+        line.split("|")[1].strip() for line in _PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")
+    ]
+    assert not set(side_by_side.DIFFERENT.values()) - set(rows)

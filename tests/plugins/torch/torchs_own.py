@@ -66,7 +66,7 @@ def _load_what_groups_need():
         "dist.init_process_group('rankwise', store=dist.HashStore(), rank=0, world_size=1)\n"
         "print(*(name for name in sys.modules if name.startswith('rankwise')))"
     )
-    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=300)
     for name in found.stdout.split():
         import_module(name)
 

@@ -11,7 +11,7 @@ from enum import Enum
 
 from rankwise.backends.registry import KNOWN
 from rankwise.basics import native
-from rankwise.basics.systems import cores
+from rankwise.basics.systems import cores, require_folder
 from rankwise.errors import DistError
 from rankwise_launch import libraries, memory
 from rankwise_launch.interviews import PATIENCE_S, Interview, interviews, notes
@@ -168,5 +168,10 @@ def _memory() -> Iterator[Finding]:
 
 
 def _proofs(asked: list[Interview]) -> Iterator[Finding]:
+    try:
+        require_folder()
+    except DistError as error:
+        yield Finding("proof", Level.BAD, str(error))
+        return
     for good, text in proofs(asked):
         yield Finding("proof", {True: Level.GOOD, False: Level.BAD, None: Level.NOTE}[good], text)

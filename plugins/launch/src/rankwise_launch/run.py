@@ -42,7 +42,6 @@ def run(config: LaunchConfig) -> int:
     keep_standard()
     console = Console(1)
     try:
-        _check_folder()
         _check_system()
         check_command(config)
         with ExitStack() as stack:
@@ -163,14 +162,6 @@ def check_command(config: LaunchConfig) -> None:
     elif not os.path.exists(name):
         hint = "; for a program that is not Python, add --no-python" if shutil.which(name) else ""
         raise LaunchError(ExitCode.NOT_FOUND, f"there is no script {name!r} in {os.getcwd()}{hint}")
-
-
-def _check_folder() -> None:
-    try:
-        os.getcwd()
-    except FileNotFoundError as error:
-        text = "the folder in which this was started has been removed; change to one that is there"
-        raise LaunchError(ExitCode.USAGE, text) from error
 
 
 def _check_program(name: str) -> None:

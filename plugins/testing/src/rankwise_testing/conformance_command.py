@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rankwise.backends.registry import registry
-from rankwise.basics.systems import cause
+from rankwise.basics.systems import cause, require_folder
 from rankwise.cli.commands import CommandError
 from rankwise_launch.launching import environment, pick_backend
 from rankwise_launch.text import columns, marked
@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
+    require_folder()
     _check(options.backend, options.device)
     variants = _variants(options.backend, options.variant)
     for report in {path for variant in variants if (path := _report_path(options, variant)) is not None}:

@@ -102,6 +102,12 @@ class Engine(EngineState):
         with self.lock:
             self._processes.watch(descriptors, parting)
 
+    def attend(self, ranks: Sequence[int]) -> None:
+        """Notice the end of processes that are waited for, of a group where not each rank watches all."""
+        with self.lock:
+            if not self._closed:
+                self._processes.attend(ranks)
+
     def use_pipes(self, pipes: Sequence[Channel], sleep: Sleep, given_up: Callable[[], Quitters]) -> None:
         """Talk to peers of this machine through shared memory.
 

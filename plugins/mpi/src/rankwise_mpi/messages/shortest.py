@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from rankwise.backends import MAX_TAG, Array, Caller
+from rankwise.errors import DistError
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.messages.messages import SHORT_MESSAGE, Messages
 
@@ -128,7 +129,7 @@ def _passes(group: Caller, array: Any, op: str, passed: set[np.dtype[Any]]) -> b
     """Tell whether the capability table takes an array; the general way raises why not."""
     try:
         group.lane(array, op)
-    except Exception:
+    except (DistError, TypeError, ValueError):
         return False
     passed.add(array.dtype)
     return True
