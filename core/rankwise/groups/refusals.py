@@ -69,7 +69,7 @@ class Heed:
         self._look()
 
     def end(self) -> None:
-        """Have nothing to heed any more, as the group is made; its context keeps this, but not whom it looked for."""
+        """Look no more, as the group is made; its context keeps this object, but not what it looked for."""
         self._store, self._look = None, see_nothing
 
 

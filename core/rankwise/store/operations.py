@@ -293,7 +293,7 @@ def arrive_all(
     prefix: str,
     length: int,
 ) -> list[bytes | None] | Missing:
-    """Do as `arrive` for who wants the keys of a `Series`, which it takes two words to name."""
+    """Do as `arrive` for a rank that wants the keys of a `Series`, which two words name."""
     arrive(store, keys, values, counter, count, verdict, forget, ())
     return arrived_all(store, verdict, prefix, length)
 
