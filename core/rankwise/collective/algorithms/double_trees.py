@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Two binary trees together (Sanders, Speck and Träff): half of the blocks goes along each, one segment after another.
-=======
 """Two binary trees used together (Sanders, Speck and Träff): half of the blocks goes along each, in segments.
->>>>>>> main
 
 A rank that has children in one tree has none in the other, so that both directions of its link carry data all the time.
 The trees are in-order: node v of 1..m has as many levels below it as v has zeros at the end of its binary number.
