@@ -1,9 +1,9 @@
 """Look at the built site in a browser, opened from the disk: python docs/look.py [SITE]
 
 Each page is shown on a narrow and on a wide screen, in light and in dark. Nothing may stick out, no picture may be
-missing, no program beside another may be cut off, no name in a table be broken, nothing may be fetched from elsewhere,
-and the search must find something: if the site has the page docs/developers/stranger.md, the answer to each of its
-questions, among the first five pages.
+missing, no program beside another may be cut off, nor a table on the wide screen, no name in a table be broken, nothing
+may be fetched from elsewhere, and the search must find something: if the site has the page docs/developers/stranger.md,
+the answer to each of its questions, among the first five pages.
 """
 
 from __future__ import annotations
@@ -60,10 +60,13 @@ function look(page, width, scheme, inside) {
   if (inside.documentElement.scrollWidth > view.innerWidth) tell("it is wider than the screen");
   for (const image of inside.images)
     if (view.getComputedStyle(image).display !== "none" && !image.naturalWidth) tell(`no picture: ${image.src}`);
+  if (width === WIDE) for (const place of inside.querySelectorAll(".md-typeset__scrollwrap"))
+    if (place.scrollWidth > place.clientWidth + 1) tell(`a table is cut off: ${place.innerText.slice(0, 30)}`);
   for (const code of inside.querySelectorAll(".beside code"))
     if (code.scrollWidth > code.clientWidth + 1) tell(`cut off: ${code.innerText.slice(0, 30)}`);
   for (const code of inside.querySelectorAll("table:not([class]) code"))
-    if (!/[ -]/.test(code.textContent) && code.getClientRects().length > 1) tell(`broken: ${code.textContent}`);
+    if (!/[ -]/.test(code.textContent) && !code.querySelector("wbr") && code.getClientRects().length > 1)
+      tell(`broken: ${code.textContent}`);
   for (const one of view.performance.getEntriesByType("resource"))
     if (!one.name.startsWith("file:")) tell(`fetched from elsewhere: ${one.name}`);
 }
@@ -110,7 +113,8 @@ def main() -> int:
         return 0
     pages = sorted(path.as_uri() for path in site.glob("**/*.html") if path.name != "404.html")
     tasks = searches() if (site / "developers/stranger.html").exists() else []
-    values = {"PAGES": pages, "WIDTHS": WIDTHS, "INDEX": (site / "index.html").as_uri(), "TASKS": tasks, "MOST": MOST}
+    values = {"PAGES": pages, "WIDTHS": WIDTHS, "WIDE": WIDTHS[-1], "INDEX": (site / "index.html").as_uri()}
+    values |= {"TASKS": tasks, "MOST": MOST}
     program = LOOKER
     for name, value in values.items():
         program = re.sub(rf"\b{name}\b", lambda _, value=value: json.dumps(value), program)  # type: ignore[misc]

@@ -357,6 +357,9 @@ class Chart(Drawing):
         )
 
     def curve(self, points: list[tuple[int, float]], colour: str) -> None:
+        """Draw a curve through points within the axes."""
+        if not all(0 <= part <= 1 for _, part in points):
+            raise ValueError(f"{self.title}: a point lies outside of its axes")
         line = " ".join(f"{self.x(nbytes):.1f},{self.y(part):.1f}" for nbytes, part in points)
         self.parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="4"/>')
         for nbytes, part in points:
@@ -379,11 +382,11 @@ class Chart(Drawing):
 def latency() -> Drawing:
     """The time of a small all_reduce over its size."""
     d = Chart("all_reduce, two ranks: time", [(8, "8 B"), (1 << 10, "1 KiB"), (16 << 10, "16 KiB"), (1 << 20, "1 MiB")])
-    for decade, words in enumerate(("1 us", "10 us", "100 us", "1 ms", "10 ms")):
-        d.level(decade / 4, words)
+    for decade, words in enumerate(("0.1 us", "1 us", "10 us", "100 us", "1 ms", "10 ms")):
+        d.level(decade / 5, words)
     rows = [row for row in figures() if row[0] <= 1 << 20]
     for (words, colour, column), at, drop in zip(CURVES, (2, 0, 0, 0), (34, -14, 30, -18), strict=True):
-        points = [(nbytes, log10(took_us[column]) / 4) for nbytes, took_us in rows]
+        points = [(nbytes, log10(took_us[column] / 0.1) / 5) for nbytes, took_us in rows]
         d.curve(points, colour)
         d.name(*points[at], words, colour, drop=drop)
     return d

@@ -73,46 +73,49 @@ class Picture:
 def what(palette: Palette) -> Picture:
     """The plugins around the core."""
     title = "rankwise: arrays above, plugins below, and the calls of torch.distributed between them"
-    p = Picture(720, 400, title, palette)
-    arrays = ("NumPy", "CuPy", "torch on the CPU", "memoryview")
+    p = Picture(480, 388, title, palette)
+    arrays = ("NumPy", "CuPy", "torch (CPU)", "memoryview")
     for number, name in enumerate(arrays):
-        p.box(20 + 172 * number, 16, 164, 46, "none")
-        p.text(102 + 172 * number, 45, name)
-        p.rule(102 + 172 * number, 62, 102 + 172 * number, 92)
-    p.box(20, 92, 680, 110, palette.core)
-    p.text(360, 132, "rankwise", 26, fill="#ffffff", font_weight="700")
-    calls = "all_reduce   broadcast   all_gather   send   recv   new_group   Work"
-    p.text(360, 166, calls, 17, fill="#ffffff", font_family=MONO)
-    p.text(360, 190, "checks, compares, watches: the same for every backend", 15, fill="#e0e4ff")
+        p.box(4 + 119 * number, 12, 115, 44, "none")
+        p.text(61 + 119 * number, 40, name, 16)
+        p.rule(61 + 119 * number, 56, 61 + 119 * number, 84)
+    p.box(4, 84, 472, 128, palette.core)
+    p.text(240, 118, "rankwise", 24, fill="#ffffff", font_weight="700")
+    for number, calls in enumerate(("all_reduce  broadcast  all_gather", "send  recv  new_group  Work")):
+        p.text(240, 146 + 24 * number, calls, 16, fill="#ffffff", font_family=MONO, xml__space="preserve")
+    p.text(240, 198, "checks, compares, watches: the same for every backend", 15, fill="#e0e4ff")
     plugins = (
-        ("gloo", "memory and TCP"),
-        ("mpi", "Open MPI, MPICH"),
-        ("nccl", "NVIDIA GPUs"),
-        ("yours", "about 80 lines"),
+        ("gloo", ("memory", "and TCP")),
+        ("mpi", ("Open MPI", "or MPICH")),
+        ("nccl", ("NVIDIA", "GPUs")),
+        ("yours", ("about", "80 lines")),
     )
     for number, (name, below) in enumerate(plugins):
-        x = 20 + 172 * number
-        p.rule(x + 82, 202, x + 82, 236, 6)
-        p.box(x, 236, 164, 64, palette.plugin, "6 4" * (name == "yours"))
-        p.text(x + 82, 276, name, 22, font_weight="600")
-        p.text(x + 82, 328, below, 16, fill=palette.grey)
-    p.text(360, 376, 'each is installed by itself: pip install "rankwise[gloo]"', 17, fill=palette.grey)
+        x = 4 + 119 * number
+        p.rule(x + 57, 212, x + 57, 244, 6)
+        p.box(x, 244, 115, 58, palette.plugin, "6 4" * (name == "yours"))
+        p.text(x + 57, 280, name, 22, font_weight="600")
+        for line, words in enumerate(below):
+            p.text(x + 57, 326 + 20 * line, words, 16, fill=palette.grey)
+    p.text(240, 378, 'each by itself: pip install "rankwise[gloo]"', 17, fill=palette.grey)
     return p
 
 
 def speed(palette: Palette) -> Picture:
     """How many times as fast as its peers, on an axis on which twice and half are as far from the middle."""
     title = "How many times faster than torch's gloo and Open MPI (log scale)"
-    p = Picture(720, 400, title, palette)
-    middle, per_decade = 310.0, 140.0
-    p.text(20, 30, title, 18, text_anchor="start", font_weight="600")
+    p = Picture(480, 430, title, palette)
+    middle, per_decade = 130.0, 120.0
+    for line, words in enumerate(("How many times faster than torch's gloo", "and Open MPI (log scale)")):
+        p.text(4, 24 + 24 * line, words, 18, text_anchor="start", font_weight="600")
     for factor, words in ((1.0, "as fast"), (10.0, "10 times"), (100.0, "100 times")):
         x = middle + per_decade * log10(factor)
-        p.rule(x, 66, x, 356, 2.5 if factor == 1 else 1)
-        p.text(x, 58, words, 15, fill=palette.grey)
-    y = 92.0
+        p.rule(x, 90, x, 382, 2.5 if factor == 1 else 1)
+        p.text(x, 82, words, 15, fill=palette.grey)
+    y = 114.0
     for label, ratios in rows():
-        p.text(20, y + 24, label, 16, text_anchor="start")
+        for line, words in enumerate(label.split(", ")):
+            p.text(4, y + 15 + 20 * line, words, 16, text_anchor="start")
         for (peer, ratio), at in zip(ratios, (y, y + 22), strict=False):
             end = middle + per_decade * log10(ratio)
             colour = palette.good if peer == "torch" else palette.bad
@@ -121,9 +124,9 @@ def speed(palette: Palette) -> Picture:
             side = {"text_anchor": "start"} if ratio >= 1 else {"text_anchor": "end"}
             p.text(end + (8 if ratio >= 1 else -8), at + 15, f"{ratio:g}x", 16, fill=colour, font_weight="600", **side)
         y += 68
-    for x, words, colour in ((250.0, "torch 2.13, gloo", palette.good), (450.0, "Open MPI 5", palette.bad)):
-        p.parts.append(f'<rect x="{x:g}" y="372" width="16" height="16" fill="{colour}"/>')
-        p.text(x + 24, 386, words, 16, text_anchor="start", fill=palette.grey)
+    for x, words, colour in ((130.0, "torch 2.13, gloo", palette.good), (320.0, "Open MPI 5", palette.bad)):
+        p.parts.append(f'<rect x="{x:g}" y="402" width="16" height="16" fill="{colour}"/>')
+        p.text(x + 24, 416, words, 16, text_anchor="start", fill=palette.grey)
     return p
 
 
@@ -150,25 +153,27 @@ _PROGRAM = (("$ rankwise run -n 4 train.py", "grey"),)
 _ERROR = (
     ('  File "train.py", line 6, in <module>', "ink"),
     ("    dist.all_reduce(array)", "ink"),
-    ("CollectiveMismatchError: the ranks of group 'default'", "marked"),
-    ("did not make the same call:", "marked"),
-    ("  rank 2 called all_reduce(SUM, float32, shape (4,))", "bad"),
-    ("    at train.py:6, its collective number 0", "bad"),
-    ("  ranks 0, 1, 3 called all_reduce(SUM, float32, shape (3,))", "ink"),
-    ("    at train.py:6, its collective number 0", "ink"),
+    ("CollectiveMismatchError: the ranks of group", "marked"),
+    ("'default' did not make the same call:", "marked"),
+    ("  rank 2 called all_reduce(SUM, float32,", "bad"),
+    ("    shape (4,)) at train.py:6, its", "bad"),
+    ("    collective number 0", "bad"),
+    ("  ranks 0, 1, 3 called all_reduce(SUM,", "ink"),
+    ("    float32, shape (3,)) at train.py:6, its", "ink"),
+    ("    collective number 0", "ink"),
 )
 
 
 def error(palette: Palette) -> Picture:
     """What an error looks like."""
-    p = Picture(720, 400, "An error names the rank that differs, what each rank called, and where", palette)
-    p.box(12, 12, 696, 326, "none")
+    p = Picture(480, 400, "An error names the rank that differs, what each rank called, and where", palette)
+    p.box(4, 8, 472, 348, "none")
     for number, colour in enumerate((palette.marked, palette.bad, palette.good)):
-        p.parts.append(f'<circle cx="{36 + 22 * number}" cy="34" r="6" fill="{colour}"/>')
+        p.parts.append(f'<circle cx="{24 + 22 * number}" cy="28" r="6" fill="{colour}"/>')
     for number, (line, colour) in enumerate([*_PROGRAM, *_ERROR]):
         fill = getattr(palette, colour)
-        p.text(32, 78 + 29 * number, line, 18, text_anchor="start", font_family=MONO, fill=fill, xml__space="preserve")
-    p.text(360, 374, "on every rank alike, at once: no garbage, no hang", 18, fill=palette.grey)
+        p.text(16, 64 + 27 * number, line, 16, text_anchor="start", font_family=MONO, fill=fill, xml__space="preserve")
+    p.text(240, 388, "on every rank alike, at once: no garbage, no hang", 17, fill=palette.grey)
     return p
 
 

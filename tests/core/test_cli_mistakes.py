@@ -25,7 +25,7 @@ def said(capsys, *arguments):
         (["benhc", "-n", "2"], "there is no command 'benhc'; did you mean bench?"),
         (["train.py", "--lr", "1"], "there is no command 'train.py'; did you mean rankwise run train.py?"),
         (["trace", ".", "--format", "torch-f"], "; did you mean torch-fr?"),
-        (["bench", "--ops", "all_reudce"], "cannot measure 'all_reudce'; did you mean all_reduce?"),
+        (["bench", "--ops", "all_reudce"], "cannot measure 'all_reudce'; did you mean all_reduce? There are"),
         (["zzz"], "there is no command 'zzz'\ncommands: run, demo"),
         (["doctor", "--quik"], "unrecognized arguments: --quik; did you mean --quick?"),
         (["run", "--nprocs", "4", "train.py"], "unrecognized arguments: --nprocs; did you mean --nproc-per-node?"),
@@ -33,8 +33,9 @@ def said(capsys, *arguments):
         (["bench", "--bakend", "gloo"], "did you mean --backend?"),
         (
             ["explain", "all_redcue"],
-            "there is no collective 'all_redcue'; did you mean all_reduce?",
+            "there is no collective 'all_redcue'; did you mean all_reduce? There are all_reduce,",
         ),
+        (["explain", "zzz"], "there is no collective 'zzz'; there are all_reduce,"),
         (["bench", "-n", "2", "--sizes", "1:4:2:3"], "a range is FIRST:LAST:FACTOR"),
         (["bench", "-n", "2", "--sizes", "1KiB:2KiB:x"], "a range is FIRST:LAST:FACTOR"),
         (["bench", "-n", "2", "--sizes", "1KiB:2KiB"], "a range is FIRST:LAST:FACTOR"),
@@ -50,6 +51,20 @@ def test_what_was_meant_is_named(capsys, arguments, words):
     assert code == 2
     assert words in " ".join(text.split()) or words in text
     assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(("arguments", "asked"), [(["help"], ["--help"]), (["help", "top"], ["top", "--help"])])
+def test_help_may_be_asked_for_as_a_command(capsys, arguments, asked):
+    told = [said_out(capsys, *words) for words in (arguments, asked)]
+    assert told[0] == told[1]
+    assert told[0].startswith("usage: rankwise")
+
+
+def said_out(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert ended.value.code == 0
+    return capsys.readouterr().out
 
 
 def test_a_commands_mistakes_show_its_own_usage(capsys):

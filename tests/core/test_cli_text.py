@@ -7,7 +7,16 @@ import re
 
 import pytest
 
-from rankwise_launch.text import _RATES, _UNITS, columns, format_nbytes, format_rate, format_seconds, parse_nbytes
+from rankwise_launch.text import (
+    _RATES,
+    _UNITS,
+    columns,
+    counted,
+    format_nbytes,
+    format_rate,
+    format_seconds,
+    parse_nbytes,
+)
 from rankwise_tools.bench.plot import check_plot, write_plot
 
 
@@ -47,6 +56,11 @@ def test_times_are_written_in_the_unit_that_suits(seconds: float, text: str) -> 
 @pytest.mark.parametrize(("rate", "text"), [(12, "12 B/s"), (1e3, "1 kB/s"), (2.5e9, "2.5 GB/s"), (1e12, "1 TB/s")])
 def test_bandwidths_are_written_in_the_unit_that_suits(rate: float, text: str) -> None:
     assert format_rate(rate) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 ranks"), (1, "1 rank"), (8, "8 ranks")])
+def test_things_are_counted_as_people_do(number: int, text: str) -> None:
+    assert counted(number, "rank") == text
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:

@@ -198,7 +198,7 @@ def test_each_world_has_its_records_and_trace_sees_them_all(
     assert [op.op for op in ends[9].operations] == ["all_reduce"]
     assert main(["trace", str(folder), "-o", str(tmp_path / "trace.json"), "--analyse"]) == 0
     said = capsys.readouterr().out
-    assert "8 operations of 8 rank(s)" in said
+    assert "8 operations of 8 ranks" in said
     assert "In the group 'ends', which was made outside of the world:" in said
     assert said.count("All ranks made the same calls") == 3
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

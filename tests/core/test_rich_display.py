@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 
 import rankwise as dist
+import rankwise.backends
+import rankwise_testing
+import rankwise_watch
+from rankwise.backends import Deadline, IssueOrder, Mailbox
 from rankwise.basics.rich_display import facts, table
 from rankwise.testing import local_world
 
@@ -70,6 +74,35 @@ def test_tables_are_compared_by_what_they_show():
     assert dist.capabilities("gloo") == dist.capabilities("gloo")
     assert dist.capabilities("gloo") != dist.capabilities("mpi")
     assert dist.capabilities("gloo") != "gloo"
+
+
+def public_classes():
+    """Return the classes whose objects a program may come to see: no protocols, and no name of torch's."""
+    for module in (dist, dist.backends, dist.testing, rankwise_testing, rankwise_watch):
+        for name in module.__all__:
+            one = getattr(module, name)
+            is_ours = isinstance(one, type) and one.__module__.startswith("rankwise")
+            if is_ours and not getattr(one, "_is_protocol", False) and one is not dist.GroupMember:
+                yield one
+
+
+@pytest.mark.parametrize("one", sorted(set(public_classes()), key=lambda one: one.__qualname__))
+def test_a_public_class_has_a_repr_of_its_own(one):
+    owner = next(kind for kind in one.__mro__ if "__repr__" in vars(kind))
+    assert owner is not object
+
+
+def test_what_tests_and_authors_hold_says_what_it_is():
+    assert re.fullmatch(r"<Deadline: [0-9.]+ s left of 30>", repr(Deadline(30)))
+    assert repr(IssueOrder("g")) == "<IssueOrder of group 'g': 0 waiting>"
+    box = Mailbox()
+    box.receive(np.zeros(1), 0, 7)
+    box.deliver(1, 7, b"12345678")
+    assert repr(box) == "<Mailbox: 1 messages and 1 receives wait>"
+    with local_world(3) as ranks:
+        assert repr(ranks) == "<LocalWorld: 3 ranks as threads, backend local>"
+    with rankwise_testing.RankPool(2) as pool:
+        assert repr(pool) == "<RankPool: 2 ranks as processes, not started>"
 
 
 def test_no_public_object_is_shown_by_its_address():

@@ -179,6 +179,18 @@ def test_blocks_are_of_a_kind_that_is_tested(block):
         assert block.language in ("python", "bash", "text"), f"{block.place}: nothing tests {block.language!r}"
 
 
+#: So many letters of a program there is room for beside the pages' names, on a screen of 1280 pixels.
+ROOM = 80
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "bash"], ids=lambda block: block.place)
+def test_commands_can_be_pasted_and_their_comments_read(block):
+    installing = re.findall(r"^(?:pip|uv|uv pip) (?:install|add) .*", block.body, re.MULTILINE)
+    assert len(installing) <= 1, f"{block.place}: who pastes it installs {' and '.join(installing)}"
+    for line in block.body.splitlines():
+        assert len(line) <= ROOM or " # " not in line, f"{block.place}: out of sight: {line[ROOM:]}"
+
+
 def test_the_comparison_can_fail():
     assert matches("a ... c\n", "a b c\n")
     assert matches("b\na\n", "a\nb\n", ordered=False)

@@ -21,6 +21,11 @@ WRONG = {
         f'<div class="beside"><code>{"x" * 80}</code></div>',
         (375, 1280),
     ),
+    "a table is cut off: y+": (
+        ".md-typeset__scrollwrap { width: 200px; overflow: auto }",
+        f'<div class="md-typeset__scrollwrap"><table><tr><td>{"y" * 80}</td></tr></table></div>',
+        (1280,),
+    ),
     f"broken: {LONG}": (
         "table { width: 200px; table-layout: fixed } code { word-break: break-all }",
         f"<table><tr><td><code>{LONG}</code></td></tr></table>",

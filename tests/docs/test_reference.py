@@ -57,6 +57,12 @@ def examples(function):
     return doctest.DocTestParser().get_examples(section(function, "Examples") + "\n")
 
 
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_an_example_is_no_wider_than_its_place_on_the_page(name):
+    lines = [line for line in section(DOCUMENTED[name], "Examples").splitlines() if line]
+    assert max(map(len, lines), default=0) <= 80
+
+
 def program(function):
     return "".join(example.source for example in examples(function))
 

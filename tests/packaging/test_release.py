@@ -20,7 +20,7 @@ def tree(tmp_path_factory):
     if shutil.which("git") is None:
         pytest.skip("there is no git on this machine")
     folder = tmp_path_factory.mktemp("release") / "tree"
-    names = ["pyproject.toml", "CITATION.cff", "CHANGELOG.md", "core/rankwise/basics/version.py"]
+    names = ["pyproject.toml", "README.md", "CITATION.cff", "CHANGELOG.md", "core/rankwise/basics/version.py"]
     names += ["scripts/release", "scripts/environment.sh", "plugins/native/setup.py", "requirements/docs.txt"]
     names += [str(path.relative_to(ROOT)) for path in ROOT.glob("plugins/*/pyproject.toml")]
     for name in names:
@@ -64,5 +64,6 @@ def test_a_version_without_a_day_and_one_that_differs_somewhere_are_refused(tree
     assert f"CITATION.cff does not say version {VERSION}" in refused(tree, VERSION)
 
 
-def test_the_citation_has_the_version():
+def test_the_citation_and_the_front_page_have_the_version():
     assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\nVersion {VERSION}, " in (ROOT / "README.md").read_text()

@@ -264,7 +264,8 @@ def capabilities(backend: str | None = None) -> CapabilityTable:
         True
         >>> table.ask("all_reduce", "cpu", "S5")["gloo"].why
         <Why.DTYPE: 'dtype'>
-        >>> [row["name"] for row in table.filter(device="cuda", dtype="float32").rows()][:1]
+        >>> rows = table.filter(device="cuda", dtype="float32").rows()
+        >>> [row["name"] for row in rows][:1]
         []
     """
     with shortened:
@@ -299,7 +300,8 @@ def supports(op: str, device: Any, dtype: Any = None, reduce_op: Any = None, bac
         BackendNotFoundError: There is no backend of that name.
 
     Examples:
-        >>> dist.supports("all_reduce", "cpu", np.float32, dist.ReduceOp.SUM, backend="gloo")
+        >>> asked = "all_reduce", "cpu", np.float32, dist.ReduceOp.SUM
+        >>> dist.supports(*asked, backend="gloo")
         True
     """
     with shortened:

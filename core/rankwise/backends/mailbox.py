@@ -63,6 +63,9 @@ class _Lines(Generic[_Key, _Item]):
     def add(self, key: _Key, number: int, item: _Item) -> None:
         self._lines.setdefault(key, OrderedDict())[number] = item
 
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.copy().values()))
+
     def first(self, key: _Key) -> _Item | None:
         line = self._lines.get(key)
         return None if line is None else next(iter(line.values()))
@@ -100,6 +103,9 @@ class Mailbox:
         self._lost: dict[int, DistError] = {}
         #: Failures that are still to be carried out, and whose.
         self._failing: deque[tuple[DistError, int | None]] = deque()
+
+    def __repr__(self) -> str:
+        return f"<Mailbox: {len(self._messages)} messages and {len(self._receives)} receives wait>"
 
     def receive(self, array: Array, src: int | None, tag: int) -> Work:
         """Begin to receive into `array` from `src`, or from anyone if None."""

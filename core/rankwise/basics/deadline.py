@@ -41,6 +41,9 @@ class Deadline:
         self.timeout_s = timeout_s
         self._at = monotonic() + timeout_s
 
+    def __repr__(self) -> str:
+        return f"<Deadline: {self.remaining():.3g} s left of {self.timeout_s:g}>"
+
     def remaining(self) -> float:
         """Return the seconds that are left, never less than zero."""
         return max(0.0, self._at - monotonic())

@@ -310,7 +310,8 @@ def scatter(
 
     Examples:
         >>> array = np.empty(2, int)
-        >>> dist.scatter(array, [np.full(2, 10), np.full(2, 11)] if rank == 0 else None, src=0)
+        >>> parts = [np.full(2, 10), np.full(2, 11)] if rank == 0 else None
+        >>> dist.scatter(array, parts, src=0)
         >>> array
         array([10, 10])
     """

@@ -202,7 +202,8 @@ def scatter_object_list(
 
     Examples:
         >>> mine = [None]
-        >>> dist.scatter_object_list(mine, [{"part": 0}, {"part": 1}] if rank == 0 else None)
+        >>> parts = [{"part": 0}, {"part": 1}] if rank == 0 else None
+        >>> dist.scatter_object_list(mine, parts)
         >>> mine
         [{'part': 0}]
     """

@@ -351,7 +351,10 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
     Examples:
         >>> other, array = 1 - rank, np.empty(2, int)
         >>> works = dist.batch_isend_irecv(
-        ...     [dist.P2POp(dist.irecv, array, other), dist.P2POp(dist.isend, np.full(2, rank), other)]
+        ...     [
+        ...         dist.P2POp(dist.irecv, array, other),
+        ...         dist.P2POp(dist.isend, np.full(2, rank), other),
+        ...     ]
         ... )
         >>> [work.wait() for work in works]
         [True, True]

@@ -51,6 +51,8 @@ class CommandError(Exception):
 
 def execute(arguments: list[str]) -> int:
     """Run a command line, and return the exit code."""
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
     name = next((word for word in arguments if not word.startswith("-")), None)
     options = None
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import IO, NoReturn
 
-__all__ = ["HelpFormatter", "Parser", "columns_of", "near"]
+__all__ = ["HelpFormatter", "Parser", "columns_of", "instead", "near"]
 
 #: So many letters of an option, its dashes included, must be right if it was cut short or only begun alike.
 _ALIKE = 5
@@ -35,6 +35,12 @@ def near(word: str, known: Iterable[str]) -> str:
     begun = [name for name in names if name.startswith(word[: max(_ALIKE, len(word) - 2)])]
     found = begun or difflib.get_close_matches(word, names, n=2, cutoff=0.6 if len(word) <= _ALIKE else 0.7)
     return f"; did you mean {' or '.join(found[:2])}?" if found else ""
+
+
+def instead(word: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence on a word that is unknown: what was meant, and what there is."""
+    names, hint = list(known), near(word, known)
+    return f"{hint} There are {', '.join(names)}" if hint else f"; there are {', '.join(names)}"
 
 
 class Parser(argparse.ArgumentParser):

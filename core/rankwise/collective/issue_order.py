@@ -98,6 +98,9 @@ class IssueOrder:
         self._closed = False
         self._thread: threading.Thread | None = None
 
+    def __repr__(self) -> str:
+        return f"<IssueOrder of group {self._name!r}: {self.length()} waiting>"
+
     def enter(self) -> bool:
         """Take the turn if nobody is before the caller, who then must give it back; tell whether it is the caller's."""
         me = object()

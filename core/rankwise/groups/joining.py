@@ -20,7 +20,7 @@ from rankwise.meeting.launcher_env import told_of_a_job
 from rankwise.meeting.rendezvous import rendezvous
 from rankwise.store import HashStore, PrefixStore, Store, StoreLike, as_store, innermost
 
-__all__ = ["Place", "join", "lend"]
+__all__ = ["Joined", "join", "lend"]
 
 
 _ALONE = (
@@ -29,7 +29,7 @@ _ALONE = (
 )
 
 
-class Place(NamedTuple):
+class Joined(NamedTuple):
     """What a process knows once it has found the others' meeting place."""
 
     store: Store | None
@@ -45,23 +45,23 @@ def join(
     rank: int,
     store: Store | StoreLike | None,
     deadline: Deadline,
-) -> Place:
+) -> Joined:
     """Find the meeting place from the arguments of `init_process_group`; a store made here is owned by `world`."""
     runtime = _runtime(config, rank, world_size, deadline)
     if runtime is not None:
         rank, world_size = runtime.rank, runtime.size
         if store is None and init_method is None:
             if runtime.store is None:
-                return Place(None, rank, world_size)
-            return Place(lend(world, world, runtime.store.view(deadline.remaining()), rank), rank, world_size)
+                return Joined(None, rank, world_size)
+            return Joined(lend(world, world, runtime.store.view(deadline.remaining()), rank), rank, world_size)
     if store is not None:
         _check_given(rank, world_size)
-        return Place(lend(world, world, store, rank), rank, world_size)
+        return Joined(lend(world, world, store, rank), rank, world_size)
     if world_size == 1 and rank in (0, -1) and init_method is None and "MASTER_ADDR" not in os.environ:
-        return Place(HashStore(), 0, 1)
+        return Joined(HashStore(), 0, 1)
     if rank == world_size == -1 and init_method is None and not told_of_a_job():
         _say_so()
-        return Place(HashStore(), 0, 1)
+        return Joined(HashStore(), 0, 1)
     return _meet_at(world, init_method or "env://", rank, world_size, deadline)
 
 
@@ -114,7 +114,7 @@ def _check_given(rank: int, world_size: int) -> None:
         )
 
 
-def _meet_at(world: World, address: str, rank: int, world_size: int, deadline: Deadline) -> Place:
+def _meet_at(world: World, address: str, rank: int, world_size: int, deadline: Deadline) -> Joined:
     """Join the life of the default group that is beginning at an address, not the one that is ending there.
 
     Ranks leave one after the other. One that comes back immediately may find the store of the life it has just left,
@@ -127,7 +127,7 @@ def _meet_at(world: World, address: str, rank: int, world_size: int, deadline: D
             life = _mark(store)
             if life != world.left.get(address):
                 world.owned_store, world.joined = store, (address, life)
-                return Place(PrefixStore("world", store), here, size)
+                return Joined(PrefixStore("world", store), here, size)
             store.close()
         except (DistNetworkError, DistStoreError) as error:
             if address not in world.left or deadline.expired() or _is_refused_by_system(error):

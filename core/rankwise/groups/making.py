@@ -39,6 +39,7 @@ from rankwise.network import secret
 from rankwise.store import PrefixStore, Store
 from rankwise.store.base import Place
 from rankwise.store.operations import FINE
+from rankwise.store.patience import EXCHANGE
 from rankwise.store.prefix import innermost
 
 __all__ = ["Plan", "come_together", "make_group", "stay_for"]
@@ -82,7 +83,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     counted: list[bool] = []
     try:
         with _watched(world, plan.store and PrefixStore("made", plan.store), plan.ranks, _making(plan)) as look:
-            heed = refusals.Heed(plan.name, plan.store, look or _see_nothing)
+            heed = refusals.Heed(plan.name, plan.store, look or refusals.see_nothing)
             try:
                 for name in plan.config.backends():
                     made[name] = _create(name, _context(world, plan, name, heed))
@@ -91,8 +92,10 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
                 raise
             if plan.store is not None and len(plan.ranks) > 1:
                 counted.append(True)
-                attended(lambda: _settle(plan, deadline), look, deadline, _making(plan), _served(world, plan))
+                step = partial(_settle, plan, world.default is None, deadline)
+                attended(step, look, deadline, _making(plan), _served(world, plan))
         interrupts.heed()
+        heed.end()
     except BaseException as error:
         for communicator in made.values():
             with contextlib.suppress(Exception):  # the error that led here says more
@@ -219,10 +222,6 @@ def _served(world: World, plan: Plan) -> str:
     return f"rank 0, which serves the store of the job, {innermost(plan.store)!r},"
 
 
-def _see_nothing() -> None:
-    """Return: nobody is known to have died."""
-
-
 def _tell(world: World, plan: Plan, error: BaseException, count: bool) -> None:
     """Tell the other members that this one could not make its communicators; `count` it where it was not before.
 
@@ -235,13 +234,13 @@ def _tell(world: World, plan: Plan, error: BaseException, count: bool) -> None:
     first = ""
     with contextlib.suppress(DistError):
         step = partial(refusals.refuse, store, plan.global_rank, plan.config.backends(), error, count)
-        first = attended(step, _see_nothing, Deadline(_TELL_S), _making(plan))
+        first = attended(step, refusals.see_nothing, Deadline(_TELL_S), _making(plan))
         # Whoever has died does not come to hear of it.
         stay_for(world, store, refusals.MADE, len(plan.ranks) - isinstance(error, PeerDiedError))
     refusals.prefer(plan.name, first, error)
 
 
-def _settle(plan: Plan, deadline: Deadline) -> None:
+def _settle(plan: Plan, is_first: bool, deadline: Deadline) -> None:
     """Wait until all members have made their communicators; the store's host has answered all when it knows that.
 
     Raises:
@@ -250,10 +249,20 @@ def _settle(plan: Plan, deadline: Deadline) -> None:
         DistTimeoutError: Some have not come so far in time.
     """
     assert plan.store is not None
-    place = Place(refusals.MADE, refusals.VERDICT, len(plan.ranks))
+    place = Place(refusals.MADE, refusals.VERDICT, len(plan.ranks), _forgotten(plan, is_first))
     said, _ = plan.store._arrive({}, place, (), deadline.remaining())
     if said != FINE:
         raise told_by(said.decode()) or DistBackendError(f"group {plan.name!r} cannot be made: {said.decode()}")
+
+
+def _forgotten(plan: Plan, is_first: bool) -> tuple[str, ...]:
+    """Return how the keys begin that no rank needs once all members have made the group."""
+    exchanged = tuple(f"{backend}/{EXCHANGE}" for backend in plan.config.backends())
+    # By the first group of a world a later life of the job finds out that this one is over; and ranks that take part
+    # without being members may still have to read that all have come.
+    if is_first or plan.participants not in ((), plan.ranks):
+        return exchanged
+    return f"{MEETING}/", *exchanged
 
 
 def stay_for(world: World, store: Store, counter: str, count: int) -> None:

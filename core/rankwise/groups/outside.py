@@ -17,10 +17,10 @@ from rankwise.groups.world import World, current
 from rankwise.network.secret import given_or_loaded
 from rankwise.store import PrefixStore, Store, StoreLike
 
-__all__ = ["Request", "create"]
+__all__ = ["GroupRequest", "create"]
 
 
-class Request(NamedTuple):
+class GroupRequest(NamedTuple):
     """What `ProcessGroup.create` was asked for; it says what each of these is."""
 
     store: Store | StoreLike | None
@@ -37,7 +37,7 @@ class Request(NamedTuple):
     secret: bytes | None
 
 
-def create(asked: Request) -> ProcessGroup:
+def create(asked: GroupRequest) -> ProcessGroup:
     """Make the group, and note its world in that of this context; in the world of its parent, if it has one."""
     if asked.parent is not None:
         return _with_parent(asked, asked.parent)
@@ -66,7 +66,7 @@ def create(asked: Request) -> ProcessGroup:
     return made
 
 
-def _with_parent(asked: Request, parent: ProcessGroup) -> ProcessGroup:
+def _with_parent(asked: GroupRequest, parent: ProcessGroup) -> ProcessGroup:
     """Make the group where its parent was made: they have one store, one watcher, and one end."""
     world, what = parent.world, f"ProcessGroup.create: group {asked.name!r}"
     ranks = _checked(asked)
@@ -91,7 +91,7 @@ def _with_parent(asked: Request, parent: ProcessGroup) -> ProcessGroup:
         return make_group(world, plan, Deadline(timeout_s))
 
 
-def _checked(asked: Request) -> tuple[int, ...]:
+def _checked(asked: GroupRequest) -> tuple[int, ...]:
     """Return what the members are called.
 
     Raises:

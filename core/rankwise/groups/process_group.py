@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rankwise.backends import requirement
@@ -33,6 +33,12 @@ __all__ = ["NON_GROUP_MEMBER", "GroupLike", "ProcessGroup"]
 UNUSED = Shortcuts()
 #: What a rank has in place of a group that it is not in.
 NON_GROUP_MEMBER = -100
+
+
+@lru_cache(64)
+def _positions(ranks: tuple[int, ...]) -> Mapping[int, int]:
+    """Return the group rank of each global rank, once for all groups of the same ranks."""
+    return {rank: index for index, rank in enumerate(ranks)}
 
 
 class ProcessGroup:
@@ -68,7 +74,7 @@ class ProcessGroup:
         self.world = world
         self.group_desc = description or name
         #: Group rank of each global rank.
-        self.rank_of = {rank: index for index, rank in enumerate(ranks)}
+        self.rank_of = _positions(ranks)
         #: How many ranks have met to make it, members or not.
         self.came = came or len(ranks)
         self._end = Ending()
@@ -140,7 +146,7 @@ class ProcessGroup:
 
         Examples:
             >>> store = dist.FileStore("store")
-            >>> pair = dist.ProcessGroup.create(store=store, rank=0, size=1, name="alone", backend="gloo")
+            >>> pair = dist.ProcessGroup.create(store=store, rank=0, size=1, name="alone")
             >>> dist.get_world_size(pair), dist.is_initialized()
             (1, False)
             >>> dist.destroy_process_group(pair)
@@ -151,7 +157,7 @@ class ProcessGroup:
         made: list[ProcessGroup] = []
         try:
             where = store, rank, size, name, backend, timeout, ranks, description, options, device_id, parent
-            made.append(outside.create(outside.Request(*where, secret)))
+            made.append(outside.create(outside.GroupRequest(*where, secret)))
             return made[0]
         except BaseException as error:
             lifecycle.not_made("ProcessGroup.create", made, error)

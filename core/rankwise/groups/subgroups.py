@@ -337,7 +337,7 @@ def abort_process_group(group: ProcessGroup | None = None) -> None:
         >>> dist.abort_process_group(pair)
         >>> dist.barrier(pair)
         Traceback (most recent call last):
-        rankwise.errors.GroupAbortedError: group 'group-1' was aborted on rank 0 by abort_process_group
+        rankwise.errors.GroupAbortedError: group 'group-1' was aborted on rank 0 by ...
     """
     with shortened:
         _group(group, "abort_process_group").abort("by abort_process_group")

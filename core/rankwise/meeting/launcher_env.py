@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rankwise.meeting import slurm
 
-__all__ = ["Place", "from_environment", "job_name", "local_rank", "node_0", "told_of_a_job"]
+__all__ = ["Assignment", "from_environment", "job_name", "local_rank", "node_0", "told_of_a_job"]
 
 _SLURM_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 #: Who tells the rank by which variable, and the number of ranks by which ones. The first that tells a rank counts.
@@ -52,7 +52,7 @@ _BEGINS_OF_A_JOB = (
 _FIRST_PORT, _PORTS = 15000, 14000
 
 
-class Place(NamedTuple):
+class Assignment(NamedTuple):
     """A process's place in its job."""
 
     rank: int
@@ -63,7 +63,7 @@ class Place(NamedTuple):
     origin: str = ""
 
 
-def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str] | None = None) -> Place:
+def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str] | None = None) -> Assignment:
     """Return this process's place; a rank or world size that is given goes before the environment.
 
     Raises:
@@ -77,7 +77,7 @@ def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str
     address, port, origin = _master(env, size)
     if port == 0 and size > 1:
         raise ValueError(f"env://: MASTER_PORT=0 is for a world of one; {size} ranks have to know the port")
-    return Place(here, size, address, port, origin)
+    return Assignment(here, size, address, port, origin)
 
 
 def local_rank(env: Mapping[str, str] | None = None) -> int | None:

@@ -79,7 +79,8 @@ def rendezvous(
         The store, the rank, and the number of ranks.
 
     Examples:
-        >>> store, rank, size = next(dist.rendezvous("tcp://127.0.0.1:0", rank=0, world_size=1))
+        >>> meeting = dist.rendezvous("tcp://127.0.0.1:0", rank=0, world_size=1)
+        >>> store, rank, size = next(meeting)
         >>> store.set("key", "value")
         >>> store.close()
     """

@@ -17,7 +17,7 @@ from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import operations
 from rankwise.store.operations import Missing, Primitives
-from rankwise.store.primitives import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value
+from rankwise.store.primitives import MAX_VALUE_NBYTES, Series, to_amount, to_key, to_keys, to_value
 from rankwise.store.queues import TOKEN_NBYTES
 
 if TYPE_CHECKING:
@@ -55,11 +55,19 @@ def in_words(timeout_s: float) -> str:
 
 
 class Place(NamedTuple):
-    """Where ranks meet: the keys of the counter of those that have come, and of what is said; how many must come."""
+    """Where ranks meet.
+
+    Attributes:
+        counter: The key of the number of those that have come.
+        said: The key of what is said there.
+        size: How many must come.
+        forget: The beginnings of keys that nobody needs any more once all have come.
+    """
 
     counter: str
     said: str
     size: int
+    forget: tuple[str, ...] = ()
 
 
 #: What is said at a place where all have come, and what else was asked for.
@@ -175,7 +183,7 @@ class Store(ABC):
             >>> store = dist.HashStore()
             >>> store.get("key", timeout=0.01)
             Traceback (most recent call last):
-            rankwise.errors.DistTimeoutError: timed out: get on HashStore(): waited 0.01 s for ...
+            rankwise.errors.DistTimeoutError: timed out: get on HashStore(): ...
         """
         with shortened:
             return self._await(operations.get, self._limit(timeout), to_key(key))
@@ -641,8 +649,12 @@ class Store(ABC):
         Returns:
             What is said, `operations.FINE` if all have come; and what is under the wanted keys then.
         """
-        args = list(values), list(values.values()), at.counter, at.size, at.said, list(wanted)
-        said, *found = self._await(operations.arrive, seconds(timeout), *args)
+        mine = list(values), list(values.values()), at.counter, at.size, at.said, list(at.forget)
+        if isinstance(wanted, Series) and wanted:
+            series = wanted.prefix, wanted.length
+            said, *found = self._await(operations.arrive_all, seconds(timeout), *mine, *series)
+        else:
+            said, *found = self._await(operations.arrive, seconds(timeout), *mine, list(wanted))
         while len(found) < len(wanted):
             found.append(self.peek(wanted[len(found)]))
         assert said is not None  # it has been waited for

@@ -40,6 +40,9 @@ class LocalWorld:
         self.run_s = timeout_s if run_s is None else run_s
         self._worlds: list[World] = []
 
+    def __repr__(self) -> str:
+        return f"<LocalWorld: {self.size} ranks as threads, backend {self._backend}>"
+
     def run(self, function: Callable[..., T], *args: Any) -> list[T]:
         """Run `function(*args)` on every rank, and return what each returned.
 

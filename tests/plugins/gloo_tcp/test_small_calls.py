@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -39,7 +41,13 @@ def prepare_once() -> None:
     dist.init_process_group("gloo")
     for nbytes in LENGTHS[:-1]:
         array = np.zeros(nbytes // 4, np.float32)
-        for call in (lambda a=array: dist.all_reduce(a), lambda a=array: dist.broadcast(a, 1)):
+        outs = [np.empty_like(array) for _ in range(2)]
+        calls: list[Callable[[], object]] = [
+            partial(dist.all_reduce, array),
+            partial(dist.broadcast, array, 1),
+            partial(dist.all_gather, outs, array),
+        ]
+        for call in calls:
             call()
             assert "new_kind" not in called(call)
     dist.destroy_process_group()
@@ -56,6 +64,19 @@ def reduce_and_spread() -> None:
             array[:] = rank * 7 + turn
             dist.broadcast(array, turn % size)
             assert (array == turn % size * 7 + turn).all()
+            outs = [np.empty((2, nbytes // 4), np.int32)[turn % 2] for _ in range(size)]
+            dist.all_gather(outs, np.full(nbytes // 4, 10 * rank + turn, np.int32))
+            assert all((out == 10 * peer + turn).all() for peer, out in enumerate(outs))
+            array[:] = rank + turn
+            outs[rank] = array  # as a program may have it that lets its own part lie where all are gathered
+            dist.all_gather(outs, array)
+            assert all((out == peer + turn).all() for peer, out in enumerate(outs))
+    uneven = [np.empty(1 + peer) for peer in range(size)]  # which is not prepared
+    dist.all_gather(uneven, np.full(1 + rank, float(rank)))
+    assert all((out == peer).all() for peer, out in enumerate(uneven))
+    longer = np.zeros(1000 + rank % 2)  # as the other ranks do not expect it
+    with pytest.raises(dist.CollectiveMismatchError):
+        dist.all_gather([np.empty_like(longer) for _ in range(size)], longer)
     with pytest.raises(dist.CollectiveMismatchError):
         dist.all_reduce(np.zeros(8000 + rank % 2, np.float32))
     dist.destroy_process_group()

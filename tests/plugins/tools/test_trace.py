@@ -683,7 +683,7 @@ def test_trace_of_a_real_run(
     output = tmp_path / "trace.json"
     assert main(["trace", str(tmp_path), "-o", str(output), "--analyse"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "of 3 rank(s) are in" in out
+    assert "of 3 ranks are in" in out
     assert "Group 'all three': rank 1 never called barrier #0" in out
     assert "The group ended with DistTimeoutError: barrier #0" in out
     rows = check(json.loads(output.read_text()))

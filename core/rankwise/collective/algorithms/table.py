@@ -10,17 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from rankwise.collective.algorithms import (
-    all_gather,
-    all_reduce,
-    all_to_all,
-    barrier,
-    broadcast,
-    gather,
-    reduce,
-    reduce_scatter,
-    scatter,
-)
+from rankwise.collective.algorithms import double_trees, rounds
 from rankwise.collective.algorithms.steps import Rounds
 
 __all__ = ["ALGORITHMS", "CHOICES", "Choice", "algorithm", "choose", "fitting", "rooted"]
@@ -28,23 +18,40 @@ __all__ = ["ALGORITHMS", "CHOICES", "Choice", "algorithm", "choose", "fitting", 
 ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType(
     {
         "all_reduce": {
-            "recursive_doubling": all_reduce.recursive_doubling,
-            "two_shot": all_reduce.two_shot,
-            "pat": all_reduce.pat,
-            "ring": all_reduce.ring,
+            "recursive_doubling": rounds.all_reduce_recursive_doubling,
+            "two_shot": rounds.all_reduce_two_shot,
+            "halving_doubling": rounds.all_reduce_halving_doubling,
+            "pat": rounds.all_reduce_pat,
+            "double_trees": double_trees.all_reduce,
+            "ring": rounds.all_reduce_ring,
         },
-        "reduce_scatter": {"direct": reduce_scatter.direct, "pat": reduce_scatter.pat, "ring": reduce_scatter.ring},
-        "all_gather": {"bruck": all_gather.bruck, "direct": all_gather.direct, "ring": all_gather.ring},
+        "reduce_scatter": {
+            "direct": rounds.reduce_scatter_direct,
+            "pat": rounds.reduce_scatter_pat,
+            "ring": rounds.reduce_scatter_ring,
+        },
+        "all_gather": {
+            "bruck": rounds.all_gather_bruck,
+            "direct": rounds.all_gather_direct,
+            "ring": rounds.all_gather_ring,
+        },
         "broadcast": {
-            "flat": broadcast.flat,
-            "binomial": broadcast.binomial,
-            "scatter_ring": broadcast.scatter_ring,
+            "flat": rounds.broadcast_flat,
+            "binomial": rounds.broadcast_binomial,
+            "scatter_bruck": rounds.broadcast_scatter_bruck,
+            "scatter_ring": rounds.broadcast_scatter_ring,
+            "double_trees": double_trees.broadcast,
         },
-        "reduce": {"binomial": reduce.binomial, "scatter_gather": reduce.scatter_gather},
-        "gather": {"flat": gather.flat, "binomial": gather.binomial},
-        "scatter": {"flat": scatter.flat, "binomial": scatter.binomial},
-        "all_to_all": {"direct": all_to_all.direct, "pairwise": all_to_all.pairwise},
-        "barrier": {"dissemination": barrier.dissemination},
+        "reduce": {
+            "binomial": rounds.reduce_binomial,
+            "scatter_gather": rounds.reduce_scatter_gather,
+            "pat_gather": rounds.reduce_pat_gather,
+            "double_trees": double_trees.reduce,
+        },
+        "gather": {"flat": rounds.gather_flat, "binomial": rounds.gather_binomial},
+        "scatter": {"flat": rounds.scatter_flat, "binomial": rounds.scatter_binomial},
+        "all_to_all": {"direct": rounds.all_to_all_direct, "pairwise": rounds.all_to_all_pairwise},
+        "barrier": {"dissemination": rounds.barrier_dissemination},
     }
 )
 
@@ -87,9 +94,14 @@ CHOICES: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
             Choice("binomial", 512 << 10),
             Choice("binomial", None, 4),
             Choice("binomial", None, None, 4 << 10),
-            Choice("scatter_ring"),
+            Choice("double_trees"),
         ),
-        "reduce": (Choice("binomial", 64 << 10), Choice("scatter_gather")),
+        "reduce": (
+            Choice("binomial", 64 << 10),
+            Choice("scatter_gather", None, 16),
+            Choice("pat_gather", 2 << 20),
+            Choice("double_trees"),
+        ),
         "gather": (Choice("flat", None, 4), Choice("binomial", 1 << 20), Choice("flat")),
         "scatter": (Choice("flat", None, 4), Choice("binomial", 1 << 20), Choice("flat")),
         "all_to_all": (Choice("direct", None, 16), Choice("pairwise")),

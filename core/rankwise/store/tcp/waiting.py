@@ -31,7 +31,7 @@ class Waiter:
         nbytes: How large the request is.
     """
 
-    def __init__(self, client: bytes, request: wire.Request, nbytes: int) -> None:
+    def __init__(self, client: bytes, request: wire.StoreRequest, nbytes: int) -> None:
         self.client, self.nbytes = client, nbytes
         self.number = request.number
         self.patient = request.wait_s is not None
@@ -140,6 +140,8 @@ def is_large(value: Any) -> bool:
 
 def nbytes_of(value: Any) -> int:
     """Return about how many bytes a result takes."""
+    if isinstance(value, wire.Packed):
+        return value.nbytes
     if isinstance(value, (bytes, str)):
         return len(value)
     if isinstance(value, (list, tuple)):

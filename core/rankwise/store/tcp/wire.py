@@ -29,9 +29,10 @@ __all__ = [
     "PROTOCOL_ERROR",
     "STORE_ERROR",
     "VERSION",
+    "Packed",
     "Piece",
     "Reply",
-    "Request",
+    "StoreRequest",
     "decode_reply",
     "decode_request",
     "encode_reply",
@@ -39,13 +40,14 @@ __all__ = [
     "from_frames",
     "hello",
     "is_result",
+    "packed",
     "to_frames",
     "to_pieces",
     "to_receipt",
 ]
 
 MAGIC = "rankwise store"
-VERSION = 4
+VERSION = 5
 
 #: `compare_set` carries two values.
 MAX_MESSAGE_NBYTES = 2 * MAX_VALUE_NBYTES + (64 << 10)
@@ -70,7 +72,7 @@ class Piece:
 OK, MISSING, LATE, STORE_ERROR, PROTOCOL_ERROR = range(5)
 
 
-class Request(NamedTuple):
+class StoreRequest(NamedTuple):
     """A request that has passed the check."""
 
     number: int
@@ -78,6 +80,13 @@ class Request(NamedTuple):
     #: None to be answered at once.
     wait_s: float | None
     args: Sequence[Any]
+
+
+class Packed(NamedTuple):
+    """A result that is encoded already, as many get the same; and about how many bytes it takes."""
+
+    data: bytes
+    nbytes: int
 
 
 class Reply(NamedTuple):
@@ -104,7 +113,14 @@ def encode_reply(number: int, status: int, value: Any, receipt: bytes = b"") -> 
     """Encode a reply; a text that is too long is cut."""
     if isinstance(value, str) and status != MISSING:
         value = value[:_MAX_TEXT]
+    if isinstance(value, Packed):
+        return b"".join((_FOUR_FIELDS, _pack(number), _pack(status), value.data, _pack(receipt)))
     return _pack([number, status, value, receipt])
+
+
+def packed(value: Any, nbytes: int) -> Packed:
+    """Encode a result once for all who get it."""
+    return Packed(_pack(value), nbytes)
 
 
 def to_pieces(data: bytes) -> Sequence[bytes]:
@@ -138,7 +154,7 @@ def from_frames(frames: Sequence[bytes]) -> bytes:
     return frames[0] if len(frames) == 1 else b"".join(frames)
 
 
-def decode_request(data: bytes) -> Request:
+def decode_request(data: bytes) -> StoreRequest:
     """Decode and check a request.
 
     Raises:
@@ -155,7 +171,7 @@ def decode_request(data: bytes) -> Request:
         raise ProtocolError(f"these are no arguments of {name}")
     if kinds[:2] == (_keys, _values) and len(args[0]) != len(args[1]):
         raise ProtocolError("as many values as keys are needed")
-    return Request(number, operation, wait_s, args)
+    return StoreRequest(number, operation, wait_s, args)
 
 
 def decode_reply(data: bytes) -> Reply:
@@ -180,10 +196,14 @@ def is_result(name: str, value: Any) -> bool:
 # ---------------------------------------------------------------------- msgpack, with bounds
 
 
-def _pack(fields: list[Any]) -> bytes:
+#: What an array of four begins with.
+_FOUR_FIELDS = b"\x94"
+
+
+def _pack(value: Any) -> bytes:
     import msgpack
 
-    data: bytes = msgpack.packb(fields)
+    data: bytes = msgpack.packb(value)
     return data
 
 
@@ -234,6 +254,10 @@ def _number(value: Any) -> bool:
     return type(value) is int and -(1 << 63) <= value < 1 << 63
 
 
+def _length(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_KEYS
+
+
 def _boolean(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -282,7 +306,8 @@ _SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
         (_op.multi_set, (_keys, _values), _nothing),
         (_op.set_and_peek, (_key, _value, _keys), _values_or_none),
         (_op.claim, (_keys, _values), _values),
-        (_op.arrive, (_keys, _values, _key, _number, _key, _keys), _values_or_none),
+        (_op.arrive, (_keys, _values, _key, _number, _key, _keys, _keys), _values_or_none),
+        (_op.arrive_all, (_keys, _values, _key, _number, _key, _keys, _key, _length), _values_or_none),
         (_op.num_keys, (), _number),
         (_op.num_refused, (), _number),
         (_op.list_keys, (_key,), _page),

@@ -76,9 +76,11 @@ def _availability() -> Availability:
 
 
 def _explain(op: str, nbytes: int, hosts: Sequence[int]) -> Explanation:
+    from rankwise.backends import compiled_parts
     from rankwise_gloo_tcp.collectives.tables import explain
 
-    return explain(op, nbytes, hosts)
+    how = " in Python" if compiled_parts.module() is None else " with rankwise-native"
+    return explain(op, nbytes, hosts)._replace(how=how)
 
 
 @hookimpl

@@ -105,7 +105,7 @@ class LaunchConfig:
             (self.nnodes < 1, f"at least 1 node is needed, not {self.nnodes}"),
             (
                 not 0 <= self.node_rank < max(self.nnodes, 1),
-                f"node rank {self.node_rank} is not one of 0 to {self.nnodes - 1}, which {self.nnodes} node(s) have",
+                f"node rank {self.node_rank} is not one of 0 to {self.nnodes - 1}, as --nnodes is {self.nnodes}",
             ),
             (port is not None and not 0 < port < 65536, f"the master port must be 1 to 65535, not {port}"),
             (several and port is None, "several nodes need --master-port, the same on each"),

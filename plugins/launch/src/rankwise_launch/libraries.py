@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rankwise_launch.launching import environment, find_program
+from rankwise_launch.text import counted
 
 __all__ = ["mpi", "mpiexec", "nccl", "version"]
 
@@ -87,7 +88,7 @@ def nccl() -> Iterator[Found]:
     ended, text = _ask([sys.executable, "-c", _NCCL_LIBRARY])
     if ended:
         release, number, devices = text.split()[-3:]
-        yield True, f"CuPy {release} with NCCL {number}, {devices} device(s)", ""
+        yield True, f"CuPy {release} with NCCL {number}, {counted(int(devices), 'device')}", ""
     else:
         # Without a GPU that is as it should be.
         yield (False if driver else None), f"CuPy {binding} cannot use NCCL: {_last_line(text)}", ""

@@ -10,6 +10,7 @@ from typing import IO
 
 __all__ = [
     "columns",
+    "counted",
     "format_nbytes",
     "format_rate",
     "format_seconds",
@@ -94,6 +95,11 @@ def _written(value: float, scales: Sequence[tuple[float, str]], digits: int, zer
     smallest, unit = scales[-1]
     part = round(value / smallest, digits - 1)
     return f"{part:g} {unit}" if part else zero
+
+
+def counted(number: int, what: str) -> str:
+    """Write how many there are of something: 1 rank, 8 ranks."""
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def meanwhile(words: str = "") -> None:

@@ -65,6 +65,9 @@ class RankPool:
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        return f"<RankPool: {self.size} ranks as processes, {'started' if self._processes else 'not started'}>"
+
     def __enter__(self) -> RankPool:
         return self
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from rankwise.basics import native
 from rankwise.cli.commands import CommandError
-from rankwise.cli.parser import near
+from rankwise.cli.parser import instead
 from rankwise_launch.launching import child, command_for, pick_backend, said_last
 from rankwise_launch.libraries import mpiexec
 from rankwise_launch.text import columns, format_nbytes, parse_nbytes
@@ -226,7 +226,7 @@ def _ops(text: str) -> list[str]:
     ops = list(OPS) if text == "all" else text.split(",")
     for op in ops:
         if op not in OPS:
-            raise CommandError(f"cannot measure {op!r}{near(op, OPS)}; there are {', '.join(OPS)}, and all", 2)
+            raise CommandError(f"cannot measure {op!r}{instead(op, [*OPS, 'all'])}", 2)
     return ops
 
 

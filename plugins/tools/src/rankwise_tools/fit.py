@@ -23,7 +23,7 @@ import numpy as np
 import rankwise as dist
 from rankwise.backends.declaration import Explanation
 from rankwise.backends.registry import registry
-from rankwise_launch.text import columns, format_nbytes, format_seconds
+from rankwise_launch.text import columns, counted, format_nbytes, format_seconds
 from rankwise_tools.bench.libraries import Rankwise
 from rankwise_tools.explaining.network import LONG_NBYTES, Line, Parameters, Sample, fitted, off_by, predicted
 
@@ -174,7 +174,7 @@ def _report(size: int, hosts: list[int], network: Parameters, lines: list[Line])
     if off is not None:
         error = f"predictions are off by a factor of {off[0]:.2f} in the middle, {off[1]:.2f} at most"
     return f"""\
-{size} ranks on {len(hosts)} host(s): a message takes {alpha} us and costs {message} us at both ends, a link
+{size} ranks on {counted(len(hosts), "host")}: a message takes {alpha} us and costs {message} us at both ends, a link
 carries {gbit} Gbit/s, and a rank adds up {combine} GB/s
 
 for rankwise explain: --alpha-us {alpha} --gbit-per-s {gbit} --combine-gb-per-s {combine} --message-us {message}

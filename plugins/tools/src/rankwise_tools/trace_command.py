@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rankwise.cli.commands import CommandError
-from rankwise_launch.text import meanwhile
+from rankwise_launch.text import counted, meanwhile
 
 if TYPE_CHECKING:
     from rankwise_tools.recordings.records import Record
@@ -95,7 +95,7 @@ def _perfetto(worlds: _Worlds, path: str) -> str:
     count = sum(event["ph"] == "X" for event in events["traceEvents"])
     clocks = {host: told for host, told in events["otherData"]["clocks"].items() if told != "+-0 us"}
     doubt = f" Clocks against the first host: {', '.join(f'{h} {t}' for h, t in clocks.items())}." if clocks else ""
-    told = f"{count} operations of {sum(map(len, worlds))} rank(s) are in {os.path.abspath(path)}"
+    told = f"{count} operations of {_ranks(worlds)} are in {os.path.abspath(path)}"
     return f"{told}; https://ui.perfetto.dev opens it.{doubt}"
 
 
@@ -106,7 +106,7 @@ def _html(worlds: _Worlds, path: str) -> str:
         file.write(page(*worlds))
     count = sum(len(record.operations) for records in worlds for record in records.values())
     where = os.path.abspath(path)
-    return f"{count} operations of {sum(map(len, worlds))} rank(s) are in {where}; any browser opens it."
+    return f"{count} operations of {_ranks(worlds)} are in {where}; any browser opens it."
 
 
 def _torch_fr(worlds: _Worlds, path: str) -> str:
@@ -123,7 +123,11 @@ def _torch_fr(worlds: _Worlds, path: str) -> str:
             with open(os.path.join(folders[-1], f"rank_{rank}"), "wb") as file:
                 pickle.dump(dump, file)
     commands = "; ".join(f"`torchfrtrace {shlex.quote(folder)}` reads them" for folder in folders)
-    return f"The collectives of {sum(map(len, worlds))} rank(s) are in {os.path.abspath(path)}; {commands}."
+    return f"The collectives of {_ranks(worlds)} are in {os.path.abspath(path)}; {commands}."
+
+
+def _ranks(worlds: _Worlds) -> str:
+    return counted(sum(map(len, worlds)), "rank")
 
 
 _WRITERS: dict[str, Callable[[_Worlds, str], str]] = {

@@ -26,7 +26,7 @@ from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.copying import assign, pieces
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, Opening, inline_nbytes
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot, Plan
-from rankwise_gloo_tcp.collectives.small import SmallAllReduce, SmallBroadcast, SmallCall, is_small
+from rankwise_gloo_tcp.collectives.small import SmallAllGather, SmallAllReduce, SmallBroadcast, SmallCall, is_small
 from rankwise_gloo_tcp.collectives.tables import NETWORK
 from rankwise_gloo_tcp.collectives.ways import Ways
 
@@ -42,7 +42,7 @@ _PIECE_NBYTES = 4 << 20
 
 def between_hosts(comm: GlooCommunicator) -> BetweenHosts:
     """Return the ways of a group whose ranks share no memory, compiled where that is and they are few."""
-    if native.module() is None or not 1 < comm.size <= FEW_RANKS:
+    if native.module() is None or not comm.engine.plain or not 1 < comm.size <= FEW_RANKS:
         return BetweenHosts(comm)
     from rankwise_gloo_tcp.collectives.compiled_wire import CompiledBetweenHosts
 
@@ -82,6 +82,9 @@ class BetweenHosts(Ways):
         # What lies between fields is copied too; NumPy's own copies leave it out.
         if call.op == "broadcast" and array.dtype.names is None and self.choose(call.op, array.nbytes) != "derived":
             return SmallBroadcast(self.comm, self._opening, call)
+        if call.op == "all_gather" and array.dtype.names is None and self.choose(call.op, 0) != "derived":
+            alike = all(out.size == array.size for out in call.outs or ())
+            return SmallAllGather(self.comm, self._opening, call) if alike else None
         if call.op == "all_reduce" and op is not None and op.base is op and op.is_plain_on(array.dtype):
             along = self.choose(call.op, array.nbytes) == "along"
             return SmallAllReduce(self.comm, self._opening, call) if along else None

@@ -12,12 +12,13 @@ import numpy as np
 
 from rankwise.backends import Array, Call, Deadline, as_bytes, mismatch
 from rankwise.errors import ProtocolError
+from rankwise_gloo_tcp.collectives.copying import assign
 from rankwise_gloo_tcp.collectives.opening import Opening, inline_nbytes
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["SmallAllReduce", "SmallBroadcast", "SmallCall", "is_small"]
+__all__ = ["SmallAllGather", "SmallAllReduce", "SmallBroadcast", "SmallCall", "is_small"]
 
 
 _NOTHING = memoryview(b"")
@@ -125,3 +126,23 @@ class SmallBroadcast(SmallCall):
         self._swap(sent[0] if sent else None, sequence, deadline)
         if self._root is not None:
             received[0][...] = self._root
+
+
+class SmallAllGather(SmallCall):
+    """Everyone gets the arrays of all, which are of one length."""
+
+    def __init__(self, comm: GlooCommunicator, opening: Opening, call: Call) -> None:
+        super().__init__(comm, opening, call, [call.array.nbytes] * comm.size)
+        self._theirs = self._views(call.array.reshape(-1))
+
+    def bind(self, call: Call) -> Any:
+        """Return what is sent and what is received, by rank."""
+        return call.array, call.outs
+
+    def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare the calls, and copy."""
+        array, outs = given
+        self._swap(array, sequence, deadline)
+        assign(outs[self._rank], array)
+        for peer, theirs in self._theirs.items():
+            assign(outs[peer], theirs)
