@@ -4,28 +4,31 @@
     python benchmarks/beginnings.py 64 --plain
 
 For each number of ranks: requests to the store, processor time and descriptors of a rank, its memory (PSS), and how
-long the beginning took it. Ranks are forked from a process that has imported everything (`--preload numpy,rankwise`);
-with `--plain` each imports by itself. Memory and descriptors are those after the first barrier.
+long the beginning took it; then the time from the launch, and from the moment at which the last rank had imported its
+modules, until the last has left the first barrier. Ranks are forked from a process that has imported everything
+(`--preload numpy,rankwise`); with `--plain` each imports by itself. Memory and descriptors are those after the first
+barrier.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import statistics
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 TIMEOUT_S = 240
+#: When the launcher was started, for its ranks.
+LAUNCHED = "LAUNCHED_AT"
 
 
 def rank() -> None:
     """Be one rank, and on rank 0 print the figures of all."""
+    import numpy  # noqa: F401
+
     import rankwise as dist
     from rankwise.store.tcp.connection import Connection
 
+    imported_at = time.time()
     asked, ask = [], Connection._ask
 
     def noted(self: Connection, name: str, *args: object) -> None:
@@ -38,20 +41,32 @@ def rank() -> None:
     took, used = time.perf_counter() - began, time.process_time() - used
     requests = sum(name != "set_and_peek" for name in asked)
     dist.barrier()
-    lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
-    pss = next(int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:"))
+    left_at = time.time()
+    with open("/proc/self/smaps_rollup", encoding="ascii") as file:
+        pss = next(int(line.split()[1]) / 1024 for line in file if line.startswith("Pss:"))
     rows: list[tuple[float, ...]] = [()] * dist.get_world_size()
-    mine = requests, 1e3 * used, len(os.listdir("/proc/self/fd")), pss, took
+    mine = requests, 1e3 * used, len(os.listdir("/proc/self/fd")), pss, took, imported_at, left_at
     dist.all_gather_object(rows, mine)
     if dist.get_rank() == 0:
+        import statistics  # nothing that ranks import before it is free
+
+        *_, imported, left = map(max, zip(*rows, strict=True))
+        rows = [row[:-2] for row in rows]
         middle = [statistics.median(column) for column in zip(*rows, strict=True)]
         most = [max(column) for column in zip(*rows[1:], strict=True)]
         for name, figures in (("middle", middle), ("most, but for rank 0", most), ("rank 0", rows[0])):
             print(f"| {len(rows)} | {name} | " + " | ".join(f"{x:.4g}" for x in figures) + " |", flush=True)
+        times = left - float(os.environ[LAUNCHED]), left - imported
+        print(
+            "| {} | launch to barrier {:.2f} s, last import to barrier {:.2f} s |".format(len(rows), *times), flush=True
+        )
     dist.destroy_process_group()
 
 
 def main() -> None:
+    import argparse
+    import subprocess
+
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("ranks", type=int, nargs="+")
     parser.add_argument("--plain", action="store_true", help="without --preload")
@@ -61,7 +76,8 @@ def main() -> None:
     preload = [] if given.plain else ["--preload", "numpy,rankwise"]
     for count in given.ranks:
         command = [sys.executable, "-m", "rankwise", "run", "-n", str(count), *preload, __file__]
-        done = subprocess.run(command, check=True, timeout=TIMEOUT_S, stdout=subprocess.PIPE, text=True)
+        env = {**os.environ, LAUNCHED: str(time.time())}
+        done = subprocess.run(command, check=True, timeout=TIMEOUT_S, stdout=subprocess.PIPE, text=True, env=env)
         for line in done.stdout.splitlines():
             print(f"| {line.partition('| ')[2]}", flush=True)  # without the number of the rank that says it
 

@@ -76,7 +76,9 @@ def _median(calls: int, call: object, barrier: object) -> float:
     return statistics.median(times)
 
 
-def launch(hosts: Hosts, contender: str, secret: Path, command: list[str]) -> dict[str, float]:
+def launch(
+    hosts: Hosts, contender: str, secret: Path, command: list[str], python: str = sys.executable
+) -> dict[str, float]:
     """Run one rank on each host, and return what rank 0 has found."""
     env = {
         **os.environ,
@@ -89,7 +91,7 @@ def launch(hosts: Hosts, contender: str, secret: Path, command: list[str]) -> di
     }
     processes = [
         subprocess.Popen(
-            hosts.command(rank, sys.executable, *command),
+            hosts.command(rank, python, *command),
             env={**env, "RANK": str(rank)},
             stdout=subprocess.PIPE if rank == 0 else None,
             text=True,

@@ -7,9 +7,10 @@
 
 Each contender has processes of its own, which also hold a plain socket, and take turns with it: what the machine does
 meanwhile meets both. So a cell is the median of the ratios, turn by turn, to plain sockets that do the least which the
-call needs, both looking first; the contenders alternate, round by round. The floor of an `all_reduce` is an exchange
-of the arrays and their sum, that of a barrier an exchange, that of a message or a broadcast and its answer a ping-
-pong. Of more ranks only the first ones of the first two hosts have plain sockets, send messages and are roots. Below
+call needs, both looking first; the contenders alternate, round by round. Where there are more ranks than processors,
+those of a host share one, as they might on a host of their own. The floor of an `all_reduce` is an exchange of the
+arrays and their sum, that of a barrier an exchange, that of a message or a broadcast and its answer a ping-pong. Of
+more ranks only the first ones of the first two hosts have plain sockets, send messages and are roots. Below
 stands how many times as long each other takes as rankwise, both beside their plain sockets: the geometric mean, and
 the cell where that is least. A contender that is not installed is named with the reason. MPICH and torch's gloo may
 each have an environment of their own, as `scripts/test` and `scripts/test-torch` make them.
@@ -40,6 +41,8 @@ from two_hosts import Hosts, forbidden
 CALLS = ("all_reduce", "message", "broadcast", "barrier")
 CONTENDERS = ("rankwise", "rankwise in Python", "gloo", "Open MPI", "MPICH")
 _LIMIT_S = 240
+#: How much a plain socket is given at a time: all of 1 MiB in one go takes twice as long.
+_TURN_NBYTES = 256 << 10
 Timed = dict[str, Callable[[], object]]
 
 
@@ -57,7 +60,7 @@ class Floor(plain_sockets.Plain):
         data = self.data
         while len(data):
             try:
-                data = data[self.sock.send(data) :]
+                data = data[self.sock.send(data[:_TURN_NBYTES]) :]
             except BlockingIOError:
                 time.sleep(0)
 
@@ -67,7 +70,7 @@ class Floor(plain_sockets.Plain):
         while len(data) or len(room):
             try:
                 if len(data):
-                    data = data[self.sock.send(data) :]
+                    data = data[self.sock.send(data[:_TURN_NBYTES]) :]
             except BlockingIOError:
                 pass
             try:
@@ -207,14 +210,18 @@ def commands(who: str, hosts: Hosts | None, size: int, program: list[str], folde
     """Return the command lines that start the ranks of a contender."""
     of_each = size // len(hosts.names) if hosts else size
     if "MPI" not in who:
-        return [hosts.command(rank // of_each, *program) if hosts else program for rank in range(size)]
+        return [
+            hosts.command(rank // of_each, *kept(size, rank // of_each), *program) if hosts else program
+            for rank in range(size)
+        ]
     words = [str(_mpiexec(program[0])), "-n", str(size)]
     agent = folder / "agent"  # starts a command on another host, as ssh would
     if hosts:
         # Open MPI takes hosts of one name for one host, on which it starts all ranks.
         cases = "".join(
-            f'{address}) exec ip netns exec {name} unshare --uts sh -c "hostname {name}; $*";; '
-            for address, name in zip(hosts.addresses, hosts.names, strict=True)
+            f"{address}) exec ip netns exec {name} {' '.join(kept(size, host))} "
+            f'unshare --uts sh -c "hostname {name}; $*";; '
+            for host, (address, name) in enumerate(zip(hosts.addresses, hosts.names, strict=True))
         )
         agent.write_text(f'#!/bin/sh\nhost=$1; shift\ncase "$host" in {cases}esac\n')
         agent.chmod(0o755)
@@ -245,7 +252,13 @@ def commands(who: str, hosts: Hosts | None, size: int, program: list[str], folde
             "-iface",
             "eth0",
         ]
-    return [hosts.command(0, *words, *program) if hosts else [*words, *program]]
+    return [hosts.command(0, *kept(size, 0), *words, *program) if hosts else [*words, *program]]
+
+
+def kept(size: int, host: int) -> list[str]:
+    """Return what keeps a host's ranks to one processor, where there are more ranks than processors."""
+    processors = os.cpu_count() or 1
+    return ["taskset", "-c", str(host % processors)] if size > processors else []
 
 
 def measured(

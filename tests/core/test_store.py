@@ -19,6 +19,7 @@ import pytest
 from rankwise.errors import DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import FileStore, HashStore, PrefixStore, Store, TCPStore
 from rankwise.store.base import Place
+from rankwise.store.primitives import Series
 
 PATIENCE_S = 20.0
 MIB = 1 << 20
@@ -263,6 +264,16 @@ class TestStore:
         store.set("other/said", "no")  # as a rank has that could not go on: the others still ask why
         assert store._arrive({}, Place("other/come", "other/said", 1, ("outside",)), (), 20.0) == (b"no", [])
         assert store.get("outside/of/0") == b"kept"
+
+    def test_all_who_arrive_get_what_each_has_brought(self, store: Store) -> None:
+        inner, place, series = PrefixStore("inner", store), Place("come", "said", 12), Series("of/", 12)
+        with ThreadPoolExecutor(12) as pool:
+            come = [pool.submit(inner._arrive, {series[rank]: b"%d" % rank}, place, series, 20.0) for rank in range(12)]
+            everything = [b"%d" % rank for rank in range(12)]
+            assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", everything)] * 12
+        assert inner._arrive({"of/1": b"new"}, place, Series("of/", 2), 20.0) == (b"ok", [b"0", b"new"])
+        with pytest.raises(DistTimeoutError, match="said', which nobody has set"):
+            store._arrive({}, Place("other", "said", 2), Series("of/", 2), 0.2)
 
     def test_those_who_arrive_hear_what_somebody_has_said_before(self, store: Store) -> None:
         large = b"x" * (3 << 20)

@@ -115,7 +115,19 @@ def test_only_a_protocol_error_escapes_from_a_verdict(content: Any) -> None:
         assert isinstance(verdict.unpack(content), DistError)
 
 
-@given(json_texts | st.lists(json_values, min_size=FIELDS, max_size=FIELDS).map(lambda row: json.dumps(row).encode()))
+def of_two_lines(lines: tuple[Any, Any]) -> bytes:
+    return "\n".join(json.dumps(line) for line in lines).encode()
+
+
+def some(count: int) -> Any:
+    return st.lists(json_values, min_size=count, max_size=count)
+
+
+@given(
+    json_texts
+    | st.tuples(some(FIELDS - 6), some(6)).map(of_two_lines)
+    | st.tuples(json_values, some(6)).map(of_two_lines)
+)
 @steady
 def test_only_a_rendezvous_error_escapes_from_a_card(row: bytes) -> None:
     with contextlib.suppress(RendezvousError):

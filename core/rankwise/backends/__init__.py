@@ -29,7 +29,7 @@ from rankwise.backends.capability import (
 )
 from rankwise.backends.communicator import Communicator, Gauges, Watch
 from rankwise.backends.context import Context
-from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Check, Explanation, Runtime
+from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Check, Explanation, Runtime, Stage
 from rankwise.backends.fast_calls import Caller, Shortcuts
 from rankwise.basics.arrays import RAW, Array, as_bytes, dtype_mark, dtype_name, dtype_text, is_sparse, known_dtype
 from rankwise.basics.deadline import Deadline, Timeout, seconds
@@ -190,6 +190,7 @@ __all__ = [
     # collectives of its own, made of the core's
     "AlgorithmChoice",
     "Explanation",
+    "Stage",
     "PointToPoint",
     "derived_algorithm",
     "derived_collectives",

@@ -54,6 +54,23 @@ class Check(NamedTuple):
     remedy: str = ""
 
 
+class Stage(NamedTuple):
+    """A part of what a backend's own algorithm does, for predictions.
+
+    Attributes:
+        op: An operation of `rankwise.collective.algorithms`, and its algorithm; both empty for bytes that only pass
+            through a rank's memory.
+        algorithm: The algorithm.
+        size: How many ranks take part; where several on one host do the same side by side, as many as there are hosts.
+        nbytes: The bytes of the whole array, as all that share a link together have it.
+    """
+
+    op: str
+    algorithm: str
+    size: int
+    nbytes: int
+
+
 class Explanation(NamedTuple):
     """Which algorithm a backend takes for an operation, as `rankwise explain` shows it.
 
@@ -63,6 +80,7 @@ class Explanation(NamedTuple):
         meanings: What the names of the table mean.
         like: The algorithm of `rankwise.collective.algorithms` that sends the same messages; empty if none does.
         how: Words after the backend's name, such as whether compiled parts run; they begin with a blank.
+        stages: If none does, what it does instead, one after the other; empty where no model knows.
     """
 
     table: Sequence[Choice]
@@ -70,6 +88,7 @@ class Explanation(NamedTuple):
     meanings: Mapping[str, str]
     like: str = ""
     how: str = ""
+    stages: Sequence[Stage] = ()
 
 
 def _always() -> Availability:

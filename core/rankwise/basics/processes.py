@@ -6,7 +6,7 @@ import os
 import select
 import threading
 
-__all__ = ["release", "watch"]
+__all__ = ["is_gone", "release", "watch"]
 
 _lock = threading.Lock()
 #: The descriptor for each process, and how many watch each descriptor.
@@ -28,6 +28,17 @@ def watch(pid: int) -> int:
             _watchers[found] = 0
         _watchers[found] += 1
         return found
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether no process has a number any more."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # a process of somebody else has it
+        pass
+    return False
 
 
 def release(descriptor: int) -> None:

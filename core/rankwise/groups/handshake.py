@@ -21,6 +21,7 @@ from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError, Peer
 from rankwise.store import Store
 from rankwise.store.base import Place
 from rankwise.store.operations import FINE
+from rankwise.store.primitives import Series
 
 __all__ = [
     "MEETING",
@@ -56,7 +57,7 @@ def meet(
     deadline: Deadline,
     tell_more: Callable[[str, list[int]], str] | None = None,
     read: bool = False,
-) -> list[dict[str, Any]]:
+) -> list[bytes | None]:
     """Return once all `ranks` have come with the same configuration.
 
     Args:
@@ -67,10 +68,11 @@ def meet(
         what: What they come for, for messages.
         deadline: When to give up.
         tell_more: Adds to a text about missing ranks what is known of them.
-        read: Whether to return what the others have told of themselves.
+        read: Whether to return what the others have told of themselves; then `ranks` are all from 0 on.
 
     Returns:
-        For each rank its host and its process, if `read`, else nothing.
+        For each rank its host and its process as JSON, if `read`, else nothing. With a thousand ranks nobody needs to
+        know of each, so nothing is decoded.
 
     Raises:
         RendezvousError: Two processes claim one rank, or two configurations differ; the same text on all ranks.
@@ -90,14 +92,14 @@ def meet(
     if problem is not None:  # to be written before this rank is counted: the last to come finds all well otherwise
         store.compare_set("fewest", "", str(min(first.get("count", len(ranks)), len(ranks))))
         store.compare_set("verdict", "", problem)
-    wanted = [f"rank/{peer}" for peer in ranks] if read else []
+    wanted = Series("rank/", len(ranks)) if read else ()
     verdict, seats = _verdict(store, ranks, wanted, what, deadline, tell_more)
     if verdict == _FINE and problem is not None:
         raise RendezvousError(problem)  # the others are complete without this rank, which is one too many
     if verdict != _FINE:
         store.add("told", 1)
         raise told_by(verdict) or (DistTimeoutError if _LATE in verdict else RendezvousError)(verdict)
-    return [json.loads(each or b"{}") for each in seats]
+    return seats
 
 
 def death_verdict(error: PeerDiedError, during: str) -> str:

@@ -28,7 +28,7 @@ from rankwise.groups.making import Plan, make_group
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.world import World, current
 from rankwise.network import secret
-from rankwise.store import FileStore, Store, StoreLike, innermost
+from rankwise.store import FileStore, Store, StoreLike, TCPStore, innermost
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
@@ -191,6 +191,9 @@ def _begin(world: World, first: Plan, deadline: Deadline) -> ProcessGroup:
     world.watcher = observers.begin(world, first.global_rank, first.ranks)
     made = world.default = make_group(world, first, deadline)
     observers.start(world)
+    store = innermost(first.store)
+    if isinstance(store, TCPStore):
+        store._let_go()
     _close_at_exit()
     return made
 

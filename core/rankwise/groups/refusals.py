@@ -19,8 +19,9 @@ __all__ = ["MADE", "VERDICT", "Heed", "prefer", "refuse", "see_nothing"]
 #: Where in a group's store they are counted who have made their communicators or could not, and where it says how it
 #: came out.
 MADE, VERDICT = "made/count", "made/verdict"
-#: How long after a look into the store another is worth while, at first and at the most.
-_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 4.0
+#: How long after a look into the store another is worth while, at first and at the most; each time four times as long,
+#: so that many ranks that begin for long ask little. Where cards are exchanged a rank is told without asking.
+_PAUSE_S, _LONGER, _LONGEST_PAUSE_S = 0.25, 4, 16.0
 #: Errors that tell of another rank's end, whatever that came from.
 _CONSEQUENCES = (DistNetworkError, DistTimeoutError, PeerDiedError, ConnectionError, TimeoutError)
 
@@ -55,20 +56,20 @@ class Heed:
 
     def __init__(self, name: str, store: Store | None, look: Callable[[], None]) -> None:
         self._name, self._store, self._look = name, store, look
-        self._ask_at, self._pause_s = monotonic() + _PAUSE_S, 2 * _PAUSE_S
+        self._ask_at, self._pause_s = monotonic() + _PAUSE_S, _LONGER * _PAUSE_S
 
     def __call__(self) -> None:
         interrupts.heed()
         if self._store is not None and monotonic() >= self._ask_at:
             verdict = (self._store.peek(VERDICT) or b"").decode()
             self._ask_at = monotonic() + self._pause_s
-            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            self._pause_s = min(_LONGER * self._pause_s, _LONGEST_PAUSE_S)
             if _is_somebodys_own(verdict):
                 raise told_by(verdict) or DistBackendError(f"group {self._name!r} cannot be made: {verdict}")
         self._look()
 
     def end(self) -> None:
-        """Look at nothing any more: the group is made. Its context keeps this object, and need not keep the rest."""
+        """Look no more, as the group is made; its context keeps this object, but not what it looked for."""
         self._store, self._look = None, see_nothing
 
 

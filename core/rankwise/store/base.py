@@ -17,7 +17,7 @@ from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import operations
 from rankwise.store.operations import Missing, Primitives
-from rankwise.store.primitives import MAX_VALUE_NBYTES, to_amount, to_key, to_keys, to_value
+from rankwise.store.primitives import MAX_VALUE_NBYTES, Series, to_amount, to_key, to_keys, to_value
 from rankwise.store.queues import TOKEN_NBYTES
 
 if TYPE_CHECKING:
@@ -649,8 +649,12 @@ class Store(ABC):
         Returns:
             What is said, `operations.FINE` if all have come; and what is under the wanted keys then.
         """
-        args = list(values), list(values.values()), at.counter, at.size, at.said, list(wanted), list(at.forget)
-        said, *found = self._await(operations.arrive, seconds(timeout), *args)
+        mine = list(values), list(values.values()), at.counter, at.size, at.said, list(at.forget)
+        if isinstance(wanted, Series) and wanted:
+            series = wanted.prefix, wanted.length
+            said, *found = self._await(operations.arrive_all, seconds(timeout), *mine, *series)
+        else:
+            said, *found = self._await(operations.arrive, seconds(timeout), *mine, list(wanted))
         while len(found) < len(wanted):
             found.append(self.peek(wanted[len(found)]))
         assert said is not None  # it has been waited for

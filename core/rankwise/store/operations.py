@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rankwise.errors import DistStoreError
-from rankwise.store.primitives import MAX_VALUE_NBYTES, RESERVED, Missing, Primitives, change, fits
+from rankwise.store.primitives import MAX_VALUE_NBYTES, RESERVED, Missing, Primitives, Series, change, fits
 from rankwise.store.queues import (
     barrier,
     barrier_lacks,
@@ -30,7 +30,9 @@ __all__ = [
     "add",
     "append",
     "arrive",
+    "arrive_all",
     "arrived",
+    "arrived_all",
     "barrier",
     "barrier_leave",
     "barrier_wait",
@@ -258,8 +260,8 @@ def arrive(
     counter: str,
     count: int,
     verdict: str,
-    wanted: Sequence[str],
     forget: Sequence[str],
+    wanted: Sequence[str],
 ) -> list[bytes | None] | Missing:
     """Store values, come to a place where `count` meet, and return what is said there, and of the wanted keys a page.
 
@@ -278,6 +280,29 @@ def arrived(store: Primitives, verdict: str, wanted: Sequence[str]) -> list[byte
     if store.peek(verdict) is None:
         return Missing(verdict, arrived, (verdict, wanted))
     return _page(store, [verdict, *wanted])
+
+
+def arrive_all(
+    store: Primitives,
+    keys: Sequence[str],
+    values: Sequence[bytes],
+    counter: str,
+    count: int,
+    verdict: str,
+    forget: Sequence[str],
+    prefix: str,
+    length: int,
+) -> list[bytes | None] | Missing:
+    """Do as `arrive` for a rank that wants the keys of a `Series`, which two words name."""
+    arrive(store, keys, values, counter, count, verdict, forget, ())
+    return arrived_all(store, verdict, prefix, length)
+
+
+def arrived_all(store: Primitives, verdict: str, prefix: str, length: int) -> list[bytes | None] | Missing:
+    """Return the verdict once there is one, and of the series a page."""
+    if store.peek(verdict) is None:
+        return Missing(verdict, arrived_all, (verdict, prefix, length))
+    return _page(store, [verdict, *Series(prefix, length)])
 
 
 def _first_missing(store: Primitives, keys: Sequence[str], begin: int) -> int:
@@ -303,6 +328,7 @@ def _lacking_keys(store: Primitives, keys: Sequence[str]) -> str:
 LACKING: dict[Callable[..., Any], Callable[..., str]] = {
     get: lambda store, key: _lacking_keys(store, [key]),
     arrived: lambda store, verdict, wanted: _lacking_keys(store, [verdict]),
+    arrived_all: lambda store, verdict, prefix, length: _lacking_keys(store, [verdict]),
     wait_from: lambda store, keys, begin: _lacking_keys(store, keys),
     multi_get_from: lambda store, keys, begin: _lacking_keys(store, keys),
     queue_pop: lambda store, queue, token, seen=None: f"an item in queue {queue!r}",

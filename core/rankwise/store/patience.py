@@ -10,6 +10,7 @@ from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError
 from rankwise.store.base import Place, Store
 from rankwise.store.operations import FINE
+from rankwise.store.primitives import Series
 
 __all__ = ["EXCHANGE", "exchange", "patiently"]
 
@@ -46,9 +47,8 @@ def exchange(
         DistNetworkError: One that has come cannot go on, or the store is gone.
         DistError: What `look` raises.
     """
-    keys = [f"{EXCHANGE}/of/{peer}" for peer in range(size)]
-    place = Place(f"{EXCHANGE}/come", EXCHANGE, size)
-    step = lambda limit_s: store._arrive({keys[rank]: value}, place, keys, limit_s)  # noqa: E731
+    place, all_keys = Place(f"{EXCHANGE}/come", EXCHANGE, size), Series(f"{EXCHANGE}/of/", size)
+    step = lambda limit_s: store._arrive({all_keys[rank]: value}, place, all_keys, limit_s)  # noqa: E731
     said, found = patiently(step, deadline, look)
     if said != FINE:
         raise DistNetworkError(f"another member cannot go on: {said.decode()}")

@@ -8,7 +8,7 @@ from datetime import timedelta
 from rankwise.basics.deadline import Timeout
 from rankwise.errors import DistStoreError
 from rankwise.store.base import Arrival, Place, Store, Value
-from rankwise.store.primitives import to_key, to_keys
+from rankwise.store.primitives import Series, to_key, to_keys
 
 __all__ = ["PrefixStore", "innermost"]
 
@@ -100,7 +100,8 @@ class PrefixStore(Store):
     def _arrive(self, values: Mapping[str, bytes], at: Place, wanted: Sequence[str], timeout: Timeout) -> Arrival:
         mine = dict(zip(self._outers(values), values.values(), strict=True))
         there = Place(self._outer(at.counter), self._outer(at.said), at.size, tuple(self._outers(at.forget)))
-        return self._open._arrive(mine, there, self._outers(wanted), timeout)
+        outer = Series(self._outer(wanted.prefix), len(wanted)) if isinstance(wanted, Series) else self._outers(wanted)
+        return self._open._arrive(mine, there, outer, timeout)
 
     def num_keys(self) -> int:
         return len(self.list_keys())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rankwise.errors import DistStoreError
@@ -15,6 +15,7 @@ __all__ = [
     "RESERVED",
     "Missing",
     "Primitives",
+    "Series",
     "change",
     "fits",
     "to_amount",
@@ -35,6 +36,23 @@ class Primitives(Protocol):
 
     def scan(self) -> Sequence[str]:
         """Return all keys."""
+
+
+class Series(Sequence[str]):
+    """The keys that are a prefix and a number, from 0 up to a length: those of many ranks take no list of keys."""
+
+    def __init__(self, prefix: str, length: int) -> None:
+        self.prefix, self.length = prefix, length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: Any) -> Any:
+        numbers = range(self.length)[index]
+        return f"{self.prefix}{numbers}" if isinstance(numbers, int) else [f"{self.prefix}{n}" for n in numbers]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.prefix.__add__, map(str, range(self.length)))
 
 
 class Missing(NamedTuple):

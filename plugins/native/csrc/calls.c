@@ -23,10 +23,6 @@ typedef struct {
 } Calls;
 
 static PyObject *names[NAMES];
-/* What Python calls the ops that are known here; all others are left to it. */
-static const char *const op_names[OPS] = {[SUM] = "SUM", [AVG] = "AVG",   [PRODUCT] = "PRODUCT", [MIN] = "MIN",
-                                          [MAX] = "MAX", [BAND] = "BAND", [BOR] = "BOR",         [BXOR] = "BXOR"};
-
 /* ------------------------------------------------------------------ the turn */
 
 /* Take the group's turn if the call is plain and nobody is before it. */
@@ -367,7 +363,7 @@ static PyObject *calls_ops_of(PyObject *given)
 {
     PyObject *ops = PyTuple_New(OPS);
     for (int i = 0; ops != NULL && i < OPS; i++) {
-        PyObject *op = PyDict_GetItemString(given, op_names[i]);
+        PyObject *op = PyDict_GetItemString(given, kernels_op_name((Op)i));
         PyTuple_SET_ITEM(ops, i, Py_NewRef(op == NULL ? Py_None : op));
     }
     return ops;

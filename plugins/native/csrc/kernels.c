@@ -152,6 +152,22 @@ void kernels_narrow(void *to, const void *wide, Kind kind, Kind wide_kind, size_
 
 /* ------------------------------------------------------------------ tables */
 
+static const char *const kernels_op_names[OPS] = {[SUM] = "SUM", [AVG] = "AVG",   [PRODUCT] = "PRODUCT", [MIN] = "MIN",
+                                          [MAX] = "MAX", [BAND] = "BAND", [BOR] = "BOR",         [BXOR] = "BXOR"};
+
+const char *kernels_op_name(Op op)
+{
+    return kernels_op_names[op];
+}
+
+Op kernels_op_named(const char *name)
+{
+    Op op = 0;
+    while (op < OPS && strcmp(kernels_op_names[op], name) != 0)
+        op++;
+    return op;
+}
+
 size_t kernels_kind_nbytes(Kind kind)
 {
     static const unsigned char sizes[KINDS] = {4, 8, 2, 2, 1, 2, 4, 8, 1, 2, 4, 8, 1};

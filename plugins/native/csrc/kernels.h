@@ -13,6 +13,9 @@ typedef enum { SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, OPS } Op;
 typedef void (*Merge)(void *out, const void *a, const void *b, size_t count);
 
 size_t kernels_kind_nbytes(Kind kind);
+/* What Python calls an op, and the op of a name; OPS for those that are left to Python. */
+const char *kernels_op_name(Op op);
+Op kernels_op_named(const char *name);
 /* What an op is reduced in: float32 for sums and products of floats of 16 bits, else the kind itself. */
 Kind kernels_accumulation_kind(Op op, Kind kind);
 /* How to reduce in a kind; NULL where the op is not defined. AVG adds. */

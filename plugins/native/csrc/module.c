@@ -5,7 +5,7 @@
 
 /* The version of what rankwise and this module call of each other; see rankwise.basics.native. It is here rather than in
    Python since it is about what was built: sources may be newer. */
-enum { API_VERSION = 11 };
+enum { API_VERSION = 12 };
 
 /* What Python has too, for where this module is not: rankwise_gloo_tcp compares all of it when it is loaded. */
 static const struct {

@@ -8,10 +8,9 @@
 
 /* The byte behind a payload that is all there. */
 static const unsigned char good = 1;
-/* How much goes one way before the other has its turn: what comes stays in the cache until it is worked on. */
+/* How much goes one way before the other has its turn: what comes stays in the cache until it is worked on. And while
+   the system takes in what is sent it does not hear what the other end confirms: more in one go leaves less on its way. */
 enum { OUT_NBYTES = 128 << 10, IN_NBYTES = 32 << 10 };
-/* How long frames that stand still are looked at before this thread sleeps. */
-enum { LOOK_NS = 50000 };
 enum { PIECES = 4 };
 /* So little is copied once more, as the kernel takes longer for pieces than for bytes. */
 enum { BRIEF_NBYTES = 512 };
@@ -52,7 +51,7 @@ static struct iovec parcels_piece(const void *bytes, size_t nbytes)
 
 static Places parcels_out_places(const Parcel *parcel, size_t at, size_t most)
 {
-    struct iovec all[PIECES] = {parcels_piece(parcel->cover, parcel->out_unit), parcels_piece(parcel->record, parcel->record_nbytes),
+    struct iovec all[PIECES] = {parcels_piece(parcel->cover, parcel->cover_nbytes), parcels_piece(parcel->record, parcel->record_nbytes),
                                 parcels_piece(parcel->data, parcel->nbytes), parcels_piece(&good, 1)};
     return parcels_skip(all, at, most);
 }
@@ -124,7 +123,7 @@ static size_t parcels_within(size_t at, size_t before, size_t nbytes)
 
 size_t parcels_went(const Parcel *parcel)
 {
-    return parcels_within(parcel->went, parcel->out_unit + parcel->record_nbytes, parcel->nbytes);
+    return parcels_within(parcel->went, parcel->cover_nbytes + parcel->record_nbytes, parcel->nbytes);
 }
 
 size_t parcels_came(const Parcel *parcel)
@@ -136,19 +135,19 @@ void parcels_begin(Parcel *parcel)
 {
     parcel->sent = parcel->out.first == 0;
     parcel->taken = parcel->in.first == 0;
-    parcel->left = parcel->headed = parcel->open = false;
+    parcel->left = parcel->headed = parcel->open = parcel->chained = false;
     parcel->got = parcel->in_unit = 0;
-    parcel->out_unit = 0;
+    parcel->cover_nbytes = 0;
     parcel->went = parcel->sent ? SIZE_MAX : 0; /* what has not left is not written over */
     parcel->rest = NULL;
 }
 
 ssize_t parcels_send(Parcel *parcel, ConnectionState *connection)
 {
-    Places places = parcels_out_places(parcel, parcel->went, parcel->digest == NULL ? SIZE_MAX : OUT_NBYTES);
+    Places places = parcels_out_places(parcel, parcel->went, OUT_NBYTES);
     ssize_t sent = parcels_give(connection->fd, &places);
     if (sent <= 0)
-        return -1; /* Python tries again, and finds out why */
+        return sent < 0 && errno != EAGAIN && errno != EINTR ? -1 : 0; /* Python tries again, and finds out why */
     parcel->went += (size_t)sent;
     connection->went_nbytes += (unsigned long long)sent;
     return sent;
@@ -188,7 +187,7 @@ typedef struct {
     bool moved, goes_on, stopped;
 } Round;
 
-static void parcels_move_one(Parcel *parcel, ConnectionState *connection, Round *round)
+static void parcels_move_one(Parcel *parcel, ConnectionState *connection, Round *round, Judge judge, void *user)
 {
     bool moved = parcels_is_leaving(parcel) && parcels_send(parcel, connection) > 0;
     if (moved && parcel->headed && parcel->digest != NULL)
@@ -196,11 +195,13 @@ static void parcels_move_one(Parcel *parcel, ConnectionState *connection, Round 
     if (parcels_expects(parcel) && parcel->open) {
         ssize_t count = parcels_read(parcel, connection);
         moved = moved || count > 0;
-        round->stopped = round->stopped || count == 0 || (!parcel->headed && parcel->got >= parcel->in_unit) ||
-                         parcel->got >= parcels_in_nbytes(parcel);
+        if (count > 0)
+            judge(user, parcel, connection);
+        round->stopped = round->stopped || count == 0 || parcel->left;
     }
     round->moved = round->moved || moved;
-    round->goes_on = round->goes_on || parcels_is_leaving(parcel) || parcels_is_half_way(parcel);
+    round->goes_on = round->goes_on || parcels_is_leaving(parcel) || parcels_is_half_way(parcel) ||
+                     (parcel->chained && parcels_expects(parcel));
 }
 
 /* Sleep until something can be moved, but not for long: others wait for the lock. */
@@ -215,21 +216,21 @@ static void parcels_sleep(const Parcel *parcels, ConnectionState *const *connect
     poll(watched, (nfds_t)count, 1);
 }
 
-int64_t parcels_move(Parcel *parcels, ConnectionState *const *connections, int count, int64_t until)
+int64_t parcels_move(Parcel *parcels, ConnectionState *const *connections, int count, int64_t look_ns, int64_t until, Judge judge, void *user)
 {
     int64_t began = native_monotonic_ns(), now = began, last = began;
     for (;;) {
         Round round = {false, false, false};
         for (int i = 0; i < count; i++)
             if (connections[i] != NULL)
-                parcels_move_one(&parcels[i], connections[i], &round);
+                parcels_move_one(&parcels[i], connections[i], &round, judge, user);
         now = native_monotonic_ns();
         last = round.moved ? now : last;
         if (!round.goes_on || round.stopped || now >= until || now - last >= STILL_NS)
             return last - began;
         if (round.moved)
             continue;
-        if (now - last < LOOK_NS)
+        if (now - last < look_ns)
             RELAX();
         else
             parcels_sleep(parcels, connections, count);

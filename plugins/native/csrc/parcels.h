@@ -15,11 +15,16 @@ enum { HEAD_NBYTES = sizeof(Head), HEAD_TAG_NBYTES = 8 };
 enum { MOST_PARCELS = 8 };
 /* Of longer payloads the header is read alone, as what follows goes straight to where it belongs. */
 enum { LONG_NBYTES = 64 << 10 };
-/* How long a frame that stands still may keep others from the engine's lock, and how long frames that move may in all. */
-enum { STILL_NS = 2000000, MOVING_NS = 20000000 };
+/* How long a frame that stands still may keep others from the engine's lock, and how long frames that move may in all,
+   of which none begins in the second half. */
+enum { STILL_NS = 2000000, MOVING_NS = 40000000 };
+/* How long frames that stand still are looked at where each rank has a processor. */
+enum { LOOK_NS = 50000 };
 
 /* What a parcel's user does with what has come and gone so far of a long one; it has neither interpreter nor lock. */
 typedef void (*Digest)(void *user);
+/* Prepares what follows on a parcel that is done, in its place, likewise; false where nothing does. */
+typedef bool (*Next)(void *user);
 
 /* One message out and one in, either of which may be missing. */
 typedef struct {
@@ -31,19 +36,23 @@ typedef struct {
     unsigned char *room, *place; /* where what comes before the data goes, and where the data goes */
     size_t room_nbytes;          /* how much comes before the data */
     Digest digest;               /* NULL for none; it may change the place before any data has come */
+    Next next;                   /* NULL for none */
+    unsigned next_tag;           /* of what comes then, or may come later */
     void *user;
     PyObject *rest; /* a request to wait for, as not all has left; owned */
     bool sent, taken, left;
-    /* What has left of the frame that was begun, and what has come of the other; `open` where that may be read. */
-    size_t went, out_unit, got, in_unit;
-    bool headed, open;
-    unsigned char cover[HEAD_NBYTES + HEAD_TAG_NBYTES], head[HEAD_NBYTES + HEAD_TAG_NBYTES], trailer;
+    /* What has left of the frame that was begun, and what has come of the other; `open` where that may be read, `chained`
+       where what comes next may be too. */
+    size_t went, cover_nbytes, got, in_unit;
+    bool headed, open, chained;
+    /* The header that goes out, perhaps with credit before it, and the one that comes. */
+    unsigned char cover[2 * (HEAD_NBYTES + HEAD_TAG_NBYTES)], head[HEAD_NBYTES + HEAD_TAG_NBYTES], trailer;
 } Parcel;
 
 /* Whether a frame has begun to leave and has not left. */
 static inline bool parcels_is_leaving(const Parcel *parcel)
 {
-    return parcel->sent && parcel->went < parcel->out_unit + parcel->record_nbytes + parcel->nbytes + 1;
+    return parcel->sent && parcel->went < parcel->cover_nbytes + parcel->record_nbytes + parcel->nbytes + 1;
 }
 
 static inline bool parcels_expects(const Parcel *parcel)
@@ -54,6 +63,12 @@ static inline bool parcels_expects(const Parcel *parcel)
 static inline bool parcels_is_half_way(const Parcel *parcel)
 {
     return parcels_expects(parcel) && (parcel->got > 0 || parcel->headed);
+}
+
+/* Whether nothing of it is left to do. */
+static inline bool parcels_is_done(const Parcel *parcel)
+{
+    return parcel->sent && parcel->taken && !parcels_is_leaving(parcel);
 }
 
 static inline size_t parcels_in_nbytes(const Parcel *parcel)
@@ -68,11 +83,15 @@ void parcels_begin(Parcel *parcel);
 /* Copy what has not left, and what has come. */
 void parcels_copy_rest(const Parcel *parcel, unsigned char *to);
 void parcels_copy_got(Parcel *parcel, unsigned char *to);
-/* Send what there is room for, or read what has come, as nobody else may: -1 for nothing, 0 where a read finds the end. */
+/* Send what there is room for, as nobody else may: 0 for nothing, -1 for an error. */
 ssize_t parcels_send(Parcel *parcel, ConnectionState *connection);
+/* Read what has come likewise: -1 for nothing, 0 at the end. */
 ssize_t parcels_read(Parcel *parcel, ConnectionState *connection);
-/* Send and read what is half-way until all is, a header is there, nothing moves any more, or a time; needs no
-   interpreter. Returns for how long something has moved. */
-int64_t parcels_move(Parcel *parcels, ConnectionState *const *connections, int count, int64_t until);
+/* Looks at what has come, for parcels_move. */
+typedef void (*Judge)(void *user, Parcel *parcel, ConnectionState *connection);
+/* Send and read what is half-way, or chained, until all is, something is left, nothing moves any more, or a time; what
+   stands still is looked at for a while before this thread sleeps. Needs no interpreter. Returns for how long something
+   has moved. */
+int64_t parcels_move(Parcel *parcels, ConnectionState *const *connections, int count, int64_t look_ns, int64_t until, Judge judge, void *user);
 
 #endif

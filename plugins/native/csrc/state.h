@@ -4,6 +4,7 @@
 #define RANKWISE_STATE_H
 
 #include "native.h"
+#include "blake2.h"
 
 /* Of an engine: whether this rank leaves, so that nothing new is begun. */
 typedef struct {
@@ -53,12 +54,15 @@ typedef struct {
 
 enum { GUARDED_NBYTES = 32, TAG_NBYTES = 8 };
 
-/* Of the guard of one direction: the hash that every tag begins with, and the number of the next header. */
+/* Of the guard of one direction: the key of the hash that makes tags, and the number of the next header. */
 typedef struct {
     PyObject_HEAD
-    PyObject *keyed;
+    PyObject *key;
     unsigned long long number;
-    /* For C alone: the latest headers that it has counted, and a tag made beforehand, for a header of a number. */
+    /* For C alone: what the hash comes to with the key, the latest headers that were counted, and a tag made beforehand,
+       for a header of a number. */
+    bool begun;
+    Blake2 hash;
     unsigned char latest[GUARDED_NBYTES], before[GUARDED_NBYTES], foreseen[GUARDED_NBYTES], foreseen_tag[TAG_NBYTES];
     unsigned long long foreseen_number;
     bool foresees;
@@ -78,6 +82,11 @@ typedef struct {
 
 extern PyTypeObject EngineStateType, FailureStateType, ProgressStateType, PeerStateType, PipeStateType, WindowStateType,
     ConnectionStateType, ReaderStateType, GuardStateType;
+
+/* Take in a guard's key; false where it is none. */
+bool state_begin_tags(GuardState *guard);
+/* Write the tag of a header of this number. */
+void state_make_tag(const GuardState *guard, unsigned long long number, const void *head, unsigned char tag[TAG_NBYTES]);
 
 static inline bool state_is_none(const PyObject *object)
 {

@@ -16,22 +16,40 @@ typedef struct {
     size_t begin, end;
 } Slice;
 
-typedef struct {
+/* What is done with what comes. */
+typedef enum { PLACED, REDUCED, DROPPED } Fate;
+
+typedef struct Stream Stream;
+/* Prepares the next trade; false after the last one. Needs no interpreter, as nothing here but `streams_run` does. */
+typedef bool Plan(Stream *stream);
+
+struct Stream {
     Swap *swap;
     PyArrayObject *array;
     PyObject *deadline; /* owned: once Python has gone on, until when it all must be done */
+    Plan *plan;
     Op op;
     Kind kind;
-    size_t item;
+    size_t item, length; /* how long an element is, and how many make a segment */
+    int root;
+    size_t step; /* how many trades are done; */
+    bool over;   /* ... these are all */
+    /* The trade that goes on: a segment out, and one in. */
+    unsigned tag;
+    Slice out, into;
+    Fate fate;
+    size_t merged; /* how many elements of it are reduced */
     Parcel parcel;
-    bool aside;    /* what comes does not go into the array */
-    Slice mine;    /* what is being reduced, */
-    size_t merged; /* ... and how much of it is */
-} Stream;
+};
 
 static unsigned char *streams_at(const Stream *stream, size_t index)
 {
     return (unsigned char *)PyArray_DATA(stream->array) + index * stream->item;
+}
+
+static size_t streams_nbytes(const Stream *stream, Slice slice)
+{
+    return (slice.end - slice.begin) * stream->item;
 }
 
 /* Reduce the first `count` elements of what is here. */
@@ -40,7 +58,7 @@ static void streams_merge(Stream *stream, size_t count)
     Merge merge = kernels_merge_of(stream->op, stream->kind);
     size_t step = STREAMS_PIECE / stream->item;
     for (size_t now; stream->merged < count; stream->merged += now) {
-        unsigned char *mine = streams_at(stream, stream->mine.begin + stream->merged);
+        unsigned char *mine = streams_at(stream, stream->into.begin + stream->merged);
         now = count - stream->merged < step ? count - stream->merged : step;
         merge(mine, mine, wire_room(stream->swap->wire, stream->parcel.peer) + stream->merged * stream->item, now);
         if (stream->op == AVG)
@@ -54,6 +72,45 @@ static void streams_digest(void *user)
     streams_merge(stream, parcels_came(&stream->parcel) / stream->item);
 }
 
+/* ------------------------------------------------------------------ one trade after the other */
+
+static void streams_end_trade(Stream *stream)
+{
+    if (stream->fate == REDUCED)
+        streams_merge(stream, stream->into.end - stream->into.begin);
+    stream->step++;
+}
+
+static bool streams_next(void *user)
+{
+    Stream *stream = user;
+    streams_end_trade(stream);
+    stream->over = !stream->plan(stream);
+    if (stream->over)
+        stream->parcel.next = NULL;
+    return !stream->over;
+}
+
+/* Prepare to send a segment and to receive one. */
+static void streams_prepare(Stream *stream, unsigned tag, Slice out, Slice into, Fate fate)
+{
+    size_t sent = streams_nbytes(stream, out), taken = streams_nbytes(stream, into);
+    int peer = 1 - stream->swap->rank;
+    unsigned char *room = fate == PLACED ? streams_at(stream, into.begin) : wire_room(stream->swap->wire, peer);
+    stream->tag = tag;
+    stream->out = out;
+    stream->into = into;
+    stream->fate = fate;
+    stream->merged = 0;
+    stream->parcel = (Parcel){.peer = peer, .data = streams_at(stream, out.begin), .nbytes = sent, .room = room, .place = room,
+                              .digest = fate == REDUCED ? streams_digest : NULL, .next = streams_next, .user = stream,
+                              .next_tag = tag == COLLECTIVE_TAG ? RESULT_TAG : COLLECTIVE_TAG};
+    if (sent > 0)
+        stream->parcel.out = wire_message_head(tag, sent, 0);
+    if (taken > 0)
+        stream->parcel.in = wire_message_head(tag, taken, 0);
+}
+
 static PyObject *streams_range(const Stream *stream, Slice slice, bool done)
 {
     if (done)
@@ -61,55 +118,48 @@ static PyObject *streams_range(const Stream *stream, Slice slice, bool done)
     return Py_BuildValue("(nn)", (Py_ssize_t)(slice.begin * stream->item), (Py_ssize_t)(slice.end * stream->item));
 }
 
-/* Let Python go on with a segment from where it stands. */
-static bool streams_go_on(Stream *stream, unsigned tag, Slice out, Slice into)
+/* Let Python go on with a trade from where it stands. */
+static bool streams_go_on(Stream *stream)
 {
     const Wire *wire = stream->swap->wire;
     const Parcel *parcel = &stream->parcel;
     PyObject *rest = parcel->rest == NULL ? Py_None : parcel->rest;
     PyObject *given = stream->deadline == NULL ? stream->swap->deadline : stream->deadline;
-    PyObject *deadline = PyObject_CallFunction(wire->stream, "OOiINNOO", given, (PyObject *)stream->array, wire->links[parcel->peer].rank, tag,
-                                               streams_range(stream, out, parcel->sent), streams_range(stream, into, parcel->taken),
-                                               stream->aside ? Py_True : Py_False, rest);
+    PyObject *deadline = PyObject_CallFunction(wire->stream, "OOiINNOO", given, (PyObject *)stream->array, wire->links[parcel->peer].rank, stream->tag,
+                                               streams_range(stream, stream->out, parcel->sent), streams_range(stream, stream->into, parcel->taken),
+                                               stream->fate == PLACED ? Py_False : Py_True, rest);
     if (deadline != NULL)
         Py_XSETREF(stream->deadline, deadline);
     return deadline != NULL;
 }
 
-/* What is done with what comes. */
-typedef enum { PLACED, REDUCED, DROPPED } Fate;
-
-/* Send a segment and receive one. */
-static bool streams_trade(Stream *stream, unsigned tag, Slice out, Slice into, Fate fate)
+/* Compare the calls if that is asked for, and make all trades: those that nobody disturbs without the interpreter, one
+   after the other. */
+static Ending streams_run(Stream *stream)
 {
-    size_t sent = (out.end - out.begin) * stream->item, taken = (into.end - into.begin) * stream->item;
-    Swap *swap = stream->swap;
-    Parcel *parcel = &stream->parcel;
-    *parcel = (Parcel){.peer = 1 - swap->rank, .data = streams_at(stream, out.begin), .nbytes = sent};
-    if (sent > 0)
-        parcel->out = wire_message_head(tag, sent, 0);
-    if (taken > 0)
-        parcel->in = wire_message_head(tag, taken, 0);
-    stream->aside = fate != PLACED;
-    parcel->room = parcel->place = stream->aside ? wire_room(swap->wire, parcel->peer) : streams_at(stream, into.begin);
-    if (fate == REDUCED) {
-        parcel->digest = streams_digest;
-        parcel->user = stream;
-        stream->mine = into;
-        stream->merged = 0;
+    Wire *wire = stream->swap->wire;
+    Ending ending = stream->swap->about == NULL ? DONE : swaps_compare(stream->swap);
+    if (ending != DONE)
+        return ending;
+    bool well = true;
+    while (well && !stream->over && stream->plan(stream)) {
+        well = wire_swap(wire, &stream->parcel, 1);
+        if (well && !wire_is_done(&stream->parcel, 1))
+            well = streams_go_on(stream);
+        wire_drop(&stream->parcel, 1);
+        if (well && !stream->over)
+            streams_end_trade(stream);
+        well = well && PyErr_CheckSignals() == 0;
     }
-    bool well = wire_swap(swap->wire, parcel, 1);
-    if (well && !wire_is_done(parcel, 1))
-        well = streams_go_on(stream, tag, out, into);
-    wire_drop(parcel, 1);
-    if (well && fate == REDUCED)
-        streams_merge(stream, into.end - into.begin);
-    return well;
+    Py_XDECREF(stream->deadline);
+    return well ? DONE : BROKEN;
 }
 
-static Slice streams_segment(Slice share, size_t index, size_t count)
+/* ------------------------------------------------------------------ the collectives */
+
+static Slice streams_segment(const Stream *stream, Slice share, size_t index)
 {
-    size_t begin = share.begin + index * count, end = begin + count;
+    size_t begin = share.begin + index * stream->length, end = begin + stream->length;
     return (Slice){begin < share.end ? begin : share.end, end < share.end ? end : share.end};
 }
 
@@ -118,43 +168,49 @@ bool streams_fit(const Wire *wire)
     return wire->size == 2 && wire_has_room(wire, 1 - wire->rank, MOST_SEGMENT_NBYTES);
 }
 
+/* Each rank reduces its half: contributions to a segment of both, then the results. */
+static bool streams_plan_reduction(Stream *stream)
+{
+    size_t all = (size_t)PyArray_SIZE(stream->array), index = stream->step / 2;
+    const Slice shares[2] = {{0, all / 2}, {all / 2, all}};
+    int rank = stream->swap->rank;
+    if (index * stream->length >= all - all / 2)
+        return false;
+    Slice mine = streams_segment(stream, shares[rank], index), other = streams_segment(stream, shares[1 - rank], index);
+    if (stream->step % 2 == 0)
+        streams_prepare(stream, COLLECTIVE_TAG, other, mine, REDUCED);
+    else
+        streams_prepare(stream, RESULT_TAG, mine, other, PLACED);
+    return true;
+}
+
 Ending streams_reduce(Swap *swap, PyArrayObject *array, Op op, Kind kind)
 {
-    Ending ending = swaps_compare(swap);
-    if (ending != DONE)
-        return ending;
-    Stream stream = {.swap = swap, .array = array, .op = op, .kind = kind, .item = kernels_kind_nbytes(kind)};
-    size_t all = (size_t)PyArray_SIZE(array), half = all / 2, longest = all - half, nbytes = longest * stream.item / 4;
+    Stream stream = {.swap = swap, .array = array, .plan = streams_plan_reduction, .op = op, .kind = kind, .item = kernels_kind_nbytes(kind)};
+    size_t all = (size_t)PyArray_SIZE(array), nbytes = (all - all / 2) * stream.item / 4;
     nbytes = nbytes < LEAST_SEGMENT_NBYTES ? LEAST_SEGMENT_NBYTES : nbytes > MOST_SEGMENT_NBYTES ? MOST_SEGMENT_NBYTES : nbytes;
-    size_t count = nbytes / stream.item;
-    const Slice shares[2] = {{0, half}, {half, all}};
-    bool well = true;
-    for (size_t index = 0; well && index * count < longest; index++) {
-        Slice mine = streams_segment(shares[swap->rank], index, count), other = streams_segment(shares[1 - swap->rank], index, count);
-        well = streams_trade(&stream, COLLECTIVE_TAG, other, mine, REDUCED) && streams_trade(&stream, RESULT_TAG, mine, other, PLACED) &&
-               PyErr_CheckSignals() == 0;
-    }
-    Py_XDECREF(stream.deadline);
-    return well ? DONE : BROKEN;
+    stream.length = nbytes / stream.item;
+    return streams_run(&stream);
+}
+
+/* The root sends segments, and hears of those before that they have come. */
+static bool streams_plan_broadcast(Stream *stream)
+{
+    const Slice whole = {0, (size_t)PyArray_SIZE(stream->array)}, nothing = {0, 0}, receipt = {0, 1};
+    size_t index = stream->step, count = (whole.end + stream->length - 1) / stream->length;
+    if (index >= count)
+        return false;
+    Slice segment = streams_segment(stream, whole, index);
+    if (stream->swap->rank == stream->root) /* with each segment the receipt that lets the next one go */
+        streams_prepare(stream, COLLECTIVE_TAG, segment, index + 1 >= AHEAD && index + 1 < count ? receipt : nothing, DROPPED);
+    else /* with each segment the receipt of the one before, if it is waited for */
+        streams_prepare(stream, COLLECTIVE_TAG, index > 0 && index - 1 + AHEAD < count ? receipt : nothing, segment, PLACED);
+    return true;
 }
 
 Ending streams_broadcast(Swap *swap, PyArrayObject *array, int root)
 {
-    Ending ending = swaps_compare(swap);
-    if (ending != DONE)
-        return ending;
-    Stream stream = {.swap = swap, .array = array, .item = (size_t)PyArray_ITEMSIZE(array)};
-    const Slice whole = {0, (size_t)PyArray_SIZE(array)}, nothing = {0, 0}, receipt = {0, 1};
-    size_t length = MOST_SEGMENT_NBYTES / stream.item, count = (whole.end + length - 1) / length;
-    bool well = true;
-    for (size_t index = 0; well && index < count; index++) {
-        Slice segment = streams_segment(whole, index, length);
-        if (swap->rank == root) /* with each segment the receipt that lets the next one go */
-            well = streams_trade(&stream, COLLECTIVE_TAG, segment, index + 1 >= AHEAD && index + 1 < count ? receipt : nothing, DROPPED);
-        else /* with each segment the receipt of the one before, if it is waited for */
-            well = streams_trade(&stream, COLLECTIVE_TAG, index > 0 && index - 1 + AHEAD < count ? receipt : nothing, segment, PLACED);
-        well = well && PyErr_CheckSignals() == 0;
-    }
-    Py_XDECREF(stream.deadline);
-    return well ? DONE : BROKEN;
+    Stream stream = {.swap = swap, .array = array, .plan = streams_plan_broadcast, .item = (size_t)PyArray_ITEMSIZE(array), .root = root};
+    stream.length = MOST_SEGMENT_NBYTES / stream.item;
+    return streams_run(&stream);
 }

@@ -7,7 +7,7 @@
 
 /* Whether there is room for segments. */
 bool streams_fit(const Wire *wire);
-/* Compare the calls, and reduce an array in place, in a kind that needs no wider one. */
+/* Compare the calls, unless the swap is about nothing, and reduce an array in place, in a kind that needs no wider one. */
 Ending streams_reduce(Swap *swap, PyArrayObject *array, Op op, Kind kind);
 /* Compare the calls, and send the array of the root. */
 Ending streams_broadcast(Swap *swap, PyArrayObject *array, int root);

@@ -8,6 +8,7 @@
 #include "rings.h"
 #include "waiting.h"
 #include <poll.h>
+#include <sched.h>
 #include <string.h>
 
 /* The byte behind a payload that is all there. */
@@ -60,7 +61,8 @@ static ConnectionState *wire_connection(const Wire *wire, int peer)
     if (found == NULL || !PyObject_TypeCheck(found, &ConnectionStateType))
         return NULL;
     ConnectionState *connection = (ConnectionState *)found;
-    return connection->plain && !connection->closed && !connection->deaf ? connection : NULL;
+    bool served = connection->plain && !connection->closed && !connection->deaf && guards_known(connection->mine) && guards_known(connection->theirs);
+    return served ? connection : NULL;
 }
 
 /* Whether the next byte that comes begins a frame. */
@@ -84,6 +86,12 @@ static bool wire_is_awaited(const Wire *wire, int peer, unsigned tag)
     Py_XDECREF(anyones);
     PyErr_Clear();
     return found;
+}
+
+/* Whether what follows on a parcel may go on and come in without the interpreter, for as long as the lock is held. */
+static bool wire_may_chain(const Wire *wire, const Parcel *parcel, const ConnectionState *connection)
+{
+    return parcel->next != NULL && connection != NULL && wire_at_a_frame(connection) && !wire_is_awaited(wire, parcel->peer, parcel->next_tag);
 }
 
 /* ------------------------------------------------------------------ the lock */
@@ -136,7 +144,7 @@ static PyObject *wire_call(PyObject *hook, PyObject *args)
 /* Let Python send what has not left of a frame. */
 static bool wire_keep(const Wire *wire, Parcel *parcel)
 {
-    size_t all = parcel->out_unit + parcel->record_nbytes + parcel->nbytes + 1;
+    size_t all = parcel->cover_nbytes + parcel->record_nbytes + parcel->nbytes + 1;
     PyObject *rest = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(all - parcel->went));
     if (rest != NULL)
         parcels_copy_rest(parcel, (unsigned char *)PyBytes_AS_STRING(rest));
@@ -149,31 +157,39 @@ static bool wire_keep(const Wire *wire, Parcel *parcel)
     return !PyErr_Occurred();
 }
 
-/* Send a message if nothing is before it. False with an exception set; else `sent` tells. */
-static bool wire_post(const Wire *wire, Parcel *parcel)
+/* Put a header behind those that a parcel's frame begins with. */
+static void wire_cover(Parcel *parcel, const ConnectionState *connection, const Head *head)
 {
-    const Link *link = &wire->links[parcel->peer];
-    if (link->peer->owed_nbytes != 0) {
-        PyObject *paid = wire_call(wire->pay, Py_BuildValue("(i)", link->rank));
-        Py_XDECREF(paid);
-        if (paid == NULL)
-            return false;
-    }
-    ConnectionState *connection = wire_connection(wire, parcel->peer);
+    size_t unit = guards_unit(connection->mine);
+    unsigned char *cover = parcel->cover + parcel->cover_nbytes;
+    memcpy(cover, head, HEAD_NBYTES);
+    guards_tag(connection->mine, parcel->cover_nbytes == 0 ? 0 : 1, head, cover + HEAD_NBYTES);
+    parcel->cover_nbytes += unit;
+}
+
+/* Begin to send a message if nothing is before it, with the credit that is owed; `sent` tells. Only the lock is needed. */
+static void wire_post(Wire *wire, Parcel *parcel, ConnectionState *connection)
+{
+    Link *link = &wire->links[parcel->peer];
     if (connection == NULL || connection->broken || connection->writing || !state_is_none(link->peer->gone) ||
         link->window->unconfirmed + parcel->out.length + wire->message_nbytes > wire->window_nbytes)
-        return true;
-    memcpy(parcel->cover, &parcel->out, HEAD_NBYTES);
-    if (!guards_tag(connection->mine, parcel->cover, parcel->cover + HEAD_NBYTES))
-        return false;
-    parcel->out_unit = guards_unit(connection->mine);
+        return;
+    uint64_t due = link->due < WIRE_TOLD_NBYTES ? 0 : link->due;
+    Head credit = {.first = CREDIT, .length = link->peer->owed_nbytes + due};
+    parcel->cover_nbytes = 0;
+    if (credit.length > 0)
+        wire_cover(parcel, connection, &credit);
+    wire_cover(parcel, connection, &parcel->out);
     parcel->went = 0;
     if (parcels_send(parcel, connection) < 0)
-        return true;
+        return;
+    if (credit.length > 0)
+        guards_count(connection->mine, &credit);
+    guards_count(connection->mine, &parcel->out);
+    link->peer->owed_nbytes = 0;
+    link->due -= due;
     link->window->unconfirmed += parcel->out.length + wire->message_nbytes;
-    guards_count(connection->mine, parcel->cover);
     parcel->sent = true;
-    return true;
 }
 
 /* ------------------------------------------------------------------ receiving */
@@ -222,14 +238,11 @@ static bool wire_is_credit(const Wire *wire, const Parcel *parcel, const Head *h
 static Came wire_look_at_head(const Wire *wire, Parcel *parcel, ConnectionState *connection)
 {
     Head head;
-    bool match;
     memcpy(&head, parcel->head, sizeof head);
     bool wanted = memcmp(&head, &parcel->in, sizeof head) == 0;
     if (!wanted && !wire_is_credit(wire, parcel, &head))
         return CAME_LEFT;
-    if (!guards_match(connection->theirs, parcel->head, parcel->head + HEAD_NBYTES, &match))
-        return CAME_ERROR;
-    if (!match)
+    if (!guards_match(connection->theirs, parcel->head, parcel->head + HEAD_NBYTES))
         return CAME_LEFT; /* Python says what is wrong */
     if (!wanted) {
         guards_count(connection->theirs, &head);
@@ -239,6 +252,7 @@ static Came wire_look_at_head(const Wire *wire, Parcel *parcel, ConnectionState 
     return CAME_SOME;
 }
 
+/* Look at what has come; only the lock is needed. */
 static Came wire_judge(Wire *wire, Parcel *parcel, ConnectionState *connection)
 {
     while (!parcel->headed && parcel->got >= parcel->in_unit) {
@@ -263,8 +277,11 @@ static Came wire_look_for(Wire *wire, Parcel *parcel)
     if (connection == NULL)
         return CAME_LEFT;
     parcel->in_unit = guards_unit(connection->theirs);
-    if (parcel->got == 0 && (!wire_at_a_frame(connection) || wire_is_awaited(wire, parcel->peer, (unsigned)(parcel->in.first >> 32))))
-        return CAME_LEFT;
+    if (parcel->got == 0) {
+        if (!wire_at_a_frame(connection) || wire_is_awaited(wire, parcel->peer, (unsigned)(parcel->in.first >> 32)))
+            return CAME_LEFT;
+        parcel->chained = wire_may_chain(wire, parcel, connection);
+    }
     parcel->open = true;
     ssize_t count = parcels_read(parcel, connection);
     if (count < 0)
@@ -325,8 +342,28 @@ static Stage wire_stage(const Parcel *parcels, int count)
     return stage;
 }
 
-/* Move frames that are half-way without the interpreter, while the lock keeps others from it; tell for how long they
-   moved. False with an exception set. */
+static void wire_judge_moved(void *user, Parcel *parcel, ConnectionState *connection)
+{
+    parcel->left = wire_judge(user, parcel, connection) == CAME_LEFT;
+}
+
+/* Go on with what follows on a parcel that is done; false where nothing does, or it cannot begin, or others have waited for
+   the lock for long enough. Only the lock is needed, which has been held since what comes was looked for. */
+static bool wire_chain(Wire *wire, Parcel *parcel, ConnectionState *connection, int64_t until)
+{
+    if (!parcel->chained || connection == NULL || !parcels_is_done(parcel) || native_monotonic_ns() >= until ||
+        wire_has_failed(wire) || !parcel->next(parcel->user))
+        return false;
+    parcels_begin(parcel);
+    parcel->in_unit = guards_unit(connection->theirs);
+    parcel->open = parcel->chained = true;
+    if (!parcel->sent)
+        wire_post(wire, parcel, connection);
+    return parcel->sent;
+}
+
+/* Move frames that are half-way without the interpreter, and those that follow on them, while the lock keeps others from
+   it; tell for how long they moved. False with an exception set. */
 static bool wire_move(Wire *wire, Parcel *parcels, int count, int64_t until, int64_t *moved_ns)
 {
     ConnectionState *connections[MOST_PARCELS];
@@ -334,17 +371,17 @@ static bool wire_move(Wire *wire, Parcel *parcels, int count, int64_t until, int
         connections[i] = wire_connection(wire, parcels[i].peer);
         Py_XINCREF(connections[i]);
     }
+    int64_t chain_until = until - MOVING_NS / 2;
+    *moved_ns = 0;
     Py_BEGIN_ALLOW_THREADS
-    *moved_ns = parcels_move(parcels, connections, count, until);
+    do
+        *moved_ns += parcels_move(parcels, connections, count, wire->yields ? 0 : LOOK_NS, until, wire_judge_moved, wire);
+    while (count == 1 && wire_chain(wire, parcels, connections[0], chain_until));
     Py_END_ALLOW_THREADS
     bool well = true;
     for (int i = 0; i < count; i++) {
-        Parcel *parcel = &parcels[i];
-        if (well && connections[i] != NULL && parcels_expects(parcel) && parcel->got > 0) {
-            Came came = wire_judge(wire, parcel, connections[i]);
-            parcel->left = came == CAME_LEFT;
-            well = came != CAME_ERROR && (came != CAME_ALL || wire_tell(wire, parcel->peer)) && (came != CAME_LEFT || wire_feed(wire, parcel));
-        }
+        if (well && connections[i] != NULL)
+            well = wire_tell(wire, parcels[i].peer) && (!parcels[i].left || parcels[i].got == 0 || wire_feed(wire, &parcels[i]));
         Py_XDECREF(connections[i]);
     }
     return well;
@@ -372,7 +409,10 @@ static void wire_watch(Wire *wire, const Parcel *parcels, int count, int64_t unt
     Py_BEGIN_ALLOW_THREADS
     int64_t before = native_monotonic_ns(), now = before;
     while (poll(watched, watches, 0) == 0 && wire->resigned == 0 && now < until) {
-        RELAX();
+        if (wire->yields)
+            sched_yield();
+        else
+            RELAX();
         now = native_monotonic_ns();
         wire_notice(wire, before, now);
         before = now;
@@ -397,7 +437,7 @@ static bool wire_wait(Wire *wire, Parcel *parcels, int count, int64_t until, boo
     wire->progress->owner = PyThread_get_thread_ident();
     *held = false;
     for (int i = 0; i < count; i++)
-        parcels[i].open = false; /* others may read */
+        parcels[i].open = parcels[i].chained = false; /* others may read */
     bool well = wire_do(wire->unlock);
     if (well && until == 0)
         wire_doze(wire);
@@ -427,16 +467,18 @@ static bool wire_leave_rest(Wire *wire, Parcel *parcels, int count)
 }
 
 /* While nothing comes, make a tag that will be asked for next: of what comes first, then of what goes out. `looks` is how
-   often nothing has come. False with an exception set. */
-static bool wire_foresee(const Wire *wire, const Parcel *parcels, int count, int looks)
+   often nothing has come. */
+static void wire_foresee(const Wire *wire, const Parcel *parcels, int count, int looks)
 {
-    bool well = true;
-    for (int i = 0; well && looks <= 2 && i < count; i++) {
+    for (int i = 0; looks <= 2 && i < count; i++) {
         ConnectionState *connection = wire_connection(wire, parcels[i].peer);
-        if (connection != NULL && parcels_expects(&parcels[i]) && !parcels[i].headed)
-            well = looks == 1 ? guards_foresee(connection->theirs, &parcels[i].in) : guards_foresee(connection->mine, NULL);
+        if (connection == NULL || !parcels_expects(&parcels[i]) || parcels[i].headed)
+            continue;
+        if (looks == 1)
+            guards_foresee(connection->theirs, &parcels[i].in);
+        else
+            guards_foresee(connection->mine, NULL);
     }
-    return well;
 }
 
 static void wire_learn(Wire *wire, bool found)
@@ -463,8 +505,8 @@ static bool wire_move_all(Wire *wire, Parcel *parcels, int count, bool *held)
             began = now;
             until = now + MOVING_NS;
         }
-        if (!some && !(well = wire_foresee(wire, parcels, count, ++looks)))
-            break;
+        if (!some)
+            wire_foresee(wire, parcels, count, ++looks);
         held_until = held_until == 0 || some ? now + HELD_NS : held_until;
         int64_t patience_ns = wire->resigned > 0 && wire->spin_ns > GLANCE_NS ? GLANCE_NS : wire->spin_ns;
         if (stage == STANDS && now - began >= patience_ns && wire->descriptor >= 0 && (!dozed || some)) {
@@ -479,7 +521,7 @@ static bool wire_move_all(Wire *wire, Parcel *parcels, int count, bool *held)
         if (stage == LONG_WAY || (stage == HALF_WAY && now >= held_until)) {
             well = wire_move(wire, parcels, count, until, &moved_ns);
             began += moved_ns; /* then nobody was waited for */
-        } else if (now < held_until)
+        } else if (now < held_until && (stage != STANDS || !wire->yields))
             RELAX();
         else if ((well = wire_wait(wire, parcels, count, began + wire->spin_ns, held)))
             held_until = 1, now = 0; /* it has let others in already, who may have had the processor */
@@ -497,10 +539,13 @@ static bool wire_move_all(Wire *wire, Parcel *parcels, int count, bool *held)
 /* Do what can be done with the lock held; tell by `held` whether it still is. */
 static bool wire_carry(Wire *wire, Parcel *parcels, int count, bool *held)
 {
-    bool well = true;
-    for (int i = 0; well && i < count; i++)
-        well = parcels[i].sent || wire_post(wire, &parcels[i]);
-    well = well && wire_move_all(wire, parcels, count, held);
+    for (int i = 0; i < count; i++) {
+        ConnectionState *connection = wire_connection(wire, parcels[i].peer);
+        parcels[i].chained = wire_may_chain(wire, &parcels[i], connection);
+        if (!parcels[i].sent)
+            wire_post(wire, &parcels[i], connection);
+    }
+    bool well = wire_move_all(wire, parcels, count, held);
     PyObject *error = well ? NULL : arguments_raised();
     bool left = !*held || wire_leave_rest(wire, parcels, count);
     if (error != NULL) {

@@ -11,6 +11,8 @@
 enum { WIRE_RECORD_NBYTES = 40 };
 /* A wait that has found nothing halves the next look, down to this part of the longest. */
 enum { WIRE_LEAST_PART = 16 };
+/* How long a wait looks where ranks share processors: letting others have this one costs less than to sleep. */
+enum { WIRE_YIELDS_NS = 100000 };
 
 /* What leads to one rank; all of it is NULL for this one. Ranks count here from 0, be they all of a group or some. */
 typedef struct {
@@ -31,7 +33,7 @@ typedef struct {
     /* WireHooks of rankwise_gloo_tcp: what is looked at, */
     PyObject *deferred, *arrivals, *receives, *lines;
     /* ... and what is left to Python. */
-    PyObject *lock, *unlock, *settle, *stand_up, *pay, *keep, *feed, *taken, *finish, *stream;
+    PyObject *lock, *unlock, *settle, *stand_up, *keep, *feed, *taken, *finish, *stream;
     PyObject *mark, *receive, *finish_message;
     Trail *trail; /* of the group that is served; NULL before */
     int rank, size;
@@ -39,6 +41,7 @@ typedef struct {
     Link *links;
     uint64_t window_nbytes, message_nbytes;
     int descriptor;                     /* which can be read when there is anything to do for the engine; or -1 */
+    bool yields;                        /* as ranks share processors, a look lets others have this one */
     int64_t spin_ns, least_ns, most_ns; /* how long a wait looks, within these bounds */
     int resigned;                       /* how many waits only glance, as others want the processor */
     int64_t waited_ns;                  /* how long others were waited for in all */

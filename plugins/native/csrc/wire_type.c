@@ -1,8 +1,7 @@
 /* The type of a wire, and the shortcuts for messages over it. */
 #include "arguments.h"
-#include "guards.h"
 #include "rings.h"
-#include "wire.h"
+#include "streams.h"
 #include <string.h>
 #include <structmember.h>
 
@@ -117,6 +116,23 @@ static PyObject *wire_py_recv(Wire *wire, PyObject *const *args, Py_ssize_t coun
     return PyLong_FromLong(wire->links[note.peer].name);
 }
 
+/* reduce(array, op, deadline): an all_reduce of two ranks that have compared their calls; false if it is left to Python. */
+static PyObject *wire_py_reduce(Wire *wire, PyObject *args)
+{
+    PyObject *given, *deadline;
+    const char *name;
+    if (!PyArg_ParseTuple(args, "OsO", &given, &name, &deadline))
+        return NULL;
+    PyArrayObject *array = arguments_plain(given, true);
+    int kind = array == NULL ? -1 : arguments_kind(array);
+    Op op = kernels_op_named(name);
+    if (kind < 0 || op == OPS || op == AVG || PyArray_SIZE(array) == 0 || !streams_fit(wire) ||
+        kernels_accumulation_kind(op, (Kind)kind) != (Kind)kind || kernels_merge_of(op, (Kind)kind) == NULL)
+        Py_RETURN_FALSE;
+    Swap swap = {.wire = wire, .rank = wire->rank, .size = wire->size, .deadline = deadline};
+    return streams_reduce(&swap, array, op, (Kind)kind) == DONE ? Py_NewRef(Py_True) : NULL;
+}
+
 /* Serve the messages of a group from now on. */
 static PyObject *wire_py_serve(Wire *wire, PyObject *trail)
 {
@@ -137,7 +153,7 @@ static const Hook hooks[] = {
     {"turn", AT(turn)},         {"engine", AT(engine)},     {"failure_state", AT(failure)}, {"progress_lock", AT(progress)},
     {"deferred", AT(deferred)}, {"arrivals", AT(arrivals)}, {"receives", AT(receives)},     {"lines", AT(lines)},
     {"lock", AT(lock)},         {"unlock", AT(unlock)},     {"settle", AT(settle)},         {"stand_up", AT(stand_up)},
-    {"pay", AT(pay)},           {"keep", AT(keep)},         {"feed", AT(feed)},             {"taken", AT(taken)},
+    {"keep", AT(keep)},         {"feed", AT(feed)},             {"taken", AT(taken)},
     {"finish", AT(finish)},     {"mark", AT(mark)},         {"receive", AT(receive)},       {"finish_message", AT(finish_message)},
     {"stream", AT(stream)},
 };
@@ -258,7 +274,7 @@ static int wire_descriptor(PyObject *hooks)
     return (int)descriptor;
 }
 
-/* Wire(rank, links, hooks, spin_ns) */
+/* Wire(rank, links, hooks, spin_ns): how long waits look, 0 where ranks share processors. */
 static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
     PyObject *links, *asked;
@@ -272,8 +288,9 @@ static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
         return NULL;
     wire->rank = rank;
     wire->descriptor = wire_descriptor(asked);
-    wire->spin_ns = wire->most_ns = spin_ns;
-    wire->least_ns = spin_ns / WIRE_LEAST_PART;
+    wire->yields = spin_ns == 0;
+    wire->spin_ns = wire->most_ns = wire->yields ? WIRE_YIELDS_NS : spin_ns;
+    wire->least_ns = wire->most_ns / WIRE_LEAST_PART;
     if (PyErr_Occurred() || !wire_take_number(asked, "most_tag", &most_tag) || !wire_take_number(asked, "window_nbytes", &window_nbytes) ||
         !wire_take_number(asked, "message_nbytes", &message_nbytes) || !hooks_take(wire, asked, hooks, HOOKS) ||
         !wire_is_sound(wire) || !wire_take_links(wire, links)) {
@@ -289,6 +306,7 @@ static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
 static PyMethodDef methods[] = {
     {"send", (PyCFunction)(void (*)(void))wire_py_send, METH_FASTCALL, NULL},
     {"recv", (PyCFunction)(void (*)(void))wire_py_recv, METH_FASTCALL, NULL},
+    {"reduce", (PyCFunction)wire_py_reduce, METH_VARARGS, "Reduce an array of two ranks that have compared their calls."},
     {"serve", (PyCFunction)wire_py_serve, METH_O, "Serve the messages of a group."},
     {0},
 };
@@ -309,8 +327,7 @@ PyTypeObject WireType = {
 
 int wire_add_types(PyObject *module)
 {
-    if ((text_wire_send = PyUnicode_InternFromString("send")) == NULL || (text_wire_recv = PyUnicode_InternFromString("recv")) == NULL ||
-        guards_add_texts() < 0)
+    if ((text_wire_send = PyUnicode_InternFromString("send")) == NULL || (text_wire_recv = PyUnicode_InternFromString("recv")) == NULL)
         return -1;
     return PyModule_AddType(module, &WireType);
 }

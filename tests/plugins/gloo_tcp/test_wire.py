@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import sys
 import threading
@@ -20,6 +21,7 @@ pytest.importorskip("rankwise_native", reason="rankwise-native is not installed"
 import rankwise_native as native
 from rankwise.basics.recorder import make_recorder
 from rankwise.errors import ProtocolError
+from rankwise_gloo_tcp.board.compiled import compare_hash
 from rankwise_gloo_tcp.protocol.flow import Window
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head
 from rankwise_gloo_tcp.protocol.guards import TAG_NBYTES, Guards
@@ -126,9 +128,6 @@ class End:
 
     def taken(self, source: int, nbytes: int) -> None:
         self.told += nbytes
-
-    def pay(self, to: int) -> None:
-        self.peer.owed_nbytes = 0
 
     def keep(self, to: int, rest: bytes, tag: int) -> None:
         self.connection.keep(rest)
@@ -245,22 +244,27 @@ def test_tags_that_were_made_while_nothing_came_fit_no_other_frame() -> None:
     guards, here, there = GUARDS["guarded"], message(3, DATA.tobytes()), message(5, DATA.tobytes())
     text, unit = frames(guards, here), len(message_head(3, 0, MARK)) + TAG_NBYTES
     expected = frames(guards, there, there, there, here)
-    for at in (-1, *range(unit)):
+    waiting = deque([-1, *range(unit)])
+    while waiting:
+        at, sent = waiting.popleft(), []
         with made(guards, 5.0) as end:
             end.wire.send(DATA, 1, 5)
             end.wire.send(DATA, 1, 5)
 
-            def unlock(end: End = end, at: int = at) -> None:
+            def unlock(end: End = end, at: int = at, sent: list[int] = sent) -> None:
                 end._lock.release()
                 if end.progress_lock.owner:  # it has looked in vain
                     changed = bytes(byte ^ 0x41 * (place == at) for place, byte in enumerate(text))
-                    end.other.sendall(changed + bytes(200))
+                    sent.append(end.other.send(changed + bytes(200)))
 
             end.unlock = unlock  # type: ignore[method-assign]
             wire = native.Wire(0, [None, end], end, int(5e9))
             wire.serve(make_recorder(10).trail("test", "test", (0, 1)))
             array = np.zeros_like(DATA)
             wire.recv(array, 1, 3)
+            if not sent:  # it had no processor for so long that it only glanced
+                waiting.append(at)
+                continue
             assert (array == (DATA if at < 0 else 0)).all(), at
             assert bool(end.wrong) == (at >= 0)
             if at < 0:
@@ -356,6 +360,35 @@ def test_nothing_is_read_while_others_have_the_lock_or_move_messages() -> None:
             assert end.connection.sock.recv(1 << 16) == message_head(3, DATA.nbytes, MARK) + DATA.tobytes() + b"\x01"
 
 
+def test_the_hash_is_pythons() -> None:
+    random = np.random.default_rng(4)
+    pairs = [(text, key) for text in range(1, 129) for key in (1, 32, 64)]
+    pairs += [(int(text), int(key)) for text, key in random.integers(1, (129, 65), (2000, 2))]
+    for text_nbytes, key_nbytes in pairs:
+        text, key = random.bytes(text_nbytes), random.bytes(key_nbytes)
+        assert native.blake2b(text, key) == hashlib.blake2b(text, key=key, digest_size=8).digest()
+    for text, key in ((b"", b"k"), (bytes(129), b"k"), (b"t", b""), (b"t", bytes(65))):
+        with pytest.raises(ValueError, match="a text has 1 to 128 bytes"):
+            native.blake2b(text, key)
+    compare_hash(native.blake2b)
+    with pytest.raises(ImportError, match="other tags of headers than hashlib"):
+        compare_hash(lambda text, key: native.blake2b(text, key) if len(text) < 100 else bytes(8))
+
+
+def test_tags_are_those_of_pythons_hash() -> None:
+    random = np.random.default_rng(5)
+    for nbytes in (*range(1, 65), *[32] * 300):
+        guard, head = native.GuardState(), random.bytes(32)
+        guard.key, number = random.bytes(nbytes), int(random.integers(0, 1 << 63))
+        text = b"\0" + number.to_bytes(8, "little") + head
+        assert guard.made(number, head) == hashlib.blake2b(text, key=guard.key, digest_size=8).digest()
+    for key, head in ((b"", bytes(32)), (bytes(65), bytes(32)), (b"key", bytes(31)), (None, bytes(32))):
+        guard = native.GuardState()
+        guard.key = key
+        with pytest.raises(ValueError, match="a header has 32 bytes"):
+            guard.made(0, head)
+
+
 # ---------------------------------------------------------------------- whole ranks
 
 
@@ -423,3 +456,20 @@ def test_errors_are_the_same(native: str) -> None:
         assert late[1][0].startswith("all_reduce #")
         interrupted = run_ranks(programs.interrupted, 2, count, env=env, timeout=TIMEOUT_S)
         assert interrupted[0] == "KeyboardInterrupt"
+
+
+@pytest.mark.parametrize("native", ["on", "{rank}"])
+@pytest.mark.parametrize("what", programs.MEANWHILE)
+def test_what_moves_meanwhile_ends_as_it_should(what: str, native: str) -> None:
+    env = {**TCP, "RANKWISE_NATIVE": native}
+    found = run_ranks(programs.while_it_moves, 2, what, env=env, timeout=TIMEOUT_S)
+    expected = programs.MEANWHILE[what]
+    if expected == "done":
+        assert found == ["done", "done"]
+    else:  # what comes too late finds that it is done
+        assert found[0] in (expected, "done")
+
+
+def test_a_long_collective_needs_the_interpreter_seldom(pools: dict[str, RankPool]) -> None:
+    # Each time it does it waits for 0.3 s; trades of a MiB used to ask for it some 50 times.
+    assert max(pools["native"].run(programs.seldom_with_the_interpreter, 5.0)) < 5

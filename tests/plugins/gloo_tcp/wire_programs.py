@@ -276,3 +276,102 @@ def memory_that_the_collector_sees() -> list[str]:
     seen = [type(each).__name__ for each in compiled if memoryview in map(type, gc.get_referents(each))]
     dist.destroy_process_group()
     return seen
+
+
+#: What the ranks of `while_it_moves` do meanwhile, and what becomes of the call.
+MEANWHILE = {
+    "compute": "done",
+    "collect": "done",
+    "fork": "done",
+    "message": "done",
+    "abort": "GroupAbortedError",
+    "interrupt": "KeyboardInterrupt",
+    "stand still": "DistTimeoutError",
+}
+_MOVED_NBYTES = 64 << 20
+
+
+def while_it_moves(what: str) -> str:
+    """Do something while an asynchronous call moves much more than sockets hold, and return what becomes of it.
+
+    Rank 0 is the one that is aborted, interrupted, or waits for a rank that stands still.
+    """
+    rank, _ = begin()
+    array = np.full(_MOVED_NBYTES // 4, rank + 1.0, np.float32)
+    dist.barrier()
+    connection = dist.group.WORLD.communicators()[0].engine.peers[1 - rank].connection
+    pids = np.array([os.getpid() if each == rank else 0 for each in range(2)])
+    dist.all_reduce(pids)
+    begun = connection.came_nbytes + _MOVED_NBYTES // 16
+    work = dist.all_reduce(array, async_op=True, timeout=2.0 if what == "stand still" else None)
+    assert work is not None
+    while connection.came_nbytes < begun and not work.is_completed():
+        time.sleep(0)
+    try:
+        _do_meanwhile(what, rank, int(pids[1]))
+        work.wait()
+        found = "done"
+        assert (array == 3).all()
+        if MEANWHILE[what] == "done":
+            dist.all_reduce(array)
+            assert (array == 6).all()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except (dist.DistError, KeyboardInterrupt) as error:
+        found = type(error).__name__
+    finally:
+        if what == "stand still" and rank == 0:
+            os.kill(int(pids[1]), signal.SIGCONT)
+    dist.destroy_process_group()
+    return found
+
+
+def _do_meanwhile(what: str, rank: int, other: int) -> None:
+    if what == "compute":
+        sum(range(2_000_000))
+    elif what == "collect":
+        for _ in range(5):
+            gc.collect()
+    elif what == "fork":
+        if (child := os.fork()) == 0:
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    elif what == "message":
+        data = np.full(30_000, rank, np.float32)
+        (dist.recv if rank else dist.send)(data, 1 - rank, tag=5)
+        assert (data == 0).all()
+    elif rank == 0 and what == "abort":
+        dist.group.WORLD.abort()
+    elif rank == 0 and what == "interrupt":
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.003)
+    elif rank == 0 and what == "stand still":
+        os.kill(other, signal.SIGSTOP)
+
+
+def seldom_with_the_interpreter(patience_s: float) -> float:
+    """Return how many seconds an asynchronous call of 16 MiB takes beside work that keeps the interpreter for long.
+
+    Others may keep the processor for as long: then it is tried again.
+    """
+    rank, _ = begin()
+    array = np.full(4 << 20, rank + 1.0, np.float32)
+    before = sys.getswitchinterval()
+    took = np.zeros(1)
+    for _ in range(3):
+        array[:] = rank + 1.0
+        dist.barrier()
+        sys.setswitchinterval(0.3)
+        began = time.monotonic()
+        work = dist.all_reduce(array, async_op=True)
+        assert work is not None
+        while not work.is_completed():
+            sum(range(1000))
+        took[0] = time.monotonic() - began
+        sys.setswitchinterval(before)
+        work.wait()
+        assert (array == 3).all()
+        dist.all_reduce(took, dist.ReduceOp.MAX)
+        if took[0] < patience_s:
+            break
+    dist.destroy_process_group()
+    return float(took[0])

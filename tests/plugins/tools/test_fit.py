@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankwise.backends.declaration import Explanation
+from rankwise.backends.declaration import Explanation, Stage
 from rankwise.collective.algorithms.table import Choice
 from rankwise_tools.explaining.network import Line, Parameters, Sample, fitted, off_by, predicted
 
@@ -39,6 +39,24 @@ def test_it_predicts_what_the_model_knows_and_nothing_else() -> None:
     expected = 2 * (34e-6 + share) + nbytes / 2 / 8e9
     assert predicted("all_reduce", nbytes, 2, like_ours, NETWORK) == pytest.approx(expected)
     assert predicted("all_reduce", nbytes, 2, like_ours._replace(like=""), NETWORK) is None
+
+
+def test_stages_take_their_time_one_after_the_other() -> None:
+    choice = Choice("hosts")
+    stages = (Stage("all_gather", "direct", 2, 0), Stage("", "", 1, 8_000_000), Stage("broadcast", "flat", 2, 1 << 20))
+    explained = Explanation((choice,), choice, {}, "", stages)
+    expected = 34e-6 + 1e-3 + (34e-6 + (1 << 20) * 0.8e-9)
+    assert predicted("broadcast", 1 << 20, 4, explained, NETWORK) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"])
+@pytest.mark.parametrize("hosts", [[1, 1], [1, 1, 1], [1] * 16, [2, 2], [4] * 8])
+def test_all_that_gloo_does_between_hosts_is_predicted(op: str, hosts: list[int]) -> None:
+    tables = pytest.importorskip("rankwise_gloo_tcp.collectives.tables")
+    for nbytes in (8, 64 << 10, 8 << 20):
+        found = predicted(op, nbytes, sum(hosts), tables.explain(op, nbytes, hosts), NETWORK)
+        assert found is not None
+        assert found >= 30e-6
 
 
 def test_the_error_is_a_factor_in_either_direction() -> None:

@@ -82,7 +82,7 @@ def rank_one(store: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Waiting
     world.owned_store, world.groups["dp"] = store, group  # type: ignore[assignment]
     step = {"op": "barrier", "number": 0, "peer": None, "age_s": 30.0}
     watcher = Watcher(world, store, 1, range(3), lambda: {"dp": {"pending": [step], "done": 0}})
-    watcher.everyone_is_here([{"host": f"host{rank}", "pid": 1} for rank in range(3)])
+    watcher.everyone_is_here([b'{"host": "host%d", "pid": 1}' % rank for rank in range(3)])
     stop = threading.Event()
     beating = threading.Thread(target=_beat, args=(store, 2, stop.wait))
     beating.start()

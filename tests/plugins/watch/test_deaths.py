@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -91,7 +92,7 @@ class Scene:
             own = {"space": process_space(), "started": started_at(process.pid)}
             seats.append({"host": "h", "pid": process.pid, **own})
         self.watcher = Watcher(self.world, self.store, 0, range(3), dict)
-        self.watcher.everyone_is_here(seats)
+        self.watcher.everyone_is_here([json.dumps(seat).encode() for seat in seats])
         self.watcher.ask(dict, PATIENCE_S)
 
     def join(self, communicator: Silent) -> Silent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import signal
@@ -42,7 +43,9 @@ def process(code: str = "input()") -> Iterator[subprocess.Popen[bytes]]:
 @contextmanager
 def watching(pid: int, **card: str) -> Iterator[Processes]:
     processes = Processes(0)
-    processes.add(1, {"host": "h", "pid": pid, "space": process_space(), "started": started_at(pid), **card})
+    told = {"host": "h", "pid": pid, "space": process_space(), "started": started_at(pid), **card}
+    processes.learn({1: json.dumps(told).encode()})
+    processes.watch(1)
     try:
         yield processes
     finally:
@@ -52,7 +55,7 @@ def watching(pid: int, **card: str) -> Iterator[Processes]:
 def test_a_process_that_lives_has_not_ended() -> None:
     with process() as child, watching(child.pid) as processes:
         assert processes.end_of(1) is None
-        assert processes.here == {1}
+        assert processes.here() == {1}
 
 
 @pytest.mark.parametrize("reaped", [False, True])
@@ -89,7 +92,7 @@ def test_a_process_of_another_machine_is_left_alone() -> None:
     with process() as child, watching(child.pid, space="elsewhere") as processes:
         assert processes.end_of(1) is None
         assert processes.state(1) == ""
-        assert processes.here == set()
+        assert processes.here() == set()
 
 
 def test_a_stopped_process_is_told_from_one_that_is_busy() -> None:

@@ -99,8 +99,7 @@ def test_what_a_rank_waits_for_a_processor_is_no_silence(monkeypatch: pytest.Mon
     monkeypatch.setattr(Starvation, "starved_s", lambda self, pid: starved.s)
     processes = Processes(0)
     mine = {"host": "here", "pid": os.getppid(), "space": process_space(), "started": started_at(os.getppid())}
-    processes.add(1, json.loads(json.dumps(mine)))
-    processes.add(2, {"host": "there"})
+    processes.learn({1: json.dumps(mine).encode(), 2: b'{"host": "there"}'})
     watcher = SimpleNamespace(_processes=processes, _limit_s=5.0)
     try:
         starved.s = 4.0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from rankwise.collective.algorithms import rounds
+from rankwise.collective.algorithms import double_trees, rounds
 from rankwise.collective.algorithms.steps import Rounds
 
 __all__ = ["ALGORITHMS", "CHOICES", "Choice", "algorithm", "choose", "fitting", "rooted"]
@@ -20,7 +20,9 @@ ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType
         "all_reduce": {
             "recursive_doubling": rounds.all_reduce_recursive_doubling,
             "two_shot": rounds.all_reduce_two_shot,
+            "halving_doubling": rounds.all_reduce_halving_doubling,
             "pat": rounds.all_reduce_pat,
+            "double_trees": double_trees.all_reduce,
             "ring": rounds.all_reduce_ring,
         },
         "reduce_scatter": {
@@ -36,9 +38,16 @@ ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType
         "broadcast": {
             "flat": rounds.broadcast_flat,
             "binomial": rounds.broadcast_binomial,
+            "scatter_bruck": rounds.broadcast_scatter_bruck,
             "scatter_ring": rounds.broadcast_scatter_ring,
+            "double_trees": double_trees.broadcast,
         },
-        "reduce": {"binomial": rounds.reduce_binomial, "scatter_gather": rounds.reduce_scatter_gather},
+        "reduce": {
+            "binomial": rounds.reduce_binomial,
+            "scatter_gather": rounds.reduce_scatter_gather,
+            "pat_gather": rounds.reduce_pat_gather,
+            "double_trees": double_trees.reduce,
+        },
         "gather": {"flat": rounds.gather_flat, "binomial": rounds.gather_binomial},
         "scatter": {"flat": rounds.scatter_flat, "binomial": rounds.scatter_binomial},
         "all_to_all": {"direct": rounds.all_to_all_direct, "pairwise": rounds.all_to_all_pairwise},
@@ -85,9 +94,14 @@ CHOICES: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
             Choice("binomial", 512 << 10),
             Choice("binomial", None, 4),
             Choice("binomial", None, None, 4 << 10),
-            Choice("scatter_ring"),
+            Choice("double_trees"),
         ),
-        "reduce": (Choice("binomial", 64 << 10), Choice("scatter_gather")),
+        "reduce": (
+            Choice("binomial", 64 << 10),
+            Choice("scatter_gather", None, 16),
+            Choice("pat_gather", 2 << 20),
+            Choice("double_trees"),
+        ),
         "gather": (Choice("flat", None, 4), Choice("binomial", 1 << 20), Choice("flat")),
         "scatter": (Choice("flat", None, 4), Choice("binomial", 1 << 20), Choice("flat")),
         "all_to_all": (Choice("direct", None, 16), Choice("pairwise")),

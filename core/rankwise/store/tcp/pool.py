@@ -131,6 +131,14 @@ class Pool:
         except (zmq.ZMQError, OSError) as error:
             raise DistNetworkError(f"{self._store}: {cause(error)}") from error
 
+    def let_go(self) -> None:
+        """Close the connections that nobody uses, but one: a beginning needs several at a time, what follows one."""
+        with self._lock:
+            extra = self._idle[1:]
+            del self._idle[1:]
+        for connection in extra:
+            connection.close()
+
     def close(self) -> None:
         """Close the connections, stop the server, and give back all threads and descriptors; again does nothing."""
         if os.getpid() != self._pid:

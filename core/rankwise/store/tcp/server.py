@@ -68,6 +68,8 @@ class StoreServer:
         self._assembly, self._waiting = Assembly(), Waiting()
         self._unread, self._lent = Unread(), Lent()
         self._probe_at = 0.0
+        #: What those have been told who were woken last, and for which arguments.
+        self._told: tuple[tuple[Any, ...], wire.Packed] | None = None
         self._open(listener)
         self.thread = threading.Thread(target=self._serve, name="rankwise store", daemon=True)
         try:
@@ -205,7 +207,7 @@ class StoreServer:
             self._put_off(waiter, _LEAVING + waiter.args[0])
             return
         try:
-            result = waiter.operation(self._table, *waiter.args)
+            result = self._result_of(waiter)
         except DistStoreError as error:
             self._answer(waiter, wire.STORE_ERROR, str(error))
             return
@@ -234,6 +236,17 @@ class StoreServer:
         else:
             self._put_off(waiter, result.key)
 
+    def _result_of(self, waiter: Waiter) -> Any:
+        """Carry out an operation; what all get who have met is looked up and encoded once."""
+        if waiter.operation is not operations.arrived_all:
+            return waiter.operation(self._table, *waiter.args)
+        if self._told is None or self._told[0] != waiter.args or self._table.changed:
+            result = operations.arrived_all(self._table, *waiter.args)
+            if isinstance(result, Missing):
+                return result
+            self._told = waiter.args, wire.packed(result, nbytes_of(result))
+        return self._told[1]
+
     def _settle(self, waiter: Waiter, result: Any) -> bytes:
         """Note that an item has been confirmed or given back; return the receipt by which its client knows so."""
         queue, token = waiter.args[:2]
@@ -256,7 +269,7 @@ class StoreServer:
     def _wake(self) -> None:
         """Look again at the requests that wait for a key that has changed."""
         while self._table.changed:
-            changed, self._table.changed = self._table.changed, set()
+            changed, self._table.changed, self._told = self._table.changed, set(), None
             for key in changed:
                 for waiter in self._waiting.take(key):
                     self._attempt(waiter)

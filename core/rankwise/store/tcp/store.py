@@ -132,6 +132,10 @@ class TCPStore(Store):
         self._check_open(operations.check)
         return TCPStore(self._host, self._port, timeout=self._timeout_s, secret=self.secret)
 
+    def _let_go(self) -> None:
+        """Give connections back that only the beginning has needed; who serves many clients has one of each less."""
+        self._pool.let_go()
+
     def close(self) -> None:
         """Leave the store; if this object serves it, end it, once all that were answered have heard so."""
         super().close()

@@ -140,6 +140,8 @@ def is_large(value: Any) -> bool:
 
 def nbytes_of(value: Any) -> int:
     """Return about how many bytes a result takes."""
+    if isinstance(value, wire.Packed):
+        return value.nbytes
     if isinstance(value, (bytes, str)):
         return len(value)
     if isinstance(value, (list, tuple)):

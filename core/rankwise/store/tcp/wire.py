@@ -29,6 +29,7 @@ __all__ = [
     "PROTOCOL_ERROR",
     "STORE_ERROR",
     "VERSION",
+    "Packed",
     "Piece",
     "Reply",
     "StoreRequest",
@@ -39,13 +40,14 @@ __all__ = [
     "from_frames",
     "hello",
     "is_result",
+    "packed",
     "to_frames",
     "to_pieces",
     "to_receipt",
 ]
 
 MAGIC = "rankwise store"
-VERSION = 4
+VERSION = 5
 
 #: `compare_set` carries two values.
 MAX_MESSAGE_NBYTES = 2 * MAX_VALUE_NBYTES + (64 << 10)
@@ -80,6 +82,13 @@ class StoreRequest(NamedTuple):
     args: Sequence[Any]
 
 
+class Packed(NamedTuple):
+    """A result that is encoded already, as many get the same; and about how many bytes it takes."""
+
+    data: bytes
+    nbytes: int
+
+
 class Reply(NamedTuple):
     """A reply that has the form of one."""
 
@@ -104,7 +113,14 @@ def encode_reply(number: int, status: int, value: Any, receipt: bytes = b"") -> 
     """Encode a reply; a text that is too long is cut."""
     if isinstance(value, str) and status != MISSING:
         value = value[:_MAX_TEXT]
+    if isinstance(value, Packed):
+        return b"".join((_FOUR_FIELDS, _pack(number), _pack(status), value.data, _pack(receipt)))
     return _pack([number, status, value, receipt])
+
+
+def packed(value: Any, nbytes: int) -> Packed:
+    """Encode a result once for all who get it."""
+    return Packed(_pack(value), nbytes)
 
 
 def to_pieces(data: bytes) -> Sequence[bytes]:
@@ -180,10 +196,14 @@ def is_result(name: str, value: Any) -> bool:
 # ---------------------------------------------------------------------- msgpack, with bounds
 
 
-def _pack(fields: list[Any]) -> bytes:
+#: What an array of four begins with.
+_FOUR_FIELDS = b"\x94"
+
+
+def _pack(value: Any) -> bytes:
     import msgpack
 
-    data: bytes = msgpack.packb(fields)
+    data: bytes = msgpack.packb(value)
     return data
 
 
@@ -232,6 +252,10 @@ def _value_or_none(value: Any) -> bool:
 
 def _number(value: Any) -> bool:
     return type(value) is int and -(1 << 63) <= value < 1 << 63
+
+
+def _length(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_KEYS
 
 
 def _boolean(value: Any) -> bool:
@@ -283,6 +307,7 @@ _SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
         (_op.set_and_peek, (_key, _value, _keys), _values_or_none),
         (_op.claim, (_keys, _values), _values),
         (_op.arrive, (_keys, _values, _key, _number, _key, _keys, _keys), _values_or_none),
+        (_op.arrive_all, (_keys, _values, _key, _number, _key, _keys, _key, _length), _values_or_none),
         (_op.num_keys, (), _number),
         (_op.num_refused, (), _number),
         (_op.list_keys, (_key,), _page),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -28,13 +29,28 @@ from rankwise_gloo_tcp.collectives.ways import Ways
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.engine.fast_path import FastPath
 from rankwise_gloo_tcp.protocol.frames import notice, parted, read_notice
+from rankwise_gloo_tcp.transport.rings import MAX_RANKS
 
 __all__ = ["GlooCommunicator"]
 
 #: How long what a process has sent may hold up its end.
 _HASTE_S = 1.0
+#: After how many ranks each one looks that waits at the board of a large group.
+_BEHIND = 8
 #: How long after its memory has gone the end of a process may be heard of.
 _HEARD_S = 1.0
+
+
+def behind(ranks: Sequence[int], rank: int, size: int) -> Sequence[int]:
+    """Return those of some ranks, in order, whom a rank looks after: all others, or in a large group the next few.
+
+    So each of them is looked after by those before it. Who is waited for alone is looked after by all.
+    """
+    if size <= MAX_RANKS:
+        return [peer for peer in ranks if peer != rank]
+    at = bisect(ranks, rank)
+    around = (*ranks[at : at + _BEHIND], *ranks[: min(at, _BEHIND + 1)])
+    return [peer for peer in around if peer != rank][:_BEHIND]
 
 
 class GlooCommunicator(Communicator):
@@ -166,7 +182,11 @@ class GlooCommunicator(Communicator):
             said = board.given_up()
             if said is not None and not isinstance(error := read_notice(said[1]), PeerDiedError):
                 self.fail(error)
-            for peer in board.late():
+            late: Sequence[int] = board.late()
+            if board.size > MAX_RANKS:
+                late = behind(late, board.rank, board.size)
+                self.engine.attend(late)
+            for peer in late:
                 gone = self._why_gone(peer, board)
                 # It may have come, done its part and left since it was found late: so its turn is read last.
                 if gone is not None and peer in board.late():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rankwise.backends import compiled_parts
+from rankwise.backends import blake2b, compiled_parts
 
 __all__ = [
     "ConnectionState",
@@ -94,11 +94,23 @@ class ReaderState:
 
 
 class GuardState:
-    """The hash that the tags of one direction begin with, and the number of the next header."""
+    """The key of the hash that makes the tags of one direction, and the number of the next header."""
 
-    __slots__ = ("keyed", "number")
-    keyed: Any
+    __slots__ = ("_keyed", "key", "number")
+    key: bytes
     number: int
+
+    def made(self, number: int, head: bytes) -> bytes:
+        """Return the tag of a header of a number."""
+        try:
+            made = self._keyed.copy()
+        except AttributeError:
+            # To copy it costs less than to take in the key again. BLAKE2 works on what it was given only when more
+            # comes, which is why a byte is behind the key: else each tag would work on the key.
+            self._keyed: blake2b = blake2b(b"\0", key=self.key, digest_size=8)
+            made = self._keyed.copy()
+        made.update(number.to_bytes(8, "little") + head)
+        return made.digest()
 
 
 class PipeState:

@@ -24,6 +24,7 @@ try:
         Turns,
         WindowState,
         Wire,
+        blake2b,
         fence,
     )
 except ModuleNotFoundError as error:
@@ -55,6 +56,7 @@ __all__ = [
     "WindowState",
     "Wire",
     "__version__",
+    "blake2b",
     "fence",
 ]
 

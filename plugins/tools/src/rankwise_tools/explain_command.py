@@ -14,7 +14,7 @@ from rankwise.cli.parser import instead
 from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, Choice, fitting
 from rankwise_launch.text import columns, counted, format_nbytes, format_seconds, parse_nbytes
 from rankwise_tools.explaining.costs import costs, reckoned
-from rankwise_tools.explaining.network import Parameters
+from rankwise_tools.explaining.network import Parameters, predicted
 from rankwise_tools.explaining.simulator import simulate
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
@@ -32,9 +32,9 @@ examples:
   rankwise explain all_reduce --ranks 1024 --hosts 128 --network network.json"""
 
 #: Rings and all-pairs algorithms have as many messages as there are pairs of ranks; more takes minutes. Trees have one
-#: for each rank.
+#: for each rank, or for each rank and level or segment: of more ranks than these it is not said how long they take.
 _MOST_RANKS = 256
-_TREES = ("binomial",)
+_TREES = {"binomial": 1 << 20, "double_trees": 4096, "scatter_bruck": 4096}
 #: The network that is assumed inside a host, and between hosts.
 _NEAR, _FAR = Parameters(5.0, 40.0, 8.0), Parameters(30.0, 10.0, 8.0)
 #: What runs where a backend has no algorithm of its own.
@@ -79,6 +79,9 @@ def run(options: argparse.Namespace) -> int:
     print("".join(f"\n  {name}: {meaning}" for name, meaning in answer.meanings.items()))
     if answer.like or options.hosts > 1:
         _simulate(network, op, size, nbytes, answer.like)
+        if answer.stages and options.hosts <= _MOST_RANKS:
+            time_s = predicted(op, nbytes, size, answer, network)
+            print(f"\n{answer.taken.name}, as it is done here: {format_seconds(time_s or 0.0)}")
     return 0
 
 
@@ -120,13 +123,13 @@ def _simulate(network: Parameters, op: str, size: int, nbytes: int, like: str) -
     rows = [["algorithm", "rounds", "bytes sent by a rank, at most", "simulated" if few else "predicted"]]
     for name, function in ALGORITHMS[op].items():
         each = costs(op, name, size, parts) if few else reckoned(op, name, parts, seconds)
-        if few or name in _TREES:
-            time_s = simulate(op, function, parts, seconds)
+        if few or size <= _TREES.get(name, 0):
+            told = format_seconds(simulate(op, function, parts, seconds))
         else:
-            time_s = max(cost.seconds for cost in each)
+            told = "" if name in _TREES else format_seconds(max(cost.seconds for cost in each))
         most = format_nbytes(max(cost.nbytes for cost in each))
         mark = "-> " if name == like else "   "
-        rows.append([mark + name, str(max(cost.rounds for cost in each)), most, format_seconds(time_s)])
+        rows.append([mark + name, str(max(cost.rounds for cost in each)), most, told])
     how = "Simulated" if few else "Predicted"
     print(f"\n{how} with {network.alpha_us:.3g} us and {network.gbit_per_s:.3g} Gbit/s for each rank:")
     print(columns(rows, right=(1, 2, 3)))

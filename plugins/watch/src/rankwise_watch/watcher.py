@@ -6,9 +6,8 @@ store that hangs cannot keep an operation beyond its deadline.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic, sleep
@@ -51,8 +50,11 @@ _STAY_S = 0.25
 _FIRST_BEAT_S = 0.05
 #: A process that has stood still itself for so many beats does not judge others by the time that has passed.
 _LATE_BEATS = 2.0
-#: For how many ranks each rank looks whether they have fallen silent.
-_OBSERVED = 8
+#: How many heartbeats the store gets in a second, of all ranks together: of more ranks each sends them more seldom.
+_BEATS_A_SECOND = 256
+#: For how many ranks each rank looks whether they have fallen silent; and on a machine with so many ranks, whether
+#: their processes are there. Where there are fewer, each watches all.
+_OBSERVED, _ALL_WATCHED = 8, 64
 
 
 class Watcher(Background):
@@ -71,8 +73,9 @@ class Watcher(Background):
     ) -> None:
         self._world, self._progress = world, progress
         self._rank, self._ranks = rank, ranks
-        super().__init__(_FIRST_BEAT_S, setting("RANKWISE_HEARTBEAT_S", 1.0))
-        self._limit_s = setting("RANKWISE_HEARTBEAT_LIMIT_S", _silence_s(store))
+        seldom = max(1.0, len(ranks) / _BEATS_A_SECOND)
+        super().__init__(_FIRST_BEAT_S, setting("RANKWISE_HEARTBEAT_S", seldom))
+        self._limit_s = setting("RANKWISE_HEARTBEAT_LIMIT_S", seldom * _silence_s(store))
         self._warn_s = setting("RANKWISE_WARN_AFTER_S", 60.0)
         #: Who serves the store that `init_process_group` has made; of others' stores nobody knows.
         self._host = 0 if hasattr(world.owned_store, "is_master") else None
@@ -100,7 +103,7 @@ class Watcher(Background):
 
     # ------------------------------------------------------------------ what communicators and the program ask
 
-    def everyone_is_here(self, seats: Sequence[Mapping[str, Any]]) -> None:
+    def everyone_is_here(self, seats: Sequence[bytes | None]) -> None:
         """Learn that all ranks have come, and what each has told of itself."""
         self.do(partial(self._meet_all, seats))
 
@@ -201,7 +204,7 @@ class Watcher(Background):
                 end=lambda: self._processes.end_of(peer),
                 is_decided=lambda: self._is_decided(context),
             )
-        return error if cause is None else PeerDiedError(peer, self._processes.hosts.get(peer, "?"), cause)
+        return error if cause is None else PeerDiedError(peer, self._processes.host(peer), cause)
 
     def _is_decided(self, context: Context) -> bool:
         """Tell whether the log has a verdict about a group."""
@@ -251,7 +254,7 @@ class Watcher(Background):
         concerned = any(peer in group.rank_of for group in list(self._world.groups.values())) or self._meetings
         if not concerned or not self._has_died(peer, cause):
             return
-        verdict = Verdict("", PeerDiedError(peer, self._processes.hosts[peer], cause), is_certain=True)
+        verdict = Verdict("", PeerDiedError(peer, self._processes.host(peer), cause), is_certain=True)
         if peer == self._host:
             self._heard(verdict)
             return
@@ -261,7 +264,7 @@ class Watcher(Background):
             self.hear(self._processes.descriptors[peer], partial(self._ended, peer))  # the store is slow: once more
 
     def _reported(self, peer: int, cause: str) -> None:
-        verdict = Verdict("", PeerDiedError(peer, self._processes.hosts.get(peer, "?"), cause), is_certain=True)
+        verdict = Verdict("", PeerDiedError(peer, self._processes.host(peer), cause), is_certain=True)
         if peer != self._host:
             with suppress(DistError):
                 self._log.settle(verdict, "", (peer,))
@@ -285,7 +288,8 @@ class Watcher(Background):
             beats, (entry, *seats) = self._beats.trade(progress, sorted(observed), keys)
             for rank, seat in zip(behind, seats, strict=True):
                 if seat is not None:
-                    self._meet(rank, json.loads(seat))
+                    self._processes.learn({rank: seat})
+                    self._attend_to(rank)
             if key == self._log.next_key:  # else it has been heard meanwhile
                 self._log.take(entry)
         except DistError:
@@ -329,31 +333,36 @@ class Watcher(Background):
         return {meeting: set(meeting.ranks) - {self._rank} for meeting in late}
 
     def _observed(self, awaited: set[int]) -> list[int]:
-        """Return those of the awaited ranks that have come and that this one looks after: the next few behind it.
+        """Return those of the awaited ranks that have come and that this one looks after.
 
         So each rank is looked after by those before it, and nobody asks for everyone.
         """
-        come = sorted(awaited & self._processes.hosts.keys())
-        return (come[(at := bisect(come, self._rank)) :] + come[:at])[:_OBSERVED]
+        return self._behind(awaited & self._processes.known())
 
     def _unknown_behind(self) -> list[int]:
         """Return the rank behind this one if not all have come and this one has not been seen."""
-        if len(self._processes.hosts) >= len(self._ranks):
+        if len(self._processes.known()) >= len(self._ranks):
             return []
         behind = self._ranks[(self._ranks.index(self._rank) + 1) % len(self._ranks)]
-        return [] if behind in self._processes.hosts else [behind]
+        return [] if behind in self._processes.known() else [behind]
 
-    def _meet_all(self, seats: Sequence[Mapping[str, Any]]) -> None:
-        for rank, seat in zip(self._ranks, seats, strict=True):
-            self._meet(rank, seat)
+    def _meet_all(self, seats: Sequence[bytes | None]) -> None:
+        self._processes.learn(dict(zip(self._ranks, seats, strict=True)))
+        here = self._processes.here()
+        for rank in here if len(here) < _ALL_WATCHED else self._behind(here):
+            self._attend_to(rank)
 
-    def _meet(self, peer: int, card: Mapping[str, Any]) -> None:
+    def _behind(self, ranks: Set[int]) -> list[int]:
+        """Return the few ranks that this one looks after: the next behind it."""
+        come = sorted(ranks)
+        return (come[(at := bisect(come, self._rank)) :] + come[:at])[:_OBSERVED]
+
+    def _attend_to(self, peer: int) -> None:
         """Begin to watch the process of a rank, which may have ended between its coming and now."""
-        is_new = peer not in self._processes.hosts
-        descriptor = self._processes.add(peer, card)
+        descriptor = self._processes.watch(peer)
         if descriptor is not None:
             self.hear(descriptor, partial(self._ended, peer))
-        elif is_new and self._processes.end_of(peer) is not None:
+        elif peer not in self._processes.descriptors and self._processes.end_of(peer) is not None:
             self._ended(peer)
 
     def _doubt_host(self, progress: dict[str, Any]) -> None:
@@ -374,11 +383,11 @@ class Watcher(Background):
         processes = self._processes
         end = processes.end_of(peer)
         if end is not None:
-            return PeerDiedError(peer, processes.hosts.get(peer, "?"), end)
+            return PeerDiedError(peer, processes.host(peer), end)
         state = processes.state(peer)
         what = f"hung: its process is there, {state}" if state else "unreachable"
         cause = f"{what}; no heartbeat for more than {self._limit_s:g} s"
-        return PeerDiedError(peer, processes.hosts.get(peer, "?"), cause)
+        return PeerDiedError(peer, processes.host(peer), cause)
 
     def _has_died(self, peer: int, cause: str) -> bool:
         """Tell whether a rank whose process has ended had not destroyed its groups before."""
@@ -430,7 +439,7 @@ class Watcher(Background):
         processes = self._processes
         old_s = _LATE_BEATS * self._every_s + _FIRST_BEAT_S
         return {
-            rank: sentence(beats.get(rank), group, processes.end_of(rank), rank in processes.here, old_s)
+            rank: sentence(beats.get(rank), group, processes.end_of(rank), processes.is_here(rank), old_s)
             for rank in ranks
         }
 

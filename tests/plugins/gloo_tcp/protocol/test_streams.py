@@ -110,7 +110,7 @@ def put(writer: Writer, sent: list[Sent]) -> list[Request]:
 
 def leave(writer: Writer, most: int) -> bytes:
     """Return the next bytes that leave, at most so many."""
-    data = b"".join(bytes(part) for part in writer.parts)[:most]
+    data = b"".join(bytes(part) for part in writer.turn())[:most]
     writer.sent(len(data))
     return data
 
@@ -146,6 +146,20 @@ def test_frames_arrive_as_they_were_sent_however_their_bytes_are_cut(
     assert receiver.whole == list(range(len(sent)))
     for index, (one, room) in enumerate(zip(sent, receiver.rooms, strict=True)):
         assert room == (contents(one, index) if one.wanted else None)
+
+
+@pytest.mark.parametrize("name", list(GUARDS))
+@pytest.mark.parametrize("taken", [1 << 30, 1000])
+def test_long_payloads_leave_in_turns(name: str, taken: int) -> None:
+    """Of each turn the system may take less: then the next one begins there."""
+    sent = [Sent(Header(Kind.MESSAGE, 0, 1, nbytes, 0, 5), 0, True) for nbytes in (700_000, 10, 300_000)]
+    whole, cut, stream = Writer(GUARDS[name]), Writer(GUARDS[name]), b""
+    for writer in (whole, cut):
+        put(writer, sent)
+    while cut.next():
+        assert sum(map(len, cut.turn())) <= (256 << 10) + 100
+        stream += leave(cut, taken)
+    assert stream == drained(whole)
 
 
 #: Tag, length, what the receiver expects, and whether it is sent at once.

@@ -67,9 +67,9 @@ _LOOKS, _ONE_LOOK = range(20), range(1)
 #: Where ranks share processors: the one that is waited for may be next in line. More than a few of these cost whole
 #: time slices as soon as other programs run.
 _YIELDS = 2
-#: How long a wait sleeps until it looks around, at first and when it has taken a second. Whoever brings news wakes it:
-#: the looks are for what was told between a look and the sleep.
-_SLICE_S, _LONG_SLICE_S = 0.02, 0.25
+#: How long a wait sleeps until it looks around, at first and when it has taken two seconds. Whoever brings news wakes
+#: it: the looks are for what was told between a look and the sleep.
+_SLICE_S, _LONG_SLICE_S = 0.02, 0.5
 
 _fence = futex.lock
 
@@ -271,6 +271,12 @@ class Board:
         """Return the ranks that have not come to this turn."""
         turns, words, turn = self._turns[self._turn & 1], self._words, self._turn
         return [peer for peer, index in enumerate(turns) if words[index] < turn]
+
+    def told(self, parity: int, count: int) -> Any:
+        """Return the first numbers in the areas of all ranks, a row for each."""
+        layout, stride = self.layout, 2 * self.area_nbytes
+        start = layout.data + parity * self.area_nbytes
+        return np.ndarray((self.size, count), np.int64, self._memory, start, (stride, 8))
 
     def flip(self) -> int:
         """Return the parity of the areas to write before the next turn, and to read the others' of after it."""

@@ -42,7 +42,7 @@ _PIECE_NBYTES = 4 << 20
 
 def between_hosts(comm: GlooCommunicator) -> BetweenHosts:
     """Return the ways of a group whose ranks share no memory, compiled where that is and they are few."""
-    if native.module() is None or not 1 < comm.size <= FEW_RANKS:
+    if native.module() is None or not comm.engine.plain or not 1 < comm.size <= FEW_RANKS:
         return BetweenHosts(comm)
     from rankwise_gloo_tcp.collectives.compiled_wire import CompiledBetweenHosts
 

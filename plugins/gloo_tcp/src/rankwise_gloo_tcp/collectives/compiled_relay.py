@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankwise.backends import Call, Caller, Deadline, Prepared, Shortcuts, Timeout
+from rankwise.backends import Array, Call, Caller, Deadline, Prepared, ReduceOp, Shortcuts, Timeout
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
@@ -13,8 +13,9 @@ from rankwise_gloo_tcp.collectives.compiled_wire import InC, WireCallHooks, make
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES, Opening, inline_nbytes
 from rankwise_gloo_tcp.collectives.relay import whom_the_first_awaits
 from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
+from rankwise_gloo_tcp.collectives.subset import Subset
 from rankwise_gloo_tcp.collectives.tables import along_nbytes
-from rankwise_native import Calls, Relay, Trail
+from rankwise_native import Calls, Relay, Trail, Wire
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -42,6 +43,7 @@ class CompiledSeveralHosts(SeveralHosts):
         self._hooks = _Hooks(comm, local)
         self.carrier = self._carrier()
         self.calls = Calls(self.carrier, comm._order.turn, COMPILED_OPS, self._hooks)
+        self._across: Wire | None = None
 
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does a kind of call whose data goes with the comparison, in C as far as that takes it."""
@@ -60,6 +62,14 @@ class CompiledSeveralHosts(SeveralHosts):
             wire.serve(group.trail)
             found.update(send=wire.send, recv=wire.recv)
         return Shortcuts(**found)
+
+    def _reduce_across(self, across: Subset, total: Array, op: ReduceOp, deadline: Deadline) -> None:
+        """Reduce what this rank and its counterparts on other hosts have, in C where that is one."""
+        if across.size == 2 and self._across is None:
+            opening = Opening(self.comm.engine, across.rank, 2, across.ranks)
+            self._across = make_wire(self.comm, opening, across.ranks, self._hooks)
+        if self._across is None or not self._across.reduce(total, op.name, deadline):
+            super()._reduce_across(across, total, op, deadline)
 
     def _carrier(self) -> Relay:
         relay, local, wire = self._relay, self.local, None

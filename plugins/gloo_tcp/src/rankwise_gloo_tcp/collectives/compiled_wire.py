@@ -185,7 +185,7 @@ class _Hooks(WireHooks):
         Args:
             given: The call's deadline, or its time-out; None is the group's.
             array: What is reduced, or sent.
-            peer: The other rank.
+            peer: The other rank, as the engine calls it.
             tag: The tag of the segments.
             out: Which bytes of the array must still be sent, from the first to the last.
             into: Which bytes of it have yet to come.
@@ -195,7 +195,7 @@ class _Hooks(WireHooks):
         engine, deadline, data = self._engine, self._calls.deadline(given), as_bytes(array)
         receives, sends = [], [] if rest is None else [rest]
         if into is not None:
-            room = self._opening.rooms()[peer][: into[1] - into[0]] if aside else data[slice(*into)]
+            room = self._opening.room_of(peer)[: into[1] - into[0]] if aside else data[slice(*into)]
             receives.append(engine.receive_bytes(room, peer, tag, True))
         if out is not None:
             sends.append(engine.send_bytes(data[slice(*out)], peer, tag, True))

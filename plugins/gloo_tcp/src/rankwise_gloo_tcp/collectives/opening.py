@@ -167,6 +167,10 @@ class Opening:
         room = (self.rooms())[peer]
         return room[:RECORD_NBYTES], room[RECORD_NBYTES : RECORD_NBYTES + nbytes]
 
+    def room_of(self, name: int) -> memoryview:
+        """Return where what comes from a rank goes, by what the engine calls it."""
+        return self.rooms()[self._names.index(name)]
+
     def rooms(self) -> dict[int, memoryview]:
         """Return where what comes from each other rank goes."""
         if not self._rooms:  # pages that no message has reached yet take no memory

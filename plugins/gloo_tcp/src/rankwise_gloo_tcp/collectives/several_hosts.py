@@ -49,7 +49,7 @@ _PIECE_NBYTES = 4 << 20
 
 def several_hosts(comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> SeveralHosts:
     """Return the ways of a group on several hosts, compiled where that is and the hosts are few."""
-    if native.module() is None:
+    if native.module() is None or not comm.engine.plain:
         return SeveralHosts(comm, hosts, local)
     from rankwise_gloo_tcp.collectives import compiled_relay
 
@@ -158,15 +158,19 @@ class SeveralHosts(Ways):
         if not self._even:
             self._locally(Call("reduce", total, op, 0), deadline)
             if self.across is not None:
-                streams.all_reduce(self.across, total, op, deadline)
+                self._reduce_across(self.across, total, op, deadline)
             self._locally(Call("broadcast", total, root=0), deadline)
             return
         shares = streams.cut(total, self.local.size)
         mine = np.empty_like(shares[self._place])
         self._locally(Call("reduce_scatter", mine, op, ins=shares), deadline)
         if self.across is not None:
-            streams.all_reduce(self.across, mine, op, deadline)
+            self._reduce_across(self.across, mine, op, deadline)
         self._locally(Call("all_gather", mine, outs=shares), deadline)
+
+    def _reduce_across(self, across: Subset, total: Array, op: ReduceOp, deadline: Deadline) -> None:
+        """Reduce what this rank and its counterparts on other hosts have."""
+        streams.all_reduce(across, total, op, deadline)
 
     def _broadcast(self, array: Array, root: int, deadline: Deadline, counts: object) -> None:
         home = next(index for index, host in enumerate(self._hosts) if root in host)

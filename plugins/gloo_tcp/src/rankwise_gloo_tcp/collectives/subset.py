@@ -21,8 +21,8 @@ class Subset:
     """
 
     def __init__(self, engine: Engine, ranks: Sequence[int], context: Context) -> None:
-        self._engine, self._ranks = engine, tuple(ranks)
-        self.rank, self.size, self.names = self._ranks.index(engine.rank), len(ranks), engine.names
+        self._engine, self.ranks = engine, tuple(ranks)
+        self.rank, self.size, self.names = self.ranks.index(engine.rank), len(ranks), engine.names
         self._places = tuple(context.global_ranks[rank] for rank in ranks)
 
     @property
@@ -37,16 +37,16 @@ class Subset:
 
     def isend(self, array: Array, dst: int, tag: int) -> Work:
         """Begin to send."""
-        return self._engine.send(array, self._ranks[dst], tag)
+        return self._engine.send(array, self.ranks[dst], tag)
 
     def irecv(self, array: Array, src: int | None, tag: int) -> Work:
         """Begin to receive."""
-        return self._engine.receive(array, None if src is None else self._ranks[src], tag)
+        return self._engine.receive(array, None if src is None else self.ranks[src], tag)
 
     def send_bytes(self, data: memoryview, to: int, tag: int, waited: bool = False, prefix: bytes = b"") -> Request:
         """Begin to send memory."""
-        return self._engine.send_bytes(data, self._ranks[to], tag, waited, prefix)
+        return self._engine.send_bytes(data, self.ranks[to], tag, waited, prefix)
 
     def receive_bytes(self, room: memoryview, source: int, tag: int, waited: bool = False) -> Request:
         """Begin to receive into memory."""
-        return self._engine.receive_bytes(room, self._ranks[source], tag, waited)
+        return self._engine.receive_bytes(room, self.ranks[source], tag, waited)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from rankwise.backends import AlgorithmChoice as Choice
-from rankwise.backends import Explanation, derived_algorithm
+from rankwise.backends import Explanation, Stage, derived_algorithm
 from rankwise.backends import fitting_algorithm as fitting
 
 __all__ = ["MIXED", "NETWORK", "Table", "along_nbytes", "explain"]
@@ -19,6 +19,9 @@ __all__ = ["MIXED", "NETWORK", "Table", "along_nbytes", "explain"]
 #: How much data goes with the comparison of the calls where hosts have several ranks: among a few hosts, each of which
 #: says how long its data is, and among more.
 _FEW_HOSTS, _ALONG_NBYTES, _ALONG_MANY_NBYTES = 8, 32 << 10, 2 << 10
+
+#: What a rank tells of its call.
+_RECORD_NBYTES = 40
 
 Table: TypeAlias = Mapping[str, tuple[Choice, ...]]
 
@@ -113,7 +116,28 @@ def explain(op: str, nbytes: int, hosts: Sequence[int]) -> Explanation:
     if taken.name == "along" and size == 2:
         like = _LIKE_OF_TWO.get(op, "")
     names = dict.fromkeys(choice.name for choice in table)
-    return Explanation(table, taken, {name: _MEANINGS[name] for name in names}, like)
+    stages = () if like or len(hosts) == 1 else _stages(taken.name, op, nbytes, len(hosts), max(hosts))
+    return Explanation(table, taken, {name: _MEANINGS[name] for name in names}, like, stages)
+
+
+def _stages(name: str, op: str, nbytes: int, hosts: int, each: int) -> tuple[Stage, ...]:
+    """Return what is done where no algorithm of the core is like it; `each` is the number of ranks on a host.
+
+    Memory is counted once for each time that a rank writes or reads data where all of its host meet.
+    """
+    records = Stage("all_gather", "direct", hosts, _RECORD_NBYTES * each * hosts)
+    if name == "along":
+        # All tell all others, or a root tells or is told.
+        swap = {"broadcast": Stage("broadcast", "flat", hosts, nbytes), "barrier": records}
+        told = swap.get(op, Stage("all_gather", "direct", hosts, nbytes * hosts))
+        reduced = 0 if op in ("broadcast", "barrier") else nbytes * (hosts - 1 + each - 1)
+        return told, Stage("", "", 1, reduced)
+    if name != "hosts":
+        return ()
+    across = {"all_reduce": "two_shot", "reduce_scatter": "direct", "broadcast": "flat"}
+    algorithm = across.get(op) or derived_algorithm(op, nbytes // each, hosts)
+    here = {"all_reduce": 3 * nbytes, "reduce_scatter": 2 * nbytes}.get(op, nbytes)
+    return records, Stage("", "", 1, here), Stage(op, algorithm, hosts, nbytes)
 
 
 def _within(choice: Choice, most: int) -> Choice:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
 
@@ -36,6 +36,10 @@ _READ_IN_STEP_NBYTES, _READ_NBYTES = (64 << 10) - 1, 512 << 10
 _DRAIN_S = 0.05
 #: And in how many rounds of the loop at the least: one ends a handshake, another brings what came behind it.
 _DRAIN_ROUNDS = 5
+
+
+#: Of how many processes an engine keeps descriptors that it attends to when they are waited for.
+_ATTENDED = 32
 
 
 class Dispatcher:
@@ -341,8 +345,24 @@ class Processes:
         """
         self._parting = parting
         for rank, fd in descriptors.items():
-            self._descriptors[rank] = fd
-            self._loop.add(fd, READ, partial(self._ended, rank))
+            self._add(rank, fd)
+
+    def attend(self, ranks: Sequence[int]) -> None:
+        """Notice the end of these processes too, and forget others that were attended to once, beyond a few."""
+        for rank in ranks:
+            if rank not in self._descriptors and self._peers[rank].dead is None:
+                pid = self._peers[rank].card.pid
+                fd = processes.watch(pid)
+                if fd >= 0:
+                    self._add(rank, fd)
+                elif processes.is_gone(pid):
+                    self._is_over(rank, "its process has ended")
+        for rank in list(self._descriptors)[:-_ATTENDED]:
+            self._forget(rank)
+
+    def _add(self, rank: int, fd: int) -> None:
+        self._descriptors[rank] = fd
+        self._loop.add(fd, READ, partial(self._ended, rank))
 
     def close(self) -> None:
         """Give the descriptors back, and let go of the memory that tells who has left."""
@@ -351,9 +371,12 @@ class Processes:
             self._forget(rank)
 
     def _ended(self, rank: int, event: int) -> None:
-        peer = self._peers[rank]
-        cause = ending(self._descriptors[rank], peer.card.pid)
+        cause = ending(self._descriptors[rank], self._peers[rank].card.pid)
         self._forget(rank)
+        self._is_over(rank, cause)
+
+    def _is_over(self, rank: int, cause: str) -> None:
+        peer = self._peers[rank]
         if peer.connection is None or not peer.connection.ends_with_peer:  # else the good-bye comes through it too
             if peer.connection is not None:
                 peer.connection.receive()  # what it has sent before it left

@@ -45,18 +45,19 @@ class Engine(EngineState):
         on_abort: Called with the first failure, with the lock held, to tell those whom no connection reaches.
         on_news: Called by the idle poller after it has taken something in.
         leaving: Whether this rank leaves, so that nothing new is begun.
+        plain: Whether what goes between hosts is neither encrypted nor sealed, so that compiled parts may move it.
     """
 
     __slots__ = (
         "__weakref__",
         *("_closed", "_inbox", "_mark", "_outbox", "_processes", "_shutdown", "background", "dispatcher"),
         *("drive", "failure_state", "fetching", "lock", "look", "loop", "moving", "names", "on_abort"),
-        *("on_news", "peers", "progress_lock", "progress_thread", "rank", "settle", "size", "timeout_s"),
+        *("on_news", "peers", "plain", "progress_lock", "progress_thread", "rank", "settle", "size", "timeout_s"),
     )
 
     def __init__(self, config: EngineConfig) -> None:
         self.rank, self.size, self.names = config.rank, len(config.names), config.names
-        self.timeout_s = config.timeout_s
+        self.timeout_s, self.plain = config.timeout_s, config.encryption is None and not config.guards_payloads
         self.on_abort: Callable[[DistError], object] | None = None
         self.on_news: Callable[[], object] = _nothing
         self.leaving = self._closed = False
@@ -100,6 +101,12 @@ class Engine(EngineState):
         """
         with self.lock:
             self._processes.watch(descriptors, parting)
+
+    def attend(self, ranks: Sequence[int]) -> None:
+        """Notice the end of processes that are waited for, of a group where not each rank watches all."""
+        with self.lock:
+            if not self._closed:
+                self._processes.attend(ranks)
 
     def use_pipes(self, pipes: Sequence[Channel], sleep: Sleep, given_up: Callable[[], Quitters]) -> None:
         """Talk to peers of this machine through shared memory.

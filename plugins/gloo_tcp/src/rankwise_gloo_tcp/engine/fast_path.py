@@ -265,10 +265,6 @@ class WireHooks(EngineHooks):
         super().__init__(engine)
         self.descriptor = engine.loop.fileno()
 
-    def pay(self, to: int) -> None:
-        """Send the credit that is owed."""
-        self._dispatcher.pay(self._engine.peers[to])
-
     def keep(self, to: int, rest: bytes, tag: int) -> Request | None:
         """Send the rest of a frame; return what to wait for, as the process may exit as soon as the call returns."""
         connection = self._connection(to)

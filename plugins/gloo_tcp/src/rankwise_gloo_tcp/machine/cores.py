@@ -18,10 +18,10 @@ def mine() -> tuple[str, float]:
 
 def together(masks: list[tuple[str, float]]) -> float:
     """Return how many processors several processes of one machine have between them."""
-    union = 0
-    for mask, _ in masks:
+    union, distinct = 0, set(masks)
+    for mask, _ in distinct:
         union |= int(mask, 16)
-    limits = {quota for mask, quota in masks if quota < bin(int(mask, 16)).count("1")}
+    limits = {quota for mask, quota in distinct if quota < bin(int(mask, 16)).count("1")}
     return min([float(bin(union).count("1")), *limits])
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from rankwise.errors import RendezvousError
 
-__all__ = ["Card", "read_card"]
+__all__ = ["Card", "read_card", "write_card"]
 
 
 class Card(NamedTuple):
@@ -58,14 +59,20 @@ class Card(NamedTuple):
         return self.is_near(other) and self.space == other.space
 
 
-#: What is the same in all groups of a process, and is kept once. What differs is not: some interpreters never free it.
-_SAME = ("host", "machine", "space", "address", "transport", "integrity", "algorithms", "certificate")
-_KINDS = [str, str, str, int, int, str, str, int, str, str, str, str, str, str]
+#: The fields that differ between the ranks of one host, which come behind the others; a rank's line begins with what
+#: it has in common with them, and is decoded once for all of these.
+_OWN = ("pid", "unix", "port", "board", "certificate", "token")
+_COMMON = tuple(name for name in Card._fields if name not in _OWN)
+_KINDS = {"uid": int, "pid": int, "port": int}
+_OWN_KINDS = [_KINDS.get(name, str) for name in _OWN]
+_decode: Callable[[str], Any] = json.JSONDecoder().decode
 
 
-@lru_cache(256)
-def _same(processors: str, quota: float) -> tuple[str, float]:
-    return processors, quota
+def write_card(card: Card) -> bytes:
+    """Return what a rank publishes."""
+    fields = card._asdict()
+    lines = [fields[name] for name in _COMMON], [fields[name] for name in _OWN]
+    return "\n".join(json.dumps(line) for line in lines).encode()
 
 
 def read_card(row: bytes, peer: int) -> Card:
@@ -75,13 +82,26 @@ def read_card(row: bytes, peer: int) -> Card:
         RendezvousError: It is none.
     """
     try:
-        card = Card(*json.loads(row))
-        processors, quota = card.cores
-        kinds = [type(field) for field in (*card[:-1], processors)]
-        int(processors, 16), bytes.fromhex(card.token)
-        if kinds != [*_KINDS, str] or type(quota) not in (int, float) or not 0 <= card.port < 1 << 16:
+        common, own = row.decode().split("\n")
+        host, machine, space, uid, address, transport, integrity, algorithms, cores = _common(common)
+        pid, unix, port, board, certificate, token = fields = _decode(own)
+        if [type(field) for field in fields] != _OWN_KINDS or not 0 <= port < 1 << 16:
             raise ValueError
+        if token:
+            bytes.fromhex(token)
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise RendezvousError(f"the address that rank {peer} has published is malformed") from error
-    shared: dict[str, Any] = {name: sys.intern(getattr(card, name)) for name in _SAME}
-    return card._replace(cores=_same(processors, quota), **shared)
+    addresses = unix, address, port, transport, integrity, board, algorithms, certificate, token, cores
+    return Card(host, machine, space, uid, pid, *addresses)
+
+
+@lru_cache(256)
+def _common(line: str) -> tuple[Any, ...]:
+    """Return the fields that many ranks have in common; most of them are the same in all groups of a process."""
+    decoded: list[Any] = [sys.intern(each) if type(each) is str else each for each in _decode(line)]
+    *fields, (processors, quota) = decoded
+    kinds = [_KINDS.get(name, str) for name in _COMMON[:-1]]
+    int(processors, 16)
+    if [type(field) for field in fields] != kinds or type(quota) not in (int, float):
+        raise ValueError
+    return *fields, (sys.intern(processors), quota)

@@ -14,6 +14,9 @@ __all__ = ["BAD", "GOOD", "Writer"]
 #: The byte behind each payload: it is all there, or was filled up because the group was given up meanwhile.
 GOOD, BAD = b"\x01", b"\x00"
 _FILLER = memoryview(bytes(1 << 16))
+#: How much of a payload is given to the system in one go. While it takes that in it does not hear what the other end
+#: confirms, and sends nothing behind what had room there: a MiB in one go takes twice as long.
+_TURN_NBYTES = 256 << 10
 
 
 class _Frame(NamedTuple):
@@ -89,6 +92,13 @@ class Writer:
         else:
             return False
         return True
+
+    def turn(self) -> list[bytes | memoryview]:
+        """Return what goes out of `parts` in one go."""
+        for index, part in enumerate(self.parts):
+            if len(part) > _TURN_NBYTES:
+                return [*self.parts[:index], memoryview(part)[:_TURN_NBYTES]]
+        return self.parts
 
     def sent(self, nbytes: int) -> None:
         """Drop so many bytes of `parts`, which have left."""

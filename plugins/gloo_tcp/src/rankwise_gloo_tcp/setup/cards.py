@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 
 from rankwise.backends import Deadline, Store
 from rankwise.backends import exchange as trade
-from rankwise_gloo_tcp.protocol.card import Card, read_card
+from rankwise_gloo_tcp.protocol.card import Card, read_card, write_card
 
 __all__ = ["exchange", "machine", "places"]
 
@@ -32,7 +31,7 @@ def exchange(
         RendezvousError: A card is malformed.
     """
     mine = card._replace(token="" if rank else os.urandom(32).hex())
-    rows = trade(store, rank, size, json.dumps(mine).encode(), deadline, look)
+    rows = trade(store, rank, size, write_card(mine), deadline, look)
     all_cards = [read_card(row, peer) for peer, row in enumerate(rows)]
     return all_cards, bytes.fromhex(all_cards[0].token)
 

@@ -74,7 +74,7 @@ def create(context: Context) -> GlooCommunicator:
             if all(card.board and card.shares_processes(all_cards[0]) for card in all_cards):
                 joining_board.join(comm, all_cards, group_key, board_listener, deadline)
             comm.use(_ways(comm, places))
-            tell(_chosen(comm, all_cards, places))
+            tell(lambda: _chosen(comm, all_cards, places))
         except BaseException:
             engine.close()
             raise

@@ -11,7 +11,7 @@ import numpy as np
 from rankwise.backends import Deadline, processes
 from rankwise_gloo_tcp.board import agreement, board, compiled
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.communicator import GlooCommunicator
+from rankwise_gloo_tcp.communicator import GlooCommunicator, behind
 from rankwise_gloo_tcp.machine import cores, peer_memory
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import handing
@@ -41,13 +41,13 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
         os.close(descriptor)
     comm.start_board(shared)
     pids = [card.pid for card in cards]
-    watched = {peer: processes.watch(card.pid) for peer, card in enumerate(cards) if peer != rank}
+    watched = {peer: processes.watch(pids[peer]) for peer in behind(range(size), rank, size)}
     comm.engine.watch_processes({peer: fd for peer, fd in watched.items() if fd >= 0}, shared.parting)
     bells, can_read = _try(comm, shared, pids, all(fd >= 0 for fd in watched.values()), deadline)
     if can_read:
         shared.may_read(pids)
-    for peer in comm.engine.peers.all:
-        peer.readable = can_read and peer.rank != rank
+    for peer in comm.engine.peers.all if can_read else ():
+        peer.readable = peer.rank != rank
     if bells:
         pipes = [_pipe(comm, shared, peer, bell) for peer, bell in bells.items()]
         comm.engine.use_pipes(pipes, shared.sleep(rank, -1), shared.quitters)
@@ -74,7 +74,7 @@ def _try(
     number = np.frombuffer(os.urandom(8), np.int64).copy()
     told = _tell(comm, shared, [mine, number.ctypes.data, int(number[0])], deadline)
     bells = _open_bells(comm.rank, pids, [bell for bell, _, _ in told])
-    works = len(bells) == comm.size - 1, _can_read(comm.rank, pids, [tuple(row[1:]) for row in told])
+    works = len(bells) == comm.size - 1, _can_read(comm.rank, pids, told)
     try:
         agreed = _tell(comm, shared, [int(each) for each in works], deadline)
     except BaseException:
@@ -102,19 +102,23 @@ def _close(bells: dict[int, int]) -> None:
         os.close(bells.popitem()[1])
 
 
-def _can_read(rank: int, pids: list[int], told: list[tuple[int, ...]]) -> bool:
-    """Tell whether this rank can read the memory of the others: each has told where a random number is."""
-    found = np.zeros(1, np.int64)
+def _can_read(rank: int, pids: list[int], told: list[list[int]]) -> bool:
+    """Tell whether this rank can read the memory of others: each has told where a random number is.
+
+    All are of one user and one namespace, so that it is tried on a few: at distances 1, 2, 4, ..., from all of them.
+    """
+    found, size = np.zeros(1, np.int64), len(pids)
+    tried = {(rank + (1 << step)) % size for step in range((size - 1).bit_length())} - {rank}
     return peer_memory.available() and all(
-        peer == rank
-        or (peer_memory.read_at(pids[peer], address, found.ctypes.data, 8) == 8 and int(found[0]) == expected)
-        for peer, (address, expected) in enumerate(told)
+        peer_memory.read_at(pids[peer], told[peer][1], found.ctypes.data, 8) == 8 and int(found[0]) == told[peer][2]
+        for peer in tried
     )
 
 
 def _tell(comm: GlooCommunicator, shared: Board, numbers: list[int], deadline: Deadline) -> list[list[int]]:
     """Tell everyone some numbers, and return everyone's."""
-    areas = [area[: 8 * len(numbers)].view(np.int64) for area in shared.areas()[shared.flip()]]
-    areas[comm.rank][:] = numbers
+    rows = shared.told(shared.flip(), len(numbers))
+    rows[comm.rank] = numbers
     agreement.timely(shared, comm.context.global_ranks, deadline)
-    return [area.tolist() for area in areas]
+    found: list[list[int]] = rows.tolist()
+    return found

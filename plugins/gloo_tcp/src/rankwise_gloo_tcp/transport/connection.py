@@ -159,7 +159,7 @@ class Connection(ConnectionState):
                 self._watch(writing=False)
                 return
             try:
-                sent = self.sock.sendmsg(writer.parts)
+                sent = self.sock.sendmsg(writer.turn())
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from rankwise.backends.declaration import Explanation
+from rankwise.backends.declaration import Explanation, Stage
 from rankwise.collective.algorithms.table import ALGORITHMS
 from rankwise_tools.explaining.costs import Network
 from rankwise_tools.explaining.simulator import simulate
@@ -83,11 +83,16 @@ def fitted(samples: Sequence[Sample], combine_gb_per_s: float, message_us: float
 
 def predicted(op: str, nbytes: int, size: int, explained: Explanation, network: Parameters) -> float | None:
     """Return how long a collective takes by the model, None for an algorithm that it does not know."""
-    if not explained.like:
-        return None
-    parts = [nbytes // size + (rank < nbytes % size) for rank in range(size)]
-    algorithm = ALGORITHMS[op][explained.like]
-    return simulate(op, algorithm, parts, network.seconds)
+    alone = (Stage(op, explained.like, size, nbytes),) if explained.like else ()
+    stages = explained.stages or alone
+    return sum(_seconds(stage, network.seconds) for stage in stages) if stages else None
+
+
+def _seconds(stage: Stage, network: Network) -> float:
+    if not stage.op:
+        return stage.nbytes * network.gamma_s
+    parts = [stage.nbytes // stage.size + (rank < stage.nbytes % stage.size) for rank in range(stage.size)]
+    return simulate(stage.op, ALGORITHMS[stage.op][stage.algorithm], parts, network)
 
 
 def off_by(lines: Sequence[Line]) -> tuple[float, float] | None:
