@@ -104,6 +104,7 @@ def wheels(tmp_path_factory):
     projects = [
         ROOT,
         ROOT / "plugins" / "launch",
+        ROOT / "plugins" / "watch",
         ROOT / "plugins" / "testing",
         ROOT / "tests" / "third_party",
         write_plugin(sources, "rankwise-good", "1.2", "good", good),
