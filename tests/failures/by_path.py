@@ -26,6 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from busy_machine import slowness
 from failing_calls import DEATH, MESSAGES, SHARED, Cell, all_of, cells, key
 from far_away import RANKS_A_HOST
 
@@ -49,35 +50,39 @@ _AT_ONCE = 3
 Ends = dict[Cell, list[str]]
 
 
-def ends_on(path: str, listed: Sequence[Cell]) -> Ends:
-    """Return how calls end on a path, on each rank."""
+def ends_on(path: str, listed: Sequence[Cell], slower: float = 1.0) -> Ends:
+    """Return how calls end on a path, on each rank; where others work too, time-outs are so many times longer."""
     env, ends = PATHS[path], {}
     alive = [cell for cell in listed if cell[0] != DEATH]
     if alive:
         with RankPool(3, env=env) as pool:
             ends = dict(
-                zip(alive, zip(*pool.run(all_of, alive, timeout=60 + 4 * len(alive)), strict=True), strict=True)
+                zip(
+                    alive,
+                    zip(*pool.run(all_of, alive, slower, timeout=slower * (60 + 4 * len(alive))), strict=True),
+                    strict=True,
+                )
             )
     for cell in listed:
         if cell[0] == DEATH:
-            ends[cell] = _survivors(cell, env)
+            ends[cell] = _survivors(cell, env, slower)
     return {cell: list(said) for cell, said in ends.items()}
 
 
-def _survivors(cell: Cell, env: Mapping[str, str]) -> list[str]:
+def _survivors(cell: Cell, env: Mapping[str, str], slower: float) -> list[str]:
     """Return how a call ends on those that outlive another; a pool would have ended their groups itself."""
     with tempfile.TemporaryDirectory() as folder:
         with socket.socket() as holder:
             holder.bind(("127.0.0.1", 0))
             port = str(holder.getsockname()[1])
         common = {**os.environ, **env, "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        program = f"from failing_calls import die; die({cell!r}, {folder!r})"
+        program = f"from failing_calls import die; die({cell!r}, {folder!r}, {slower})"
         command, where = [sys.executable, "-c", program], Path(__file__).parent
         common["PYTHONPATH"] = os.pathsep.join(sys.path)
         ranks = [subprocess.Popen(command, env={**common, "RANK": str(r)}, cwd=where) for r in range(3)]
         for rank in ranks:
             try:
-                rank.wait(60)
+                rank.wait(60 * slower)
             finally:
                 rank.kill()
         return [pickle.loads(file.read_bytes()) for file in sorted(Path(folder).glob("?"))]
@@ -86,7 +91,8 @@ def _survivors(cell: Cell, env: Mapping[str, str]) -> list[str]:
 def compare(paths: Sequence[str], listed: Sequence[Cell]) -> list[str]:
     """Return what differs."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # most of the time ranks wait
-        found = dict(zip(paths, pool.map(lambda path: ends_on(path, listed), paths), strict=True))
+        slower = slowness()
+        found = dict(zip(paths, pool.map(lambda path: ends_on(path, listed, slower), paths), strict=True))
     texts = []
     for cell in listed:
         for path in paths:

@@ -204,7 +204,7 @@ def interrupt(call: Call, group: Any, count: int) -> str:
     It may have done its part by then: so the others call once more.
     """
     if dist.get_rank() != ODD:
-        time.sleep(0.5)
+        time.sleep(group.timeout_s / 16)  # longer where the machine is busy
         return said(lambda: (call(group, count), dist.barrier(group)))
 
     seen = 0
@@ -302,24 +302,24 @@ def key(cell: Cell) -> str:
     return " ".join(map(str, cell))
 
 
-def _prepared(cell: Cell, timeout_s: float) -> tuple[Call, Any, int]:
-    _, name, phase, count = cell
-    group = dist.new_group(timeout=20)
+def _prepared(cell: Cell, slower: float) -> tuple[Call, Any, int]:
+    failure, name, phase, count = cell
+    group = dist.new_group(timeout=20 * slower)
     if phase == "warm":
         for _ in range(3):
             CALLS[name](group, count)
         dist.barrier()
-    group.set_timeout(timeout_s)
+    group.set_timeout(slower * (TIMEOUT_S if failure == "time-out" else 8.0))
     return CALLS[name], group, count
 
 
-def all_of(listed: list[Cell]) -> list[str]:
+def all_of(listed: list[Cell], slower: float) -> list[str]:
     """Make calls fail, one after the other, and return how each has ended on this rank."""
     far_away.pretend()
-    dist.init_process_group("gloo", timeout=60)
+    dist.init_process_group("gloo", timeout=60 * slower)
     found = []
     for cell in listed:
-        call, group, count = _prepared(cell, TIMEOUT_S if cell[0] == "time-out" else 8.0)
+        call, group, count = _prepared(cell, slower)
         found.append(FAILURES[cell[0]](call, group, count))
         dist.barrier()
         if cell[0] != "destroyed group":
@@ -328,11 +328,11 @@ def all_of(listed: list[Cell]) -> list[str]:
     return found
 
 
-def die(cell: Cell, folder: str) -> None:
+def die(cell: Cell, folder: str, slower: float) -> None:
     """Have the odd rank's process end while the others are in a call, and write down how that ends on them."""
     far_away.pretend()
-    dist.init_process_group("gloo", timeout=60)
-    call, group, count = _prepared(cell, 8.0)
+    dist.init_process_group("gloo", timeout=60 * slower)
+    call, group, count = _prepared(cell, slower)
     rank = dist.get_rank()
     if rank == ODD:
         os._exit(3)

@@ -18,7 +18,6 @@ Other backends use `run_points(backend, ...)` of interrupt_points.py within any 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from busy_machine import slowness
 from far_away import RANKS_A_HOST
 from interrupt_beginnings import BEGINNINGS, run_beginning_points
 from interrupt_cases import CASES
@@ -91,11 +91,6 @@ def _points_of(way: str, terms: tuple[Any, ...], backend: str) -> tuple[Callable
         return run_store_points, terms
     run = run_beginning_points if way.startswith("beginnings") else run_points
     return run, (backend, *terms, slowness())
-
-
-def slowness() -> float:
-    """Return how many processes want each processor, by the last minute's mean: so much longer may all take."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def main() -> int:
