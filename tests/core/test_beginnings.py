@@ -209,8 +209,8 @@ def _made_by_the_others_alone(address, backend):
     """Begin where one rank's time-out passes when all others have made the group already."""
     rank, settle = int(os.environ["RANK"]), making._settle
 
-    def late(plan, deadline):
-        settle(plan, deadline)
+    def late(*terms):
+        settle(*terms)
         raise dist.DistTimeoutError("the answer came too late")
 
     try:

@@ -80,7 +80,7 @@ class Explanation(NamedTuple):
         meanings: What the names of the table mean.
         like: The algorithm of `rankwise.collective.algorithms` that sends the same messages; empty if none does.
         how: Words after the backend's name, such as whether compiled parts run; they begin with a blank.
-        stages: If none does, what it does instead, one after the other; empty where no model knows.
+        stages: Where `like` is empty, what is done instead, one after the other; empty where no model knows.
     """
 
     table: Sequence[Choice]

@@ -44,7 +44,7 @@ def test_it_predicts_what_the_model_knows_and_nothing_else() -> None:
 def test_stages_take_their_time_one_after_the_other() -> None:
     choice = Choice("hosts")
     stages = (Stage("all_gather", "direct", 2, 0), Stage("", "", 1, 8_000_000), Stage("broadcast", "flat", 2, 1 << 20))
-    explained = Explanation((choice,), choice, {}, "", stages)
+    explained = Explanation((choice,), choice, {}, stages=stages)
     expected = 34e-6 + 1e-3 + (34e-6 + (1 << 20) * 0.8e-9)
     assert predicted("broadcast", 1 << 20, 4, explained, NETWORK) == pytest.approx(expected)
 

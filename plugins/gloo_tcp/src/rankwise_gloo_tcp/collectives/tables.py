@@ -117,7 +117,7 @@ def explain(op: str, nbytes: int, hosts: Sequence[int]) -> Explanation:
         like = _LIKE_OF_TWO.get(op, "")
     names = dict.fromkeys(choice.name for choice in table)
     stages = () if like or len(hosts) == 1 else _stages(taken.name, op, nbytes, len(hosts), max(hosts))
-    return Explanation(table, taken, {name: _MEANINGS[name] for name in names}, like, stages)
+    return Explanation(table, taken, {name: _MEANINGS[name] for name in names}, like, stages=stages)
 
 
 def _stages(name: str, op: str, nbytes: int, hosts: int, each: int) -> tuple[Stage, ...]:
