@@ -19,7 +19,7 @@ import pytest
 from rankwise.errors import DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import FileStore, HashStore, PrefixStore, Store, TCPStore
 from rankwise.store.base import Place
-from rankwise.store.primitives import Series
+from rankwise.store.primitives import NO_KEYS, Series
 
 PATIENCE_S = 20.0
 MIB = 1 << 20
@@ -243,26 +243,22 @@ class TestStore:
     def test_the_last_to_arrive_lets_all_go_on_with_what_they_want(self, store: Store) -> None:
         inner, place = PrefixStore("inner", store), Place("come", "said", 3)
         with ThreadPoolExecutor() as pool:
-            come = [
-                pool.submit(inner._arrive, {f"of/{rank}": b"%d" % rank}, place, ["of/2", "of/0", "none"], 20.0)
-                for rank in range(3)
-            ]
-            assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", [b"2", b"0", None])] * 3
+            series = Series("of/", 4)
+            come = [pool.submit(inner._arrive, {series[rank]: b"%d" % rank}, place, series, 20.0) for rank in range(3)]
+            assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", [b"0", b"1", b"2", None])] * 3
         with pytest.raises(DistTimeoutError, match="said', which nobody has set"):
-            store._arrive({}, Place("other", "said", 2), [], 0.05)
+            store._arrive({}, Place("other", "said", 2), NO_KEYS, 0.2)
 
     def test_the_last_to_arrive_removes_what_nobody_needs_any_more(self, store: Store) -> None:
         inner, kept = PrefixStore("inner", store), ["inner/come", "inner/said", "outside/of/0"]
         place = Place("come", "said", 2, ("of/", "meet"))
         store.multi_set([*kept[2:], "inner/meet/config"], [b"kept", b"removed"])
         with ThreadPoolExecutor() as pool:
-            come = [
-                pool.submit(inner._arrive, {f"of/{rank}": b"%d" % rank}, place, ["said"], 20.0) for rank in range(2)
-            ]
-            assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", [b"ok"])] * 2
+            come = [pool.submit(inner._arrive, {f"of/{rank}": b"%d" % rank}, place, NO_KEYS, 20.0) for rank in range(2)]
+            assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", [])] * 2
         assert sorted(store.list_keys()) == kept
         store.set("other/said", "no")  # as a rank has that could not go on: the others still ask why
-        assert store._arrive({}, Place("other/come", "other/said", 1, ("outside",)), (), 20.0) == (b"no", [])
+        assert store._arrive({}, Place("other/come", "other/said", 1, ("outside",)), NO_KEYS, 20.0) == (b"no", [])
         assert store.get("outside/of/0") == b"kept"
 
     def test_all_who_arrive_get_what_each_has_brought(self, store: Store) -> None:
@@ -277,11 +273,9 @@ class TestStore:
 
     def test_those_who_arrive_hear_what_somebody_has_said_before(self, store: Store) -> None:
         large = b"x" * (3 << 20)
-        store.multi_set(["said", "a", "b", "c"], [b"no", large, large, large])
-        assert store._arrive({"d": b"4"}, Place("come", "said", 1), ["a", "b", "d", "c"], 20.0) == (
-            b"no",
-            [large, large, b"4", large],
-        )
+        store.multi_set(["said", "of/0", "of/1", "of/3"], [b"no", large, large, large])
+        said, found = store._arrive({"of/2": b"4"}, Place("come", "said", 1), Series("of/", 4), 20.0)
+        assert (said, found) == (b"no", [large, large, b"4", large])
 
     def test_multi_set_and_multi_get_keep_the_order(self, store: Store) -> None:
         keys = [f"key {number}" for number in range(300)]

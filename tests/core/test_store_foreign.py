@@ -16,6 +16,7 @@ import rankwise as dist
 from rankwise.store import PrefixStore, Store, as_store
 from rankwise.store.base import Place
 from rankwise.store.operations import FINE
+from rankwise.store.primitives import NO_KEYS, Series
 
 sys.path.insert(0, str(Path(__file__).parent))
 from alien import Alien, Bare
@@ -192,10 +193,12 @@ def test_many_values_go_at_once_where_the_store_can(tmp_path: Path) -> None:
             return [super(Extended, self).get(key) for key in keys]
 
     store = as_store(Extended(str(tmp_path / "store")))
-    store.multi_set(["a", "b"], ["1", "2"])
-    assert store.multi_get(["a", "b"]) == [b"1", b"2"]
-    assert store._arrive({"c": b"3"}, Place("come", "said", 1), ["a", "b", "c"], 5) == (FINE, [b"1", b"2", b"3"])
-    assert store._arrive({"c": b"4"}, Place("come again", "said again", 1), ["c", "d"], 5) == (FINE, [b"4", None])
+    store.multi_set(["of/0", "of/1"], ["1", "2"])
+    assert store.multi_get(["of/0", "of/1"]) == [b"1", b"2"]
+    series = Series("of/", 3)
+    assert store._arrive({series[2]: b"3"}, Place("come", "said", 1), series, 5) == (FINE, [b"1", b"2", b"3"])
+    series = Series("of/", 4)
+    assert store._arrive({}, Place("come again", "said again", 1), series, 5) == (FINE, [b"1", b"2", b"3", None])
     assert asked[:3] == ["multi_set", "multi_get", "multi_get"]
     store.close()
 
@@ -211,10 +214,10 @@ def test_the_last_to_come_asks_no_more_for_what_it_has_said_itself(tmp_path: Pat
 
     other = Counted(str(tmp_path / "store"))
     with as_store(other) as store:
-        assert store._arrive({}, Place("come", "said", 1), (), 5) == (FINE, [])
+        assert store._arrive({}, Place("come", "said", 1), NO_KEYS, 5) == (FINE, [])
         assert asked[-2:] == ["add", "compare_set"]
         store.compare_set("said otherwise", "", "no")
-        assert store._arrive({}, Place("come again", "said otherwise", 1), (), 5) == (b"no", [])
+        assert store._arrive({}, Place("come again", "said otherwise", 1), NO_KEYS, 5) == (b"no", [])
     other.close()
 
 

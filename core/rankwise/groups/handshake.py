@@ -21,7 +21,7 @@ from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError, Peer
 from rankwise.store import Store
 from rankwise.store.base import Place
 from rankwise.store.operations import FINE
-from rankwise.store.primitives import Series
+from rankwise.store.primitives import NO_KEYS, Series
 
 __all__ = [
     "MEETING",
@@ -92,7 +92,7 @@ def meet(
     if problem is not None:  # to be written before this rank is counted: the last to come finds all well otherwise
         store.compare_set("fewest", "", str(min(first.get("count", len(ranks)), len(ranks))))
         store.compare_set("verdict", "", problem)
-    wanted = Series("rank/", len(ranks)) if read else ()
+    wanted = Series("rank/", len(ranks)) if read else NO_KEYS
     verdict, seats = _verdict(store, ranks, wanted, what, deadline, tell_more)
     if verdict == _FINE and problem is not None:
         raise RendezvousError(problem)  # the others are complete without this rank, which is one too many
@@ -222,7 +222,7 @@ def started_at(pid: int) -> str:
 def _verdict(
     store: Store,
     ranks: Sequence[int],
-    wanted: Sequence[str],
+    wanted: Series,
     what: str,
     deadline: Deadline,
     tell_more: Callable[[str, list[int]], str] | None,

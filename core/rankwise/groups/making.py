@@ -41,6 +41,7 @@ from rankwise.store.base import Place
 from rankwise.store.operations import FINE
 from rankwise.store.patience import EXCHANGE
 from rankwise.store.prefix import innermost
+from rankwise.store.primitives import NO_KEYS
 
 __all__ = ["Plan", "come_together", "make_group", "stay_for"]
 
@@ -250,7 +251,7 @@ def _settle(plan: Plan, is_first: bool, deadline: Deadline) -> None:
     """
     assert plan.store is not None
     place = Place(refusals.MADE, refusals.VERDICT, len(plan.ranks), _forgotten(plan, is_first))
-    said, _ = plan.store._arrive({}, place, (), deadline.remaining())
+    said, _ = plan.store._arrive({}, place, NO_KEYS, deadline.remaining())
     if said != FINE:
         raise told_by(said.decode()) or DistBackendError(f"group {plan.name!r} cannot be made: {said.decode()}")
 

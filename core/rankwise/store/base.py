@@ -643,18 +643,14 @@ class Store(ABC):
         """Store each value where nothing is, and return what is there afterwards, in one request."""
         return self._run(operations.claim, self._timeout_s, list(keys), list(values))
 
-    def _arrive(self, values: Mapping[str, bytes], at: Place, wanted: Sequence[str], timeout: Timeout) -> Arrival:
+    def _arrive(self, values: Mapping[str, bytes], at: Place, wanted: Series, timeout: Timeout) -> Arrival:
         """Store values, be counted at a place, and return once something is said there; all in one request.
 
         Returns:
             What is said, `operations.FINE` if all have come; and what is under the wanted keys then.
         """
         mine = list(values), list(values.values()), at.counter, at.size, at.said, list(at.forget)
-        if isinstance(wanted, Series) and wanted:
-            series = wanted.prefix, wanted.length
-            said, *found = self._await(operations.arrive_all, seconds(timeout), *mine, *series)
-        else:
-            said, *found = self._await(operations.arrive, seconds(timeout), *mine, list(wanted))
+        said, *found = self._await(operations.arrive, seconds(timeout), *mine, wanted.prefix, wanted.length)
         while len(found) < len(wanted):
             found.append(self.peek(wanted[len(found)]))
         assert said is not None  # it has been waited for

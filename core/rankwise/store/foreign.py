@@ -239,34 +239,26 @@ class ForeignStore(Store):
         count: int,
         verdict: str,
         forget: Sequence[str],  # which would take a request for each key
-        wanted: Sequence[str],
-    ) -> list[bytes | None] | Missing:
-        self._multi_set(keys, values)
-        if self._add(counter, 1) < count:
-            return self._arrived(verdict, wanted)
-        said = self._compare_set(verdict, b"", operations.FINE)  # the last to come knows it without asking again
-        return [said, *self._get_all(wanted)] if self._has(wanted) else operations.arrived(self, verdict, wanted)
-
-    def _come_all(
-        self,
-        keys: Sequence[str],
-        values: Sequence[bytes],
-        counter: str,
-        count: int,
-        verdict: str,
-        forget: Sequence[str],
         prefix: str,
         length: int,
     ) -> list[bytes | None] | Missing:
-        return self._come(keys, values, counter, count, verdict, forget, list(Series(prefix, length)))
+        self._multi_set(keys, values)
+        if self._add(counter, 1) < count:
+            return self._arrived(verdict, prefix, length)
+        said = self._compare_set(verdict, b"", operations.FINE)  # the last to come knows it without asking again
+        wanted = list(Series(prefix, length))
+        return (
+            [said, *self._get_all(wanted)] if self._has(wanted) else operations.arrived(self, verdict, prefix, length)
+        )
 
-    def _arrived(self, verdict: str, wanted: Sequence[str]) -> list[bytes | None] | Missing:
-        """Return the verdict and the wanted values, all in one call where all are there."""
+    def _arrived(self, verdict: str, prefix: str, length: int) -> list[bytes | None] | Missing:
+        """Return the verdict and the values of the series, all in one call where all are there."""
         if not self._has([verdict]):
-            return Missing(verdict, operations.arrived, (verdict, wanted))
+            return Missing(verdict, operations.arrived, (verdict, prefix, length))
+        wanted = list(Series(prefix, length))
         if self._has(wanted):
             return [*self._get_all([verdict, *wanted])]
-        return operations.arrived(self, verdict, wanted)
+        return operations.arrived(self, verdict, prefix, length)
 
     def _has(self, keys: Sequence[str]) -> bool:
         if not keys:
@@ -328,7 +320,6 @@ _OWN: dict[Callable[..., Any], Callable[..., Any]] = {
     operations.set_and_peek: ForeignStore._set_then_peek,
     operations.claim: ForeignStore._claim_each,
     operations.arrive: ForeignStore._come,
-    operations.arrive_all: ForeignStore._come_all,
     operations.arrived: ForeignStore._arrived,
     operations.wait: ForeignStore._wait_from,
     operations.wait_from: ForeignStore._wait_from,

@@ -30,9 +30,7 @@ __all__ = [
     "add",
     "append",
     "arrive",
-    "arrive_all",
     "arrived",
-    "arrived_all",
     "barrier",
     "barrier_leave",
     "barrier_wait",
@@ -261,9 +259,10 @@ def arrive(
     count: int,
     verdict: str,
     forget: Sequence[str],
-    wanted: Sequence[str],
+    prefix: str,
+    length: int,
 ) -> list[bytes | None] | Missing:
-    """Store values, come to a place where `count` meet, and return what is said there, and of the wanted keys a page.
+    """Store values, come to a place where `count` meet, and return what is said there, and of a `Series` a page.
 
     The last to come says `FINE`, unless somebody has said something else before, and removes the keys that begin as
     those that nobody needs any more.
@@ -272,36 +271,13 @@ def arrive(
     if add(store, counter, 1) == count and compare_set(store, verdict, b"", FINE) == FINE and forget:
         for key in [key for key in store.scan() if key.startswith(tuple(forget))]:
             delete_key(store, key)
-    return arrived(store, verdict, wanted)
+    return arrived(store, verdict, prefix, length)
 
 
-def arrived(store: Primitives, verdict: str, wanted: Sequence[str]) -> list[bytes | None] | Missing:
-    """Return the verdict once there is one, and what is under the wanted keys then."""
-    if store.peek(verdict) is None:
-        return Missing(verdict, arrived, (verdict, wanted))
-    return _page(store, [verdict, *wanted])
-
-
-def arrive_all(
-    store: Primitives,
-    keys: Sequence[str],
-    values: Sequence[bytes],
-    counter: str,
-    count: int,
-    verdict: str,
-    forget: Sequence[str],
-    prefix: str,
-    length: int,
-) -> list[bytes | None] | Missing:
-    """Do as `arrive` for a rank that wants the keys of a `Series`, which two words name."""
-    arrive(store, keys, values, counter, count, verdict, forget, ())
-    return arrived_all(store, verdict, prefix, length)
-
-
-def arrived_all(store: Primitives, verdict: str, prefix: str, length: int) -> list[bytes | None] | Missing:
+def arrived(store: Primitives, verdict: str, prefix: str, length: int) -> list[bytes | None] | Missing:
     """Return the verdict once there is one, and of the series a page."""
     if store.peek(verdict) is None:
-        return Missing(verdict, arrived_all, (verdict, prefix, length))
+        return Missing(verdict, arrived, (verdict, prefix, length))
     return _page(store, [verdict, *Series(prefix, length)])
 
 
@@ -327,8 +303,7 @@ def _lacking_keys(store: Primitives, keys: Sequence[str]) -> str:
 #: For each operation that waits, what it is waiting for.
 LACKING: dict[Callable[..., Any], Callable[..., str]] = {
     get: lambda store, key: _lacking_keys(store, [key]),
-    arrived: lambda store, verdict, wanted: _lacking_keys(store, [verdict]),
-    arrived_all: lambda store, verdict, prefix, length: _lacking_keys(store, [verdict]),
+    arrived: lambda store, verdict, prefix, length: _lacking_keys(store, [verdict]),
     wait_from: lambda store, keys, begin: _lacking_keys(store, keys),
     multi_get_from: lambda store, keys, begin: _lacking_keys(store, keys),
     queue_pop: lambda store, queue, token, seen=None: f"an item in queue {queue!r}",

@@ -97,11 +97,10 @@ class PrefixStore(Store):
     def _claim(self, keys: Sequence[str], values: Sequence[bytes]) -> list[bytes]:
         return self._open._claim(self._outers(keys), values)
 
-    def _arrive(self, values: Mapping[str, bytes], at: Place, wanted: Sequence[str], timeout: Timeout) -> Arrival:
+    def _arrive(self, values: Mapping[str, bytes], at: Place, wanted: Series, timeout: Timeout) -> Arrival:
         mine = dict(zip(self._outers(values), values.values(), strict=True))
         there = Place(self._outer(at.counter), self._outer(at.said), at.size, tuple(self._outers(at.forget)))
-        outer = Series(self._outer(wanted.prefix), len(wanted)) if isinstance(wanted, Series) else self._outers(wanted)
-        return self._open._arrive(mine, there, outer, timeout)
+        return self._open._arrive(mine, there, Series(self._outer(wanted.prefix), wanted.length), timeout)
 
     def num_keys(self) -> int:
         return len(self.list_keys())

@@ -12,6 +12,7 @@ __all__ = [
     "MAX_KEYS",
     "MAX_KEY_NBYTES",
     "MAX_VALUE_NBYTES",
+    "NO_KEYS",
     "RESERVED",
     "Missing",
     "Primitives",
@@ -53,6 +54,10 @@ class Series(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         return map(self.prefix.__add__, map(str, range(self.length)))
+
+
+#: The series of no keys.
+NO_KEYS = Series("", 0)
 
 
 class Missing(NamedTuple):

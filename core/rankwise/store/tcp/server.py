@@ -238,10 +238,10 @@ class StoreServer:
 
     def _result_of(self, waiter: Waiter) -> Any:
         """Carry out an operation; what all get who have met is looked up and encoded once."""
-        if waiter.operation is not operations.arrived_all:
+        if waiter.operation is not operations.arrived:
             return waiter.operation(self._table, *waiter.args)
         if self._told is None or self._told[0] != waiter.args or self._table.changed:
-            result = operations.arrived_all(self._table, *waiter.args)
+            result = operations.arrived(self._table, *waiter.args)
             if isinstance(result, Missing):
                 return result
             self._told = waiter.args, wire.packed(result, nbytes_of(result))
