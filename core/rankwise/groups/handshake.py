@@ -68,7 +68,7 @@ def meet(
         what: What they come for, for messages.
         deadline: When to give up.
         tell_more: Adds to a text about missing ranks what is known of them.
-        read: Whether to return what the others have told of themselves; then `ranks` are all from 0 on.
+        read: Whether to return what the others have told of themselves.
 
     Returns:
         For each rank its host and its process as JSON, if `read`, else nothing. With a thousand ranks nobody needs to
@@ -92,14 +92,15 @@ def meet(
     if problem is not None:  # to be written before this rank is counted: the last to come finds all well otherwise
         store.compare_set("fewest", "", str(min(first.get("count", len(ranks)), len(ranks))))
         store.compare_set("verdict", "", problem)
-    wanted = Series("rank/", len(ranks)) if read else NO_KEYS
+    is_numbered = tuple(ranks) == tuple(range(len(ranks)))  # outside of the world ranks may have other names
+    wanted = Series("rank/", len(ranks)) if read and is_numbered else NO_KEYS
     verdict, seats = _verdict(store, ranks, wanted, what, deadline, tell_more)
     if verdict == _FINE and problem is not None:
         raise RendezvousError(problem)  # the others are complete without this rank, which is one too many
     if verdict != _FINE:
         store.add("told", 1)
         raise told_by(verdict) or (DistTimeoutError if _LATE in verdict else RendezvousError)(verdict)
-    return seats
+    return seats if is_numbered or not read else [*store.multi_get([f"rank/{peer}" for peer in ranks])]
 
 
 def death_verdict(error: PeerDiedError, during: str) -> str:
