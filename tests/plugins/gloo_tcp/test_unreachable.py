@@ -217,7 +217,7 @@ def test_a_connection_that_comes_back_in_time_goes_on(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- who may say that a rank has died
 
 EVIDENCE = {
-    "_ended": "the descriptor of its process",
+    "_is_over": "the descriptor of its process, or that its number is free",
     "peer_left": "its good-bye over a connection",
     "_why_gone": "its good-bye at the board",
     "death": "makes the error for those above",

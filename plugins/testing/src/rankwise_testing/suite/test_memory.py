@@ -24,6 +24,9 @@ _FEW, _MANY = 12, 24
 _GROUP_NBYTES = 256 << 10
 
 
+#: How often eight messages go each way between two looks, and how often memory is looked at.
+_EXCHANGES, _WINDOWS = 25, 4
+
 #: How many small calls, and what each may seem to leave behind.
 _CALLS, _TRACED, _CALL_NBYTES = 1_500, 200, 300
 #: How many times as long as other tests that may take.
@@ -79,12 +82,14 @@ def many_messages() -> float:
         for work in works:
             work.wait()
 
-    for _ in range(4):
-        exchange()
-    before = _resident_nbytes()
-    for _ in range(25):
-        exchange()
-    return _resident_nbytes() - before
+    def growth() -> float:
+        before = _resident_nbytes()
+        for _ in range(_EXCHANGES):
+            exchange()
+        return _resident_nbytes() - before
+
+    # The allocator keeps room for the most messages that have ever lain there; what is left behind comes each time.
+    return min(growth() for _ in range(_WINDOWS))
 
 
 @pytest.mark.parametrize("op", [pytest.param("send", marks=needs("send", "recv")), *_params()])
