@@ -348,30 +348,22 @@ def _do_meanwhile(what: str, rank: int, other: int) -> None:
         os.kill(other, signal.SIGSTOP)
 
 
-def seldom_with_the_interpreter(patience_s: float) -> float:
-    """Return how many seconds an asynchronous call of 16 MiB takes beside work that keeps the interpreter for long.
+def seldom_in_python(tries: int) -> int:
+    """Return how many Python functions an `all_reduce` of 16 MiB calls at least: others may have the processor.
 
-    Others may keep the processor for as long: then it is tried again.
+    What is kept waiting for long is left to Python.
     """
     rank, _ = begin()
-    array = np.full(4 << 20, rank + 1.0, np.float32)
-    before = sys.getswitchinterval()
-    took = np.zeros(1)
-    for _ in range(3):
+    array = np.empty(4 << 20, np.float32)
+    found = []
+    for _ in range(tries):
         array[:] = rank + 1.0
+        called: list[str] = []
         dist.barrier()
-        sys.setswitchinterval(0.3)
-        began = time.monotonic()
-        work = dist.all_reduce(array, async_op=True)
-        assert work is not None
-        while not work.is_completed():
-            sum(range(1000))
-        took[0] = time.monotonic() - began
-        sys.setswitchinterval(before)
-        work.wait()
+        sys.setprofile(lambda frame, event, arg, called=called: called.append(event))  # type: ignore[misc]
+        dist.all_reduce(array)
+        sys.setprofile(None)
         assert (array == 3).all()
-        dist.all_reduce(took, dist.ReduceOp.MAX)
-        if took[0] < patience_s:
-            break
+        found.append(called.count("call"))
     dist.destroy_process_group()
-    return float(took[0])
+    return min(found)

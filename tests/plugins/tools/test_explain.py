@@ -153,7 +153,7 @@ def test_it_takes_a_network_that_was_saved(tmp_path: Path, capsys: pytest.Captur
     Parameters(1000.0, 40.0, 8.0, 500.0).save(tmp_path / "network.json")
     arguments = ["barrier", "--ranks", "8", "--hosts", "8", "--network", str(tmp_path / "network.json")]
     assert run(capsys, *arguments)[1].splitlines()[-1].endswith(" 4.5 ms")
-    assert run(capsys, *arguments, "--message-us", "0")[1].splitlines()[-1].endswith(" 3 ms")
+    assert run(capsys, *arguments, "--message-us", "0")[1].splitlines()[-1].endswith(" 1 ms")
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "{", '{"alpha_us": "fast"}', '{"omega": 1}'])
