@@ -27,9 +27,10 @@ def rank() -> None:
     """Be one rank, and on rank 0 print the figures."""
     import rankwise as dist
     from rankwise.basics.deadline import Deadline
-    from rankwise.collective.algorithms.table import ALGORITHMS, choose, rooted
+    from rankwise.collective.algorithms.table import choose, rooted
     from rankwise.collective.executor import Executor
     from rankwise.groups.world import current
+    from rankwise_tools.explaining.algorithms import ALGORITHMS
 
     given = json.loads(os.environ[_GIVEN])
     dist.init_process_group("gloo", timeout=120)

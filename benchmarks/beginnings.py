@@ -2,12 +2,14 @@
 
     python benchmarks/beginnings.py 64 256
     python benchmarks/beginnings.py 64 --plain
+    python benchmarks/beginnings.py 32 160 --times 200
 
 For each number of ranks: requests to the store, processor time and descriptors of a rank, its memory (PSS), and how
 long the beginning took it; then the time from the launch, and from the moment at which the last rank had imported its
 modules, until the last has left the first barrier. Ranks are forked from a process that has imported everything
-(`--preload numpy,rankwise`); with `--plain` each imports by itself. Memory and descriptors are those after the first
-barrier.
+(`--preload numpy,rankwise`); with `--plain` each imports by itself. Memory and descriptors are those a second after the
+first barrier, when what only the beginning needed has been closed. With `--times` they begin again and again, and what
+is printed is how many beginnings have worked, and the first line of why one has not.
 """
 
 from __future__ import annotations
@@ -15,8 +17,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # nothing that ranks import before it is free
+    import subprocess
 
 TIMEOUT_S = 240
+#: How long after the first barrier memory and descriptors are looked at.
+REST_S = 1.0
 #: When the launcher was started, for its ranks.
 LAUNCHED = "LAUNCHED_AT"
 
@@ -42,6 +50,7 @@ def rank() -> None:
     requests = sum(name != "set_and_peek" for name in asked)
     dist.barrier()
     left_at = time.time()
+    time.sleep(REST_S)
     with open("/proc/self/smaps_rollup", encoding="ascii") as file:
         pss = next(int(line.split()[1]) / 1024 for line in file if line.startswith("Pss:"))
     rows: list[tuple[float, ...]] = [()] * dist.get_world_size()
@@ -63,21 +72,58 @@ def rank() -> None:
     dist.destroy_process_group()
 
 
+def begin(count: int, preload: list[str]) -> subprocess.CompletedProcess[str]:
+    """Have so many ranks begin, and print their figures."""
+    import subprocess
+
+    command = [sys.executable, "-m", "rankwise", "run", "-n", str(count), *preload, __file__]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    env[LAUNCHED] = str(time.time())
+    return subprocess.run(command, check=False, timeout=TIMEOUT_S, capture_output=True, text=True, env=env)
+
+
+def trouble(done: subprocess.CompletedProcess[str], count: int) -> str:
+    """Return why a beginning has not worked; nothing if it has."""
+    wrong = [line for line in done.stderr.splitlines() if "Error" in line]
+    if done.returncode == 0 and not wrong and f"| {count} | launch to barrier" in done.stdout:
+        return ""
+    return (wrong or done.stderr.splitlines() or [""])[0][:200] or f"exit code {done.returncode}"
+
+
+def begin_often(count: int, times: int, preload: list[str]) -> None:
+    """Begin so often, and print how many beginnings have worked."""
+    import subprocess
+
+    troubles = []
+    for _ in range(times):
+        try:
+            troubles.append(trouble(begin(count, preload), count))
+        except subprocess.TimeoutExpired:
+            troubles.append(f"not done within {TIMEOUT_S} s")
+    why = next(filter(None, troubles), "")
+    print(f"{count} ranks: {troubles.count('')} of {times} beginnings worked{why and f'; {why}'}", flush=True)
+
+
 def main() -> None:
     import argparse
-    import subprocess
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("ranks", type=int, nargs="+")
     parser.add_argument("--plain", action="store_true", help="without --preload")
+    parser.add_argument("--times", type=int, metavar="N", help="begin N times, and print how many have worked")
     given = parser.parse_args()
+    preload = [] if given.plain else ["--preload", "numpy,rankwise"]
+    if given.times:
+        for count in given.ranks:
+            begin_often(count, given.times, preload)
+        return
+    begin(2, preload)  # which compiles what has been changed since it was last run, as an installer would
     print("| ranks | of them | requests beside heartbeats | processor (ms) | descriptors | PSS (MiB) | init (s) |")
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
-    preload = [] if given.plain else ["--preload", "numpy,rankwise"]
     for count in given.ranks:
-        command = [sys.executable, "-m", "rankwise", "run", "-n", str(count), *preload, __file__]
-        env = {**os.environ, LAUNCHED: str(time.time())}
-        done = subprocess.run(command, check=True, timeout=TIMEOUT_S, stdout=subprocess.PIPE, text=True, env=env)
+        done = begin(count, preload)
+        if why := trouble(done, count):
+            sys.exit(f"{count} ranks have not begun: {why}")
         for line in done.stdout.splitlines():
             print(f"| {line.partition('| ')[2]}", flush=True)  # without the number of the rank that says it
 

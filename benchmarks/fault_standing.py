@@ -218,7 +218,7 @@ def _confuse(transport: str, kind: str) -> dict[str, Any]:
                 dist.barrier()
         except CollectiveMismatchError as error:
             say(heard=str(error), odd=error.odd_ranks, took_s=time.monotonic() - begin_s)
-            time.sleep(0.2)  # the program goes on: whoever leaves at once is missed for that
+            time.sleep(0.2)  # the program goes on: a rank that leaves now is missed for that
 
     with Job(3, program, transport, timeout_s=5.0) as job:
         job.finish(20.0)

@@ -31,6 +31,7 @@ WARM, COUNTED = 50, 60
 PORT = 29471
 #: The ways: how many hosts of how many ranks, and what the environment says.
 WAYS = {
+    "a world of one": (1, 1, {}),
     "one host": (1, 2, {"RANKWISE_GLOO_TRANSPORT": "shm"}),
     "TCP": (1, 2, {"RANKWISE_GLOO_TRANSPORT": "tcp"}),
     "two hosts of two ranks": (2, 2, {}),

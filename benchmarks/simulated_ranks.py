@@ -4,8 +4,9 @@
     python benchmarks/simulated_ranks.py 1000 --processes 16
 
 Prints how long it takes from the first rank's call of `init_process_group` to the last one's end of the first barrier,
-and how many requests to the store a rank makes beside its heartbeats. The ranks of a process take turns at one
-interpreter; lest that is taken for hanging, silence counts only after two minutes here.
+and how many requests to the store a rank makes beside its heartbeats. Rank 0, which serves the store, has a process of
+its own, as every rank of a job has. The ranks of the other processes take turns at one interpreter; so that this is not
+taken for hanging, silence counts only after two minutes here.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def ranks(address: str, first: int, count: int, size: int) -> None:
         threading.Event().wait()
 
     threading.stack_size(STACK_NBYTES)
+    sys.setswitchinterval(0.1)  # else each of hundreds of threads that wait for the interpreter wakes up every 5 ms
     for rank in range(first, first + count):
         threading.Thread(target=one, args=(rank,), daemon=True).start()
     threading.Event().wait()
@@ -71,7 +73,7 @@ def ranks(address: str, first: int, count: int, size: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("ranks", type=int)
-    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--processes", type=int, default=8, help="for all ranks but the first")
     parser.add_argument("--of", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.of:
@@ -79,12 +81,12 @@ def main() -> None:
         ranks(address, int(first), int(count), given.ranks)
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    each = given.ranks // given.processes
+    each = -(-(given.ranks - 1) // given.processes)
+    firsts = [0, *range(1, given.ranks, each)]
     env = {**os.environ, "RANKWISE_HEARTBEAT_LIMIT_S": "120"}
     started: list[Any] = []
-    for number in range(given.processes):
-        first = number * each
-        count = given.ranks - first if number == given.processes - 1 else each
+    for first, end in zip(firsts, [*firsts[1:], given.ranks], strict=True):
+        count = end - first
         command = [sys.executable, __file__, str(given.ranks), "--of", address, str(first), str(count)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         started.append(subprocess.Popen(command, env=env, text=True, **pipes))  # type: ignore[call-overload]

@@ -89,9 +89,9 @@ def main() -> None:
     group.ranks, group.rank_of = (0, 1), {0: 0, 1: 1}
     descriptor = board.create(2, True)
     comm.start_board(Alone(descriptor, 0, 2, True, comm.look))  # type: ignore[attr-defined]
-    ways = OneHost(comm, comm.board)  # type: ignore[arg-type, attr-defined]
-    comm.use(ways)  # type: ignore[attr-defined]
-    shared = ways.board
+    strategy = OneHost(comm, comm.board)  # type: ignore[arg-type, attr-defined]
+    comm.use(strategy)  # type: ignore[attr-defined]
+    shared = strategy.board
     group.shortcuts = comm.shortcuts(group)
     array, deadline, op = np.zeros(2, np.float32), Deadline(30.0), dist.ReduceOp.SUM
     asked = Call("all_reduce", array, op)
@@ -111,7 +111,7 @@ def main() -> None:
     parts = {
         "write": least(lambda: call.offer(shared, given)),
         "post and compare": least(lambda: shared.exchange(1, about, deadline)) - forged,
-        "add": least(lambda: call.take(shared, ways.meet, deadline, given)),
+        "add": least(lambda: call.take(shared, strategy.meet, deadline, given)),
     }
     # A meeting without a comparison posts too.
     compared = least(lambda: shared.exchange(1, about, deadline)) - least(lambda: shared.meet(deadline))

@@ -1,17 +1,24 @@
 """Print what rankwise weighs: what `import rankwise` loads and takes beyond NumPy, and the lines of each distribution.
 
+Also how many classes declare all collectives one by one.
+
     python benchmarks/weight.py [--times 20]
 
-The import is timed in processes of their own, the quickest and the median of which are told.
+The import is timed in processes of their own, the quickest and the median of which are told. What it loads of another
+distribution of this project, such as `rankwise-codec`, is counted with it.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+from rankwise.backends import COLLECTIVES
 
 ROOT = Path(__file__).parents[1]
 IMPORT = """
@@ -22,8 +29,8 @@ began = time.perf_counter()
 import rankwise
 took = time.perf_counter() - began
 files = [module.__file__ or "" for name, module in list(sys.modules.items())
-         if name not in before and name.partition(".")[0] == "rankwise"]
-print(took, len(files), sum(len(open(file).readlines()) for file in files))
+         if name not in before and name.partition(".")[0].partition("_")[0] == "rankwise"]
+print(took, len(files), sum(len(open(file).readlines()) for file in files if file.endswith(".py")))
 """
 
 
@@ -40,6 +47,17 @@ def distributions() -> dict[str, int]:
     return {name: sum(_lines(path) for path in folder.rglob("*.py")) for name, folder in folders.items()}
 
 
+def declaring() -> list[str]:
+    """Return the classes that have a method for each of the collectives that every backend has."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for room in ("core", "plugins") for path in _sources(room))
+    classes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return [each.name for each in classes if {getattr(node, "name", "") for node in each.body} >= set(COLLECTIVES)]
+
+
+def _sources(room: str) -> Iterator[Path]:
+    return (ROOT / room).rglob("*.py")
+
+
 def _lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
@@ -52,6 +70,7 @@ def main() -> None:
     seconds = sorted(took for took, _, _ in each)
     print(f"import rankwise: {each[0][1]} modules, {each[0][2]:,} lines")
     print(f"beyond NumPy: {seconds[0] * 1e3:.0f} ms at best, {statistics.median(seconds) * 1e3:.0f} ms in the middle")
+    print(f"classes that declare all collectives: {len(declaring())}")
     for name, lines in distributions().items():
         print(f"  {name:10} {lines:7,} lines")
 

@@ -4,16 +4,18 @@
     python benchmarks/wire_peers.py --loopback --rounds 1 --sizes 8
     sudo python benchmarks/wire_peers.py --mpich .venv-mpich/bin/python --torch .venv-torch/bin/python
     sudo python benchmarks/wire_peers.py --hosts 4 --ranks 2          # on each
+    sudo python benchmarks/wire_peers.py --ranks 2 --calls reduce all_gather reduce_scatter
 
 Each contender has processes of its own, which also hold a plain socket, and take turns with it: what the machine does
 meanwhile meets both. So a cell is the median of the ratios, turn by turn, to plain sockets that do the least which the
 call needs, both looking first; the contenders alternate, round by round. Where there are more ranks than processors,
 those of a host share one, as they might on a host of their own. The floor of an `all_reduce` is an exchange of the
-arrays and their sum, that of a barrier an exchange, that of a message or a broadcast and its answer a ping-pong. Of
-more ranks only the first ones of the first two hosts have plain sockets, send messages and are roots. Below
-stands how many times as long each other takes as rankwise, both beside their plain sockets: the geometric mean, and
-the cell where that is least. A contender that is not installed is named with the reason. MPICH and torch's gloo may
-each have an environment of their own, as `scripts/test` and `scripts/test-torch` make them.
+arrays and their sum, that of a barrier an exchange, that of a message or a broadcast and its answer a ping-pong; that
+of the calls in the last line an exchange of what one rank has for one other. Of more ranks only the first ones of the
+first two hosts have plain sockets, send messages and are roots. Below stands how many times as long each other takes
+as rankwise, both beside their plain sockets: the geometric mean, and the cell where that is least. A contender that is
+not installed is named with the reason. MPICH and torch's gloo may each have an environment of their own, as
+`scripts/test` and `scripts/test-torch` make them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ import plain_sockets
 from namespaces import write_secret
 from two_hosts import Hosts, forbidden
 
-CALLS = ("all_reduce", "message", "broadcast", "barrier")
+CALLS = ("all_reduce", "message", "broadcast", "barrier", "reduce", "all_gather", "reduce_scatter")
+#: What is timed unless something else is asked for.
+USUAL = CALLS[:4]
 CONTENDERS = ("rankwise", "rankwise in Python", "gloo", "Open MPI", "MPICH")
 _LIMIT_S = 240
 #: How much a plain socket is given at a time: all of 1 MiB in one go takes twice as long.
@@ -100,7 +104,14 @@ def by_torch_names(dist: Any, rank: int, far: int, array: Any) -> Timed:
         for root in both:
             dist.broadcast(array, root)
 
-    return dict(zip(CALLS, (lambda: dist.all_reduce(array), message, broadcast, dist.barrier), strict=True))
+    size = dist.get_world_size()
+    parts = [array + 0 for _ in range(size)]
+    more = (
+        lambda: dist.reduce(array, 0),
+        lambda: dist.all_gather(parts, array),
+        lambda: dist.reduce_scatter(array, parts),
+    )
+    return dict(zip(CALLS, (lambda: dist.all_reduce(array), message, broadcast, dist.barrier, *more), strict=True))
 
 
 def by_mpi(rank: int, far: int, array: Any) -> tuple[Timed, Callable[[], None]]:
@@ -120,8 +131,14 @@ def by_mpi(rank: int, far: int, array: Any) -> tuple[Timed, Callable[[], None]]:
         for root in both:
             comm.Bcast(array, root)
 
+    whole = np.zeros(comm.size * array.size, array.dtype)
+    more = (
+        lambda: comm.Reduce(array if rank else MPI.IN_PLACE, None if rank else array),
+        lambda: comm.Allgather(array, whole),
+        lambda: comm.Reduce_scatter_block(whole, array),
+    )
     reduce = lambda: comm.Allreduce(MPI.IN_PLACE, array)  # noqa: E731
-    return dict(zip(CALLS, (reduce, message, broadcast, comm.Barrier), strict=True)), lambda: None
+    return dict(zip(CALLS, (reduce, message, broadcast, comm.Barrier, *more), strict=True)), lambda: None
 
 
 def joined(who: str, rank: int, size: int, far: int, nbytes: int) -> tuple[Timed, Callable[[], None]]:
@@ -143,7 +160,7 @@ def joined(who: str, rank: int, size: int, far: int, nbytes: int) -> tuple[Timed
     return by_torch_names(rankwise, rank, far, np.zeros(nbytes // 4, np.float32)), rankwise.destroy_process_group
 
 
-def work(who: str, sizes: list[int], turns: int, size: int, far: int) -> None:
+def work(who: str, names: list[str], sizes: list[int], turns: int, size: int, far: int) -> None:
     """Be one rank; rank 0 prints microseconds of floor and contender, in each turn."""
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or os.environ["RANK"])
     found: dict[str, list[tuple[float, float]]] = {}
@@ -152,11 +169,11 @@ def work(who: str, sizes: list[int], turns: int, size: int, far: int) -> None:
         calls, end = joined(who, rank, size, far, nbytes)
         timed = [calls]
         if floor is not None:
-            plain = (floor.reduce, floor.answer, floor.answer, floor.exchange)
+            plain = (floor.reduce, floor.answer, floor.answer, *[floor.exchange, floor.reduce] * 2)
             timed.insert(0, dict(zip(CALLS, plain, strict=True)))
         count = max(2, min(200, (4 << 20) // max(nbytes, 1)))
         for turn in range(turns + 1):  # the first is for warming up
-            for name in CALLS:
+            for name in names:
                 if name == "barrier" and nbytes != sizes[0]:
                     continue
                 times = []
@@ -361,6 +378,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1, help="on each host")
     parser.add_argument("--busy", type=int, default=0, help="how many other processes are busy all the time")
     parser.add_argument("--sizes", type=int, nargs="+", default=[8, 16 << 10, 1 << 20, 16 << 20])
+    parser.add_argument("--calls", nargs="+", choices=CALLS, default=USUAL)
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=2, help="how often each contender is started")
     parser.add_argument("--mpich", default=sys.executable, help="the Python of an environment whose mpi4py loads MPICH")
@@ -372,7 +390,7 @@ def main() -> None:
     size = given.hosts * given.ranks
     if given.work:
         plain_sockets.PORTS = tuple(given.ports)
-        work(given.work, given.sizes, given.turns, size, given.ranks)
+        work(given.work, given.calls, given.sizes, given.turns, size, given.ranks)
         return
     reason = "" if given.loopback else forbidden()
     if reason:
@@ -400,6 +418,8 @@ def main() -> None:
             str(given.turns),
             "--sizes",
             *map(str, given.sizes),
+            "--calls",
+            *given.calls,
         ]
         reasons = {who: why for who in given.only if (why := missing(who, pythons[who]))}
         found: dict[str, dict[str, list[tuple[float, float]]]] = {}

@@ -62,7 +62,7 @@ class PipeCommunicator(dist.Communicator):
         self.pipes = {peer: FileIO(f"{folder}/{self.rank}-{peer}", "wb") for peer in peers}
         context.store.barrier("open for writing", context.size)
         if context.rank == 0:
-            remove(folder)  # whoever has opened a pipe keeps it
+            remove(folder)  # a process that has opened a pipe keeps it
         self.ending, self.end = os.pipe()
         self.readers = [threading.Thread(target=self.listen, args=pair, daemon=True) for pair in incoming.items()]
         for reader in self.readers:

@@ -98,7 +98,7 @@ def main() -> None:
         if step in (1, options.steps) or step % every == 0:
             report(step, loss, exchanged_s / step, (time.perf_counter() - began) / step, network.gradients.nbytes, xp)
 
-    # Whoever began alike and has added the same gradients, bit by bit, has the same parameters.
+    # Ranks that began alike and have added the same gradients, bit by bit, have the same parameters.
     sums = [xp.zeros(1, xp.float64) for _ in range(size)]
     dist.all_gather(sums, network.parameters.sum(dtype=xp.float64).reshape(1))
     if rank == 0:

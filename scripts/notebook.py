@@ -76,7 +76,7 @@ async def served(folder: str) -> Any:
     assert process.stderr is not None
     try:
         port = await asyncio.wait_for(port_of(process.stderr), TIMEOUT_S)
-        reading = asyncio.create_task(process.stderr.read())  # lest its pipe fills
+        reading = asyncio.create_task(process.stderr.read())  # or its pipe would fill
         yield f"127.0.0.1:{port}"
         reading.cancel()
     finally:

@@ -61,7 +61,7 @@ def imported(package: ast.Module) -> Iterator[tuple[str, list[str]]]:
             yield node.module, [alias.name for alias in node.names]
         elif isinstance(node, ast.Assign) and target(node) == "_LATER":
             for module, listed in ast.literal_eval(node.value).items():
-                yield f"rankwise.{module}", listed.split()
+                yield f"rankwise.{module}", listed.split(", ")
 
 
 def target(node: ast.stmt) -> str:

@@ -65,7 +65,7 @@ def _receive(rank: Rank, step: Step, group: ProcessGroup, number: int, message: 
 
 
 def from_anyone(rank: Rank, step: Step, group: ProcessGroup) -> None:
-    """Send some messages to one rank, which takes them from whoever is first."""
+    """Send some messages to one rank, which takes them from any rank, in the order in which they come."""
     me, what, tag = dist.get_rank(group), step.what, TAGS * step.at + _ANYONE
     dtype, count = what["dtype"], what["count"]
     if me == what["dst"]:

@@ -88,7 +88,7 @@ from rankwise.groups.queries import (
 
 #: The rooms of this package, which `dir` shows beside the public names.
 _ROOMS = """
-    backends basics calls cli codec collective errors groups launch meeting network secret store testing
+    backends basics calls cli collective errors groups launch meeting network secret store testing
 """.split()  # noqa: SIM905 - a long list of names reads better as text
 
 __all__ = [
@@ -220,27 +220,22 @@ __all__ = [
 
 #: What not every program uses: modules of rankwise, and the names that are looked up there.
 _LATER = {
-    "backends.capability_table": "capabilities supports",
-    "calls.coalesced": "all_gather_coalesced all_reduce_coalesced coalescing",
+    "backends.capability_table": "capabilities, supports",
+    "calls.coalesced": "all_gather_coalesced, all_reduce_coalesced, coalescing",
     "calls.monitored": "monitored_barrier",
-    "calls.multigpu": "all_gather_multigpu all_reduce_multigpu broadcast_multigpu reduce_multigpu "
+    "calls.multigpu": "all_gather_multigpu, all_reduce_multigpu, broadcast_multigpu, reduce_multigpu, "
     "reduce_scatter_multigpu",
-    "calls.objects": "all_gather_object broadcast_object_list gather_object recv_object_list scatter_object_list "
-    "send_object_list",
-    "codec": "register_dataclass",
-    "groups.lifecycle": "destroy_process_group init_process_group is_initialized",
+    "calls.objects": "all_gather_object, broadcast_object_list, gather_object, recv_object_list, register_dataclass, "
+    "scatter_object_list, send_object_list",
+    "groups.lifecycle": "destroy_process_group, init_process_group, is_initialized",
     "groups.stats": "stats",
-    "groups.subgroups": "SHRINK_ABORT SHRINK_DEFAULT abort_process_group new_group new_subgroups "
-    "new_subgroups_by_enumeration shrink_group split_group",
+    "groups.subgroups": "SHRINK_ABORT, SHRINK_DEFAULT, abort_process_group, new_group, new_subgroups, "
+    "new_subgroups_by_enumeration, shrink_group, split_group",
     "launch": "spawn",
-    "meeting.rendezvous": "register_rendezvous_handler rendezvous",
-    "store": "FileStore HashStore PrefixStore Store StoreLike TCPStore as_store",
+    "meeting.rendezvous": "register_rendezvous_handler, rendezvous",
+    "store": "FileStore, HashStore, PrefixStore, Store, StoreLike, TCPStore, as_store",
 }
-__getattr__ = later(
-    __name__,
-    {name: f"{module}:{name}" for module, names in _LATER.items() for name in names.split()}
-    | {room: room for room in _ROOMS},
-)
+__getattr__ = later(__name__, _LATER, _ROOMS)
 
 
 def __dir__() -> list[str]:

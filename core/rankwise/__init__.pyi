@@ -38,11 +38,11 @@ from rankwise.calls.objects import (
     broadcast_object_list,
     gather_object,
     recv_object_list,
+    register_dataclass,
     scatter_object_list,
     send_object_list,
 )
 from rankwise.calls.p2p import P2POp, batch_isend_irecv, recv, send
-from rankwise.codec import register_dataclass
 from rankwise.errors import (
     BackendNotFoundError,
     BackendUnavailableError,

@@ -1,7 +1,6 @@
 """`rankwise conformance NAME --fast --badge FILE`: what they say of a backend, and that they end."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -9,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.processes import environment
 
 LIARS = Path(__file__).with_name("liars")
 TIMEOUT_S = 120.0
@@ -30,11 +30,10 @@ def conformance(tmp_path):
     (tmp_path / "planted.py").write_text(PLANTED)
 
     def run(name, *arguments):
-        paths = [str(tmp_path), str(LIARS), os.environ.get("PYTHONPATH", "")]
         done = subprocess.run(
             [sys.executable, "-m", "rankwise", "conformance", name, "--fast", "--badge", "badge.json", *arguments],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths).rstrip(os.pathsep)},
+            env=environment(tmp_path, LIARS),
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,

@@ -1,7 +1,8 @@
 """`rankwise new-backend` writes a distribution whose backend passes the kit."""
 
-import os
 from pathlib import Path
+
+from tests.processes import environment
 
 from rankwise.cli import main
 
@@ -17,7 +18,7 @@ def test_what_it_writes_passes_the_kit(run, tmp_path, monkeypatch, capsys):
     package = "src/rankwise_acme_net/__init__.py"
     assert written == {"pyproject.toml", "README.md", package, "tests/test_conformance.py"}
     assert 'acme_net = "rankwise_acme_net"' in (folder / "pyproject.toml").read_text()
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder / "src"), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", environment(folder / "src")["PYTHONPATH"])
     tests = "test_point_to_point or test_uneven or test_mismatch"
     said = run("--backend", "acme_net", "--plugin-module", "rankwise_acme_net", "--tb=short", "-k", tests)
     assert said.returncode == 0, said.stdout[-6000:] + said.stderr[-2000:]

@@ -1,11 +1,11 @@
 """The example `wire` as those have it who install it, on part of the kit; `rankwise conformance wire` runs all."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.processes import environment
 
 SOURCE = Path(__file__).parents[2] / "examples" / "wire"
 TIMEOUT_S = 60
@@ -24,8 +24,7 @@ def installed(tmp_path, monkeypatch):
     points = (SOURCE / "pyproject.toml").read_text().split('[project.entry-points."')[1:]
     lines = "\n[".join(point.partition("\n[")[0].replace('"]', "]", 1).replace('"', "") for point in points)
     (info / "entry_points.txt").write_text(f"[{lines}\n")
-    paths = [str(tmp_path), str(SOURCE / "src"), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths).rstrip(os.pathsep))
+    monkeypatch.setenv("PYTHONPATH", environment(tmp_path, SOURCE / "src")["PYTHONPATH"])
 
 
 @pytest.mark.parametrize(("variant", "tests"), [("unix", TESTS), ("tcp", "test_point_to_point or test_death")])

@@ -1,5 +1,5 @@
 """A store that behaves as torch's do, in Python: one client serialises its calls, missing keys block and then raise a
-`RuntimeError`, `compare_set` knows neither deletion nor the difference between absent and empty."""
+`RuntimeError`, `compare_set` knows no deletion and returns of an absent key what was expected."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Bare:
         with self._one_call:
             wanted = expected.encode() if isinstance(expected, str) else expected
             found = self._table.compare_set(key, wanted, desired)
-            return wanted if found == b"" else found  # as if it were there
+            return found if found or self._table.check([key]) else wanted  # as if it were there
 
     def wait(self, keys: list[str], timeout: timedelta) -> None:
         if not isinstance(timeout, timedelta):

@@ -7,8 +7,9 @@ import pytest
 
 from rankwise.collective.algorithms import double_trees, rounds
 from rankwise.collective.algorithms.steps import Recv, Send
-from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, choose, rooted
+from rankwise.collective.algorithms.table import CHOICES, choose, rooted
 from rankwise_testing.proof import ProofError, prove
+from rankwise_tools.explaining.algorithms import ALGORITHMS, all_gather_open_bruck, all_gather_open_ring
 from rankwise_tools.explaining.costs import costs
 
 CASES = [(op, name) for op, family in ALGORITHMS.items() for name in family]
@@ -71,8 +72,8 @@ PARTS = {
 #: keep their order, the whole is right if its parts are. All roots of all sizes would be p cubed steps, a minute for
 #: these two alone: so beyond 16 ranks the parts are proved for every root, and the whole for a few.
 COMPOSED = {
-    ("broadcast", "scatter_ring"): (rounds.scatter_binomial, rounds.all_gather_open_ring),
-    ("broadcast", "scatter_bruck"): (rounds.scatter_binomial, rounds.all_gather_open_bruck),
+    ("broadcast", "scatter_ring"): (rounds.scatter_binomial, all_gather_open_ring),
+    ("broadcast", "scatter_bruck"): (rounds.scatter_binomial, all_gather_open_bruck),
     ("reduce", "pat_gather"): (
         lambda rank, size, root: rounds.reduce_scatter_pat(rank, size),
         rounds.gather_binomial,
@@ -113,7 +114,7 @@ def test_an_open_ring_is_a_ring_without_the_link_to_the_rank_that_has_all(size):
             tuple(step for step in steps if (rank if isinstance(step, Recv) else step.to) != begin)
             for steps in rounds.all_gather_ring(rank, size)
         ]
-        assert list(rounds.all_gather_open_ring(rank, size, begin)) == whole
+        assert list(all_gather_open_ring(rank, size, begin)) == whole
 
 
 @pytest.mark.parametrize("size", [2, 3, 31, 32])
@@ -123,7 +124,7 @@ def test_an_open_bruck_is_one_without_what_goes_to_the_rank_that_has_all(size):
             tuple(step for step in steps if (rank if isinstance(step, Recv) else step.to) != begin)
             for steps in rounds.all_gather_bruck(rank, size)
         ]
-        assert list(rounds.all_gather_open_bruck(rank, size, begin)) == whole
+        assert list(all_gather_open_bruck(rank, size, begin)) == whole
 
 
 @pytest.mark.parametrize("size", range(2, 65))

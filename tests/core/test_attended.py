@@ -15,9 +15,10 @@ import pytest
 from rankwise.basics import attending
 from rankwise.basics.attending import attended, dismiss
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.interrupts import held
 from rankwise.errors import DistStoreError, DistTimeoutError, PeerDiedError
 from rankwise.groups.world import World, current, use
-from rankwise.store import HashStore, PrefixStore
+from rankwise.store import HashStore, PrefixStore, TCPStore
 from rankwise_watch.watcher import Watcher
 
 PATIENCE_S = 10.0
@@ -47,6 +48,28 @@ def test_a_step_leaves_the_caller_free_to_look_and_to_be_interrupted() -> None:
     step = threading.current_thread
     for look in (see_nothing, None):
         assert attended(step, look, Deadline(PATIENCE_S), "a step") is not threading.current_thread()
+
+
+def test_a_step_sleeps_until_something_comes_although_the_caller_holds_handlers_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import zmq
+
+    sleepers: list[str] = []
+    poll = zmq.Poller.poll
+
+    def counted(self: zmq.Poller, timeout: float | None = None) -> list[tuple[Any, int]]:
+        sleepers.append(threading.current_thread().name)
+        return poll(self, timeout)
+
+    monkeypatch.setattr(zmq.Poller, "poll", counted)
+    with TCPStore("127.0.0.1", is_master=True) as store, held:
+        with pytest.raises(DistTimeoutError):
+            attended(lambda: store.wait(["key"], 0.5), see_nothing, Deadline(PATIENCE_S), "a step")
+        assert sleepers.count("rankwise meeting") <= 2  # each of hundreds of ranks would wake up twenty times a second
+        with pytest.raises(DistTimeoutError):
+            store.wait(["key"], 0.5)
+        assert sleepers.count("MainThread") > 5  # which is to call handlers meanwhile
 
 
 def test_one_thread_takes_step_after_step_until_it_is_dismissed() -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.processes import alive
 
 import rankwise
 from rankwise.backends.registry import registry
@@ -83,13 +84,6 @@ def descendants(pid: int) -> list[int]:
             for child in map(int, path.read_text().split()):
                 found += [child, *descendants(child)]
     return found
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 @needs_gloo

@@ -13,11 +13,12 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from tests import fresh
+from tests.by_reference import call
 
 import rankwise
 from rankwise.backends.registry import registry
-from rankwise.cli import main
-from rankwise.cli.commands import COMMANDS
+from rankwise.cli import COMMANDS, main
 from rankwise_launch import demo_program
 
 TIMEOUT_S = 60
@@ -123,18 +124,12 @@ def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[st
 
 
 def test_the_overview_lists_all_commands_and_imports_none(shell: Shell) -> None:
-    program = (
-        "import sys\nfrom rankwise.cli import main\n"
-        "try: main(['--help'])\nexcept SystemExit as end: assert end.code == 0\n"
-        "heavy = {'rich', 'zmq', 'pluggy', 'asyncio', 'multiprocessing.connection', 'importlib.metadata'}\n"
-        "print('loaded', sorted(n for n in sys.modules if n in heavy or n.endswith('_command')))"
-    )
     environment = {**shell.environment, "PYTHONPATH": str(SOURCE)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
-    )
-    assert all(f"    {name}" in done.stdout for name in COMMANDS)
-    assert done.stdout.endswith("loaded []\n")
+    code, overview, loaded = call(fresh.show_help, timeout_s=TIMEOUT_S, env=environment)
+    assert code == 0
+    assert all(f"    {name}" in overview for name in COMMANDS)
+    assert not {"rich", "zmq", "pluggy", "asyncio", "multiprocessing.connection", "importlib.metadata"} & loaded
+    assert not [name for name in loaded if name.endswith("_command")]
 
 
 COMMAND = """
@@ -412,7 +407,7 @@ def test_the_doctor_tells_what_backends_look_at_and_survives_it(shell: Shell) ->
     assert bad["nonsense"] == "nonsense: checks()[0] is a str, but must be a Check"
     assert "its checks failed: TypeError" in bad["nothing"]
     assert "ends-dist 1.2.3 cannot be used: it has ended the process that asked it" in bad["ends"]
-    # Whoever only lists them has none of them look at anything.
+    # A list of them has none of them look at anything.
     listed = {b["name"]: b for b in json.loads(shell.run("backends", "--json").stdout)["backends"]}
     assert all(listed[name]["available"] for name in lines)
 
@@ -564,7 +559,7 @@ def test_bench_says_what_to_install(
 
 
 def test_the_help_groups_commands_that_are_not_there_by_what_installs_them(monkeypatch, capsys):
-    monkeypatch.setattr("rankwise.cli.commands.installed", lambda: {"secret": "make a job secret"})
+    monkeypatch.setattr("rankwise_launch.commands.installed", lambda: {"secret": "make a job secret"})
     with pytest.raises(SystemExit):
         main(["--help"])
     told = capsys.readouterr().out

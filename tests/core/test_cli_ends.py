@@ -6,27 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.processes import alive, wait_until
 
 import rankwise as dist
 from rankwise.cli import main
 from rankwise.testing import local_world
 
 TIMEOUT_S = 60
-
-
-def wait_until(condition: Callable[[], object]) -> bool:
-    end = time.monotonic() + TIMEOUT_S
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def descendants(pid: int) -> set[int]:
@@ -44,13 +34,6 @@ def descendants(pid: int) -> set[int]:
     return found - {pid}
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 # ---------------------------------------------------------------------- conformance
 
 
@@ -59,11 +42,11 @@ def test_conformance_leaves_nothing_running(tmp_path: Path, number: int) -> None
     command = [sys.executable, "-m", "rankwise", "conformance", "gloo", "--report", "r.json"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            assert wait_until(lambda: len(descendants(process.pid)) >= 4), "it has started no ranks"
+            assert wait_until(lambda: len(descendants(process.pid)) >= 4, TIMEOUT_S), "it has started no ranks"
             started = descendants(process.pid)
             process.send_signal(number)
             code = process.wait(TIMEOUT_S)
-            assert wait_until(lambda: not any(map(alive, started))), "something runs on"
+            assert wait_until(lambda: not any(map(alive, started)), TIMEOUT_S), "something runs on"
         finally:
             process.kill()
     assert code == (-number if number == signal.SIGKILL else 128 + number)
@@ -120,7 +103,7 @@ def test_a_foreign_launcher_does_not_outlive_this_one() -> None:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.kill()
-        assert wait_until(lambda: not alive(pid))
+        assert wait_until(lambda: not alive(pid), TIMEOUT_S)
 
 
 # ---------------------------------------------------------------------- arguments

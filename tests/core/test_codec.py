@@ -13,7 +13,6 @@ import math
 import os
 import pathlib
 import struct
-import subprocess
 import sys
 import uuid
 import zoneinfo
@@ -25,9 +24,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests import fresh
+from tests.by_reference import call
 
-from rankwise.codec import MAX_DEPTH, MAX_INT_BYTES, decode, encode, register_dataclass
-from rankwise.errors import CodecError
+from rankwise_codec import MAX_DEPTH, MAX_INT_BYTES, DecodeError, decode, encode, register_dataclass
 
 PATIENCE_S = 60.0
 
@@ -280,7 +280,7 @@ def test_64_dimensions_come_back():
 def test_a_dtype_of_ml_dtypes_is_known_only_where_that_is_imported(monkeypatch):
     data = encode(np.zeros(2, ml_dtypes.float8_e5m2fnuz))
     monkeypatch.delitem(sys.modules, "ml_dtypes")
-    with pytest.raises(CodecError, match="needs ml_dtypes"):
+    with pytest.raises(DecodeError, match="needs ml_dtypes"):
         decode(data)
     assert "ml_dtypes" not in sys.modules
 
@@ -324,40 +324,14 @@ def test_classes_of_one_name_with_other_fields_are_told_apart():
     Changed = dataclasses.make_dataclass("Changed", ["x", "y"])
     Changed.__module__, Changed.__qualname__ = Local.__module__, Local.__qualname__
     register_dataclass(Changed)
-    with pytest.raises(CodecError, match=r"fields \(x\) where it was sent, and \(x, y\) here"):
+    with pytest.raises(DecodeError, match=r"fields \(x\) where it was sent, and \(x, y\) here"):
         decode(data)
 
 
-PROGRAM = """
-import dataclasses, sys
-from rankwise.codec import decode, encode, register_dataclass
-from rankwise.errors import CodecError
-
-@dataclasses.dataclass
-class Job:
-    step: int
-
-if sys.argv[1] == "send":
-    sys.stdout.buffer.write(encode(Job(5)))
-else:
-    if sys.argv[1] == "registered":
-        register_dataclass(Job)
-    try:
-        print(decode(sys.stdin.buffer.read()))
-    except CodecError as error:
-        print(error)
-"""
-
-
-def run(role: str, data: bytes = b"") -> bytes:
-    command = [sys.executable, "-c", PROGRAM, role]
-    return subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_S).stdout
-
-
 def test_a_rank_that_only_receives_registers_the_class():
-    data = run("send")
-    assert b"Job(step=5)" in run("registered", data)
-    assert b"@rankwise.register_dataclass" in run("unregistered", data)
+    data = call(fresh.send_job, timeout_s=PATIENCE_S)
+    assert "Job(step=5)" in call(fresh.receive_job, data, True, timeout_s=PATIENCE_S)
+    assert "@rankwise.register_dataclass" in call(fresh.receive_job, data, False, timeout_s=PATIENCE_S)
 
 
 def test_the_main_module_of_a_spawned_process_is_the_main_module():

@@ -1,7 +1,8 @@
-"""The object codec against bytes that nobody encoded: they raise CodecError, import nothing and reserve nothing."""
+"""The object codec against bytes that nobody encoded: they raise DecodeError, import nothing and reserve nothing."""
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import datetime
 import decimal
@@ -10,7 +11,6 @@ import os
 import pathlib
 import pickle
 import struct
-import subprocess
 import sys
 import time
 import tracemalloc
@@ -23,14 +23,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.by_reference import call
 
-from rankwise.codec import MAX_DEPTH, MAX_INT_BYTES, MAX_ITEMS, decode, encode, register_dataclass
-from rankwise.codec.layout import MAGIC, Tag
-from rankwise.errors import CodecError
+from rankwise_codec import MAX_DEPTH, MAX_INT_BYTES, MAX_ITEMS, DecodeError, decode, encode, register_dataclass
+from rankwise_codec.layout import MAGIC, Tag
 
 PATIENCE_S = 60.0
 
-#: What a CodecError may be made of. An AttributeError, say, would be a slip of ours that was hidden.
+#: What a DecodeError may be made of. An AttributeError, say, would be a slip of ours that was hidden.
 EXPECTED_CAUSES = (ValueError, TypeError, LookupError, ArithmeticError, OSError, struct.error, SystemError)
 steady = settings(deadline=None, derandomize=True, database=None)
 
@@ -182,8 +182,8 @@ HOSTILE = {
 }
 
 
-def refuse(data: bytes) -> CodecError:
-    with pytest.raises(CodecError) as caught:
+def refuse(data: bytes) -> DecodeError:
+    with pytest.raises(DecodeError) as caught:
         decode(data)
     cause = caught.value.__cause__
     assert cause is None or isinstance(cause, EXPECTED_CAUSES) or "no_such_attribute" in str(cause)
@@ -201,7 +201,7 @@ def test_hostile_bytes_are_refused(data):
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=list(HOSTILE))
 def test_what_is_only_announced_takes_no_memory(data):
     def attempt() -> None:
-        with pytest.raises(CodecError):
+        with pytest.raises(DecodeError):
             decode(MAGIC + data)
 
     attempt()  # what is imported on first use is not counted
@@ -266,10 +266,10 @@ def test_no_part_of_an_object_is_an_object(sample):
 
 
 def check(data: bytes) -> None:
-    """Decode; what comes out must be an object that travels again, and what does not must be a CodecError."""
+    """Decode; what comes out must be an object that travels again, and what does not must be a DecodeError."""
     try:
         found = decode(data)
-    except CodecError as error:
+    except DecodeError as error:
         cause = error.__cause__
     else:
         cause = None
@@ -345,9 +345,9 @@ def test_an_encoded_object_never_looks_like_a_pickle():
 
 
 def test_the_source_of_the_codec_uses_no_pickle_and_no_eval():
-    import rankwise.codec
+    import rankwise_codec
 
-    for path in pathlib.Path(rankwise.codec.__file__).parent.glob("*.py"):
+    for path in pathlib.Path(rankwise_codec.__file__).parent.glob("*.py"):
         words = path.read_text(encoding="utf-8")
         assert not any(word in words for word in ("import pickle", "eval(", "exec(", "np.load", "allow_pickle"))
 
@@ -367,37 +367,28 @@ def test_a_zones_name_imports_no_module(key: str, tmp_path: pathlib.Path) -> Non
     (tmp_path / "tzdata" / "zones").write_text("America/New_York\nEtc/UTC\n")
     for name in ("trap.py", "America/trap.py", "trap/inner.py"):
         (zoneinfo_folder / name).write_text("import builtins; builtins.trapped = True\n")
-    code = f"""
-import builtins, sys, zoneinfo
-sys.path.insert(0, {str(tmp_path)!r})
-zoneinfo.reset_tzpath([])
-from rankwise.codec import decode
-from rankwise.errors import CodecError
-before = set(sys.modules)
-try:
-    decode({MAGIC + small("z", key)!r})
-except CodecError as error:
-    assert "that this process knows" in str(error), error
-else:
-    raise AssertionError("it has decoded")
-assert not hasattr(builtins, "trapped")
-new = {{name for name in set(sys.modules) - before if name.startswith("tzdata.")}}
-assert not new, new
-"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
-    assert run.returncode == 0, run.stderr
+    call(refuse_a_zone, str(tmp_path), key, timeout_s=PATIENCE_S)
+
+
+def refuse_a_zone(folder: str, key: str) -> None:
+    assert "tzdata" not in sys.modules
+    sys.path.insert(0, folder)
+    zoneinfo.reset_tzpath([])
+    before = set(sys.modules)
+    with pytest.raises(DecodeError, match="that this process knows"):
+        decode(MAGIC + small("z", key))
+    assert not hasattr(builtins, "trapped")
+    assert not {name for name in set(sys.modules) - before if name.startswith("tzdata.")}
 
 
 def test_a_zone_of_the_package_tzdata_travels_where_the_system_has_none() -> None:
-    code = """
-import zoneinfo
-zoneinfo.reset_tzpath([])
-from rankwise.codec import decode, encode
-for name in ("Europe/Berlin", "UTC", "America/Argentina/Ushuaia"):
-    assert decode(encode(zoneinfo.ZoneInfo(name))) is zoneinfo.ZoneInfo(name)
-"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
-    assert run.returncode == 0, run.stderr
+    call(bring_zones_back, timeout_s=PATIENCE_S)
+
+
+def bring_zones_back() -> None:
+    zoneinfo.reset_tzpath([])
+    for name in ("Europe/Berlin", "UTC", "America/Argentina/Ushuaia"):
+        assert decode(encode(zoneinfo.ZoneInfo(name))) is zoneinfo.ZoneInfo(name)
 
 
 # ---------------------------------------------------------------------- structures in structures
@@ -465,7 +456,7 @@ def test_colliding_keys_are_refused_before_they_take_long(make: Callable[[int], 
     else:
         data = head(Tag.SET if kind == "set" else Tag.FROZENSET, len(keys)) + b"".join(map(value, keys))
     begin = time.process_time()
-    with pytest.raises(CodecError, match="equal hashes"):
+    with pytest.raises(DecodeError, match="equal hashes"):
         decode(MAGIC + data)
     assert time.process_time() - begin < 5
 

@@ -13,7 +13,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from tests.by_reference import command, returned
 
 import rankwise as dist
 
@@ -92,46 +94,73 @@ def test_the_error_comes_at_the_deadline_and_names_the_missing(
     assert LIMIT_S <= took_s < LIMIT_S + LEEWAY_S
 
 
-CRASHES = """
-import sys, numpy as np, rankwise as dist
-dist.init_process_group("gloo", sys.argv[1], rank=int(sys.argv[2]), world_size=2, timeout=30)
-dist.barrier()
-if dist.get_rank() == 1:
-    {end}
-try:
-    dist.all_reduce(np.ones(3))
-except dist.PeerDiedError as error:
-    print(error, flush=True)
-"""
+class Broken(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("intra", ["", "tcp"])
-@pytest.mark.parametrize(
-    ("end", "words"),
-    [
-        ("1 / 0", "rank 1 on {host} is gone: its process ended: ZeroDivisionError: division by zero"),
-        ("raise RuntimeError", "its process ended: RuntimeError"),
-        ("raise ValueError('one\\ntwo' + 9999 * '\\u20ac')", "its process ended: ValueError: one"),
-        ("raise ValueError(9999 * '\\u20ac')", "its process ended: ValueError: " + 250 * "\u20ac"),
-        ("raise KeyboardInterrupt", "its process ended: KeyboardInterrupt"),
-        ("raise type('Broken', (Exception,), {'__str__': lambda self: 1 / 0})", "its process ended: Broken"),
-        ("sys.exit(0)", "its process ended without destroying the group"),
-        ("dist.destroy_process_group(); sys.exit(0)", "it has destroyed the group"),
-    ],
-)
-def test_a_rank_that_crashed_has_not_destroyed_the_group(end: str, words: str, intra: str, tmp_path: Path) -> None:
+def leave_well() -> None:
+    dist.destroy_process_group()
+    sys.exit(0)
+
+
+#: How rank 1 ends: what it raises, or calls.
+ENDS: dict[str, BaseException | Callable[[], object]] = {
+    "ZeroDivisionError": ZeroDivisionError("division by zero"),
+    "RuntimeError": RuntimeError(),
+    "two lines": ValueError("one\ntwo" + 9999 * "\u20ac"),
+    "a long line": ValueError(9999 * "\u20ac"),
+    "KeyboardInterrupt": KeyboardInterrupt(),
+    "a broken error": Broken(),
+    "exit": lambda: sys.exit(0),
+    "destroy": leave_well,
+}
+
+
+def crash(address: str, rank: int, end: str) -> str | None:
+    """Be one of two ranks, the second of which ends in some way; return what the first is told."""
+    dist.init_process_group("gloo", address, rank=rank, world_size=2, timeout=30)
+    dist.barrier()
+    if rank == 1:
+        ending = ENDS[end]
+        if isinstance(ending, BaseException):
+            raise ending
+        ending()
+    try:
+        dist.all_reduce(np.ones(3))
+    except dist.PeerDiedError as error:
+        return str(error)
+    return None
+
+
+TOLD = {
+    "ZeroDivisionError": "rank 1 on {host} is gone: its process ended: ZeroDivisionError: division by zero",
+    "RuntimeError": "its process ended: RuntimeError",
+    "two lines": "its process ended: ValueError: one",
+    "a long line": "its process ended: ValueError: " + 250 * "\u20ac",
+    "KeyboardInterrupt": "its process ended: KeyboardInterrupt",
+    "a broken error": "its process ended: Broken",
+    "exit": "its process ended without destroying the group",
+    "destroy": "it has destroyed the group",
+}
+#: What an error says of itself is told alike over every transport; that a rank is gone is seen in each its own way.
+BY_TCP = ("ZeroDivisionError", "exit", "destroy")
+
+
+@pytest.mark.parametrize(("end", "intra"), [*((end, "") for end in TOLD), *((end, "tcp") for end in BY_TCP)])
+def test_a_rank_that_crashed_has_not_destroyed_the_group(end: str, intra: str, tmp_path: Path) -> None:
     # Without a launcher, which stops the others a moment after a rank has failed.
-    command = [sys.executable, "-c", CRASHES.format(end=end), f"file://{tmp_path}/store"]
     env = {**os.environ, **({"RANKWISE_GLOO_TRANSPORT": intra} if intra else {})}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    ranks = [subprocess.Popen([*command, str(rank)], text=True, env=env, **pipes) for rank in range(2)]
+    commands = [command(crash, f"file://{tmp_path}/store", rank, end) for rank in range(2)]
+    ranks = [subprocess.Popen(each, text=True, env=env, **pipes) for each in commands]
     try:
         out, err = ranks[0].communicate(timeout=PATIENCE_S)
     finally:
         for process in ranks:
             process.kill()
             process.communicate()
-    assert words.replace("{host}", socket.gethostname()) in out, err
+    assert TOLD[end].replace("{host}", socket.gethostname()) in str(out and returned(out)), err
 
 
 CHILDREN = """

@@ -13,8 +13,8 @@ from rankwise.basics.deadline import Deadline
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import FutureWork
 from rankwise.collective import derived
-from rankwise.collective.algorithms.table import ALGORITHMS
 from rankwise.errors import DistBackendError, DistTimeoutError
+from rankwise_tools.explaining.algorithms import ALGORITHMS
 
 SIZES = [1, 2, 3, 4, 5]
 PADDED = np.dtype([("x", "i1"), ("y", ">f8"), ("z", [("t", "M8[s]"), ("u", "?", 3)])], align=True)

@@ -1,12 +1,12 @@
 """What groups leave in the store: nothing, once all their members have destroyed them."""
 
 import os
-import socket
 import time
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+from tests.processes import free_port
 
 import rankwise as dist
 from rankwise.groups import handshake
@@ -24,11 +24,6 @@ SIZE = 3
 def pool():
     with RankPool(SIZE) as pool:
         yield pool
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def keys():

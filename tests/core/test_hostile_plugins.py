@@ -7,13 +7,21 @@ alone, and a handful of processes asks them.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests import fresh
+from tests.by_reference import command, returned
+from tests.processes import environment
+
+import rankwise as dist
+import rankwise.testing
+from rankwise.backends.registry import registry
 
 PATIENCE_S = 110.0
 
@@ -143,9 +151,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return subprocess.run(
+        command, env=environment(site), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
 
 
 def test_there_are_a_hundred() -> None:
@@ -179,42 +188,45 @@ def test_a_listing_tells_each_and_goes_on(site: Path) -> None:
         assert told.isprintable()
 
 
+def call(site: Path, function: Callable[..., object], *args: object) -> subprocess.CompletedProcess[str]:
+    return run(site, *command(function, *args)[1:])
+
+
+def use_another_backend() -> list[str]:
+    dist.init_process_group("local", rank=0, world_size=1)
+    with pytest.raises(dist.UnsupportedOperationError):
+        dist.all_reduce(np.ones(3), dist.ReduceOp.BXOR)
+    assert dist.supports("all_reduce", "cpu", "float32", "SUM")
+    assert not dist.supports("all_reduce", "cpu", "float32", "BXOR", backend="local")
+    dist.destroy_process_group()
+    return [name for name in sys.modules if name.startswith("hostile_")]
+
+
 def test_programs_that_ask_for_another_backend_see_nothing_of_them(site: Path) -> None:
-    program = (
-        "import sys, numpy as np, rankwise as dist\n"
-        "import rankwise.testing\n"
-        "dist.init_process_group('local', rank=0, world_size=1)\n"
-        "array = np.ones(3)\n"
-        "try: dist.all_reduce(array, dist.ReduceOp.BXOR)\n"
-        "except dist.UnsupportedOperationError as error: print('refused')\n"
-        "assert dist.supports('all_reduce', 'cpu', 'float32', 'SUM')\n"
-        "assert not dist.supports('all_reduce', 'cpu', 'float32', 'BXOR', backend='local')\n"
-        "dist.destroy_process_group()\n"
-        "print([name for name in sys.modules if name.startswith('hostile')])\n"
-    )
-    done = run(site, "-c", program)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "refused\n[]\n", "")
+    done = call(site, use_another_backend)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert returned(done.stdout) == []
+
+
+def ask_each(names: list[str]) -> str:
+    for name in names:
+        answer = dist.availability(name)
+        assert answer or answer.reason, name
+        problem = registry.problem(name)
+        if problem is None:
+            dist.supports("send", "cpu", backend=name)
+            assert str(dist.capabilities(name))
+            assert dist.capabilities(name).rows()
+        else:
+            assert "hostile-" in str(problem) or "name" in str(problem), problem
+    return "all asked"
 
 
 def test_a_program_that_asks_for_each_that_lets_it_live_hears_of_each(site: Path) -> None:
     names = [name for name, (_, _, kind) in plugins().items() if not kind.startswith(("deadly", "noisy"))]
-    closing = [name for name in names if "stdout.close" in plugins()[name][0]]
-    program = (
-        "import sys, json, os, rankwise as dist\n"
-        "from rankwise.backends.registry import registry\n"
-        f"for name in {[name for name in names if name not in closing]!r}:\n"
-        "    answer = dist.availability(name)\n"
-        "    assert answer or answer.reason, name\n"
-        "    problem = registry.problem(name)\n"
-        "    if problem is None:\n"
-        "        dist.supports('send', 'cpu', backend=name)\n"
-        "        str(dist.capabilities(name)); dist.capabilities(name).rows()\n"
-        "    else:\n"
-        "        assert 'hostile-' in str(problem) or 'name' in str(problem), problem\n"
-        "print('all asked')\n"
-    )
-    done = run(site, "-c", program)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "all asked\n", "")
+    done = call(site, ask_each, [name for name in names if "stdout.close" not in plugins()[name][0]])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert returned(done.stdout) == "all asked"
 
 
 def test_the_doctor_tells_each_and_goes_on(site: Path) -> None:
@@ -224,26 +236,6 @@ def test_the_doctor_tells_each_and_goes_on(site: Path) -> None:
     texts = "\n".join(finding["text"] for finding in found["findings"] if finding["section"] == "backends")
     assert all(f"\n{name}: " in f"\n{texts}" for name in plugins())
     assert any(finding["section"] == "shared memory" for finding in found["findings"])
-
-
-#: A signal in the midst of what a plugin brings, once, and a second one, whose handler is called at once.
-_SIGNALLED = """
-import signal, sys, rankwise as dist
-from rankwise.backends.registry import registry
-KIND
-times, asked = int(sys.argv[1]), 0
-def came(number, frame): raise Interrupted("by a handler")
-signal.signal(signal.SIGUSR1, came)
-def signals():
-    global asked
-    asked += 1
-    if asked == 1:
-        for _ in range(times): signal.raise_signal(signal.SIGUSR1)
-sys.signals = signals
-for _ in range(2):
-    try: print(bool(registry.availability("signalled")), bool(dist.is_backend_available("signalled")))
-    except Interrupted as error: print("interrupted", error)
-"""
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="needs a signal that is free")
@@ -257,8 +249,5 @@ def test_what_a_handler_raises_is_no_fault_of_a_plugin(place: str, kind: str, ti
     (info / "entry_points.txt").write_text("[rankwise.backends]\nsignalled = signalled\n")
     source = HEAD.replace("FAULT", "sys.signals()").replace("VALUE", "True") + PLACES[place]
     (tmp_path / "signalled.py").write_text(source.replace("NAME", "signalled"))
-    program = _SIGNALLED.replace("KIND", f"class Interrupted({kind}): pass")
-    if place == "condition":  # which is asked for by who asks for the feature
-        program = program.replace("registry.availability(", "dist.supports('send', 'cpu', backend=")
-    done = run(tmp_path, "-c", program, str(times))
-    assert (done.stdout, done.stderr) == ("interrupted by a handler\nTrue True\n", "")
+    done = call(tmp_path, fresh.be_signalled, kind, place == "condition", times)
+    assert (done.stdout.splitlines()[:-1], done.stderr) == (["interrupted by a handler", "True True"], "")

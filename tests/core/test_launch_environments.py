@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.processes import free_port
 
 import rankwise
 from rankwise.backends.registry import registry
@@ -19,11 +20,6 @@ TIMEOUT_S = 60
 SIZE = 3
 ROOT = Path(rankwise.__file__).parents[2]
 FOREIGN = re.compile("RANK|WORLD|MASTER|TORCHELASTIC|OMPI|PMI|SLURM|MPI_|SECRET|IFNAME")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def torchrun(rank: int, job: int) -> dict[str, str]:

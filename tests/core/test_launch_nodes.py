@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.processes import wait_until
 
 import rankwise
 from rankwise.network import secret
@@ -121,6 +123,63 @@ def test_a_failure_after_the_end_of_another_node_counts_there_too(cluster: Clust
     ends = cluster.finish(*(cluster.start(node, "--max-restarts", "1", "late.py") for node in (0, 1)))
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert [out.count("attempt") for _, out, _ in ends] == [2, 2]
+
+
+def test_a_failure_over_the_early_end_of_another_nodes_rank_is_told_there(cluster: Cluster) -> None:
+    """That node's own ranks have all ended well."""
+    (cluster.folder / "early.py").write_text(
+        "import os\nfrom rankwise import PeerDiedError\n"
+        "if os.environ['RANK'] == '0': raise PeerDiedError(1, 'here', 'it was said')\n"
+    )
+    ends = cluster.finish(cluster.start(0, "early.py"), cluster.start(1, "early.py"))
+    assert [code for code, _, _ in ends] == [1, 1], ends
+    assert "node 0" in ends[1][2]
+    assert "PeerDiedError" in ends[1][2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("told", [0, 1])
+def test_ranks_of_all_nodes_have_their_time_after_a_signal_to_one_launcher(
+    cluster: Cluster, told: int, number: signal.Signals
+) -> None:
+    """They get the same signal as those of the launcher that was stopped, and nobody starts them again."""
+    (cluster.folder / "save.py").write_text(
+        "import os, signal, sys, time, pathlib\n"
+        "def save(number, _): time.sleep(1.5); print('saved after', number, flush=True); sys.exit(0)\n"
+        "for number in (signal.SIGTERM, signal.SIGINT): signal.signal(number, save)\n"
+        "pathlib.Path(f'ready-{os.environ[\"RANK\"]}').touch()\n"
+        "time.sleep(60)"
+    )
+    nodes = [cluster.start(node, "--grace", "20", "--max-restarts", "1", "save.py") for node in (0, 1)]
+    assert wait_until(lambda: len(list(cluster.folder.glob("ready-*"))) == 2, TIMEOUT_S)
+    nodes[told].send_signal(number)
+    ends = cluster.finish(*nodes)
+    assert [code for code, _, _ in ends] == [128 + number, 128 + number], ends
+    assert [out for _, out, _ in ends] == [f"[{rank}]: saved after {number.value}\n" for rank in (0, 1)], ends
+    assert f"node {told}" in ends[1 - told][2], ends
+
+
+def test_a_signal_to_each_launcher_reaches_each_rank_once(cluster: Cluster) -> None:
+    """As where a scheduler stops all nodes: a second signal would break off what a rank does at its end."""
+    (cluster.folder / "count.py").write_text(
+        "import os, signal, time, pathlib\n"
+        "rank, got = os.environ['RANK'], []\n"
+        "def note(number, _): got.append(number); pathlib.Path(f'got-{rank}').touch()\n"
+        "signal.signal(signal.SIGTERM, note)\n"
+        "pathlib.Path(f'ready-{rank}').touch()\n"
+        "while not pathlib.Path('end').exists(): time.sleep(0.01)\n"
+        "print(len(got))"
+    )
+    nodes = [cluster.start(node, "--grace", "20", "count.py") for node in (0, 1)]
+    assert wait_until(lambda: len(list(cluster.folder.glob("ready-*"))) == 2, TIMEOUT_S)
+    nodes[0].send_signal(signal.SIGTERM)
+    assert wait_until(lambda: len(list(cluster.folder.glob("got-*"))) == 2, TIMEOUT_S)
+    nodes[1].send_signal(signal.SIGTERM)
+    assert "SIGTERM: stopping all ranks" in nodes[1].stderr.readline()  # type: ignore[union-attr]
+    (cluster.folder / "end").touch()
+    ends = cluster.finish(*nodes)
+    assert [code for code, _, _ in ends] == [143, 143], ends
+    assert [out for _, out, _ in ends] == ["[0]: 1\n", "[1]: 1\n"], ends
 
 
 def test_a_node_that_never_joins_is_named(cluster: Cluster) -> None:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.processes import alive, wait_until
 
 import rankwise
 from rankwise.cli import main
@@ -73,28 +74,12 @@ def launcher(tmp_path: Path) -> Launcher:
     return Launcher(tmp_path)
 
 
-def alive(pid: int) -> bool:
-    """Tell whether a process runs; one that only waits to be noticed does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 def exit_code(arguments: list[str]) -> object:
     """Run a command line in this process."""
     try:
         return main(arguments)
     except SystemExit as end:
         return end.code
-
-
-def wait_until_gone(pids: list[int], within_s: float) -> list[int]:
-    """Return those that are still alive after a while."""
-    end = time.monotonic() + within_s
-    while time.monotonic() < end and any(map(alive, pids)):
-        time.sleep(0.01)
-    return [pid for pid in pids if alive(pid)]
 
 
 def test_every_rank_finds_its_place_in_the_variables_of_torchrun(launcher: Launcher) -> None:
@@ -195,7 +180,7 @@ def test_the_first_failure_stops_the_others_within_a_second_and_comes_last(launc
     failed = float(re.findall(r"\[2\]: ([\d.]+)\n", result.stdout)[0])
     assert result.returncode == 1
     assert ended - failed < LEEWAY_S  # a second, and the interpreters' ends
-    assert wait_until_gone(launcher.pids(), 0.5) == []
+    assert wait_until(lambda: not any(map(alive, launcher.pids())), 0.5)
     report = result.stderr[result.stderr.index("=" * 80) :]
     assert "rank 2 failed first: exit code 1" in report
     assert "rank 3 had ended with exit code 0" in report
@@ -227,6 +212,22 @@ def test_a_rank_that_fell_over_another_is_not_the_one_to_blame(launcher: Launche
     assert result.returncode == 9
     assert "rank 1 failed first: exit code 9" in result.stderr
     assert "rank 0 failed too: exit code 1" in result.stderr
+
+
+def test_a_rank_that_falls_over_another_may_say_so_before_it_is_stopped(launcher: Launcher) -> None:
+    script = launcher.script(
+        "import os, sys, time, pathlib\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    pathlib.Path('mine').write_text(str(os.getpid())); os.replace('mine', 'failed'); sys.exit(3)\n"
+        "while not pathlib.Path('failed').exists(): time.sleep(0.005)\n"
+        f"{LIVES}while lives(pathlib.Path('failed').read_text()): time.sleep(0.005)\n"
+        "time.sleep(0.1)  # what it takes to notice, and to unwind\n"
+        "sys.exit('the last words')"
+    )
+    result = launcher.run("-n", "2", script)
+    assert result.returncode == 3
+    assert "[1]: the last words" in result.stderr
+    assert "rank 1 failed too: exit code 1" in result.stderr
 
 
 def test_exit_codes_and_signals_are_passed_on(launcher: Launcher) -> None:
@@ -289,7 +290,7 @@ def test_no_process_outlives_the_launcher(launcher: Launcher, number: int, code:
         process.send_signal(number)
         process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == code
-    assert wait_until_gone(pids, 2.0) == []
+    assert wait_until(lambda: not any(map(alive, pids)), 2.0)
 
 
 def test_ranks_can_clean_up_after_a_signal(launcher: Launcher) -> None:
@@ -309,7 +310,7 @@ def test_ranks_can_clean_up_after_a_signal(launcher: Launcher) -> None:
 def test_what_a_rank_leaves_running_is_ended_with_the_job(launcher: Launcher) -> None:
     result = launcher.run("-n", "1", launcher.script(STAYING.replace("time.sleep(60)\n", "\n")))
     assert result.returncode == 0
-    assert wait_until_gone(launcher.pids(), 0.5) == []
+    assert wait_until(lambda: not any(map(alive, launcher.pids())), 0.5)
 
 
 def test_a_failed_job_is_started_again(launcher: Launcher) -> None:

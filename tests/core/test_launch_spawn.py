@@ -13,6 +13,7 @@ import pytest
 import rankwise
 from rankwise.launch import ProcessExitedException, ProcessRaisedException
 from rankwise.network import secret
+from rankwise_launch.processes import hand_down
 
 PATIENCE_S = 20.0
 LEEWAY_S = 5.0
@@ -80,7 +81,7 @@ def test_a_program_that_arranges_for_itself_is_left_alone(tmp_path: Path, monkey
 
 def test_the_secret_of_a_rank_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = secret.new()
-    descriptor = secret.hand_down(known)
+    descriptor = hand_down(known)
     monkeypatch.setenv("RANKWISE_SECRET_FD", str(descriptor))
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     try:

@@ -1,32 +1,30 @@
 """A store that outlives its processes, as a launcher's does: a new attempt in it is a new life."""
 
 import contextlib
+import os
 import signal
 import subprocess
-import sys
+import threading
 
 import pytest
+from tests.by_reference import command, returned
 
 import rankwise as dist
 
 PATIENCE_S = 60.0
 
-_PROGRAM = """
-import os, signal, sys
-import rankwise as dist
 
-port, rank, dies = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-store = dist.TCPStore("127.0.0.1", port)
-if dies == "before":  # all have come
-    import threading
-    threading.Timer(1, os.kill, (os.getpid(), signal.SIGKILL)).start()
-group = dist.ProcessGroup.create(store=store, rank=rank, size=2, name="job", backend="gloo", timeout=30)
-dist.barrier(group)
-if dies == "after":
-    os.kill(os.getpid(), signal.SIGKILL)
-dist.destroy_process_group(group)
-print("done")
-"""
+def _attempt(port, rank, dies):
+    """Be one rank of an attempt."""
+    store = dist.TCPStore("127.0.0.1", port)
+    if dies == "before":  # all have come
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    group = dist.ProcessGroup.create(store=store, rank=rank, size=2, name="job", backend="gloo", timeout=30)
+    dist.barrier(group)
+    if dies == "after":
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.destroy_process_group(group)
+    return "done"
 
 
 @contextlib.contextmanager
@@ -35,8 +33,8 @@ def _ranks(port, dies, ranks):
     started = []
     try:
         for rank in ranks:
-            command = [sys.executable, "-c", _PROGRAM, str(port), str(rank), dies]
-            started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            words = command(_attempt, port, rank, dies)
+            started.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         yield started
     finally:
         for process in started:
@@ -54,7 +52,7 @@ def test_a_new_attempt_succeeds(dies, came, order):
                 assert [process.wait(PATIENCE_S) for process in dead] == [-signal.SIGKILL] * len(came)
         with _ranks(store.port, "never", order) as alive:
             found = [process.communicate(timeout=PATIENCE_S) for process in alive]
-    assert [out for out, _ in found] == ["done\n"] * 2, found
+    assert [out and returned(out) for out, _ in found] == ["done"] * 2, found
 
 
 def test_two_that_live_still_claim_one_rank():

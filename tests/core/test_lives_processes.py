@@ -1,13 +1,14 @@
 """The life of a world, over real processes and every way to meet, with the third-party example as backend."""
 
+import contextlib
 import gc
 import importlib.util
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from functools import partial
@@ -15,6 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.busy_machine import slowness
+from tests.by_reference import command, returned
+from tests.processes import free_port
 
 import rankwise as dist
 from rankwise.backends.registry import registry
@@ -46,11 +50,6 @@ def total():
     array = np.ones(3)
     dist.all_reduce(array)
     return float(array[0])
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -275,62 +274,61 @@ def test_a_monitored_barrier_tells_every_rank_who_is_missing(pool):
     assert "rank 2 of 4 did not come within 0.5 s" in said[0]
 
 
-LEAVES = """
-import importlib.util, sys, time
-spec = importlib.util.spec_from_file_location("lives", {here!r})
-lives = importlib.util.module_from_spec(spec)
-sys.modules["lives"] = lives
-spec.loader.exec_module(lives)
-lives.use_mesh()
-import numpy, rankwise
-rankwise.init_process_group("mesh", "tcp://127.0.0.1:{port}", rank={rank}, world_size=2, timeout=20)
-rankwise.all_reduce(numpy.ones(1))
-{rest}
-print(time.monotonic())
-"""
+def end_as_told(port, rank, way):
+    """Join a world, end in one's own way without destroying it, and say when that was."""
+    use_mesh()
+    dist.init_process_group("mesh", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2, timeout=20)
+    dist.all_reduce(np.ones(1))
+    kept = globals()[way]()
+    vars(sys.modules[__name__])["kept"] = kept
+    return time.monotonic()
 
 
-def leave(rests):
+def leave(*ways):
     """Run two ranks that end in their own ways; return exit codes and how long they took after their last line."""
-    port, processes = free_port(), []
-    for rank, rest in enumerate(rests):
-        code = LEAVES.format(here=__file__, port=port, rank=rank, rest=rest)
-        processes.append(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-    outcomes = []
+    port, pipes = free_port(), {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    words = [command(end_as_told, port, rank, way.__name__) for rank, way in enumerate(ways)]
+    processes, outcomes = [subprocess.Popen(each, **pipes) for each in words], []
     for process in processes:
         out, err = process.communicate(timeout=PATIENCE_S)
-        took_s = time.monotonic() - float(out.split()[-1]) if out else None
-        outcomes.append((process.returncode, took_s, err.decode()))
+        outcomes.append((process.returncode, time.monotonic() - returned(out) if out else None, err))
     return outcomes
 
 
+def simply():
+    """Do nothing more."""
+
+
+def pending():
+    return dist.all_reduce(np.ones(1), async_op=True)
+
+
+def interrupted():
+    threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+    began = time.monotonic()
+    with contextlib.suppress(KeyboardInterrupt):
+        dist.barrier()
+    assert time.monotonic() - began < LEEWAY_S * slowness()
+    with pytest.raises(dist.GroupAbortedError, match="KeyboardInterrupt"):
+        dist.barrier()
+
+
+def late():
+    time.sleep(1)
+
+
 def test_a_process_that_ends_without_destroy_neither_hangs_nor_complains():
-    for code, took_s, complaints in leave(["", ""]):
+    for code, took_s, complaints in leave(simply, simply):
         assert (code, complaints) == (0, "")
         assert took_s < 2 * LEEWAY_S
 
 
 def test_a_pending_operation_does_not_hold_the_exit():
-    pending = "work = rankwise.all_reduce(numpy.ones(1), async_op=True)"
-    for code, took_s, _ in leave([pending, ""]):
+    for code, took_s, _ in leave(pending, simply):
         assert code == 0
         assert took_s < 2 * LEEWAY_S
 
 
 def test_an_interrupt_reaches_a_rank_that_waits():
-    interrupted = """
-import os, signal, threading
-threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
-began = time.monotonic()
-try:
-    rankwise.barrier()
-except KeyboardInterrupt:
-    assert time.monotonic() - began < 1.5
-try:
-    rankwise.barrier()
-except rankwise.GroupAbortedError as error:
-    assert "KeyboardInterrupt" in str(error)
-"""
-    waiting = "time.sleep(1)"
-    (first, _, said), _ = leave([interrupted, waiting])
+    (first, _, said), _ = leave(interrupted, late)
     assert (first, said) == (0, "")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rankwise.cli.commands import COMMANDS
-from rankwise.cli.parser import _broken
+from rankwise.cli import COMMANDS
+from rankwise_launch.parser import _broken
 
 run_on_terminal = runpy.run_path(str(Path(__file__).parents[2] / "scripts/terminal.py"))["run_on_terminal"]
 

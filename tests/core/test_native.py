@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.by_reference import call
+from tests.processes import environment
 
+from rankwise.basics import native
 from rankwise.basics.native import API_VERSION
+from rankwise.basics.recorder import make_recorder
 from rankwise.basics.version import __version__
+from rankwise_launch.checks import _native
 
 PATIENCE_S = 60.0
 
@@ -46,23 +48,22 @@ OTHERS = {
 }
 
 
+def what_is_said() -> tuple[object, str, str]:
+    """Return what is known of the compiled parts, and what the doctor says of them."""
+    make_recorder()
+    (finding,) = _native()
+    return native.state(), finding.text, finding.remedy
+
+
 @pytest.mark.parametrize("other", OTHERS)
 def test_what_does_not_fit_is_done_without_and_said_in_one_line(tmp_path: Path, other: str) -> None:
     source, said, remedy = OTHERS[other]
     package = tmp_path / "rankwise_native"
     package.mkdir()
     (package / "__init__.py").write_text(source + "\n")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    env = environment(tmp_path)
     env.pop("RANKWISE_NATIVE", None)
-    program = (
-        "from rankwise.basics import native; from rankwise.basics.recorder import make_recorder;"
-        "from rankwise_launch.checks import _native;"
-        "make_recorder(); (finding,) = _native();"
-        "print(native.state()); print(finding.text); print(finding.remedy)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert done.returncode == 0, done.stderr
-    state, finding, told = done.stdout.splitlines()
-    assert state == repr((False, said))
+    state, finding, told = call(what_is_said, timeout_s=PATIENCE_S, env=env)
+    assert state == (False, said)
     assert finding.startswith(f"{said}; with them ")
     assert told == remedy

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +26,8 @@ pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not instal
 
 sys.path.insert(0, str(Path(__file__).parent))
 from alien import Alien
+from tests.by_reference import command, returned
+from tests.processes import free_port
 
 PATIENCE_S = 60.0
 LEEWAY_S = 5.0
@@ -54,11 +54,6 @@ def total(group: ProcessGroup) -> float:
     array = np.ones(3)
     dist.all_reduce(array, group=group)
     return float(array[0])
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 # ---------------------------------------------------------------------- deaths
@@ -92,7 +87,7 @@ def test_survivors_are_told_who_has_died_by_the_number_they_know(pool: RankPool,
     assert texts[0].endswith("is gone: its process was killed by SIGKILL")
 
 
-# ---------------------------------------------------------------------- whoever serves the store
+# ---------------------------------------------------------------------- the process that serves the store
 
 
 def begin_with_a_broken_host(port: int, kind: str) -> str:
@@ -121,31 +116,29 @@ def test_a_host_that_serves_a_given_store_stays_until_all_have_heard(pool: RankP
 # ---------------------------------------------------------------------- the end of a process
 
 
+def end_without_destroying(path: str, rank: int) -> float:
+    store = Alien(path)
+    groups = [
+        ProcessGroup.create(store=store, rank=rank, size=2, name=name, backend="gloo", timeout=20)
+        for name in ("one", "two")
+    ]
+    vars(sys.modules[__name__])["kept"] = groups
+    array = np.full(1000, rank + 1.0)
+    if rank == 0:
+        dist.send(array, 1, groups[1])
+    else:
+        time.sleep(0.3)
+        dist.recv(array, 0, groups[1])
+    return float(array[-1])
+
+
 def test_a_process_that_ends_without_destroying_it_ends_soon_and_well(tmp_path: Path) -> None:
-    program = f"""
-        import sys, time
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        import numpy as np, rankwise as dist
-        from alien import Alien
-        rank = int(sys.argv[1])
-        store = Alien({str(tmp_path / "store")!r})
-        groups = [dist.ProcessGroup.create(store=store, rank=rank, size=2, name=name, backend="gloo", timeout=20)
-                  for name in ("one", "two")]
-        array = np.full(1000, rank + 1.0)
-        if rank == 0:
-            dist.send(array, 1, groups[1])
-        else:
-            time.sleep(0.3)
-            dist.recv(array, 0, groups[1])
-            print(array[-1])
-    """
-    begin = time.monotonic()
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    ranks = [subprocess.Popen([*command, str(rank)], **pipes) for rank in range(2)]  # type: ignore[call-overload]
+    begin, pipes = time.monotonic(), {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    words = [command(end_without_destroying, str(tmp_path / "store"), rank) for rank in range(2)]
+    ranks = [subprocess.Popen(each, **pipes, text=True) for each in words]  # type: ignore[call-overload]
     said = [rank.communicate(timeout=PATIENCE_S) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], said
-    assert said[1][0] == "1.0\n"
+    assert [returned(out) for out, _ in said] == [1.0, 1.0]
     assert time.monotonic() - begin < 4 * LEEWAY_S
 
 

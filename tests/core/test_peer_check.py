@@ -25,7 +25,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_two_doctors_find_all_four_ways(port: int) -> None:
-    first, second = peer_check._Meeting(A, B), peer_check._Meeting(B, A)
+    first, second = peer_check._PairCheck(A, B), peer_check._PairCheck(B, A)
     with first, second:
         other = threading.Thread(target=second.run, args=(20.0,))
         other.start()
@@ -42,7 +42,7 @@ def test_a_doctor_alone_says_which_ways_it_could_not_try(port: int) -> None:
 
 
 def test_a_stranger_is_not_taken_for_the_other_doctor(port: int) -> None:
-    with peer_check._Meeting(A, B) as meeting, socket.socket() as stranger:
+    with peer_check._PairCheck(A, B) as meeting, socket.socket() as stranger:
         stranger.bind(("127.0.0.3", 0))
         stranger.connect((A, port))
         stranger.settimeout(20)
@@ -52,7 +52,7 @@ def test_a_stranger_is_not_taken_for_the_other_doctor(port: int) -> None:
 
 @pytest.mark.parametrize("said", [b"", b"x" * 32, b"rankwise doctor 99999\n", b"rankwise doctor 0\n"])
 def test_what_is_no_doctor_tells_no_port(port: int, said: bytes) -> None:
-    with peer_check._Meeting(A, B) as meeting, socket.socket() as other:
+    with peer_check._PairCheck(A, B) as meeting, socket.socket() as other:
         other.bind((B, 0))
         other.connect((A, port))
         other.sendall(said)

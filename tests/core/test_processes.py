@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import select
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
+from tests.processes import idle_process
 
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 
@@ -21,10 +21,8 @@ PATIENCE_S = 30.0
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that ends with its input."""
-    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as made:
+    with idle_process() as made:
         yield made
-        made.kill()
 
 
 def test_all_who_watch_share_it_until_the_last_has_gone(process: subprocess.Popen[bytes]) -> None:

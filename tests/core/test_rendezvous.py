@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.processes import free_port
 
 from rankwise.errors import DistError, DistNetworkError, DistStoreError, DistTimeoutError
 from rankwise.meeting.launcher_env import from_environment, local_rank
@@ -37,11 +38,6 @@ def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if LAUNCHERS.search(name):
             monkeypatch.delenv(name)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def meet(url: str, rank: int = -1, world_size: int = -1) -> tuple[Store, int, int]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests import fresh
+from tests.by_reference import call
 
 from rankwise.network import secret
+from rankwise_launch.processes import hand_down
 
 PATIENCE_S = 20.0
 
@@ -95,18 +96,10 @@ def test_a_file_that_is_not_there_or_none_is_refused(tmp_path: Path, monkeypatch
 
 
 def test_a_descriptor_in_memory_is_read_by_any_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    descriptor = secret.hand_down(VALUE)
+    descriptor = hand_down(VALUE)
     environment = os.environ | {"RANKWISE_SECRET_FD": str(descriptor)}
-    code = "from rankwise.network import secret as s; value = s.load(); assert value is s.load(); print(value.hex())"
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment,
-            pass_fds=[descriptor],
-            capture_output=True,
-            timeout=PATIENCE_S,
-        )
-        assert done.stdout.decode().strip() == VALUE.hex(), done.stderr
+        assert call(fresh.read_secret, timeout_s=PATIENCE_S, env=environment, pass_fds=[descriptor]) == VALUE
     os.close(descriptor)
 
 
@@ -157,13 +150,7 @@ def test_keys_and_digests_are_keyed_blake2b_as_rfc_7693_says_with_a_mark_of_thei
 
 
 def test_keys_and_digests_do_without_openssl() -> None:
-    code = (
-        "import sys\nfrom rankwise.network import secret\n"
-        "key = secret.derive(bytes(32), 'a')\nassert secret.verify(key, secret.digest(key, b'b'), b'b')\n"
-        "print([name for name in ('_hashlib', 'hashlib', 'hmac') if name in sys.modules])"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"
+    assert not {"_hashlib", "hashlib", "hmac"} & call(fresh.verify_digest, timeout_s=PATIENCE_S)
 
 
 def test_a_digest_tells_its_parts_apart() -> None:

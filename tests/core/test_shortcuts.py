@@ -57,6 +57,7 @@ ONE, OTHER = np.ones(2), np.zeros(2)
 CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = {
     "all_reduce": (dist.all_reduce, (ONE, SUM), (ONE, SUM)),
     "broadcast": (dist.broadcast, (ONE, 0), (ONE, 0)),
+    "reduce": (dist.reduce, (ONE, 0, SUM), (ONE, SUM, 0)),
     "all_gather": (dist.all_gather, ([OTHER], ONE), ([OTHER], ONE)),
     "all_gather_single": (dist.all_gather_single, (OTHER, ONE), (OTHER, ONE)),
     "reduce_scatter": (dist.reduce_scatter, (OTHER, [ONE], SUM), (OTHER, [ONE], SUM)),

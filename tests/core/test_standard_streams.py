@@ -7,40 +7,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from itertools import chain, combinations
 from pathlib import Path
 
 import pytest
+from tests.by_reference import command
+from tests.core import stream_programs as programs
+from tests.processes import alive, wait_until
 
 from rankwise_launch.sink import Sink
 
 PATIENCE_S = 60.0
 CLOSED = list(chain.from_iterable(combinations(("<&-", ">&-", "2>&-"), count) for count in range(4)))
-
-PROGRAM = """
-import os, sys
-import numpy as np
-import rankwise as dist
-import rankwise_watch
-places = []
-def look():
-    for number in range(3):
-        places.append(os.readlink(f"/proc/self/fd/{number}"))
-if "rank" in sys.argv:
-    dist.init_process_group("gloo")
-else:
-    store = dist.TCPStore("127.0.0.1", is_master=True)
-    look()
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    rankwise_watch.serve_prometheus(0)
-array = np.ones(2)
-dist.all_reduce(array)
-look()
-dist.destroy_process_group()
-with open(sys.argv[1], "a") as told:
-    told.write("".join(f"{place}\\n" for place in places))
-"""
 
 
 def run(closed: tuple[str, ...], *command: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
@@ -55,12 +33,11 @@ def run(closed: tuple[str, ...], *command: str, folder: Path) -> subprocess.Comp
 def test_no_descriptor_of_ours_takes_the_place_of_a_standard_stream(
     closed: tuple[str, ...], launched: bool, tmp_path: Path
 ) -> None:
-    program, told = tmp_path / "job.py", tmp_path / "told"
-    program.write_text(PROGRAM)
-    command = [sys.executable, str(program), str(told)]
+    told = tmp_path / "told"
+    words = command(programs.look, str(told), launched)
     if launched:
-        command = [sys.executable, "-m", "rankwise", "run", "-n", "2", str(program), str(told), "rank"]
-    done = run(closed, *command, folder=tmp_path)
+        words[1:1] = ["-m", "rankwise", "run", "-n", "2"]
+    done = run(closed, *words, folder=tmp_path)
     assert done.returncode == 0, done
     places = told.read_text().splitlines()
     assert len(places) == 6
@@ -117,42 +94,26 @@ def test_a_sink_says_that_its_reader_is_gone() -> None:
             sink.write(b"text")
 
 
-def stalled(program: Path, *words: str) -> subprocess.Popen[bytes]:
-    """Start two ranks that print without end, and wait until nobody could print any more."""
-    program.write_text(
-        "import os, sys\n"
-        "if os.environ['RANK'] == '1':\n"
-        "    open(sys.argv[1], 'w').write(str(os.getppid()))\n"
-        "    sys.stdin = open(sys.argv[2])\n"
-        "    sys.exit(int(sys.stdin.read()))\n"
-        "open(sys.argv[1] + '0', 'w').write(str(os.getpid()))\n"
-        "while True:\n"
-        "    print('x' * 1000)\n"
-    )
-    command = [sys.executable, "-m", "rankwise", "run", "-n", "2", str(program), *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-
-
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, None])
 def test_a_launcher_whose_output_nobody_reads_obeys_signals_and_hears_of_deaths(
     end: signal.Signals | None, tmp_path: Path
 ) -> None:
     told, held = tmp_path / "told", tmp_path / "held"
     os.mkfifo(held)
-    job = stalled(tmp_path / "chatty.py", str(told), str(held))
+    words = [sys.executable, "-m", "rankwise", "run", "-n", "2", *command(programs.chatter, str(told), str(held))[1:]]
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         assert job.stdout is not None
         job.stdout.read(1000)
-        wait_until(
-            lambda: (tmp_path / "told0").exists() and asleep_in_write(int((tmp_path / "told0").read_text() or 0))
-        )
+        assert wait_until(lambda: told.exists() and asleep_in_write(int(told.read_text() or 0)), PATIENCE_S)
         if end is not None:
-            wait_until(lambda: job.send_signal(end) or job.poll() is not None)  # however often it comes
+            # However often it comes.
+            assert wait_until(lambda: job.send_signal(end) or job.poll() is not None, PATIENCE_S)
             assert job.returncode == 128 + end
         else:
-            chatty = int((tmp_path / "told0").read_text())
+            chatty = int(told.read_text())
             held.write_text("3")  # rank 1 ends, and rank 0 is stopped although nobody reads
-            wait_until(lambda: not os.path.exists(f"/proc/{chatty}/mem") or state(chatty) == "Z")
+            assert wait_until(lambda: not alive(chatty), PATIENCE_S)
             assert job.poll() is None  # what it has to tell is for the reader
             assert b"x" * 1000 in job.stdout.read()
             assert job.wait(PATIENCE_S) == 3
@@ -177,10 +138,3 @@ def asleep_in_write(pid: int) -> bool:
         looks.append(state(pid) if pid else "")
         time.sleep(0.02)
     return looks == ["S"] * 5
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

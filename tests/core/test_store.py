@@ -18,7 +18,7 @@ import pytest
 
 from rankwise.errors import DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import FileStore, HashStore, PrefixStore, Store, TCPStore
-from rankwise.store.base import Place
+from rankwise.store.base import ArrivalPoint
 from rankwise.store.primitives import NO_KEYS, Series
 
 PATIENCE_S = 20.0
@@ -225,14 +225,14 @@ class TestStore:
         assert store.check(["a", "b"])
         assert not store.check(["a", "b", "c"])
 
-    def test_a_value_is_set_and_others_are_read_in_one_request(self, store: Store) -> None:
+    def test_values_are_set_and_others_are_read_in_one_request(self, store: Store) -> None:
         store.set("there", b"1")
         inner = PrefixStore("inner", store)
-        assert store._set_and_peek("mine", b"2", ["there", "mine", "missing"]) == [b"1", b"2", None]
-        assert inner._set_and_peek("mine", b"3", ["mine", "there"]) == [b"3", None]
+        assert store._set_and_peek({"mine": b"2"}, ["there", "mine", "missing"]) == [b"1", b"2", None]
+        assert inner._set_and_peek({"mine": b"3", "too": b"5"}, ["mine", "there", "too"]) == [b"3", None, b"5"]
         large = b"x" * (3 << 20)
         store.multi_set(["a", "b", "c"], [large] * 3)
-        assert store._set_and_peek("mine", b"4", ["a", "b", "missing", "c"]) == [large, large, None, large]
+        assert store._set_and_peek({"mine": b"4"}, ["a", "b", "missing", "c"]) == [large, large, None, large]
 
     def test_what_is_there_is_kept_by_those_who_claim_it_later(self, store: Store) -> None:
         inner = PrefixStore("inner", store)
@@ -241,40 +241,43 @@ class TestStore:
         assert inner._claim(["b", "c"], [b"3", b"4"]) == [b"2", b"4"]
 
     def test_the_last_to_arrive_lets_all_go_on_with_what_they_want(self, store: Store) -> None:
-        inner, place = PrefixStore("inner", store), Place("come", "said", 3)
+        inner, place = PrefixStore("inner", store), ArrivalPoint("come", "said", 3)
         with ThreadPoolExecutor() as pool:
             series = Series("of/", 4)
             come = [pool.submit(inner._arrive, {series[rank]: b"%d" % rank}, place, series, 20.0) for rank in range(3)]
             assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", [b"0", b"1", b"2", None])] * 3
         with pytest.raises(DistTimeoutError, match="said', which nobody has set"):
-            store._arrive({}, Place("other", "said", 2), NO_KEYS, 0.2)
+            store._arrive({}, ArrivalPoint("other", "said", 2), NO_KEYS, 0.2)
 
     def test_the_last_to_arrive_removes_what_nobody_needs_any_more(self, store: Store) -> None:
         inner, kept = PrefixStore("inner", store), ["inner/come", "inner/said", "outside/of/0"]
-        place = Place("come", "said", 2, ("of/", "meet"))
+        place = ArrivalPoint("come", "said", 2, ("of/", "meet"))
         store.multi_set([*kept[2:], "inner/meet/config"], [b"kept", b"removed"])
         with ThreadPoolExecutor() as pool:
             come = [pool.submit(inner._arrive, {f"of/{rank}": b"%d" % rank}, place, NO_KEYS, 20.0) for rank in range(2)]
             assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", [])] * 2
         assert sorted(store.list_keys()) == kept
         store.set("other/said", "no")  # as a rank has that could not go on: the others still ask why
-        assert store._arrive({}, Place("other/come", "other/said", 1, ("outside",)), NO_KEYS, 20.0) == (b"no", [])
+        assert store._arrive({}, ArrivalPoint("other/come", "other/said", 1, ("outside",)), NO_KEYS, 20.0) == (
+            b"no",
+            [],
+        )
         assert store.get("outside/of/0") == b"kept"
 
     def test_all_who_arrive_get_what_each_has_brought(self, store: Store) -> None:
-        inner, place, series = PrefixStore("inner", store), Place("come", "said", 12), Series("of/", 12)
+        inner, place, series = PrefixStore("inner", store), ArrivalPoint("come", "said", 12), Series("of/", 12)
         with ThreadPoolExecutor(12) as pool:
             come = [pool.submit(inner._arrive, {series[rank]: b"%d" % rank}, place, series, 20.0) for rank in range(12)]
             everything = [b"%d" % rank for rank in range(12)]
             assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", everything)] * 12
         assert inner._arrive({"of/1": b"new"}, place, Series("of/", 2), 20.0) == (b"ok", [b"0", b"new"])
         with pytest.raises(DistTimeoutError, match="said', which nobody has set"):
-            store._arrive({}, Place("other", "said", 2), Series("of/", 2), 0.2)
+            store._arrive({}, ArrivalPoint("other", "said", 2), Series("of/", 2), 0.2)
 
     def test_those_who_arrive_hear_what_somebody_has_said_before(self, store: Store) -> None:
         large = b"x" * (3 << 20)
         store.multi_set(["said", "of/0", "of/1", "of/3"], [b"no", large, large, large])
-        said, found = store._arrive({"of/2": b"4"}, Place("come", "said", 1), Series("of/", 4), 20.0)
+        said, found = store._arrive({"of/2": b"4"}, ArrivalPoint("come", "said", 1), Series("of/", 4), 20.0)
         assert (said, found) == (b"no", [large, large, b"4", large])
 
     def test_multi_set_and_multi_get_keep_the_order(self, store: Store) -> None:
@@ -437,7 +440,7 @@ class TestStore:
         first = threads.submit(store.barrier, "b", 3, PATIENCE_S)
         told: BaseException | None = None
         while told is None:
-            # Whoever comes second is told; that may also be the one in the thread.
+            # The second to come is told; that may also be the one in the thread.
             try:
                 store.barrier("b", 2, timeout=0.01)
             except DistTimeoutError:

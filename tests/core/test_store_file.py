@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from tests.by_reference import command
 
 from rankwise.errors import DistStoreError, DistTimeoutError
 from rankwise.store import FileStore
@@ -24,15 +25,26 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
+Work = Callable[[FileStore], object]
+
+
+def use(path: Path, name: str) -> None:
+    """Use a store, say so, and wait to be told to end."""
+    with FileStore(path) as store:
+        globals()[name](store)
+        print("done", flush=True)
+        sys.stdin.read()
+
+
+def nothing(store: FileStore) -> None:
+    """Only have it."""
+
+
 @contextmanager
-def user(path: Path, work: str = "") -> Iterator[subprocess.Popen[str]]:
-    """Use a store in another process: `work` is done, then a line is printed, then it waits to be told to end."""
-    code = (
-        "import os, sys; from rankwise.store import FileStore; store = FileStore(sys.argv[1]); "
-        f"{work or 'pass'}\nprint('done', flush=True); sys.stdin.read(); store.close()"
-    )
-    command = [sys.executable, "-c", code, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def user(path: Path, work: Work = nothing) -> Iterator[subprocess.Popen[str]]:
+    """Use a store in another process: the work is done, then a line is printed, then it waits to be told to end."""
+    words = command(use, path, work.__name__)
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:
@@ -49,10 +61,17 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+def count_and_meet(store: FileStore) -> None:
+    for _ in range(200):
+        store.add("n", 1)
+    store.get("go")
+    store.append("log", "x")
+    store.barrier("b", 4)
+
+
 def test_processes_share_a_store_by_naming_the_same_file(path: Path) -> None:
-    work = "[store.add('n', 1) for _ in range(200)]; store.get('go'); store.append('log', 'x'); store.barrier('b', 4)"
     with FileStore(path, timeout=PATIENCE_S) as store, ExitStack() as stack:
-        others = [stack.enter_context(user(path, work)) for _ in range(3)]
+        others = [stack.enter_context(user(path, count_and_meet)) for _ in range(3)]
         store.set("go", "")
         store.barrier("b", 4)
         for process in others:
@@ -70,8 +89,12 @@ def test_the_last_to_close_removes_the_file(path: Path) -> None:
     assert not path.exists()
 
 
+def write(store: FileStore) -> None:
+    store.set("key", "v")
+
+
 def test_a_file_that_is_left_from_an_earlier_run_is_not_joined(path: Path) -> None:
-    with user(path, "store.set('key', 'old'); store.barrier('b', 1)") as process:
+    with user(path, write) as process:
         ready(process)
         process.kill()
         process.wait(PATIENCE_S)
@@ -86,7 +109,7 @@ def test_a_file_that_is_left_from_an_earlier_run_is_not_joined(path: Path) -> No
 
 def test_a_file_that_one_of_its_users_still_has_is_joined(path: Path) -> None:
     with FileStore(path) as store:
-        with user(path, "store.set('key', 'v')") as process:
+        with user(path, write) as process:
             ready(process)
             process.send_signal(signal.SIGKILL)
             process.wait(PATIENCE_S)
@@ -129,11 +152,17 @@ def test_a_record_that_was_cut_short_by_a_crash_is_not_read(path: Path) -> None:
         assert store.multi_get(["key", "other"]) == [b"v", b"w"]
 
 
+def write_on(store: FileStore) -> None:
+    print("done", flush=True)
+    while True:
+        store.add("n", 1)
+        store.append("text", "x" * 1000)
+
+
 def test_a_writer_killed_at_any_moment_leaves_a_store_that_works(path: Path) -> None:
-    work = "print('done', flush=True)\nwhile True: store.add('n', 1); store.append('text', 'x' * 1000)"
     with FileStore(path, timeout=PATIENCE_S) as store:
         for _ in range(4):
-            with user(path, work) as process:
+            with user(path, write_on) as process:
                 ready(process)
                 threading.Timer(0.02, process.kill).start()
                 process.wait(PATIENCE_S)
@@ -184,9 +213,12 @@ def test_more_users_than_the_world_has_are_refused(path: Path) -> None:
             assert third.get("key") == b"v"
 
 
+def keep_the_lock(store: FileStore) -> None:
+    store._file._journal.lock(1)
+
+
 def test_a_lock_that_is_kept_ends_in_a_time_out(path: Path) -> None:
-    holder = "store._journal.lock(1)"
-    with FileStore(path) as store, user(path, holder) as process:
+    with FileStore(path) as store, user(path, keep_the_lock) as process:
         ready(process)
         process.send_signal(signal.SIGSTOP)
         store.set_timeout(0.05)

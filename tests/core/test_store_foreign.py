@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 
 import rankwise as dist
 from rankwise.store import PrefixStore, Store, as_store
-from rankwise.store.base import Place
+from rankwise.store.base import ArrivalPoint
 from rankwise.store.operations import FINE
 from rankwise.store.primitives import NO_KEYS, Series
 
@@ -23,6 +23,7 @@ from alien import Alien, Bare
 
 PATIENCE_S = 30.0
 LEEWAY_S = 1.0
+_SHORT_S = 0.05
 
 
 @pytest.fixture(params=[Bare, Alien], ids=["bare", "whole"])
@@ -44,7 +45,7 @@ def test_a_store_of_ours_is_left_as_it_is() -> None:
     assert as_store(own) is own
 
 
-@pytest.mark.parametrize("name", ["set", "get", "add", "compare_set", "wait"])
+@pytest.mark.parametrize("name", ["set", "add", "compare_set", "wait"])
 def test_what_lacks_a_method_is_refused_by_name(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Alien, name, None)
     with pytest.raises(TypeError, match=rf"a store must have {name}, which Alien does not"):
@@ -179,10 +180,6 @@ def test_many_values_go_at_once_where_the_store_can(tmp_path: Path) -> None:
         def has_extended_api(self) -> bool:
             return True
 
-        def get(self, key: str) -> bytes:
-            asked.append("get")
-            return super().get(key)
-
         def multi_set(self, keys: list[str], values: list[bytes]) -> None:
             asked.append("multi_set")
             for key, value in zip(keys, values, strict=True):
@@ -196,10 +193,10 @@ def test_many_values_go_at_once_where_the_store_can(tmp_path: Path) -> None:
     store.multi_set(["of/0", "of/1"], ["1", "2"])
     assert store.multi_get(["of/0", "of/1"]) == [b"1", b"2"]
     series = Series("of/", 3)
-    assert store._arrive({series[2]: b"3"}, Place("come", "said", 1), series, 5) == (FINE, [b"1", b"2", b"3"])
+    assert store._arrive({series[2]: b"3"}, ArrivalPoint("come", "said", 1), series, 5) == (FINE, [b"1", b"2", b"3"])
     series = Series("of/", 4)
-    assert store._arrive({}, Place("come again", "said again", 1), series, 5) == (FINE, [b"1", b"2", b"3", None])
-    assert asked[:3] == ["multi_set", "multi_get", "multi_get"]
+    assert store._arrive({}, ArrivalPoint("come again", "said again", 1), series, 5) == (FINE, [b"1", b"2", b"3", None])
+    assert asked[:2] == ["multi_set", "multi_get"]
     store.close()
 
 
@@ -214,10 +211,10 @@ def test_the_last_to_come_asks_no_more_for_what_it_has_said_itself(tmp_path: Pat
 
     other = Counted(str(tmp_path / "store"))
     with as_store(other) as store:
-        assert store._arrive({}, Place("come", "said", 1), NO_KEYS, 5) == (FINE, [])
+        assert store._arrive({}, ArrivalPoint("come", "said", 1), NO_KEYS, 5) == (FINE, [])
         assert asked[-2:] == ["add", "compare_set"]
         store.compare_set("said otherwise", "", "no")
-        assert store._arrive({}, Place("come again", "said otherwise", 1), NO_KEYS, 5) == (b"no", [])
+        assert store._arrive({}, ArrivalPoint("come again", "said otherwise", 1), NO_KEYS, 5) == (b"no", [])
     other.close()
 
 
@@ -236,6 +233,67 @@ def test_a_call_of_the_program_that_waits_in_the_other_store_keeps_nobody(tmp_pa
     assert not thread.is_alive()
     assert time.monotonic() - begin < 5 * LEEWAY_S
     store.close()
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda s: s.peek("key"),
+        lambda s: s.get("key", timeout=_SHORT_S),
+        lambda s: s.multi_get(["key", "other"], timeout=_SHORT_S),
+        lambda s: s.wait(["key", "other"], timeout=_SHORT_S),
+        lambda s: s.check(["key", "other"]),
+        lambda s: s.add("key", 1),
+        lambda s: s.compare_set("key", "1", "2"),
+        lambda s: s._set_and_peek({"mine": b"3"}, ["key", "other"]),
+        lambda s: s.delete_prefix(""),
+        lambda s: s.list_keys(),
+    ],
+    ids="peek get multi_get wait check add compare_set set_and_peek delete_prefix list_keys".split(),
+)
+def test_no_operation_waits_in_the_other_store_for_what_is_deleted_meanwhile(
+    tmp_path: Path,
+    operation,  # type: ignore[no-untyped-def]
+) -> None:
+    """Between its requests somebody deletes all that it may wait for; a request that waits then fails."""
+    requests = 0
+
+    def after_a_deletion(method: Callable[..., Any]) -> Callable[..., Any]:
+        def request(self: Alien, *args: Any) -> Any:
+            nonlocal requests
+            requests += 1
+            if requests > 1:
+                for key in ("key", "other"):
+                    self._table.delete_key(key)
+            return method(self, *args)
+
+        return request
+
+    class Deleted(Alien):
+        set, add, compare_set, wait = map(after_a_deletion, (Alien.set, Alien.add, Alien.compare_set, Alien.wait))
+        get, check = map(after_a_deletion, (Alien.get, Alien.check))
+        delete_key, list_keys = map(after_a_deletion, (Alien.delete_key, Alien.list_keys))
+
+        def has_extended_api(self) -> bool:
+            return True
+
+        def multi_get(self, keys: list[str]) -> list[bytes]:
+            return [self.get(key) for key in keys]
+
+        def multi_set(self, keys: list[str], values: list[bytes]) -> None:
+            for key, value in zip(keys, values, strict=True):
+                self.set(key, value)
+
+    other = Deleted(str(tmp_path / "store"), patience_s=0.0)
+    other._table.multi_set(["key", "other"], ["1", "1"])
+    said = expected = "waited 0.05 s for key"
+    with as_store(other) as store:
+        try:
+            operation(store)
+        except dist.DistTimeoutError as error:
+            said = str(error)
+    assert expected in said
+    other.close()
 
 
 def test_a_clone_that_cannot_be_had_is_done_without(tmp_path: Path) -> None:
@@ -316,8 +374,8 @@ def test_an_error_of_the_other_store_is_one_of_ours(tmp_path: Path) -> None:
 
 def test_text_is_taken_for_bytes_and_the_host_is_known(tmp_path: Path) -> None:
     class Texts(Alien):
-        def get(self, key: str) -> str:  # type: ignore[override]
-            return super().get(key).decode()
+        def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> str:  # type: ignore[override]
+            return super().compare_set(key, expected, desired).decode()
 
     class Wrapper(Texts):
         host = None  # type: ignore[assignment]

@@ -18,7 +18,11 @@ from typing import Any
 
 import pytest
 import zmq
+from tests.by_reference import call, command, returned
+from tests.fresh import loaded
+from tests.processes import free_port, wait_until
 
+from rankwise.basics.deadline import Deadline
 from rankwise.errors import (
     DistError,
     DistNetworkError,
@@ -28,7 +32,9 @@ from rankwise.errors import (
 )
 from rankwise.store import TCPStore
 from rankwise.store.tcp import server as table
-from rankwise.store.tcp import wire
+from rankwise.store.tcp import waiting, wire
+from rankwise.store.tcp.connection import Connection
+from rankwise.store.tcp.pool import Pool
 
 PATIENCE_S = 20.0
 SECRET, OTHER_SECRET = b"s" * 32, b"o" * 32
@@ -90,13 +96,8 @@ def babbler(connection: socket.socket) -> None:
 
 
 def soon(call: Callable[..., object], *args: object) -> None:
-    """Call when whoever comes next is probably waiting; it does not matter if not."""
+    """Call when the next to come is probably waiting; it does not matter if not."""
     threading.Timer(0.05, call, args).start()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def held() -> tuple[int, int]:
@@ -105,19 +106,22 @@ def held() -> tuple[int, int]:
     return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
 
-def python(code: str, *args: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-W", "error", "-c", code, *map(str, args)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def process_of(words: list[str]) -> subprocess.Popen[str]:
+    """Start Python, in which warnings are errors."""
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-W", "error", *words[1:]], text=True, **pipes)
+
+
+def serve() -> None:
+    with TCPStore("127.0.0.1", is_master=True) as store:
+        print(store.port, flush=True)
+        sys.stdin.read()
 
 
 @contextmanager
 def master_process() -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Serve a store from another process."""
-    code = (
-        "import sys; from rankwise.store import TCPStore; store = TCPStore('127.0.0.1', is_master=True); "
-        "print(store.port, flush=True); sys.stdin.read(); store.close()"
-    )
-    with python(code) as process:
+    with process_of(command(serve)) as process:
         assert process.stdout is not None
         try:
             yield process, int(process.stdout.readline())
@@ -419,7 +423,7 @@ def test_a_frame_beyond_the_bound_ends_that_connection_and_no_other() -> None:
     with pair() as (_, client), raw(client) as ask:
         assert ask(wire.encode_request(1, "add", None, ["n", 1])).value == 1
         ask(bytes(wire.MAX_FRAME_NBYTES + 1), reply=False)
-        assert wait_until(lambda: connections(client.port) == 2)
+        assert wait_until(lambda: connections(client.port) == 2, PATIENCE_S)
         assert client.add("n", 1) == 2
 
 
@@ -458,13 +462,45 @@ def test_a_store_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> N
         client.set("room for one", "")
 
 
+def test_large_replies_that_wait_for_room_are_looked_at_when_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients, nbytes = 24, 10_000
+    monkeypatch.setattr(waiting, "_MAX_TOTAL_NBYTES", 3 * nbytes)
+    attempts, waiters, gate = [], set(), threading.Event()
+    receive, attempt, put_off = Connection._receive, table.StoreServer._attempt, table.StoreServer._put_off
+
+    def read_late(self: Connection, *terms: Any) -> bytes:
+        assert gate.wait(PATIENCE_S)
+        return receive(self, *terms)
+
+    def counted(self: table.StoreServer, waiter: waiting.Waiter) -> None:
+        attempts.append(waiter)
+        attempt(self, waiter)
+
+    def noted(self: table.StoreServer, waiter: waiting.Waiter, key: str) -> None:
+        waiters.add(waiter)
+        put_off(self, waiter, key)
+
+    with pair() as (_, client), ThreadPoolExecutor(clients) as pool:
+        client.set("large", bytes(nbytes))
+        with ExitStack() as users:
+            stores = [users.enter_context(TCPStore("127.0.0.1", client.port)) for _ in range(clients)]
+            monkeypatch.setattr(table.StoreServer, "_attempt", counted)
+            monkeypatch.setattr(table.StoreServer, "_put_off", noted)
+            monkeypatch.setattr(Connection, "_receive", read_late)
+            replies = [pool.submit(store.get, "large") for store in stores]
+            assert wait_until(lambda: len(waiters) == clients - 3, PATIENCE_S)
+            gate.set()
+            assert all(reply.result(PATIENCE_S) == bytes(nbytes) for reply in replies)
+    assert len(attempts) <= 2 * clients + 10  # not each of them again for each that has been read
+
+
 def test_an_item_that_cannot_be_delivered_is_not_lost() -> None:
     with pair() as (_, client):
         with raw(client) as ask:
             ask(wire.encode_request(1, "queue_pop", 60, ["q", b"t" * 16]), reply=False)
             ask(wire.encode_request(2, "add", None, ["n", 1]))
         # The connection is down as soon as the server cannot reply to it; until then, an item is on its way to nobody.
-        assert wait_until(lambda: connections(client.port) == 2)
+        assert wait_until(lambda: connections(client.port) == 2, PATIENCE_S)
         client.queue_push("q", "item")
         assert client.queue_pop("q", timeout=PATIENCE_S) == b"item"
 
@@ -474,15 +510,6 @@ def connections(port: int) -> int:
     with open("/proc/net/tcp") as table:
         rows = [row.split() for row in table]
     return sum(f"0100007F:{port:04X}" in row[1:3] and row[3] == "01" for row in rows)
-
-
-def wait_until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
-    return True
 
 
 # ---------------------------------------------------------------------- the server goes
@@ -574,7 +601,7 @@ def test_failed_attempts_leave_nothing_behind() -> None:
                 TCPStore("127.0.0.1", master.port, is_master=True)
             with pytest.raises(DistTimeoutError):
                 TCPStore("127.0.0.1", 0, 2, is_master=True, timeout=0.01)
-        assert wait_until(lambda: held()[1] == before[1])
+        assert wait_until(lambda: held()[1] == before[1], PATIENCE_S)
 
 
 def test_a_store_that_is_forgotten_is_closed() -> None:
@@ -583,7 +610,7 @@ def test_a_store_that_is_forgotten_is_closed() -> None:
     client = TCPStore("127.0.0.1", master.port)
     client.set("key", "v")
     del master, client
-    assert wait_until(lambda: held() == before)
+    assert wait_until(lambda: held() == before, PATIENCE_S)
 
 
 def test_an_interrupt_ends_the_waiting_and_the_store_can_still_be_used() -> None:
@@ -638,21 +665,53 @@ def test_a_forked_child_does_not_keep_the_port() -> None:
         os.waitpid(child, 0)
 
 
+def forget_to_close(waits: bool) -> None:
+    threading.excepthook = lambda _: None
+    master = TCPStore("127.0.0.1", is_master=True)
+    client = TCPStore("127.0.0.1", master.port)
+    vars(sys.modules[__name__])["kept"] = master, client  # as a program's own globals
+    client.set("key", "v")
+    if waits:
+        threading.Thread(target=client.get, args=("other",), daemon=True).start()
+
+
 @pytest.mark.parametrize("waiting", [False, True], ids=["idle", "with a thread that waits"])
 def test_a_process_that_forgets_to_close_ends_without_a_word(waiting: bool) -> None:
-    code = (
-        "import sys, threading; from rankwise.store import TCPStore; "
-        "master = TCPStore('127.0.0.1', is_master=True); client = TCPStore('127.0.0.1', master.port); "
-        "client.set('key', 'v'); threading.excepthook = lambda _: None\n"
-        "if sys.argv[1] == 'True': threading.Thread(target=client.get, args=('other',), daemon=True).start()"
-    )
-    with python(code, waiting) as process:
+    with process_of(command(forget_to_close, waiting)) as process:
         out, problems = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, out, problems) == (0, "", "")
+    assert (process.returncode, returned(out), problems) == (0, None, "")
 
 
 def test_stores_are_there_without_zeromq() -> None:
-    code = "import sys, rankwise.store, rankwise.meeting.rendezvous; print(['zmq'] if 'zmq' in sys.modules else [])"
-    with python(code) as process:
-        out, problems = process.communicate(timeout=PATIENCE_S)
-    assert (out.strip(), problems) == ("[]", "")
+    assert "zmq" not in call(loaded, "rankwise.store", "rankwise.meeting.rendezvous", timeout_s=PATIENCE_S)
+
+
+def test_only_one_connection_is_kept_of_those_in_use_or_in_the_making_when_a_beginning_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who serves many ranks has a descriptor for each of theirs."""
+    opening, go_on = threading.Event(), threading.Event()
+    open_one = Pool._open
+
+    def held_up(self: Pool, *args: Any) -> None:
+        opening.set()
+        assert go_on.wait(PATIENCE_S)
+        open_one(self, *args)
+
+    with pair() as (master, client), ThreadPoolExecutor(2) as threads:
+        waiting_for = threads.submit(client.get, "key")
+        assert wait_until(lambda: not client._pool._idle, PATIENCE_S)
+        monkeypatch.setattr(Pool, "_open", held_up)
+        made = threads.submit(client.set, "other", b"value")
+        assert opening.wait(PATIENCE_S)
+        client._let_go()
+        monkeypatch.undo()
+        go_on.set()
+        made.result(PATIENCE_S)
+        master.set("key", b"value")
+        waiting_for.result(PATIENCE_S)
+        assert wait_until(lambda: not client._pool._lenders, PATIENCE_S)
+        assert len(client._pool._idle) == 1
+        with client._pool.connection(Deadline(PATIENCE_S)), client._pool.connection(Deadline(PATIENCE_S)):
+            pass
+        assert len(client._pool._idle) == 2, "what comes later is kept: a program may need several again and again"

@@ -6,17 +6,19 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.by_reference import command
+from tests.processes import alive, wait_until
 
 import rankwise as dist
 from rankwise.backends.registry import registry
 from rankwise.errors import DistTimeoutError, PeerDiedError
 from rankwise_testing import RankFailedError, RankPool, run_ranks
 
+LEEWAY_S = 2.0
 THIRD_PARTY = str(Path(__file__).parents[1] / "third_party/src")
 
 
@@ -131,7 +133,7 @@ def test_a_process_that_is_doomed_may_die(pool):
 
 def loiter(on, folder):
     if rank() == on:
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+        child = subprocess.Popen(["sleep", "100"])
         with open(os.path.join(folder, "child"), "w", encoding="utf-8") as file:
             file.write(str(child.pid))
         child.wait()
@@ -144,20 +146,8 @@ def test_a_time_out_shows_the_stacks_and_kills_even_grandchildren(pool, tmp_path
     assert "rank 2 is here:" in str(caught.value)
     assert "in loiter" in str(caught.value)
     grandchild = int((tmp_path / "child").read_text())
-    assert not any(is_running(pid) for pid in [*before, grandchild])
+    assert wait_until(lambda: not any(map(alive, [*before, grandchild])), LEEWAY_S)
     assert pool.run(rank) == [0, 1, 2]
-
-
-def is_running(pid):
-    for _ in range(200):
-        try:
-            with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-                if stat.read().rpartition(")")[2].split()[0] == "Z":
-                    return False
-        except (FileNotFoundError, ProcessLookupError):  # before it is opened, or before it is read
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def speak():
@@ -212,7 +202,7 @@ def test_a_launcher_may_start_the_processes(tmp_path):
         pids = pool.run(os.getpid)
         with pytest.raises(RankFailedError, match="rank 1 of 2"):
             pool.run(fail_by_launcher_rank)
-    assert not any(is_running(pid) for pid in pids)
+    assert wait_until(lambda: not any(map(alive, pids)), LEEWAY_S)
 
 
 def fail_by_launcher_rank():
@@ -248,24 +238,23 @@ def test_nothing_is_left_behind():
     assert threading.active_count() <= threads
 
 
+def stand_ready():
+    pool = RankPool(1)
+    print(pool.run(os.getpid)[0], flush=True)
+    sys.stdin.read()
+
+
 def test_the_processes_end_with_their_parent_and_leave_nothing(tmp_path):
-    program = (
-        "import os, sys\n"
-        "from rankwise_testing import RankPool\n"
-        "pool = RankPool(1)\n"
-        "print(pool.run(os.getpid)[0], flush=True)\n"
-        "sys.stdin.read()\n"
-    )
     pipe, env = subprocess.PIPE, {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, text=True, env=env) as process:
+    with subprocess.Popen(command(stand_ready), stdin=pipe, stdout=pipe, text=True, env=env) as process:
         pid = int(process.stdout.readline())
         process.kill()
-    assert not is_running(pid)
+    assert wait_until(lambda: not alive(pid), LEEWAY_S)
     assert not list(tmp_path.iterdir())
 
 
 def test_nobody_else_can_talk_to_the_processes(pool):
-    """The socket is in a folder of the user's own, and whoever connects must know the key."""
+    """The socket is in a folder of the user's own, and a process that connects must know the key."""
     processes = pool._ready()
     folder = processes._directory
     assert folder.stat().st_mode & 0o777 == 0o700

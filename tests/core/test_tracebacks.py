@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import rankwise as dist
+from rankwise.basics.tracebacks import anew
 from rankwise.basics.work import BoundWork, FutureWork
 from rankwise.calls.coalesced import CombinedWork
+from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError, GroupAbortedError, PeerDiedError
 from rankwise.testing import local_world
 
 #: What cannot fail, or only tells the level of what is shown.
@@ -92,6 +94,34 @@ def test_an_error_about_a_call_has_one_frame_of_ours(name, level):
         assert "direct cause" not in text
     elif name not in ("init_process_group", "multi_set", "wait"):  # which raise by themselves
         assert len(ours) > 1
+
+
+class OfABackend(DistError):
+    """An error whose class takes other arguments than it hands on."""
+
+    def __init__(self, device: int, what: str) -> None:
+        super().__init__(f"device {device}: {what}")
+        self.device = device
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OfABackend(3, "lost"),
+        DistTimeoutError("not done"),
+        PeerDiedError(2, "here", "killed"),
+        CollectiveMismatchError("they differ", (1,)),
+        GroupAbortedError("over"),
+    ],
+)
+def test_what_is_raised_in_place_of_a_kept_error_is_its_like(error: DistError) -> None:
+    for _ in range(2):
+        with pytest.raises(type(error)) as caught:
+            raise anew(error)
+        assert caught.value is not error
+        assert (str(caught.value), caught.value.args) == (str(error), error.args)
+        assert vars(caught.value) == vars(error)
+    assert error.__traceback__ is None
 
 
 def test_an_error_before_there_is_a_group_has_one_frame_of_ours():

@@ -11,7 +11,7 @@ import pytest
 
 import rankwise
 from rankwise import errors
-from rankwise.cli.commands import COMMANDS
+from rankwise.cli import COMMANDS
 from rankwise_launch.config import DESCRIPTIONS
 
 PATIENCE_S = 60.0

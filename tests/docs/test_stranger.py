@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankwise.cli.commands import COMMANDS
+from rankwise.cli import COMMANDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCRIPT = DOCS / "developers/stranger.md"

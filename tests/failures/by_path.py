@@ -15,7 +15,6 @@ import argparse
 import os
 import pickle
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,7 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from busy_machine import slowness
-from failing_calls import DEATH, MESSAGES, SHARED, Cell, all_of, cells, key
+from by_reference import command
+from failing_calls import DEATH, MESSAGES, SHARED, Cell, all_of, cells, die, key
 from far_away import RANKS_A_HOST
 
 from rankwise_testing import RankPool
@@ -72,14 +72,10 @@ def ends_on(path: str, listed: Sequence[Cell], slower: float = 1.0) -> Ends:
 def _survivors(cell: Cell, env: Mapping[str, str], slower: float) -> list[str]:
     """Return how a call ends on those that outlive another; a pool would have ended their groups itself."""
     with tempfile.TemporaryDirectory() as folder:
-        with socket.socket() as holder:
-            holder.bind(("127.0.0.1", 0))
-            port = str(holder.getsockname()[1])
-        common = {**os.environ, **env, "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        program = f"from failing_calls import die; die({cell!r}, {folder!r}, {slower})"
-        command, where = [sys.executable, "-c", program], Path(__file__).parent
+        common = {**os.environ, **env, "WORLD_SIZE": "3"}
         common["PYTHONPATH"] = os.pathsep.join(sys.path)
-        ranks = [subprocess.Popen(command, env={**common, "RANK": str(r)}, cwd=where) for r in range(3)]
+        words = command(die, cell, folder, slower)
+        ranks = [subprocess.Popen(words, env={**common, "RANK": str(r)}) for r in range(3)]
         for rank in ranks:
             try:
                 rank.wait(60 * slower)

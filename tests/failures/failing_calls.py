@@ -331,9 +331,9 @@ def all_of(listed: list[Cell], slower: float) -> list[str]:
 def die(cell: Cell, folder: str, slower: float) -> None:
     """Have the odd rank's process end while the others are in a call, and write down how that ends on them."""
     far_away.pretend()
-    dist.init_process_group("gloo", timeout=60 * slower)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=size, timeout=60 * slower)
     call, group, count = _prepared(cell, slower)
-    rank = dist.get_rank()
     if rank == ODD:
         os._exit(3)
     text = said(lambda: call(group, count))

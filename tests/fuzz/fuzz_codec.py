@@ -23,12 +23,11 @@ try:
 except ImportError:
     sys.exit("fuzz_codec needs a fuzzer: pip install atheris")
 
-with atheris.instrument_imports(include=["rankwise.codec"]):
-    from rankwise.codec import decode, encode
-    from rankwise.codec.layout import MAGIC
-from rankwise.errors import CodecError
+with atheris.instrument_imports(include=["rankwise_codec"]):
+    from rankwise_codec import DecodeError, decode, encode
+    from rankwise_codec.layout import MAGIC
 
-#: What a CodecError may be made of; any other cause is a slip in the codec.
+#: What a DecodeError may be made of; any other cause is a slip in the codec.
 EXPECTED_CAUSES = (ValueError, TypeError, LookupError, ArithmeticError, OSError, SystemError)
 
 
@@ -49,10 +48,10 @@ SEEDS = [
 
 
 def one_input(data: bytes) -> None:
-    """Decode the bytes; only CodecError may come out of that, and whatever is decoded can be sent on."""
+    """Decode the bytes; only DecodeError may come out of that, and whatever is decoded can be sent on."""
     try:
         found = decode(MAGIC + data)
-    except CodecError as error:
+    except DecodeError as error:
         cause = error.__cause__
         if cause is not None and not isinstance(cause, EXPECTED_CAUSES) and type(cause).__module__ != "struct":
             raise cause from None

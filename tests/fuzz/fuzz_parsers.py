@@ -22,10 +22,10 @@ with atheris.instrument_imports(include=["rankwise", "rankwise_gloo_tcp"]):
     from rankwise.meeting.launcher_env import from_environment
     from rankwise.meeting.rendezvous import rendezvous
     from rankwise.meeting.slurm import expand_nodes
-    from rankwise.store.file.records import HEADER_NBYTES, Header, Seal
     from rankwise.store.tcp.wire import decode_reply, decode_request
     from rankwise_gloo_tcp.protocol import frames, handshake
     from rankwise_gloo_tcp.protocol.card import read_card
+    from rankwise_stores.records import HEADER_NBYTES, Header, Seal
 
 KEY = bytes(range(32))
 SEAL = Seal("store", KEY, "")

@@ -8,8 +8,8 @@ that works, and nobody stands still until a time-out.
 
 from __future__ import annotations
 
-import ast
 import contextlib
+import json
 import os
 import random
 import socket
@@ -77,8 +77,8 @@ class Desk:
         """Return what both ranks say."""
         self._told += 1
         place = f"{self._name}/{self._told}"
-        self._control.set(f"{place}/{self.rank}", repr(value))
-        return [ast.literal_eval(self._control.get(f"{place}/{rank}").decode()) for rank in range(2)]
+        self._control.set(f"{place}/{self.rank}", json.dumps(value))
+        return [json.loads(self._control.get(f"{place}/{rank}")) for rank in range(2)]
 
     def address(self) -> str:
         """Return an address that is free, the same on both ranks."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import random
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import everywhere
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
+from rankwise.calls import check
 from rankwise.groups.world import current
 from rankwise_testing import RankPool, run_ranks
 
@@ -95,3 +99,69 @@ def _fail(text: str) -> None:
 def test_what_a_pickle_raises_ends_no_group() -> None:
     with RankPool(2) as pool:
         assert all(len(said) == 2 and "LookupError" in said[0] for said in pool.run(aborted_by_a_pickle))
+
+
+class Stop(BaseException):
+    """What a signal's handler raises."""
+
+
+def _of_objects(group: dist.ProcessGroup) -> list[Callable[[], object]]:
+    root, found = dist.get_rank() == 0, [None, None]
+    return [
+        lambda: dist.all_gather_object(found, 1, group),
+        lambda: dist.gather_object(1, found if root else None, 0, group),
+        lambda: dist.broadcast_object_list([1], 0, group),
+        lambda: dist.scatter_object_list([None], [1, 2] if root else None, 0, group),
+        lambda: dist.recv_object_list([None], 1, group) if root else dist.send_object_list([1], 0, group),
+        lambda: dist.send_object_list([1], 1, group) if root else dist.recv_object_list([None], 0, group),
+        lambda: dist.all_reduce_coalesced([np.ones(2), np.ones(3)], group=group),
+        lambda: dist.all_gather_coalesced([[np.ones(1), np.ones(1)]] * 2, [np.ones(1)] * 2, group),
+    ]
+
+
+def interrupted_in_the_last_part() -> list[str]:
+    """Rank 1 is interrupted while it checks the arguments of the last of several calls that a call is made of."""
+    dist.init_process_group("gloo", timeout=20)
+    checked, raise_at = 0, 0
+
+    def checking(whole: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(whole)
+        def checks(*args: object, **more: object) -> object:
+            nonlocal checked
+            checked += 1
+            if checked == raise_at:
+                return exec("raise error", {"__name__": check.__name__, "error": Stop()})
+            return whole(*args, **more)
+
+        return checks
+
+    for name, value in vars(check).copy().items():
+        if inspect.isfunction(value) and value.__module__ == check.__name__:
+            setattr(check, name, checking(value))
+    said = []
+    for number in range(len(_of_objects(dist.new_group()))):
+        checked, raise_at = 0, 0
+        _of_objects(dist.new_group())[number]()
+        group = dist.new_group()
+        if dist.get_rank() == 1:
+            checked, raise_at = 0, checked
+        try:
+            _of_objects(group)[number]()
+            dist.all_reduce(np.ones(1), group=group)
+            said.append("went on")
+        except Stop:
+            try:
+                dist.all_reduce(np.ones(1), group=group)
+                said.append("went on")
+            except dist.GroupAbortedError:
+                said.append("given up")
+        except dist.GroupAbortedError:
+            said.append("given up")
+        checked, raise_at = 0, 0
+    dist.barrier()
+    dist.destroy_process_group()
+    return said
+
+
+def test_a_call_of_several_parts_that_is_interrupted_in_the_last_ends_its_group() -> None:
+    assert run_ranks(interrupted_in_the_last_part, 2) == [["given up"] * 8] * 2

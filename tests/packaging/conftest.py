@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -80,11 +81,12 @@ class Scratch:
 
     def __init__(self, folder):
         self.folder = folder
-        venv.create(folder / "env", with_pip=True)
+        venv.create(folder / "env", with_pip=False)  # to put pip there takes seconds: ours serves
         self.python = str(folder / "env" / "bin" / "python")
 
     def pip(self, *arguments, **settings):
-        run(self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments, **settings)
+        pip = (sys.executable, "-m", "pip", "--python", self.python, "--disable-pip-version-check")
+        run(*pip, "install", "--quiet", *arguments, **settings)
 
     def run(self, code):
         """Run a program in the environment, away from the source tree."""
@@ -103,6 +105,8 @@ def wheels(tmp_path_factory):
     good = PLUGIN.format(backend="good", api_version=1)
     projects = [
         ROOT,
+        ROOT / "plugins" / "codec",
+        ROOT / "plugins" / "stores",
         ROOT / "plugins" / "launch",
         ROOT / "plugins" / "watch",
         ROOT / "plugins" / "testing",
@@ -115,9 +119,15 @@ def wheels(tmp_path_factory):
         write_plugin(sources, "rankwise-liar", "1.0", "liar", good),
         write_plugin(sources, "rankwise-mute", "1.0", "mute", "x = 1\n"),
     ]
-    for project in projects:
-        build_wheel(project, folder)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda project: build_wheel(project, folder), projects))
     return folder
+
+
+@pytest.fixture(scope="session")
+def core(wheels):
+    """The wheels of the core and of what it requires of ours."""
+    return [str(path) for name in ("rankwise", "rankwise_codec") for path in wheels.glob(f"{name}-0*.whl")]
 
 
 @pytest.fixture(scope="session")
@@ -130,5 +140,5 @@ def zoo(wheels, tmp_path_factory):
 
 @pytest.fixture
 def scratch(tmp_path):
-    """An environment with nothing in it but pip."""
+    """An environment with nothing in it."""
     return Scratch(tmp_path)

@@ -17,7 +17,10 @@ PACKAGES = {
     "rankwise": "core/rankwise",
     **{
         f"rankwise_{name}": f"plugins/{name}/src/rankwise_{name}"
-        for name in ("gloo_tcp", "launch", "mpi", "native", "nccl", "ray", "testing", "tools", "torch", "watch")
+        for name in (
+            *("codec", "dask", "gloo_tcp", "launch", "mpi", "native", "nccl", "ray"),
+            *("stores", "testing", "tools", "torch", "watch"),
+        )
     },
 }
 #: Imports that close a circle: who imports whom, and why that is the better way.
@@ -31,20 +34,20 @@ DEFENDED = {
     (
         "rankwise_gloo_tcp.collectives.compiled",
         "rankwise_gloo_tcp.collectives.one_host",
-    ): "what the compiled parts read of a group's ways is named by its class",
+    ): "what the compiled parts read of a group's strategy is named by its class",
     (
         "rankwise_gloo_tcp.collectives.between_hosts",
         "rankwise_gloo_tcp.collectives.compiled_wire",
-    ): "what makes the ways of a group makes the compiled ones, which derive from them, where it can",
+    ): "what makes a strategy between hosts makes the compiled one, which derives from it, where it can",
     (
         "rankwise_gloo_tcp.collectives.several_hosts",
         "rankwise_gloo_tcp.collectives.compiled_relay",
-    ): "what makes the ways of a group of several hosts makes the compiled ones, which derive from them, where it can",
+    ): "what makes a strategy for several hosts makes the compiled one, which derives from it, where it can",
     (
-        "rankwise_gloo_tcp.collectives.ways",
+        "rankwise_gloo_tcp.collectives.strategy",
         "rankwise_gloo_tcp.communicator",
     ): "what runs a group's calls knows it",
-    ("rankwise_nccl.lanes.works", "rankwise_nccl.lanes.lane"): "a lane holds its works, and a work knows its lane",
+    ("rankwise_nccl.queues.works", "rankwise_nccl.queues.queue"): "a queue holds its works, and a work knows its queue",
     ("rankwise_torch.creation", "rankwise_torch.names"): "names are registered at once, all the rest is loaded later",
     ("rankwise_torch.group", "rankwise_torch.creation"): "a group makes others of its kind",
 }

@@ -26,11 +26,12 @@ def test_each_extra_is_a_distribution_of_this_repository():
     names = {project(folder)["name"]: project(folder) for folder in PROJECTS}
     extras = project(ROOT)["optional-dependencies"]
     for extra in ("gloo", "mpi", "nccl", "native", "testing"):
-        *launch, requirement = [text for text in extras[extra] if "sys_platform" not in text]
-        assert launch == (["rankwise-launch~=0.1.0"] if extra in ("gloo", "mpi", "nccl") else [])
+        *beside, requirement = [text for text in extras[extra] if "sys_platform" not in text]
+        backend = extra in ("gloo", "mpi", "nccl")
+        assert beside == (["rankwise-launch~=0.1.0", "rankwise-stores~=0.1.0"] if backend else [])
         name, _, least = re.fullmatch(REQUIREMENT, requirement).groups()
         assert names[name]["version"].startswith(least)
-        if launch:
+        if backend:
             assert list(names[name]["entry-points"]["rankwise.backends"]) == [extra]
     assert extras["gloo"][-1] == "rankwise-native~=0.1.0; sys_platform == 'linux'"
     assert extras["all"] == ["rankwise[cli,gloo,mpi,native,nccl]"]
@@ -49,7 +50,9 @@ def test_every_requirement_between_our_distributions_holds_the_minor_version():
                 assert rest.partition(";")[0] == f"~={series}.0", (folder.name, requirement)
 
 
-@pytest.mark.parametrize("plugin", ["gloo_tcp", "launch", "mpi", "nccl", "ray", "testing", "tools", "torch", "watch"])
+@pytest.mark.parametrize(
+    "plugin", ["gloo_tcp", "launch", "mpi", "nccl", "ray", "stores", "testing", "tools", "torch", "watch"]
+)
 def test_each_plugin_says_which_core_it_belongs_to(plugin):
     """As a literal, which a newer core cannot change."""
     sources = (ROOT / "plugins" / plugin / "src").rglob("*.py")
@@ -91,7 +94,7 @@ def test_the_site_and_the_recipes_have_the_same_home_and_version():
 def test_one_call_of_pip_installs_the_core_and_a_backend_from_a_clone(scratch, tmp_path):
     scratch.pip("hatchling>=1.21", "setuptools>=64", "wheel", "numpy")
     parts = [
-        *(str(ROOT / "plugins" / name) for name in ("launch", "watch", "gloo_tcp", "tools")),
+        *(str(ROOT / "plugins" / name) for name in ("codec", "stores", "launch", "watch", "gloo_tcp", "tools")),
         native_source(tmp_path),
     ]
     without = {**os.environ, "CC": "no-such-compiler"}  # which takes no time

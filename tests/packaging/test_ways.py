@@ -16,10 +16,12 @@ TIMEOUT_S = 100
 #: The distributions: where their source is, and the entry points of each.
 PARTS = {
     "rankwise": ("core", ""),
+    "rankwise_codec": ("plugins/codec/src", ""),
     "rankwise_gloo_tcp": ("plugins/gloo_tcp/src", "[rankwise.backends]\ngloo = rankwise_gloo_tcp.plugin\n"),
     "rankwise_launch": (
         "plugins/launch/src",
-        "[rankwise.commands]\nbackends = rankwise_launch.backends_command\nrun = rankwise_launch.run_command\n",
+        "[rankwise.commands]\nbackends = rankwise_launch.backends_command\nrun = rankwise_launch.run_command\n"
+        "[rankwise.parts]\ncommand_line = rankwise_launch.commands:execute\n",
     ),
     "rankwise_watch": ("plugins/watch/src", "[rankwise.observers]\nwatch = rankwise_watch\n"),
     "rankwise_tools": ("plugins/tools/src", "[rankwise.commands]\nexplain = rankwise_tools.explain_command\n"),
@@ -68,7 +70,7 @@ def python(needed, site, *arguments):
 
 def test_an_editable_installation_is_found_by_its_entry_points_and_runs(scratch, tmp_path):
     scratch.pip("hatchling>=1.21", "editables", "setuptools>=64", "wheel", "numpy")
-    parts = [ROOT, ROOT / "plugins/watch", ROOT / "plugins/gloo_tcp", native_source(tmp_path)]
+    parts = [ROOT, ROOT / "plugins/codec", ROOT / "plugins/watch", ROOT / "plugins/gloo_tcp", native_source(tmp_path)]
     without = {**os.environ, "CC": "no-such-compiler"}  # which takes no time
     scratch.pip("--no-build-isolation", *(word for part in parts for word in ("-e", str(part))), env=without)
     said = scratch.run(

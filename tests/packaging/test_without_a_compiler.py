@@ -15,7 +15,7 @@ WAYS = {
 def test_the_installation_succeeds_and_doctor_says_why_it_is_slower(scratch, tmp_path, way):
     variables, reason = WAYS[way]
     scratch.pip("hatchling>=1.21", "setuptools>=64", "wheel", "numpy")
-    plugins = [str(ROOT / "plugins" / name) for name in ("launch", "watch", "gloo_tcp")]
+    plugins = [str(ROOT / "plugins" / name) for name in ("codec", "launch", "watch", "gloo_tcp")]
     parts = [str(ROOT), native_source(tmp_path), *plugins]
     scratch.pip("--no-build-isolation", "--no-cache-dir", *parts, env={**os.environ, **variables})
     said = scratch.run(

@@ -1,4 +1,4 @@
-"""Who stands at the door of a rank: nobody without the group's key gets in, and whoever belongs there still does.
+"""Who stands at the door of a rank: nobody without the group's key gets in, and a rank that belongs there still does.
 
 The engine of rank 0 of 3 is the real one, with a real port; its loop is driven by a thread of the test. It has not
 failed, has let nobody in, and lets rank 1 in afterwards, whatever was tried.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
@@ -19,7 +17,8 @@ pytest.importorskip("cryptography", reason="the extra `encryption` is not instal
 import socket
 import threading
 
-from rankwise.network import secret
+from tests.security.jobs import job
+
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.protocol import handshake
@@ -30,7 +29,10 @@ KEY = b"k" * 32
 PATIENCE_S = 20.0
 TIMEOUT_S = 90
 HANDSHAKE_NBYTES = handshake.HELLO_NBYTES + handshake.PROOF_NBYTES
+ENCRYPTED = [{"RANKWISE_GLOO_INTEGRITY": "encrypted"}] * 3
 PLAIN = b"nobody else is to read this; "
+#: On which of two ranks compiled code has OpenSSL encrypt, where it can, and not the standard library.
+COMPILED = {"compiled": (True, True), "standard": (False, False), "from": (False, True), "to": (True, False)}
 
 
 class Middle:
@@ -87,7 +89,13 @@ def send() -> Iterator[Send]:
     """Send some bytes from rank 1 to rank 0 through the middle; return what came, failures, and what was seen."""
     with contextlib.ExitStack() as stack:
 
-        def run(data: bytes, encrypted: bool = True, flip_at: int | None = None, stranger: bool = False) -> Any:
+        def run(
+            data: bytes,
+            encrypted: bool = True,
+            flip_at: int | None = None,
+            stranger: bool = False,
+            way: str = "compiled",
+        ) -> Any:
             listener = socket.create_server(("127.0.0.1", 0))
             middle = Middle(listener.getsockname(), flip_at)
             stack.callback(middle.close)
@@ -98,15 +106,15 @@ def send() -> Iterator[Send]:
             if stranger:
                 mine[1] = privacy.prepare("encrypted")
             failures: list[list[BaseException]] = [[], []]
-            engines = [
-                Engine(
-                    EngineConfig(
-                        *(rank, cards, KEY, True, (0, 1), 8.0, failures[rank].append, False),
-                        encryption=privacy.encryption(mine[rank], cards, (0, 1), "default"),
-                    )
+            engines = []
+            for rank in range(2):
+                encryption = privacy.encryption(mine[rank], cards, (0, 1), "default")
+                if encryption is not None:
+                    encryption.compiled = encryption.compiled and COMPILED[way][rank]
+                config = EngineConfig(
+                    *(rank, cards, KEY, True, (0, 1), 8.0, failures[rank].append, False), encryption=encryption
                 )
-                for rank in range(2)
-            ]
+                engines.append(Engine(config))
             engines[0].listen(listener, near=False)
             room = bytearray(len(data))
             received = engines[0].receive_bytes(memoryview(room), 1, 7)
@@ -126,96 +134,49 @@ def send() -> Iterator[Send]:
         yield run
 
 
+@pytest.mark.parametrize("way", COMPILED)
 @pytest.mark.parametrize("nbytes", [1, 100, 16 << 10, 70_000, 3 << 20])
-def test_what_nobody_touches_arrives(send: Send, nbytes: int) -> None:
+def test_what_nobody_touches_arrives(send: Send, nbytes: int, way: str) -> None:
     data = os.urandom(nbytes)
-    assert send(data)[:2] == (data, [])
+    assert send(data, way=way)[:2] == (data, [])
 
 
+@pytest.mark.parametrize("way", COMPILED)
 @pytest.mark.parametrize("encrypted", [True, False])
-def test_the_wire_shows_nothing_of_the_data(send: Send, encrypted: bool) -> None:
+def test_the_wire_shows_nothing_of_the_data(send: Send, encrypted: bool, way: str) -> None:
     data = PLAIN * 5000
-    came, failures, seen = send(data, encrypted=encrypted)
+    came, failures, seen = send(data, encrypted=encrypted, way=way)
     assert (came, failures) == (data, [])
     assert len(seen) > len(data)
     assert (PLAIN in seen) is not encrypted
 
 
+@pytest.mark.parametrize("way", COMPILED)
 @pytest.mark.parametrize("at", [2000, 60_000])
-def test_a_changed_record_ends_the_group(send: Send, at: int) -> None:
+def test_a_changed_record_ends_the_group(send: Send, at: int, way: str) -> None:
     data = PLAIN * 5000
-    came, failures, _ = send(data, flip_at=HANDSHAKE_NBYTES + at)
+    came, failures, _ = send(data, flip_at=HANDSHAKE_NBYTES + at, way=way)
     assert came != data
     assert "changed on its way" in str(failures[0])
 
 
-def test_who_has_another_certificate_is_not_let_in(send: Send) -> None:
+@pytest.mark.parametrize("way", COMPILED)
+def test_who_has_another_certificate_is_not_let_in(send: Send, way: str) -> None:
     data = PLAIN * 10
-    came, failures, seen = send(data, stranger=True)
+    came, failures, seen = send(data, stranger=True, way=way)
     assert came == bytes(len(data))
     assert PLAIN not in seen
     assert failures
 
 
-CODE = """
-import sys
-if sys.argv[3] == "lacking" and sys.argv[2] == "1":
-    sys.modules["cryptography"] = None
-import numpy as np, rankwise as dist
-try:
-    dist.init_process_group("gloo", init_method=sys.argv[1], rank=int(sys.argv[2]), world_size=3, timeout=30)
-    rank = dist.get_rank()
-    for size in (1, 3, 1000, 400_000):
-        for _ in range(5):
-            array = np.full(size, 1.0 + rank)
-            dist.all_reduce(array)
-            assert (array == 6).all()
-    rooms = [np.zeros(10) for _ in range(50)]
-    works = [dist.irecv(room, (rank - 1) % 3, tag=tag) for tag, room in enumerate(rooms)]
-    works += [dist.isend(np.full(10, float(tag)), (rank + 1) % 3, tag=tag) for tag in range(50)]
-    for work in works:
-        work.wait()
-    assert all((room == tag).all() for tag, room in enumerate(rooms))
-    found = [None] * 3
-    dist.all_gather_object(found, "x" * 300_000 + str(rank))
-    assert found[2][-1] == "2"
-    dist.barrier()
-    dist.destroy_process_group()
-    print("well")
-except (dist.DistError, ValueError) as error:
-    print(type(error).__name__, error)
-"""
-
-
-def job(folder: Path, how: str, variables: list[dict[str, str]], has_secret: bool = True) -> list[str]:
-    """Run three ranks, and return what each has said."""
-    common = {**os.environ, "RANKWISE_GLOO_TRANSPORT": "tcp"}
-    if has_secret:
-        secret.new_file(folder / "secret")
-        common["RANKWISE_SECRET_FILE"] = str(folder / "secret")
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", CODE, f"file://{folder / 'meet'}", str(rank), how],
-            env={**common, **variables[rank]},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(3)
-    ]
-    try:
-        return [rank.communicate(timeout=TIMEOUT_S)[0].strip() for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-
-
-def test_a_job_runs_encrypted(tmp_path: Path) -> None:
-    assert job(tmp_path, "", [{"RANKWISE_GLOO_INTEGRITY": "encrypted"}] * 3) == ["well"] * 3
+@pytest.mark.parametrize("compiled", [("on", "on", "on"), ("off", "on", "off"), ("off", "off", "off")])
+def test_a_job_runs_encrypted(tmp_path: Path, compiled: tuple[str, ...]) -> None:
+    variables = [{**common, "RANKWISE_NATIVE": each} for common, each in zip(ENCRYPTED, compiled, strict=True)]
+    assert job(tmp_path, variables, TIMEOUT_S) == ["well"] * 3
 
 
 def test_it_is_refused_if_one_rank_lacks_it(tmp_path: Path) -> None:
-    for said in job(tmp_path, "lacking", [{"RANKWISE_GLOO_INTEGRITY": "encrypted"}] * 3):
+    for said in map(str, job(tmp_path, ENCRYPTED, TIMEOUT_S, lacking=[1])):
         assert "rank 1 cannot make a certificate" in said
         assert "rankwise-gloo-tcp[encryption]" in said
 
@@ -250,22 +211,22 @@ def files(folder: Path, name: str) -> dict[str, str]:
 
 
 def test_torchs_variables_encrypt_without_a_job_secret(tmp_path: Path) -> None:
-    assert job(tmp_path, "", [files(tmp_path, "ours")] * 3, has_secret=False) == ["well"] * 3
+    assert job(tmp_path, [files(tmp_path, "ours")] * 3, TIMEOUT_S, has_secret=False) == ["well"] * 3
 
 
 def test_who_was_signed_by_somebody_else_is_not_let_in(tmp_path: Path) -> None:
     ours, theirs = files(tmp_path, "ours"), files(tmp_path, "theirs")
-    told = job(tmp_path, "", [ours, ours, theirs], has_secret=False)
+    told = job(tmp_path, [ours, ours, theirs], TIMEOUT_S, has_secret=False)
     assert "well" not in told
-    assert any("cannot be encrypted" in said for said in told), told
+    assert any("cannot be encrypted" in str(said) for said in told), told
 
 
 def test_all_ranks_have_torchs_variables_or_none_and_they_are_complete(tmp_path: Path) -> None:
     ours = files(tmp_path, "ours")
-    told = job(tmp_path, "", [ours, ours, {}])
-    assert all("GLOO_DEVICE_TRANSPORT set to TCP and to TCP_TLS" in said for said in told), told
+    told = job(tmp_path, [ours, ours, {}], TIMEOUT_S)
+    assert all("GLOO_DEVICE_TRANSPORT set to TCP and to TCP_TLS" in str(said) for said in told), told
     (tmp_path / "secret").unlink()
     (tmp_path / "meet").unlink(missing_ok=True)
     lacking = {name: value for name, value in ours.items() if not name.endswith("CA_FILE")}
-    said = job(tmp_path, "", [lacking] * 3)[0]
-    assert said.startswith("ValueError GLOO_DEVICE_TRANSPORT=TCP_TLS needs GLOO_DEVICE_TRANSPORT_TCP_TLS_CA_FILE")
+    said = job(tmp_path, [lacking] * 3, TIMEOUT_S)[0]
+    assert str(said).startswith("ValueError GLOO_DEVICE_TRANSPORT=TCP_TLS needs GLOO_DEVICE_TRANSPORT_TCP_TLS_CA_FILE")

@@ -15,7 +15,7 @@ import rankwise as dist
 from rankwise.errors import DistStoreError
 from rankwise.network import secret
 from rankwise.store import FileStore
-from rankwise.store.file.records import HEADER_NBYTES
+from rankwise_stores.records import HEADER_NBYTES
 
 SECRET, OTHER_SECRET = b"s" * 32, b"t" * 32
 A_STRANGER = 54321
@@ -112,6 +112,7 @@ def test_the_sticky_bit_lets_a_folder_be_shared(tmp_path: Path) -> None:
     folder.chmod(0o1777)
     with FileStore(folder / "store") as store:
         store.set("key", "v")
+        assert (folder / "store").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_folder_of_another_user_is_refused(tmp_path: Path, disown: Callable[[Path], None]) -> None:
@@ -173,8 +174,9 @@ def test_a_job_of_another_name_is_refused_where_there_is_no_secret(path: Path) -
 
 
 def test_a_secret_says_all_about_who_belongs_together(path: Path) -> None:
-    with FileStore(path, secret=SECRET, job="17.0"), FileStore(path, secret=SECRET, job="17.1") as other:
+    with FileStore(path, secret=SECRET, job="17.0") as store, FileStore(path, secret=SECRET, job="17.1") as other:
         other.set("key", "v")
+        assert store.get("key") == b"v"
 
 
 def test_the_environments_secret_and_job_count_for_a_file_url(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

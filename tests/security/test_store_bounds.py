@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import socket
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import zmq
+from tests.by_reference import command, returned
 
-from rankwise.errors import DistStoreError, DistTimeoutError, ProtocolError
-from rankwise.store import TCPStore
+import rankwise
+from rankwise.errors import DistError, DistStoreError, DistTimeoutError, ProtocolError
+from rankwise.store import FileStore, TCPStore
 from rankwise.store.memory import Table
 from rankwise.store.operations import multi_get, wait
 from rankwise.store.primitives import Missing
@@ -55,27 +59,20 @@ def peak_mib(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-def wait_until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
-    return True
-
-
 # ---------------------------------------------------------------------- replies that nobody reads
 
 
+def serve_a_large_value() -> None:
+    store = TCPStore("127.0.0.1", is_master=True)
+    store.set("large", bytes(8 << 20))
+    print(store.port, flush=True)
+    sys.stdin.read()
+
+
 def test_replies_that_nobody_reads_do_not_fill_the_memory() -> None:
-    code = (
-        "import sys; from rankwise.store import TCPStore; store = TCPStore('127.0.0.1', is_master=True); "
-        "store.set('large', bytes(8 << 20)); print(store.port, flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", code]
     with ExitStack() as stack:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        process = stack.enter_context(subprocess.Popen(command, **pipes))
+        process = stack.enter_context(subprocess.Popen(command(serve_a_large_value), **pipes))
         stack.callback(process.kill)
         port = int(process.stdout.readline())
         client = stack.enter_context(TCPStore("127.0.0.1", port, timeout=PATIENCE_S))
@@ -246,117 +243,127 @@ def test_a_wait_for_100_000_keys_does_not_stall_the_store() -> None:
 
 # ---------------------------------------------------------------------- no free descriptors
 
-PRELUDE = """
-import os, resource, socket, subprocess, sys, time
-from rankwise.errors import DistError
-from rankwise.store import FileStore, HashStore, TCPStore
-import rankwise, zmq
+Made = Callable[[str, int, bytes | None], TCPStore | FileStore | None]
 
-def exhaust(left=0):
+#: What takes descriptors, given the path of a file, the port of a store and its secret.
+MADE: dict[str, Made] = {
+    "a master": lambda path, port, secret: TCPStore("127.0.0.1", is_master=True, timeout=20, secret=secret),
+    "a client": lambda path, port, secret: TCPStore("127.0.0.1", port, timeout=20, secret=secret),
+    "a client by name": lambda path, port, secret: TCPStore("localhost", port, timeout=20, secret=secret),
+    "a file": lambda path, port, secret: FileStore(path, secret=secret),
+    "a world by a file": lambda path, port, secret: rankwise.init_process_group("gloo", f"file://{path}", **ALONE),
+    "a world by a port": lambda path, port, secret: rankwise.init_process_group("gloo", "tcp://127.0.0.1:0", **ALONE),
+}
+ALONE: dict[str, Any] = {"rank": 0, "world_size": 1}
+DESCRIPTORS = 128
+
+
+def run_limited(function: Callable[..., object], *args: object) -> subprocess.CompletedProcess[str]:
+    """Call a function in a process that may have few descriptors."""
+    program = command(_limited, function.__name__, *args)
+    return subprocess.run(program, capture_output=True, text=True, timeout=2 * PATIENCE_S)
+
+
+def _limited(name: str, *args: object) -> object:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+    return globals()[name](*args)
+
+
+def _exhaust(left: int = 0) -> list[int]:
     held = []
-    try:
+    with suppress(OSError):
         while True:
             held.append(os.open("/dev/null", os.O_RDONLY))
-    except OSError:
-        pass
     for _ in range(left):
         os.close(held.pop())
     return held
-"""
 
 
-def run_limited(code: str, limit: int = 128) -> subprocess.CompletedProcess[str]:
-    head = PRELUDE + f"\nresource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))\n"
-    command = [sys.executable, "-c", head + textwrap.dedent(code)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S)
+def _close(held: list[int]) -> None:
+    for descriptor in held:
+        os.close(descriptor)
 
 
 def test_accepting_does_not_spin_and_recovers() -> None:
-    run = run_limited(
-        """
-        store = TCPStore("127.0.0.1", is_master=True, timeout=20)
-        visitor = "import socket, sys; come = lambda: socket.create_connection(('127.0.0.1', int(sys.argv[1]))); "
-        visitor += "all = [come() for _ in range(9)]; print('there', flush=True); sys.stdin.read()"
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        process = subprocess.Popen([sys.executable, "-c", visitor, str(store.port)], **pipes)
-        held = exhaust()
-        process.stdout.readline()
-        begin = time.process_time()
-        time.sleep(1)
-        spent = time.process_time() - begin
-        store.set("key", "v")
-        for descriptor in held:
-            os.close(descriptor)
-        with TCPStore("127.0.0.1", store.port, timeout=20) as other:
-            assert other.get("key") == b"v"
-        process.stdin.close()
-        store.close()
-        print(f"{spent:.3f}")
-        """
-    )
+    run = run_limited(accept_without_descriptors)
     assert run.returncode == 0, run.stderr
-    assert float(run.stdout) < 0.5, run.stdout
+    assert cast("float", returned(run.stdout)) < 0.5
     assert "no free file descriptor for those who connect" in run.stderr
     assert "ulimit -n" in run.stderr
 
 
+def accept_without_descriptors() -> float:
+    """Return how long a server that cannot accept computes in a second."""
+    with TCPStore("127.0.0.1", is_master=True, timeout=20) as store:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(command(visit, store.port), **pipes) as process:
+            held = _exhaust()
+            process.stdout.readline()
+            begin = time.process_time()
+            time.sleep(1)
+            spent_s = time.process_time() - begin
+            store.set("key", "v")
+            _close(held)
+            with TCPStore("127.0.0.1", store.port, timeout=20) as other:
+                assert other.get("key") == b"v"
+            process.stdin.close()
+    return spent_s
+
+
+def visit(port: int) -> None:
+    connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(9)]
+    print("there", flush=True)
+    sys.stdin.read()
+    for connection in connections:
+        connection.close()
+
+
 def test_a_store_ends_without_free_descriptors() -> None:
-    run = run_limited(
-        """
-        store = TCPStore("127.0.0.1", is_master=True, timeout=20)
-        held = exhaust()
-        store.close()
-        os.write(1, b"closed")
-        """
-    )
+    run = run_limited(close_without_descriptors)
     assert (run.returncode, run.stdout, run.stderr) == (0, "closed", "")
 
 
+def close_without_descriptors() -> None:
+    store = TCPStore("127.0.0.1", is_master=True, timeout=20)
+    _exhaust()
+    store.close()
+    os.write(1, b"closed")
+    os._exit(0)
+
+
 @pytest.mark.parametrize("secret", [None, b"s" * 32], ids=["no secret", "secret"])
-@pytest.mark.parametrize(
-    "made",
-    [
-        "TCPStore('127.0.0.1', is_master=True, timeout=20, secret=secret)",
-        "TCPStore('127.0.0.1', port, timeout=20, secret=secret)",
-        "TCPStore('localhost', port, timeout=20, secret=secret)",
-        "FileStore(path, secret=secret)",
-        "rankwise.init_process_group('gloo', f'file://{path}', rank=0, world_size=1)",
-        "rankwise.init_process_group('gloo', 'tcp://127.0.0.1:0', rank=0, world_size=1)",
-    ],
-)
+@pytest.mark.parametrize("made", MADE)
 def test_whatever_number_of_descriptors_is_free_an_error_names_the_cause(
     made: str, secret: bytes | None, tmp_path: Path
 ) -> None:
     with TCPStore("127.0.0.1", is_master=True, secret=secret) as outside:
-        run = run_limited(
-            f"""
-            path, port, secret = {str(tmp_path / "store")!r}, {outside.port}, {secret}
-
-            def attempt():
-                made = {made}
-                if made is None:
-                    rankwise.destroy_process_group()
-                else:
-                    made.set("key", "v")
-                    made.close()
-
-            attempt()  # loads what is loaded when it is needed
-            failed = 0
-            for left in range(60):
-                held, problem = exhaust(left), None
-                try:
-                    attempt()
-                except DistError as error:
-                    failed += 1
-                    problem = f"{{left}}: {{error}}"
-                finally:
-                    for descriptor in held:
-                        os.close(descriptor)
-                if problem and "no free file descriptor" not in problem:
-                    print(problem)
-            assert failed, "nothing ever failed"
-            assert problem is None, "sixty are not enough"
-            """
-        )
+        run = run_limited(make_with_few_descriptors, made, str(tmp_path / "store"), outside.port, secret)
     assert run.returncode == 0, run.stderr[-3000:]
-    assert run.stdout == ""
+    assert returned(run.stdout) == []
+
+
+def make_with_few_descriptors(made: str, path: str, port: int, secret: bytes | None) -> list[str]:
+    """Return the problems that do not name the cause."""
+
+    def attempt() -> None:
+        store = MADE[made](path, port, secret)
+        if store is None:
+            rankwise.destroy_process_group()
+        else:
+            store.set("key", "v")
+            store.close()
+
+    attempt()  # loads what is loaded when it is needed
+    problems = [""]
+    for left in range(60):
+        held = _exhaust(left)
+        try:
+            attempt()
+            problems.append("")
+        except DistError as error:
+            problems.append(f"{left}: {error}")
+        finally:
+            _close(held)
+    assert any(problems), "nothing ever failed"
+    assert not problems[-1], "sixty are not enough"
+    return [problem for problem in problems if problem and "no free file descriptor" not in problem]

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from rankwise.basics.process_end import ending as process_ending
     from rankwise.basics.process_end import last_words
     from rankwise.basics.systems import blake2b
+    from rankwise.basics.tracebacks import anew
     from rankwise.collective.algorithms.table import Choice as AlgorithmChoice
     from rankwise.collective.algorithms.table import choose as derived_algorithm
     from rankwise.collective.algorithms.table import fitting as fitting_algorithm
@@ -75,37 +76,26 @@ if TYPE_CHECKING:
 
 #: What is not needed by every process that names a backend, and where it is.
 _LATER = {
-    "AlgorithmChoice": "collective.algorithms.table:Choice",
-    "IssueOrder": "collective.issue_order:IssueOrder",
-    "Mailbox": "backends.mailbox:Mailbox",
-    "PointToPoint": "collective.executor:PointToPoint",
-    "PrefixStore": "store:PrefixStore",
-    "Store": "store:Store",
-    "WorkFuture": "basics.ending:WorkFuture",
-    "aborted_by": "basics.interrupts:aborted_by",
-    "at_free_port": "network.interface:at_free_port",
-    "blake2b": "basics.systems:blake2b",
-    "compiled_parts": "basics.native",
-    "debug_log": "basics.debug:tell",
-    "derived_algorithm": "collective.algorithms.table:choose",
-    "derived_collectives": "collective.derived",
-    "exchange": "store.patience:exchange",
-    "fitting_algorithm": "collective.algorithms.table:fitting",
-    "heed": "basics.interrupts:heed",
-    "hookimpl": "backends.hookspecs:hookimpl",  # only plugins need pluggy, and only once they are asked for
-    "job_secret": "network.secret",
-    "keyed_digest": "network.secret:digest",
-    "network_interface": "network.interface",
-    "only_waited": "basics.interrupts:only_waited",
-    "pack_error": "basics.messages:pack",
-    "patiently": "store.patience:patiently",
-    "last_words": "basics.process_end:last_words",
-    "process_ending": "basics.process_end:ending",
-    "processes": "basics.processes",
-    "same_digest": "network.secret:same",
-    "start_thread": "basics.interrupts:start",
-    "unpack_error": "basics.messages:unpack",
-    "verify_digest": "network.secret:verify",
+    "backends.hookspecs": "hookimpl",  # only plugins need pluggy, and only once they are asked for
+    "backends.mailbox": "Mailbox",
+    "basics.debug": "tell as debug_log",
+    "basics.ending": "WorkFuture",
+    "basics.interrupts": "aborted_by, heed, only_waited, start as start_thread",
+    "basics.messages": "pack as pack_error, unpack as unpack_error",
+    "basics.native": "* as compiled_parts",
+    "basics.process_end": "ending as process_ending, last_words",
+    "basics.processes": "* as processes",
+    "basics.systems": "blake2b",
+    "basics.tracebacks": "anew",
+    "collective.algorithms.table": "Choice as AlgorithmChoice, choose as derived_algorithm, "
+    "fitting as fitting_algorithm",
+    "collective.derived": "* as derived_collectives",
+    "collective.executor": "PointToPoint",
+    "collective.issue_order": "IssueOrder",
+    "network.interface": "* as network_interface, at_free_port",
+    "network.secret": "* as job_secret, digest as keyed_digest, same as same_digest, verify as verify_digest",
+    "store": "PrefixStore, Store",
+    "store.patience": "exchange, patiently",
 }
 
 __all__ = [
@@ -150,12 +140,13 @@ __all__ = [
     "Work",
     "WorkFuture",
     "aborted_by",
+    "anew",
     "at_free_port",
     "exchange",
     "heed",
     "only_waited",
     "patiently",
-    # what it may offer for the plainest calls
+    # what it may offer as a fast path
     "Caller",
     "IssueOrder",
     "Shortcuts",

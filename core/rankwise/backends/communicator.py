@@ -24,6 +24,7 @@ from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.interrupts import aborted_by, forget_waited, has_only_waited
 from rankwise.basics.recording import Trail
+from rankwise.basics.tracebacks import anew
 from rankwise.basics.work import COMPLETED, Work
 from rankwise.collective.call import Call, Prepared
 from rankwise.collective.fingerprint import Fingerprint, agree
@@ -216,7 +217,7 @@ class Communicator(ABC):
     def new_kind(self, call: Call) -> Prepared | None:
         """Return what does all calls of a kind: a backend overrides this where much of a call is the same each time.
 
-        A communicator that does takes a time-out for each call, and its plainest calls are done in few steps, see
+        A communicator that does takes a time-out for each call, and its plain calls have a fast path, see
         `rankwise.backends.fast_calls`. None, as by default, for calls of which nothing is kept.
         """
         return None
@@ -281,7 +282,7 @@ class Communicator(ABC):
         return Gauges(queued={"collectives": self._order.length()})
 
     def shortcuts(self, group: Caller) -> Shortcuts:
-        """Return what does the plainest calls of the group in one go; asked for once.
+        """Return the fast path of the group's plain calls; asked for once.
 
         By default that is what has been kept of earlier calls.
         """
@@ -300,15 +301,16 @@ class Communicator(ABC):
 
         The first error counts, of whatever rank; so `error` may give way to what another rank has found.
         """
+        kept = anew(error)
         if self.failure is None:
             self.on_broken(error)  # first, as the flight recorder writes down what it knows when a group fails
             try:
-                agreed = error if self.watch is None else self.watch.settle(self.context, error)
+                agreed = kept if self.watch is None else self.watch.settle(self.context, kept)
             except BaseException:  # an interrupt, which may be the second: the group must end in any case
-                self.give_up(error)
+                self.give_up(kept)
                 raise
             self.give_up(agreed)
-        return self.failure or error
+        return error if self.failure in (kept, None) else anew(self.failure)
 
     def give_up(self, error: DistError) -> None:
         """Make this communicator unusable now: calls raise this error, unless there was one before."""
@@ -348,7 +350,7 @@ class Communicator(ABC):
         """Run a collective in the order of issue."""
         deadline, order, given = Deadline(timeout_s), self._order, prepared.bind(call)
         if self.failure is not None:
-            raise self.failure.with_traceback(None)
+            raise anew(self.failure)
         if async_op or not order.enter():
             title = self._title(call.op)
             work = order.later(title, partial(self._run, call.op, prepared, given, deadline), deadline, self.fail)
@@ -365,7 +367,7 @@ class Communicator(ABC):
 
     def _run(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
         if self.failure is not None:
-            raise self.failure.with_traceback(None)
+            raise anew(self.failure)
         sequence = next(self._sequence)
         try:
             prepared.run(given, sequence, deadline)
@@ -390,7 +392,7 @@ class Communicator(ABC):
         if isinstance(error, DistError):
             agreed = self.fail(error)
             if agreed is not error:
-                raise agreed.with_traceback(None) from error
+                raise agreed from error
         else:
             self.fail(aborted_by(error, title))
 

@@ -1,6 +1,6 @@
-"""The plainest calls in few steps, for every communicator that keeps something for each kind of call.
+"""The fast path of plain calls, for every communicator that keeps something for each kind of call.
 
-They take only what the general way has prepared, and so has checked, once before: `Communicator.kinds` says what.
+They take only what the slow path has prepared, and so has checked, once before: `Communicator.kinds` says what.
 """
 
 from __future__ import annotations
@@ -92,20 +92,20 @@ def fast_calls(comm: Communicator, group: Caller) -> Shortcuts:
     return Shortcuts(all_reduce=all_reduce, broadcast=broadcast, barrier=barrier)
 
 
-# Shortcuts: what a communicator may offer beside its methods, so that the plainest calls skip all that lies between
+# Shortcuts: what a communicator may offer beside its methods, so that plain calls skip all that lies between
 #
 # Most calls of most programs are alike: synchronous, on a plain array of a common dtype, in a healthy group. For these
 # a communicator may offer a callable for each operation. The public call hands it the program's own arguments,
 # unchecked, before it does anything else; the callable then does all that the public call does, or says that it did
-# nothing, and the call goes the general way. `rankwise.backends.fast_calls` has those of any communicator that keeps
+# nothing, and the call takes the slow path. `rankwise.backends.fast_calls` has those of any communicator that keeps
 # something for each kind of call, so that few backends need to know of them. The first call of a group goes the
-# general way and has them made: many groups have none.
+# slow path and has them made: many groups have none.
 #
 # A shortcut returns false, and has changed nothing, whenever anything is out of the ordinary: an argument that is not
 # exactly what it expects, or that the capability table refuses; a group that has failed; a thread that has an open
 # `coalescing` block; another operation that has its turn. Else it notes the call in the trail, by calling `begin`
 # itself and not through a helper (the trail counts frames to the program's call), does it within its time-out, or the
-# group's, notes its end, and returns true. Errors are those of the general way.
+# group's, notes its end, and returns true. Errors are those of the slow path.
 
 
 class Caller(Protocol):
@@ -115,7 +115,7 @@ class Caller(Protocol):
     trail: Trail
     #: The group's time-out, which may change between calls.
     timeout_s: float
-    #: What does its plainest calls; a backend may put faster ones in their place.
+    #: The fast path of its plain calls; a backend may put faster ones in their place.
     shortcuts: Shortcuts
 
     @property
@@ -144,6 +144,7 @@ class Shortcuts:
     Attributes:
         all_reduce: Takes array and reduce op.
         broadcast: Takes array and the root's group rank.
+        reduce: Takes array, reduce op and the root's group rank.
         all_gather: Takes the list of output arrays and the input array.
         all_gather_single: Takes output and input array.
         reduce_scatter: Takes the output array, the list of input arrays and the reduce op.
@@ -157,6 +158,7 @@ class Shortcuts:
 
     all_reduce: Callable[[Any, Any, Timeout | None], bool] = _nothing
     broadcast: Callable[[Any, int, Timeout | None], bool] = _nothing
+    reduce: Callable[[Any, Any, int, Timeout | None], bool] = _nothing
     all_gather: Callable[[Any, Any, Timeout | None], bool] = _nothing
     all_gather_single: Callable[[Any, Any, Timeout | None], bool] = _nothing
     reduce_scatter: Callable[[Any, Any, Any, Timeout | None], bool] = _nothing

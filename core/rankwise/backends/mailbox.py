@@ -155,7 +155,7 @@ class Mailbox:
         if receive is not None:
             self._meet(message, receive)
         elif failure is not None:
-            on_end(failure)  # lest the sender waits for a receive that will never be begun
+            on_end(failure)  # or the sender would wait for a receive that never begins
         self._carry_out_failures()
 
     def withdraw(self, receive: Work) -> bool:

@@ -18,12 +18,14 @@ from rankwise.backends.capability import Availability, Capabilities
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import BackendSpec
-from rankwise.backends.discovery import PluginFault, Point, run_plugin
+from rankwise.backends.discovery import PluginFault, run_plugin
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.requirement import Others
 from rankwise.backends.validation import checked, checked_availability
+from rankwise.basics.entry_points import Point, load, same
 from rankwise.basics.interrupts import held
 from rankwise.basics.loading import loading
+from rankwise.basics.tracebacks import anew
 from rankwise.basics.version import __version__, series
 from rankwise.basics.words import with_article
 from rankwise.errors import BackendNotFoundError, PluginError
@@ -75,7 +77,7 @@ class Registry:
 
     def names(self) -> list[str]:
         """Return the names of all installed and registered backends, without loading any."""
-        return sorted({*self._in_process, *(point.name for point in discovery.installed())})
+        return sorted({*self._in_process, *(point.name for point in discovery.all_points())})
 
     def get(self, name: str) -> BackendSpec:
         """Return the backend called `name`, loading its plugin if need be.
@@ -147,7 +149,7 @@ class Registry:
     def providers(self) -> dict[str, str]:
         """Return what brings each installed and registered backend, as `provider` tells it, by one look."""
         found: dict[str, list[str]] = {}
-        for point in discovery.installed():
+        for point in discovery.all_points():
             found.setdefault(point.name, []).append(point.owner)
         return {
             **{name: " and ".join(owners) for name, owners in found.items()},
@@ -201,7 +203,7 @@ class Registry:
                 raise BackendNotFoundError(*self._not_found(name))
             found, error = self._broken.get(name, ([], None))
             if error is not None and found == points:
-                raise error.with_traceback(None)
+                raise anew(error)
             value = _chosen(name, points).value
         try:
             return self._bound(_declaration(name, value))
@@ -214,7 +216,7 @@ class Registry:
             raise error from fault.__cause__
 
     def _not_found(self, name: str) -> tuple[str, str]:
-        points = discovery.installed()
+        points = discovery.all_points()
         names = sorted({*self._in_process, *(point.name for point in points)})
         remedy = f"pip install {KNOWN[name]}" if name in KNOWN else ""
         parts = [f"no backend {str(name)!r} is installed (installed: {', '.join(names) or 'none'})"]
@@ -245,7 +247,7 @@ def _chosen(name: str, points: list[Point]) -> Point:
     claimed = f"backend {name!r} is claimed by {' and '.join(point.owner for point in points)}"
     if wish:
         for point in points:
-            if discovery.same(point.distribution, wish):
+            if same(point.distribution, wish):
                 return point
         raise PluginError(f"{variable} names {wish!r}, but {claimed}", f"set {variable} to one of these, or to nothing")
     if len(points) == 1:
@@ -264,7 +266,7 @@ def _declaration(name: str, value: str) -> BackendSpec:
         PluginFault: It cannot be loaded, or declares what cannot be used.
     """
     with loading():
-        plugin = run_plugin("it cannot be loaded", lambda: discovery.load(value))
+        plugin = run_plugin("it cannot be loaded", lambda: load(value))
     answer = run_plugin("its rankwise_backend() failed", lambda: _asked(name, plugin))
     return run_plugin("its declaration cannot be read", lambda: checked(name, answer))
 
@@ -287,7 +289,7 @@ def _belonging(name: str, point: Point, fault: PluginFault) -> str:
     """Return what there is to say of versions, if those may be why a plugin cannot be used."""
     if "MAJOR.MINOR" in str(fault):
         return ""
-    if discovery.same(KNOWN.get(name, ""), point.distribution) and series(point.version) != series(__version__):
+    if same(KNOWN.get(name, ""), point.distribution) and series(point.version) != series(__version__):
         return f"; this process runs rankwise {__version__}, and the two must have the same MAJOR.MINOR"
     return f"; it requires {point.requires}, and this is {__version__}" if point.requires else ""
 

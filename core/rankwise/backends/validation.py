@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from rankwise.backends.capability import Availability, Capabilities, Cell, Device, Support
-from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec, Check
-from rankwise.backends.discovery import PluginFault, one_line
+from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec
+from rankwise.backends.discovery import PluginFault
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.vocabulary import DEVICES, EVERY_DTYPE, FEATURES, OPS, REDUCTIONS, nearest
+from rankwise.basics.entry_points import one_line
 from rankwise.basics.version import require_series
 from rankwise.basics.words import with_article
 from rankwise.errors import PluginError
 
-__all__ = ["checked", "checked_availability", "checked_checks"]
+__all__ = ["checked", "checked_availability", "of_kind", "text_of"]
 
 
 def checked(name: str, spec: Any) -> BackendSpec:
@@ -53,10 +54,10 @@ def checked(name: str, spec: Any) -> BackendSpec:
         spec.create,
         spec.availability,
         spec.runtime,
-        tuple(_text(f"launch[{i}]", word) for i, word in enumerate(_sequence("launch", spec.launch))),
-        {_text("a name in variants", w): _variables(w, v) for w, v in _mapping("variants", spec.variants).items()},
+        tuple(text_of(f"launch[{i}]", word) for i, word in enumerate(_sequence("launch", spec.launch))),
+        {text_of("a name in variants", w): _variables(w, v) for w, v in _mapping("variants", spec.variants).items()},
         spec.explain,
-        _text("core", spec.core),
+        text_of("core", spec.core),
         spec.checks,
     )
 
@@ -72,23 +73,7 @@ def checked_availability(answer: Any) -> Availability:
     available, reason, remedy = answer
     if not isinstance(available, bool):
         raise PluginFault(f"availability() has returned available={type(available).__name__}, which must be a bool")
-    return Availability(available, one_line(_text("reason", reason)), one_line(_text("remedy", remedy)))
-
-
-def checked_checks(answer: Any) -> list[Check]:
-    """Return what a backend has looked at, made of plain values.
-
-    Raises:
-        PluginFault: It is something else.
-    """
-    found = []
-    for i, each in enumerate(answer):
-        _kind(f"checks()[{i}]", each, Check)
-        if each.good is not None and not isinstance(each.good, bool):
-            raise PluginFault(f"checks()[{i}].good is {with_article(type(each.good).__name__)}, not a bool or None")
-        text, remedy = _text(f"checks()[{i}].text", each.text), _text(f"checks()[{i}].remedy", each.remedy)
-        found.append(Check(each.good, one_line(text), one_line(remedy)))
-    return found
+    return Availability(available, one_line(text_of("reason", reason)), one_line(text_of("remedy", remedy)))
 
 
 def _versions(spec: BackendSpec) -> None:
@@ -103,7 +88,7 @@ def _versions(spec: BackendSpec) -> None:
             f"it is written for API version {theirs}, and this rankwise has {ours}; "
             "install versions of the two that belong together"
         )
-    if core := _text("core", spec.core):
+    if core := text_of("core", spec.core):
         try:
             require_series("it", core)
         except PluginError as error:
@@ -113,13 +98,13 @@ def _versions(spec: BackendSpec) -> None:
 def _variables(way: str, variables: Any) -> dict[str, str]:
     where = f"variants[{way!r}]"
     return {
-        _text(f"a name in {where}", name): _text(f"{where}[{name!r}]", value)
+        text_of(f"a name in {where}", name): text_of(f"{where}[{name!r}]", value)
         for name, value in _mapping(where, variables).items()
     }
 
 
 def _table(name: str, table: Any) -> Capabilities:
-    _kind("capabilities", table, Capabilities)
+    of_kind("capabilities", table, Capabilities)
     if table.backend != name:
         raise PluginFault(f"its capabilities are those of {table.backend!r}, not of {name!r}")
     devices = {}
@@ -127,7 +112,7 @@ def _table(name: str, table: Any) -> Capabilities:
         if not isinstance(kind, str) or not_a_name(kind):
             raise PluginFault(f"capabilities.devices has {kind!r}, which is no kind of device such as 'cpu'")
         where = f"capabilities.devices[{kind!r}]"
-        _kind(where, device, Device)
+        of_kind(where, device, Device)
         devices[kind] = Device(
             _cells(f"{where}.ops", device.ops, OPS),
             _cells(f"{where}.features", device.features, FEATURES),
@@ -147,7 +132,7 @@ def _cells(where: str, cells: Any, known: Iterable[str]) -> dict[str, Cell]:
 
 
 def _cell(where: str, cell: Any) -> Cell:
-    _kind(where, cell, Cell)
+    of_kind(where, cell, Cell)
     if not isinstance(cell.support, Support):
         raise PluginFault(f"{where}.support is {cell.support!r}, but must be a Support")
     if cell.support is Support.CONDITIONAL:
@@ -160,7 +145,7 @@ def _cell(where: str, cell: Any) -> Cell:
             raise PluginFault(f"{where}.reduce_ops has {name!r}; {nearest(str(name), REDUCTIONS)}")
     return Cell(
         cell.support,
-        one_line(_text(f"{where}.reason", cell.reason)),
+        one_line(text_of(f"{where}.reason", cell.reason)),
         _dtypes(f"{where}.dtypes", cell.dtypes),
         {r: _dtypes(f"{where}.reduce_ops[{r!r}]", dtypes) for r, dtypes in reduce_ops.items()},
         cell.holds,
@@ -178,17 +163,17 @@ def _dtypes(where: str, names: Any) -> frozenset[str]:
 
 
 def _mapping(where: str, value: Any) -> Mapping[Any, Any]:
-    _kind(where, value, Mapping, "a mapping")
+    of_kind(where, value, Mapping, "a mapping")
     return dict(value)
 
 
 def _sequence(where: str, value: Any) -> tuple[Any, ...]:
-    _kind(where, value, tuple)
+    of_kind(where, value, tuple)
     return tuple(value)
 
 
-def _text(where: str, value: Any) -> str:
-    _kind(where, value, str)
+def text_of(where: str, value: Any) -> str:
+    of_kind(where, value, str)
     return str.__str__(value)
 
 
@@ -197,7 +182,7 @@ def _callable(where: str, value: Callable[..., Any]) -> None:
         raise PluginFault(f"{where} is {value!r}, but must be callable")
 
 
-def _kind(where: str, value: Any, kind: type, called: str = "") -> None:
+def of_kind(where: str, value: Any, kind: type, called: str = "") -> None:
     if not isinstance(value, kind):
         is_what = "None" if value is None else with_article(type(value).__name__)
         raise PluginFault(f"{where} is {is_what}, but must be {called or with_article(kind.__name__)}")

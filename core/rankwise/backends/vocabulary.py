@@ -44,7 +44,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
     {
         "async": "`async_op=True` makes progress while the caller computes",
         "tags": "messages between two ranks are told apart by tag",
-        "any_source": "`recv(src=None)` takes from whoever sends first",
+        "any_source": "`recv(src=None)` takes from the first sender",
         "short_messages": "a message may be shorter than the buffer it is received into; a longer one is an error",
         "message_dtypes": "a message received into another dtype is an error that names both; uint8 takes any",
         "uneven": "parts may differ in size",

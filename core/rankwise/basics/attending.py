@@ -33,7 +33,7 @@ _LEEWAY_S = 0.5
 _STAY_S = 1.0
 _STORE = "the store of the job"
 
-#: For each thread that has no step now where its next is put; whoever takes one out of the list puts one there.
+#: For each thread that has no step now where its next is put; the thread that takes one out of the list puts one there.
 _idle: list[SimpleQueue[_Order]] = []
 after_fork(_idle.clear)
 
@@ -111,7 +111,7 @@ def _carry_out(step: Callable[[], Any], ending: Ending, orders: SimpleQueue[_Ord
     """Take a step; the thread is ready for another before the caller goes on, who may have it."""
     try:
         result = step()
-    except BaseException as error:  # it belongs to whoever waits
+    except BaseException as error:  # raised where it is waited for
         _idle.append(orders)
         ending.tell(None, error)
     else:

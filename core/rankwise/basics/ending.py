@@ -44,13 +44,13 @@ class Ending:
         self.error: BaseException | None = None
         self._untold = [True]
         self._bells: list[threading.Lock] = []
-        #: Each in a list of its own, out of which it is taken by whoever calls it.
+        #: Each in a list of its own, out of which the thread that calls it takes it.
         self._calls: list[list[Callable[[], object]]] = []
 
     def tell(self, value: Any = None, error: BaseException | None = None) -> bool:
         """Tell the end; only the first telling counts, and returns true."""
         try:
-            del self._untold[0]  # by whoever is first; no handler runs between this and the next lines
+            del self._untold[0]  # by the first thread; no handler runs between this and the next lines
         except IndexError:
             return False
         self.value, self.error = value, error
@@ -208,5 +208,5 @@ class _Chained(WorkFuture):
             return  # it has been called, or is being called
         try:
             self._tell(None, callback(ended))
-        except Exception as error:  # it belongs to whoever waits
+        except Exception as error:  # raised where it is waited for
             self._tell(error)

@@ -12,6 +12,7 @@ Whatever an interrupt has left half-changed is never looked at again but by what
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import signal
 import sys
 import threading
@@ -36,7 +37,7 @@ __all__ = [
     "start",
 ]
 
-#: Arguments are checked here alone, before anything has begun; what raises within is, or was called for, an argument.
+#: Arguments are checked here alone, before their call has begun; what raises within is, or was called for, an argument.
 _CHECKS = "rankwise.calls.check"
 _MARK = "_rankwise_only_waited"
 
@@ -49,11 +50,21 @@ def is_interrupt(error: BaseException) -> bool:
     if isinstance(error, DistError):
         return False
     trace = error.__traceback__
-    if trace is not None and _CHECKS in modules(trace):
+    if _is_of_an_argument(trace):
         return False
     if not isinstance(error, Exception) or type(error).__module__ != "builtins":
         return True
     return trace is not None and trace.tb_next is not None and has_foreign(trace.tb_next)
+
+
+def _is_of_an_argument(trace: TracebackType | None) -> bool:
+    """Tell whether an error comes of arguments that the program has given, so that its call has not begun.
+
+    The function that the program has called checks these itself. What another checks that this one calls in turn, such
+    as the second of two collectives of which it is made, is checked half-way.
+    """
+    found = list(dict.fromkeys(modules(trace)))
+    return _CHECKS in found[:2]
 
 
 def aborted_by(error: BaseException, what: str) -> GroupAbortedError:
@@ -84,6 +95,8 @@ def has_only_waited(error: BaseException) -> bool:
 # handler.
 
 _HANDLERS_MARK = "_rankwise_a_handlers"
+#: Those of C, which give no enumerations: what `held` does takes a quarter of the time by them.
+_handler_of = _signal.getsignal
 _NUMBERS = [int(number) for number in signal.valid_signals()]
 
 
@@ -103,7 +116,7 @@ class _Held:
             return
         try:
             for number in _NUMBERS:
-                handler = signal.getsignal(number)
+                handler = _handler_of(number)
                 if callable(handler) and not getattr(handler, "raises_nothing", False):  # as those that only watch
                     self._own[number] = handler
                     signal.signal(number, self._note)
@@ -122,8 +135,8 @@ class _Held:
 
     @property
     def patience_s(self) -> float:
-        """For how long a wait may go on without `heed`."""
-        return 0.05 if self._depth else 3600.0
+        """For how long a wait of this thread may go on without `heed`, which does much on the main thread alone."""
+        return 0.05 if self._depth and threading.current_thread() is threading.main_thread() else 3600.0
 
     def heed(self) -> None:
         """Call the handlers of the signals that have come meanwhile, on the main thread."""
@@ -149,7 +162,7 @@ class _Held:
         """Give all signals their handlers back, and have these called for what has come."""
         try:
             for number, handler in list(self._own.items()):
-                if signal.getsignal(number) == self._note:
+                if _handler_of(number) == self._note:
                     signal.signal(number, handler)
                 del self._own[number]
             while self._came:

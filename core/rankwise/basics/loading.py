@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -28,21 +28,26 @@ def loading() -> Iterator[None]:
 # Names of a package that are loaded when they are first asked for, as few programs need all of them
 
 
-def later(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+def later(package: str, names: Mapping[str, str], rooms: Iterable[str] = ()) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package.
 
     Args:
         package: Its `__name__`.
-        places: For each name the module of rankwise where it is, and after a colon what it is called there; without a
-            colon it is the module itself.
+        names: For each module of rankwise what it has: "name, name as other, * as module", where `*` is the module.
+        rooms: Modules of rankwise that are found by their own names.
     """
+    places = {room: (room, "*") for room in rooms}
+    for module, listed in names.items():
+        for each in listed.split(", "):
+            attribute, _, called = each.partition(" as ")
+            places[called or attribute] = module, attribute
 
     def find(name: str) -> Any:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module, _, attribute = places[name].partition(":")
+        module, attribute = places[name]
         found: Any = import_module(f"rankwise.{module}")
-        if attribute:
+        if attribute != "*":
             found = getattr(found, attribute)
         setattr(sys.modules[package], name, found)
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import struct
 import sys
@@ -12,6 +13,8 @@ __all__ = ["ending", "in_a_line", "last_words", "process_stat"]
 #: From Linux 6.15 on a descriptor tells the exit status even after the parent has taken it.
 _PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
 _WITH_EXIT = 1 << 3
+#: More than the system tells of a process.
+_STAT_NBYTES = 4096
 #: How long an exception may be in the words of others.
 _MOST = 300
 
@@ -48,8 +51,11 @@ def _reaped_status(descriptor: int) -> int | None:
 def process_stat(pid: int) -> list[str]:
     """Return what the system tells of a process, from its state on."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)  # half the time of a file of Python's
+        try:
+            return os.read(descriptor, _STAT_NBYTES).decode(errors="replace").rpartition(")")[2].split()
+        finally:
+            os.close(descriptor)
     except OSError:
         return []
 

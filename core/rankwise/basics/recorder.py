@@ -67,7 +67,7 @@ class PythonRecorder:
     def count(self) -> None:
         """Count from now on what leaves the ring, which costs each call some 0.2 us."""
         if self.add == self.noted.append:
-            _push_out(self, self._capacity)  # lest the ring, which is full, drops some by itself
+            _push_out(self, self._capacity)  # or the ring, which is full, would drop some by itself
             self.add = _counting(self, self._capacity)
             for trail in self.trails():
                 trail._add = self.add  # type: ignore[attr-defined]

@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     #: The thread that is in the call; 0 once an asynchronous call has returned.
     thread: int
     began_ns: int
-    #: 0 until the end has been seen; an asynchronous operation is seen to end by whoever waits for it.
+    #: 0 until the end has been seen; an asynchronous operation is seen to end where it is waited for.
     ended_ns: int
     #: Why it has failed, where that is known; else "".
     error: str

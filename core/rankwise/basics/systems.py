@@ -5,10 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
-
-from rankwise.errors import DistError
 
 if TYPE_CHECKING:
     import signal
@@ -18,23 +15,11 @@ __all__ = [
     "blake2b",
     "boot_of_macos",
     "cause",
-    "cores",
     "descriptor_limit",
-    "die_with_parent",
     "keep_standard",
-    "require_folder",
-    "require_processes",
     "shortage",
     "signals",
 ]
-
-_PR_SET_PDEATHSIG = 1
-_SIGTERM = 15  # as everywhere; most programs do without the module that knows it by name
-
-
-def cores() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def signals(*names: str) -> tuple[signal.Signals, ...]:
@@ -48,39 +33,6 @@ def after_fork(act: Callable[[], object]) -> None:
     """Have something done in every forked child, where processes can fork at all."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=act)
-
-
-def require_processes() -> None:
-    """Raise where ranks cannot be processes: no backend connects them on Windows, and a removed folder starts none."""
-    if not hasattr(os, "killpg"):
-        text = "ranks are processes on Linux and macOS alone; rankwise.testing.local_world runs them as threads"
-        raise DistError(text)
-    require_folder()
-
-
-def require_folder() -> None:
-    """Raise where the working directory has been removed: Python starts no process there that finds its modules."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        text = "the folder in which this was started has been removed; change to one that is there"
-        raise DistError(text) from None
-
-
-def die_with_parent(number: int = _SIGTERM, parent: int = 0) -> Callable[[], None] | None:
-    """Return what a new process calls to get a signal when its parent has ended; None where the kernel sends none.
-
-    Args:
-        number: The signal.
-        parent: The parent, if it is not this process.
-    """
-    import ctypes  # which most programs do without
-
-    try:
-        prctl = ctypes.CDLL(None).prctl
-    except (AttributeError, OSError, TypeError):  # Linux alone has it; Windows knows no library without a name
-        return None
-    return partial(_follow, prctl, parent or os.getpid(), number)
 
 
 def boot_of_macos() -> str:
@@ -98,12 +50,6 @@ def boot_of_macos() -> str:
     except (AttributeError, OSError, TypeError):
         return ""
     return "" if failed else text.value.decode(errors="replace")
-
-
-def _follow(prctl: Callable[[int, int], int], parent: int, number: int) -> None:
-    prctl(_PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:  # it was quicker
-        os._exit(1)
 
 
 def keep_standard() -> None:

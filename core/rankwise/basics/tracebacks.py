@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterator
 from types import TracebackType
+from typing import TypeVar
 
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.errors import DistError
@@ -29,7 +30,9 @@ __all__ = [
     "skipped",
 ]
 
-#: What stands between the call and its error without being of interest to whoever has made the call.
+_Error = TypeVar("_Error", bound=BaseException)
+
+#: What stands between the call and its error without being of interest to the caller.
 _LIBRARIES = {"cupy", "cupy_backends", "mpi4py", "msgpack", "numpy", "pluggy", "zmq", *sys.stdlib_module_names}
 
 
@@ -68,9 +71,20 @@ class _Shortened:
 shortened = _Shortened()
 
 
-def anew(error: BaseException) -> BaseException:
-    """Return an error that is raised again and again, without the frames of the times before."""
-    return error if _all_is_wanted() or not isinstance(error, DistError) else error.with_traceback(None)
+def anew(error: _Error) -> _Error:
+    """Return an error's like, without its traceback and its cause.
+
+    An error that is kept, to be raised at each call or on several threads, is never raised itself, but its like: it
+    would keep what is in the frames that it has come through, such as arrays, for as long as it is kept.
+    """
+    if not isinstance(error, DistError):
+        return error
+    # Not made by its class, which may have been given other arguments than it hands on.
+    make = OSError.__new__ if issubclass(type(error), OSError) else BaseException.__new__
+    like: _Error = make(type(error), *error.args)
+    like.args = error.args
+    like.__dict__.update(error.__dict__)
+    return like
 
 
 def _all_is_wanted() -> bool:

@@ -274,7 +274,7 @@ class CombinedWork(FutureWork):
         try:
             if after is not None:
                 after()
-        except Exception as error:  # it belongs to whoever waits
+        except Exception as error:  # raised where it is waited for
             self.fail(error)
         else:
             self.succeed(self._value)

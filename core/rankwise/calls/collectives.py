@@ -9,7 +9,7 @@ backends with the feature `mismatch`. Wrong arguments are a `TypeError` or `Valu
 capability table refuses is an `UnsupportedOperationError`, before anything is sent.
 """
 
-# The plainest calls, as most are, may take a shortcut of the backend's (see `rankwise.backends.fast_calls`). The code
+# Plain calls, as most are, may take a shortcut of the backend's (see `rankwise.backends.fast_calls`). The code
 # below that question is the general path, which does the same for every call.
 
 from __future__ import annotations
@@ -202,6 +202,8 @@ def reduce(
         if pg is None:
             return None
         root = group_rank(pg, "dst", dst, group_dst)
+        if not async_op and pg.shortcuts.reduce(tensor, op, root, timeout):
+            return None
         checked = check.output_array if root == pg.rank() else check.input_array
         array = checked(pg, "reduce", "tensor", tensor)
         lane = pg.lane(array, "reduce", check.reduce_op(pg, "reduce", op, array))

@@ -49,7 +49,7 @@ def monitored_barrier(
             return
         pg.monitored += 1
         store = _place(pg.store, pg.monitored)
-        # Whoever hosts the store must not leave before all have heard.
+        # The rank that hosts the store must not leave before all have heard.
         before = [entry for entry in pg.world.stay_for if not entry[1].endswith(_TOLD)]
         pg.world.stay_for = [*before, (pg.store, f"{store.prefix}/{_TOLD}", pg.size())]
         store.set(f"rank/{pg.rank()}", b"")

@@ -1,12 +1,14 @@
 """Collectives over several arrays per rank, usually one on each of the process's devices.
 
 Each is one collective of the group with a step on this rank's own arrays before and after it, so it runs on every
-backend and on every kind of device. The group's part is on the device of the first array.
+backend and on every kind of device. The group's part is on the device of the first array. The arrays of a list have one
+dtype and size, the same on all ranks; where nothing else is said, ranks may have different numbers of them. Beside what
+is said here, each raises what its collective of one array does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import Any
@@ -40,8 +42,7 @@ def broadcast_multigpu(
     """Copy `tensor_list[src_tensor]` of the source into every array of every rank.
 
     Args:
-        tensor_list: This rank's arrays, usually one on each device; of one dtype and size on all ranks. The ranks may
-            have different numbers of them.
+        tensor_list: This rank's arrays, usually one on each device.
         src: The source, as a global rank.
         group: The group; None is the default group.
         async_op: Return a `Work` immediately instead of waiting for the operation.
@@ -52,7 +53,6 @@ def broadcast_multigpu(
 
     Raises:
         ValueError: The list is empty, its arrays differ, or it has no such array.
-        CollectiveMismatchError: The ranks do not agree about source, dtype or size.
 
     Examples:
         >>> arrays = [np.full(2, 10 * rank), np.full(2, 10 * rank + 1)]
@@ -77,8 +77,7 @@ def broadcast_multigpu(
             for array in arrays[1:]:
                 _assign(array, carrier)
 
-        work = lane.run(Call("broadcast", carrier, root=root), *terms(pg, carrier, "broadcast", async_op, None))
-        return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
+        return _run(pg, lane, Call("broadcast", carrier, root=root), async_op, tensor_list, arrays, after)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -90,8 +89,7 @@ def all_reduce_multigpu(
     """Reduce all arrays of all ranks, and leave the result in every one of them.
 
     Args:
-        tensor_list: This rank's arrays, usually one on each device; of one dtype and size on all ranks. The ranks may
-            have different numbers of them.
+        tensor_list: This rank's arrays, usually one on each device.
         op: How to reduce.
         group: The group; None is the default group.
         async_op: Return a `Work` immediately instead of waiting for the operation.
@@ -101,8 +99,6 @@ def all_reduce_multigpu(
 
     Raises:
         ValueError: The list is empty, or its arrays differ.
-        CollectiveMismatchError: The ranks do not agree about op, dtype or size.
-        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
 
     Examples:
         >>> arrays = [np.ones(2), np.ones(2)]
@@ -123,8 +119,7 @@ def all_reduce_multigpu(
             for array in arrays[1:]:
                 _assign(array, arrays[0])
 
-        work = lane.run(Call("all_reduce", total, inner), *terms(pg, total, "all_reduce", async_op, None))
-        return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
+        return _run(pg, lane, Call("all_reduce", total, inner), async_op, tensor_list, arrays, after)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -141,8 +136,7 @@ def reduce_multigpu(
     """Reduce all arrays of all ranks into `tensor_list[dst_tensor]` of the destination.
 
     Args:
-        tensor_list: This rank's arrays, usually one on each device; of one dtype and size on all ranks. The ranks may
-            have different numbers of them.
+        tensor_list: This rank's arrays, usually one on each device.
         dst: The destination, as a global rank.
         op: How to reduce.
         group: The group; None is the default group.
@@ -154,8 +148,6 @@ def reduce_multigpu(
 
     Raises:
         ValueError: The list is empty, its arrays differ, or it has no such array.
-        CollectiveMismatchError: The ranks do not agree about destination, op, dtype or size.
-        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
 
     Examples:
         >>> arrays = [np.ones(2), np.ones(2)]
@@ -170,15 +162,14 @@ def reduce_multigpu(
             return None
         arrays = _local(pg, "reduce_multigpu", "tensor_list", tensor_list)
         root = group_rank(pg, "dst", dst, None)
-        index = _index(pg, "reduce_multigpu", "dst_tensor", dst_tensor, arrays) if root == pg.rank() else 0
+        mine = [] if root != pg.rank() else [arrays[_index(pg, "reduce_multigpu", "dst_tensor", dst_tensor, arrays)]]
         lane, total, inner = _reduced_here(pg, "reduce", arrays, op)
 
         def after() -> None:
-            if root == pg.rank():
-                _finish(op, total, arrays[index])
+            for array in mine:
+                _finish(op, total, array)
 
-        work = lane.run(Call("reduce", total, inner, root), *terms(pg, total, "reduce", async_op, None))
-        return finish(pg, _then(work, after, *arrays), tensor_list, async_op)
+        return _run(pg, lane, Call("reduce", total, inner, root), async_op, tensor_list, arrays, after)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -194,7 +185,7 @@ def all_gather_multigpu(
 
     Args:
         output_tensor_lists: The lists to fill, each with an array for every input of every rank.
-        input_tensor_list: This rank's arrays, usually one on each device; as many, of one dtype and size, on all ranks.
+        input_tensor_list: This rank's arrays, usually one on each device; as many on all ranks.
         group: The group; None is the default group.
         async_op: Return a `Work` immediately instead of waiting for the operation.
 
@@ -203,7 +194,6 @@ def all_gather_multigpu(
 
     Raises:
         ValueError: The lists do not fit.
-        CollectiveMismatchError: The ranks do not agree about dtype or size.
 
     Examples:
         >>> outputs = [[np.empty(1, int) for _ in range(2)]]
@@ -228,15 +218,15 @@ def all_gather_multigpu(
         mine = _stacked(arrays)
         with _on(mine):
             whole = np.empty_like(mine, shape=(pg.size(), mine.size))
-        lane = pg.lane(mine, "all_gather")
+        lane, rows = pg.lane(mine, "all_gather"), whole.reshape(pg.size() * len(arrays), each)
 
         def after() -> None:
             for outs in outputs:
-                for out, row in zip(outs, whole.reshape(pg.size() * len(arrays), each), strict=True):
+                for out, row in zip(outs, rows, strict=True):
                     _assign(out, row)
 
-        work = lane.run(Call("all_gather", mine, outs=list(whole)), *terms(pg, mine, "all_gather", async_op, None))
-        return finish(pg, _then(work, after, *chain(*outputs)), output_tensor_lists, async_op)
+        call = Call("all_gather", mine, outs=list(whole))
+        return _run(pg, lane, call, async_op, output_tensor_lists, chain(*outputs), after)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -252,8 +242,7 @@ def reduce_scatter_multigpu(
     """Reduce the input lists of all ranks, and leave entry (rank, i) in that rank's `output_tensor_list[i]`.
 
     Args:
-        output_tensor_list: The arrays to fill, usually one on each device; as many, of one dtype and size, on all
-            ranks.
+        output_tensor_list: The arrays to fill, usually one on each device; as many on all ranks.
         input_tensor_lists: As many lists, each with an array for every output of every rank.
         op: How to reduce.
         group: The group; None is the default group.
@@ -264,8 +253,6 @@ def reduce_scatter_multigpu(
 
     Raises:
         ValueError: The lists do not fit.
-        CollectiveMismatchError: The ranks do not agree about op, dtype or size.
-        UnsupportedOperationError: The backend does not reduce this dtype with `op`.
 
     Examples:
         >>> outputs = [np.empty(1, int)]
@@ -295,16 +282,33 @@ def reduce_scatter_multigpu(
             for out, row in zip(outs, mine, strict=True):
                 total_here = _near(row, out)
                 with _on(out):
-                    op.finish(total_here, out, pg.size() * len(outs))
+                    op.finish(total_here, out, entries)
 
-        parts = list(total.reshape(pg.size(), mine.size))
-        work = lane.run(
-            Call("reduce_scatter", mine, inner, ins=parts), *terms(pg, total, "reduce_scatter", async_op, None)
-        )
-        return finish(pg, _then(work, after, *outs), output_tensor_list, async_op)
+        call = Call("reduce_scatter", mine, inner, ins=list(total.reshape(pg.size(), mine.size)))
+        return _run(pg, lane, call, async_op, output_tensor_list, outs, after)
     except BaseException as error:
         failed(pg, error)
         raise
+
+
+def _run(
+    pg: ProcessGroup,
+    lane: Communicator,
+    call: Call,
+    async_op: bool,
+    given: Any,
+    filled: Iterable[Array],
+    after: Callable[[], None],
+) -> Work | None:
+    """Carry the group's part out, then `after`, which writes into `filled`, the arrays of what the caller has given."""
+    work = lane.run(call, *terms(pg, call.array, call.op, async_op, None))
+
+    def finished() -> None:
+        after()
+        for array in filled:  # this thread's stream is not the caller's
+            _synchronize(array)
+
+    return finish(pg, CombinedWork([work], after=finished), given, async_op)
 
 
 def _reduced_here(
@@ -362,17 +366,6 @@ def _index(pg: ProcessGroup, op: str, name: str, index: int, arrays: list[Array]
     if not 0 <= index < len(arrays):
         raise ValueError(f"{op} on rank {pg.global_rank}: {name}={index}, but the list has {len(arrays)} arrays")
     return index
-
-
-def _then(work: Work, after: Callable[[], None], *filled: Array) -> Work:
-    """Return a work that ends when `work` has and `after` has run, on the devices of what that fills too."""
-
-    def finish() -> None:
-        after()
-        for array in filled:  # this thread's stream is not the caller's
-            _synchronize(array)
-
-    return CombinedWork([work], after=finish)
 
 
 # CuPy computes on the current device only, and each device has streams of its own.

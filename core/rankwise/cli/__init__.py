@@ -1,20 +1,82 @@
-"""The command `rankwise`: one sub-command a file, each imported only when it is asked for."""
+"""The command `rankwise`: `rankwise-launch` brings what runs commands; without it there is `secret` alone."""
 
 from __future__ import annotations
 
+import argparse
 import sys
+from typing import Any, NamedTuple
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "CORE", "NOT_INSTALLED", "Command", "main"]
+
+#: The exit code where a command, or the backend that it needs, is not installed or cannot run here.
+NOT_INSTALLED = 69
+
+CORE = "rankwise"
+
+
+class Command(NamedTuple):
+    """A command of this project: its line in the overview, and the distribution that brings it."""
+
+    help: str
+    distribution: str
+
+
+#: All of them; that of the core is a module of this package, `NAME_command`.
+COMMANDS = {
+    "run": Command("start the ranks of a job", "rankwise-launch"),
+    "demo": Command("watch some processes train something together", "rankwise-launch"),
+    "backends": Command("what each backend can do, and which are installed", "rankwise-launch"),
+    "doctor": Command("find out what does not work here, and why", "rankwise-launch"),
+    "conformance": Command("prove what a backend declares", "rankwise-testing"),
+    "new-backend": Command("a distribution with a backend, to begin from", "rankwise-testing"),
+    "bench": Command("measure latency and bandwidth", "rankwise-tools"),
+    "explain": Command("which algorithm runs for a size and a number of ranks, and why", "rankwise-tools"),
+    "top": Command("what the ranks of a running job do, and who is waited for", "rankwise-tools"),
+    "trace": Command("one timeline of what all ranks did, and which rank made another call", "rankwise-tools"),
+    "secret": Command("make a job secret", CORE),
+    "completion": Command("what a shell needs to complete command lines", "rankwise-tools"),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command line, and return the exit code."""
+    from rankwise.basics.entry_points import part
     from rankwise.basics.systems import keep_standard
-    from rankwise.cli.commands import execute
+    from rankwise.errors import PluginError
 
     keep_standard()
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:  # it was closed when the process began
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
-    return execute(sys.argv[1:] if arguments is None else arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        execute = part("command_line", "rankwise-launch")
+    except PluginError as error:
+        return _without_launch(given, error)
+    return int(execute(given))
+
+
+def _without_launch(arguments: list[str], why: Exception) -> int:
+    """Make a job secret, or say what to install."""
+    from rankwise.basics.version import __version__
+    from rankwise.cli import secret_command as secret
+
+    parser = argparse.ArgumentParser(prog="rankwise", epilog=str(why), allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"rankwise {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    plain: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
+    own = subparsers.add_parser(
+        "secret", help=COMMANDS["secret"].help, description=secret.DESCRIPTION, epilog=secret.EXAMPLES, **plain
+    )
+    secret.add_arguments(own)
+
+    name = next((word for word in arguments if not word.startswith("-")), "secret")
+    try:
+        if name != "secret":
+            known = COMMANDS.get(name)
+            raise LookupError(f"it is not installed: pip install {known.distribution}" if known else why)
+        return secret.run(parser.parse_args(arguments or ["--help"]))
+    except (LookupError, OSError) as error:
+        print(f"rankwise {name}: {error}", file=sys.stderr)
+        return NOT_INSTALLED if isinstance(error, LookupError) else 1

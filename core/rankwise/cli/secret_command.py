@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from rankwise.cli.commands import CommandError
 from rankwise.network import secret
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
@@ -30,8 +29,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         secret.new_file(options.file)
     except FileExistsError as error:
-        raise CommandError(f"{options.file} is there already, and is left as it is; choose another name") from error
+        raise FileExistsError(f"{options.file} is there already, and is left as it is; choose another name") from error
     except OSError as error:
-        raise CommandError(f"cannot write {options.file}: {error.strerror}") from error
+        raise OSError(f"cannot write {options.file}: {error.strerror}") from error
     print(f"{options.file}: a new job secret, which only you can read; RANKWISE_SECRET_FILE={options.file} uses it")
     return 0

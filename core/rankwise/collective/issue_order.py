@@ -206,7 +206,7 @@ class IssueOrder:
         failure = None
         try:
             operation()
-        except BaseException as error:  # it belongs to whoever waits for the work
+        except BaseException as error:  # raised where the work is waited for
             failure = error
         self.turn.holder = None
         if self.turn.watchers:
@@ -228,7 +228,7 @@ class IssueOrder:
                 self.turn.watchers -= 1
 
     def _wait(self, timeout_s: float | None = None) -> bool:
-        # Whoever gives the turn back may be interrupted before it tells so.
+        # A thread that gives the turn back may be interrupted before it tells so.
         longest_s = None if self.turn.holder is None else _LOOK_S
         if self._changed is None:  # under the lock
             self._changed = threading.Condition(self._lock)

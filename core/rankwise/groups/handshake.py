@@ -19,7 +19,7 @@ from rankwise.basics.process_end import process_stat
 from rankwise.basics.systems import boot_of_macos
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError, PeerDiedError, RendezvousError
 from rankwise.store import Store
-from rankwise.store.base import Place
+from rankwise.store.base import ArrivalPoint
 from rankwise.store.operations import FINE
 from rankwise.store.primitives import NO_KEYS, Series
 
@@ -230,7 +230,7 @@ def _verdict(
 ) -> tuple[str, list[bytes | None]]:
     """Be counted; return the verdict once there is one, and what is wanted then."""
     try:
-        said, found = store._arrive({}, Place("come", "verdict", len(ranks)), wanted, deadline.remaining())
+        said, found = store._arrive({}, ArrivalPoint("come", "verdict", len(ranks)), wanted, deadline.remaining())
         return said.decode(), found
     except DistTimeoutError:
         there = store.peek("verdict")

@@ -28,7 +28,7 @@ from rankwise.groups.making import Plan, make_group
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.world import World, current
 from rankwise.network import secret
-from rankwise.store import FileStore, Store, StoreLike, TCPStore, innermost
+from rankwise.store import Store, StoreLike, TCPStore, innermost
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
@@ -42,10 +42,10 @@ __all__ = [
     "leave_everything",
 ]
 
-#: Long, as in torch: a dead peer is noticed at once, and a slow one is no error.
+#: Long, as in torch: a dead peer is noticed immediately, and a slow one is no error.
 DEFAULT_TIMEOUT_S = 1800.0
 
-#: How long whoever keeps the store stays for others that are still making a group with it, or have yet to hear why not.
+#: How long the rank that keeps the store stays for others that are still making a group, or have yet to hear why not.
 _STAY_S = 3.0
 #: How long a rank that leaves a group may take to take its keys out of the store.
 _SWEEP_S = 5.0
@@ -318,13 +318,14 @@ def forget(store: Store | None, came: int) -> None:
         came: How many have met to make it, members or not: one that is slow may still look there for the outcome.
     """
     if store is not None:
-        with contextlib.suppress(DistError):  # whoever hosts the store is gone, and the keys with it
+        with contextlib.suppress(DistError):  # the host of the store is gone, and the keys with it
             leave(store.view(_SWEEP_S), came)
 
 
 def _is_needed_by_others(world: World) -> bool:
     """Tell whether ranks that come late would miss this one: it serves the store, or they would begin a new file."""
-    late_for_file = isinstance(world.owned_store, FileStore) and world.default is None
+    store = world.owned_store
+    late_for_file = store is not None and store.ends_with_its_users and world.default is None
     return late_for_file or world.serves_store()
 
 

@@ -37,7 +37,7 @@ from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import World
 from rankwise.network import secret
 from rankwise.store import PrefixStore, Store
-from rankwise.store.base import Place
+from rankwise.store.base import ArrivalPoint
 from rankwise.store.operations import FINE
 from rankwise.store.patience import EXCHANGE
 from rankwise.store.prefix import innermost
@@ -83,8 +83,11 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     made: dict[str, Communicator] = {}
     counted: list[bool] = []
     try:
-        with _watched(world, plan.store and PrefixStore("made", plan.store), plan.ranks, _making(plan)) as look:
-            heed = refusals.Heed(plan.name, plan.store, look or refusals.see_nothing)
+        is_told = world.watcher is not None and world.watcher.tells_verdicts
+        heed = refusals.Heed(plan.name, None if is_told else plan.store)
+        place = plan.store and PrefixStore("made", plan.store)
+        with _watched(world, place, plan.ranks, _making(plan), heed.hear if is_told else None) as look:
+            heed.look = look or refusals.see_nothing
             try:
                 for name in plan.config.backends():
                     made[name] = _create(name, _context(world, plan, name, heed))
@@ -236,7 +239,7 @@ def _tell(world: World, plan: Plan, error: BaseException, count: bool) -> None:
     with contextlib.suppress(DistError):
         step = partial(refusals.refuse, store, plan.global_rank, plan.config.backends(), error, count)
         first = attended(step, refusals.see_nothing, Deadline(_TELL_S), _making(plan))
-        # Whoever has died does not come to hear of it.
+        # A dead rank does not come to hear of it.
         stay_for(world, store, refusals.MADE, len(plan.ranks) - isinstance(error, PeerDiedError))
     refusals.prefer(plan.name, first, error)
 
@@ -250,7 +253,7 @@ def _settle(plan: Plan, is_first: bool, deadline: Deadline) -> None:
         DistTimeoutError: Some have not come so far in time.
     """
     assert plan.store is not None
-    place = Place(refusals.MADE, refusals.VERDICT, len(plan.ranks), _forgotten(plan, is_first))
+    place = ArrivalPoint(refusals.MADE, refusals.VERDICT, len(plan.ranks), _forgotten(plan, is_first))
     said, _ = plan.store._arrive({}, place, NO_KEYS, deadline.remaining())
     if said != FINE:
         raise told_by(said.decode()) or DistBackendError(f"group {plan.name!r} cannot be made: {said.decode()}")
@@ -263,7 +266,7 @@ def _forgotten(plan: Plan, is_first: bool) -> tuple[str, ...]:
     # without being members may still have to read that all have come.
     if is_first or plan.participants not in ((), plan.ranks):
         return exchanged
-    return f"{MEETING}/", *exchanged
+    return f"{MEETING}/", refusals.MADE, *exchanged
 
 
 def stay_for(world: World, store: Store, counter: str, count: int) -> None:
@@ -296,13 +299,16 @@ def _tell_more(world: World) -> Callable[[str, list[int]], str] | None:
 
 @contextlib.contextmanager
 def _watched(
-    world: World, place: Store | None, ranks: tuple[int, ...], what: str
+    world: World, place: Store | None, ranks: tuple[int, ...], what: str, hear: Callable[[bytes], None] | None = None
 ) -> Iterator[Callable[[], None] | None]:
-    """While ranks wait for each other, write as their verdict that one has died; give what raises if that is so."""
+    """While ranks wait for each other, write as their verdict that one has died; give what raises if that is so.
+
+    Whatever else somebody says there is told to `hear`.
+    """
     if place is None or world.watcher is None:
         yield None
     else:
-        with world.watcher.meeting(place, ranks, what) as look:
+        with world.watcher.meeting(place, ranks, what, hear) as look:
             yield look
 
 

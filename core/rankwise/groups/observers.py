@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rankwise.backends import discovery
+from rankwise.backends.discovery import PluginFault, run_plugin
+from rankwise.basics import entry_points
 
 if TYPE_CHECKING:
     from rankwise.groups.world import World
 
-__all__ = ["ENTRY_POINT_GROUP", "Observer", "begin", "names", "start", "stop"]
+__all__ = ["ENTRY_POINT_GROUP", "Observer", "begin", "find", "names", "start", "stop"]
 
 ENTRY_POINT_GROUP = "rankwise.observers"
 
@@ -37,10 +38,15 @@ class Observer(Protocol):
 _observers: dict[str, Observer | None] = {}
 
 
-def begin(world: World, rank: int, ranks: tuple[int, ...]) -> Any:
-    """Return what sees who lives in a world, as the observers have it."""
+def find() -> None:
+    """Look for the observers and load them, once; a process that ranks are forked from does so for all of them."""
     if not _observers:
         _observers.update((name, _loaded(name, value)) for name, value in _installed())
+
+
+def begin(world: World, rank: int, ranks: tuple[int, ...]) -> Any:
+    """Return what sees who lives in a world, as the observers have it."""
+    find()
     return next((seen for each in _there() if (seen := each.begin(world, rank, ranks)) is not None), None)
 
 
@@ -63,8 +69,8 @@ def stop(world: World, reason: str) -> None:
 
 def _installed() -> list[tuple[str, str]]:
     """Return the names and values of the entry points; what is installed in an unusual way takes more than a look."""
-    found = list(discovery.declared(ENTRY_POINT_GROUP))
-    return found or [(point.name, point.value) for point in discovery.installed(ENTRY_POINT_GROUP)]
+    found = list(entry_points.declared(ENTRY_POINT_GROUP))
+    return found or [(point.name, point.value) for point in entry_points.installed(ENTRY_POINT_GROUP)]
 
 
 def _there() -> list[Observer]:
@@ -73,8 +79,8 @@ def _there() -> list[Observer]:
 
 def _loaded(name: str, value: str) -> Observer | None:
     try:
-        observer: Observer = discovery.run_plugin("it cannot be loaded", lambda: discovery.load(value))
-    except discovery.PluginFault as fault:
+        observer: Observer = run_plugin("it cannot be loaded", lambda: entry_points.load(value))
+    except PluginFault as fault:
         logging.getLogger("rankwise").warning("nothing is watched by %s (%s): %s", name, value, fault)
         return None
     return observer

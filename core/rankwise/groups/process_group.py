@@ -19,7 +19,7 @@ from rankwise.basics.interrupts import aborted_by, is_a_handlers
 from rankwise.basics.process_end import last_words
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.basics.tracebacks import shortened
+from rankwise.basics.tracebacks import anew, shortened
 from rankwise.errors import DistBackendError, DistError, GroupAbortedError, PeerDiedError
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class ProcessGroup:
         if communicator is None:
             communicator = self._lanes[key] = self._open_lane(op, device_of(array), array.dtype, reduce_op)
         if communicator.failure is not None:
-            raise communicator.failure.with_traceback(None)  # lest it grows with each call
+            raise anew(communicator.failure)
         return communicator
 
     def any_lane(self, op: str, device: str | None = None) -> tuple[Communicator, str]:
@@ -286,7 +286,7 @@ class ProcessGroup:
         device = device or _usual(self._communicators)
         communicator = self._open_lane(op, device, None, None)
         if communicator.failure is not None:
-            raise communicator.failure.with_traceback(None)  # lest it grows with each call
+            raise anew(communicator.failure)
         return communicator, device
 
     def require_feature(self, feature: str, device: str, op: str) -> None:

@@ -20,7 +20,8 @@ __all__ = ["MADE", "VERDICT", "Heed", "prefer", "refuse", "see_nothing"]
 #: came out.
 MADE, VERDICT = "made/count", "made/verdict"
 #: How long after a look into the store another is worth while, at first and at the most; each time four times as long,
-#: so that many ranks that begin for long ask little. Where cards are exchanged a rank is told without asking.
+#: so that many ranks that begin for long ask little. Where cards are exchanged a rank is told without asking, and where
+#: there is a watcher its heartbeats bring the verdict along.
 _PAUSE_S, _LONGER, _LONGEST_PAUSE_S = 0.25, 4, 16.0
 #: Errors that tell of another rank's end, whatever that came from.
 _CONSEQUENCES = (DistNetworkError, DistTimeoutError, PeerDiedError, ConnectionError, TimeoutError)
@@ -46,31 +47,39 @@ def refuse(store: Store, rank: int, backends: Sequence[str], error: BaseExceptio
 class Heed:
     """Raises if another member has died or could not make its communicators; what it said itself tells more.
 
-    What a signal handler raises comes here too. The store is asked seldom, and ever more so.
+    What a signal handler raises comes here too. The store is asked seldom, and ever more so, or not at all where
+    somebody calls `hear`.
 
     Args:
         name: The group's name.
-        store: The group's store.
+        store: The group's store; None if it need not be asked.
+
+    Attributes:
         look: Raises if a member has died.
     """
 
-    def __init__(self, name: str, store: Store | None, look: Callable[[], None]) -> None:
-        self._name, self._store, self._look = name, store, look
+    def __init__(self, name: str, store: Store | None) -> None:
+        self._name, self._store, self._verdict = name, store, ""
+        self.look: Callable[[], None] = see_nothing
         self._ask_at, self._pause_s = monotonic() + _PAUSE_S, _LONGER * _PAUSE_S
+
+    def hear(self, verdict: bytes) -> None:
+        """Learn what it says how the group came out; the next call raises that, from any thread."""
+        self._verdict = verdict.decode()
 
     def __call__(self) -> None:
         interrupts.heed()
         if self._store is not None and monotonic() >= self._ask_at:
-            verdict = (self._store.peek(VERDICT) or b"").decode()
+            self.hear(self._store.peek(VERDICT) or b"")
             self._ask_at = monotonic() + self._pause_s
             self._pause_s = min(_LONGER * self._pause_s, _LONGEST_PAUSE_S)
-            if _is_somebodys_own(verdict):
-                raise told_by(verdict) or DistBackendError(f"group {self._name!r} cannot be made: {verdict}")
-        self._look()
+        if _is_somebodys_own(self._verdict):
+            raise told_by(self._verdict) or DistBackendError(f"group {self._name!r} cannot be made: {self._verdict}")
+        self.look()
 
     def end(self) -> None:
         """Look no more, as the group is made; its context keeps this object, but not what it looked for."""
-        self._store, self._look = None, see_nothing
+        self._store, self.look = None, see_nothing
 
 
 def see_nothing() -> None:

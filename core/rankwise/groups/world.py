@@ -52,7 +52,7 @@ class World:
     #: Groups' stores, counters in them, and what these must reach before the host of the store may leave: all members
     #: have made a group, or all have heard why not.
     stay_for: list[tuple[Store, str, int]] = field(default_factory=list)
-    #: For each rendezvous address, the life that this process has left there, lest it joins it again.
+    #: For each rendezvous address, the life that this process has left there and must not join again.
     left: dict[str, bytes] = field(default_factory=dict)
     #: Where this life was joined: an address and the mark of the life.
     joined: tuple[str, bytes] | None = None

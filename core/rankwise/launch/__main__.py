@@ -1,24 +1,15 @@
-"""`python -m rankwise.launch`: the door to the older command line, which comes with `rankwise run`."""
-
-from __future__ import annotations
+"""`python -m rankwise.launch`: the older command line, which `rankwise-launch` brings."""
 
 import sys
 
-from rankwise.cli.commands import NO_BACKEND, CommandNotInstalledError, load
-
-__all__ = ["main"]
-
-
-def main() -> int:
-    """Run the older command line, and return the exit code."""
-    try:
-        module = load("run")
-    except (CommandNotInstalledError, RuntimeError) as error:
-        print(f"python -m rankwise.launch: {error}", file=sys.stderr)
-        return NO_BACKEND
-    assert module is not None
-    return int(module.older())
-
+from rankwise.basics.entry_points import part
+from rankwise.cli import NOT_INSTALLED
+from rankwise.errors import PluginError
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        older = part("older_command_line", "rankwise-launch")
+    except PluginError as error:
+        print(f"python -m rankwise.launch: {error}", file=sys.stderr)
+        sys.exit(NOT_INSTALLED)
+    sys.exit(older())

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from itertools import count
 
-__all__ = ["described", "expand_nodes", "first_node", "is_batch_script", "tasks_of_batch_script"]
+__all__ = ["expand_nodes", "first_node", "is_batch_script", "tasks_of_batch_script"]
 
 _NODE_LISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
 #: The nodes of a component of a heterogeneous job, before and after Slurm renamed them.
@@ -38,16 +38,6 @@ def tasks_of_batch_script(env: Mapping[str, str]) -> int:
         "write `srun python program.py`, or `rankwise run -n N program.py` for ranks on this node; for a world of "
         "one, pass rank=0 and world_size=1"
     )
-
-
-def described(env: Mapping[str, str]) -> str:
-    """Return a sentence on the job: its nodes, and whether this process belongs to a step of it."""
-    listed = env.get("SLURM_JOB_NODELIST", "")
-    what = "its batch script" if is_batch_script(env) and env.get("SLURM_PROCID") else "no step of it"
-    if not is_batch_script(env):
-        what = f"task {env.get('SLURM_PROCID', '?')} of its step {env.get('SLURM_STEP_ID', '?')}"
-    nodes = f"{env.get('SLURM_JOB_NUM_NODES') or 'some'} nodes{listed and f' ({listed})'}"
-    return f"Slurm's job {env.get('SLURM_JOB_ID')} has {nodes}; this process is {what}"
 
 
 def first_node(env: Mapping[str, str]) -> str:

@@ -25,7 +25,6 @@ __all__ = [
     "digest",
     "from_hex",
     "given_or_loaded",
-    "hand_down",
     "load",
     "new",
     "new_file",
@@ -79,22 +78,6 @@ def new_file(path: str | os.PathLike[str]) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(new().hex() + "\n")
-
-
-def hand_down(secret: bytes) -> int:
-    """Return a descriptor for child processes to inherit as `RANKWISE_SECRET_FD`; it can be read any number of times.
-
-    The caller lets the children inherit it (`pass_fds` of `subprocess.Popen`), and closes it.
-    """
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("rankwise-secret")
-    else:
-        import tempfile
-
-        with tempfile.TemporaryFile() as file:  # which has no name, and is gone with its last descriptor
-            descriptor = os.dup(file.fileno())
-    os.write(descriptor, secret)
-    return descriptor
 
 
 def use(secret: bytes) -> None:

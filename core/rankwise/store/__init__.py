@@ -9,7 +9,7 @@ from rankwise.store.base import Store
 from rankwise.store.prefix import PrefixStore, innermost
 
 if TYPE_CHECKING:
-    from rankwise.store.file.store import FileStore
+    from rankwise.store.file import FileStore
     from rankwise.store.foreign import StoreLike, as_store
     from rankwise.store.memory import HashStore
     from rankwise.store.tcp.store import TCPStore
@@ -18,10 +18,9 @@ __all__ = ["FileStore", "HashStore", "PrefixStore", "Store", "StoreLike", "TCPSt
 
 #: A process has one store or two, and seldom two kinds of them.
 _LATER = {
-    "FileStore": "store.file.store:FileStore",
-    "HashStore": "store.memory:HashStore",
-    "StoreLike": "store.foreign:StoreLike",
-    "TCPStore": "store.tcp.store:TCPStore",
-    "as_store": "store.foreign:as_store",
+    "store.file": "FileStore",
+    "store.foreign": "StoreLike, as_store",
+    "store.memory": "HashStore",
+    "store.tcp.store": "TCPStore",
 }
 __getattr__ = later(__name__, _LATER)

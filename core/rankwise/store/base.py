@@ -23,7 +23,7 @@ from rankwise.store.queues import TOKEN_NBYTES
 if TYPE_CHECKING:
     from rankwise.network.secret import Secret
 
-__all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Arrival", "Place", "Store", "in_words", "late"]
+__all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Arrival", "ArrivalPoint", "Store", "in_words", "late"]
 
 DEFAULT_TIMEOUT_S = 300.0
 
@@ -54,7 +54,7 @@ def in_words(timeout_s: float) -> str:
     return f"{timeout_s:.2g} s" if timeout_s < 1 else f"{round(timeout_s, 2):g} s"
 
 
-class Place(NamedTuple):
+class ArrivalPoint(NamedTuple):
     """Where ranks meet.
 
     Attributes:
@@ -86,6 +86,12 @@ class Store(ABC):
 
     #: The job secret of a store that guards itself by one.
     secret: Secret | None = None
+    #: Whether what it holds is gone once no process has it open.
+    ends_with_its_users = False
+    #: Whether a request may be about many keys; else each takes one of its own.
+    takes_many_keys = True
+    #: Whether its `repr` says where it is, which no other store's does.
+    has_address = False
 
     _timeout_s = DEFAULT_TIMEOUT_S
     _closed = False
@@ -632,9 +638,10 @@ class Store(ABC):
         self._check_open(operation)
         return operation(self, *args, **kwargs)
 
-    def _set_and_peek(self, key: str, value: bytes, keys: Sequence[str]) -> list[bytes | None]:
-        """Store a value and return what others hold now, in one request."""
-        found: list[bytes | None] = self._run(operations.set_and_peek, self._timeout_s, key, value, list(keys))
+    def _set_and_peek(self, values: Mapping[str, bytes], keys: Sequence[str]) -> list[bytes | None]:
+        """Store values and return what others hold now, in one request."""
+        mine = list(values), list(values.values())
+        found: list[bytes | None] = self._run(operations.set_and_peek, self._timeout_s, *mine, list(keys))
         while len(found) < len(keys):
             found.append(self.peek(keys[len(found)]))
         return found
@@ -643,7 +650,7 @@ class Store(ABC):
         """Store each value where nothing is, and return what is there afterwards, in one request."""
         return self._run(operations.claim, self._timeout_s, list(keys), list(values))
 
-    def _arrive(self, values: Mapping[str, bytes], at: Place, wanted: Series, timeout: Timeout) -> Arrival:
+    def _arrive(self, values: Mapping[str, bytes], at: ArrivalPoint, wanted: Series, timeout: Timeout) -> Arrival:
         """Store values, be counted at a place, and return once something is said there; all in one request.
 
         Returns:

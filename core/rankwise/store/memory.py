@@ -24,7 +24,7 @@ class Table:
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
-        #: The keys that have changed since whoever looks here has emptied it.
+        #: The keys that have changed since the thread that looks here has emptied it.
         self.changed: set[str] = set()
         #: How many who wanted to use the table were refused for their job secret.
         self.refused = 0
@@ -107,7 +107,7 @@ class HashStore(Store):
         self, operation: Operation[_P, _R | Missing], timeout_s: float, /, *args: _P.args, **kwargs: _P.kwargs
     ) -> _R:
         self._check_open(operation)
-        # Hung up before the first look, lest a change between that and the wait be missed.
+        # Hung up before the first look, so that no change between that and the wait is missed.
         bell = self._bells[threading.get_ident()] = threading.Lock()
         bell.acquire()
         try:

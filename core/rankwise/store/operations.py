@@ -152,10 +152,12 @@ def multi_set(store: Primitives, keys: Sequence[str], values: Sequence[bytes]) -
         set_(store, key, value)
 
 
-def set_and_peek(store: Primitives, key: str, value: bytes, keys: Sequence[str]) -> list[bytes | None]:
-    """Store a value, and return what is there now under other keys, as many as fit in a page; None where nothing is."""
-    set_(store, key, value)
-    return _page(store, keys)
+def set_and_peek(
+    store: Primitives, keys: Sequence[str], values: Sequence[bytes], wanted: Sequence[str]
+) -> list[bytes | None]:
+    """Store values, and return what is there now under other keys, as many as fit in a page; None where nothing is."""
+    multi_set(store, keys, values)
+    return _page(store, wanted)
 
 
 def claim(store: Primitives, keys: Sequence[str], values: Sequence[bytes]) -> list[bytes]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from rankwise.basics.attending import attended
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError
-from rankwise.store.base import Place, Store
+from rankwise.store.base import ArrivalPoint, Store
 from rankwise.store.operations import FINE
 from rankwise.store.primitives import Series
 
@@ -47,7 +47,7 @@ def exchange(
         DistNetworkError: One that has come cannot go on, or the store is gone.
         DistError: What `look` raises.
     """
-    place, all_keys = Place(f"{EXCHANGE}/come", EXCHANGE, size), Series(f"{EXCHANGE}/of/", size)
+    place, all_keys = ArrivalPoint(f"{EXCHANGE}/come", EXCHANGE, size), Series(f"{EXCHANGE}/of/", size)
     step = lambda limit_s: store._arrive({all_keys[rank]: value}, place, all_keys, limit_s)  # noqa: E731
     said, found = patiently(step, deadline, look)
     if said != FINE:

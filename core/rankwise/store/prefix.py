@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from rankwise.basics.deadline import Timeout
 from rankwise.errors import DistStoreError
-from rankwise.store.base import Arrival, Place, Store, Value
+from rankwise.store.base import Arrival, ArrivalPoint, Store, Value
 from rankwise.store.primitives import Series, to_key, to_keys
 
 __all__ = ["PrefixStore", "innermost"]
@@ -91,15 +91,16 @@ class PrefixStore(Store):
     def multi_set(self, keys: Iterable[str], values: Iterable[Value]) -> None:
         self._open.multi_set(self._outers(keys), values)
 
-    def _set_and_peek(self, key: str, value: bytes, keys: Sequence[str]) -> list[bytes | None]:
-        return self._open._set_and_peek(self._outer(key), value, self._outers(keys))
+    def _set_and_peek(self, values: Mapping[str, bytes], keys: Sequence[str]) -> list[bytes | None]:
+        mine = dict(zip(self._outers(values), values.values(), strict=True))
+        return self._open._set_and_peek(mine, self._outers(keys))
 
     def _claim(self, keys: Sequence[str], values: Sequence[bytes]) -> list[bytes]:
         return self._open._claim(self._outers(keys), values)
 
-    def _arrive(self, values: Mapping[str, bytes], at: Place, wanted: Series, timeout: Timeout) -> Arrival:
+    def _arrive(self, values: Mapping[str, bytes], at: ArrivalPoint, wanted: Series, timeout: Timeout) -> Arrival:
         mine = dict(zip(self._outers(values), values.values(), strict=True))
-        there = Place(self._outer(at.counter), self._outer(at.said), at.size, tuple(self._outers(at.forget)))
+        there = ArrivalPoint(self._outer(at.counter), self._outer(at.said), at.size, tuple(self._outers(at.forget)))
         return self._open._arrive(mine, there, Series(self._outer(wanted.prefix), wanted.length), timeout)
 
     def num_keys(self) -> int:
@@ -147,7 +148,7 @@ class PrefixStore(Store):
         if self._owns:
             self._store.close()
 
-    # ------------------------------------------------------------------ the primitives, for whoever asks for them
+    # ------------------------------------------------------------------ the primitives
 
     def peek(self, key: str) -> bytes | None:
         return self._open.peek(f"{self._prefix}/{key}")

@@ -57,17 +57,17 @@ static bool board_all_there(void *what)
 bool board_arrive(Board *board, bool held)
 {
     unsigned long long turn = board->turn;
-    /* Release: whoever sees the number sees the record and the data, and need not fear that this rank still reads what
+    /* Release: a rank that sees the number sees the record and the data, and need not fear that this rank still reads what
        it is about to write over. */
     atomic_store_explicit(board_turn_of(board, board->rank), turn, memory_order_release);
     /* A full fence: this rank's number is there before it looks for the others'. So of the last two to come at least one
-       sees that all are there, and of that one and whoever goes to sleep at least one sees the other. */
+       sees that all are there, and of that one and a rank that goes to sleep at least one sees the other. */
     atomic_thread_fence(memory_order_seq_cst);
     int late = board_first_late(board, 1);
     if (late >= 0)
         return patience_look(&board->patience, board_all_there, &(Waited){board, late}, held);
     if (atomic_load_explicit(board_word(board, SLEEPERS + (turn & 1)), memory_order_relaxed) == turn) {
-        /* Release: whoever is woken by it has all that this rank has acquired from the others. */
+        /* Release: a rank that is woken by it has all that this rank has acquired from the others. */
         atomic_store_explicit(board_word(board, GO), turn, memory_order_release);
         board_wake(board);
     }

@@ -44,8 +44,8 @@ static bool calls_has_room(const Calls *calls, const Given *given, Way way, int 
     const Board *board = calls->board;
     if (calls->relay != NULL || calls->wire != NULL) /* each call looks by itself */
         return (way == RELAY) == (calls->relay != NULL) && way >= SWAP;
-    if (way >= SWAP || way == MEET)
-        return way == MEET;
+    if (way >= SWAP || way == MEET || given->key.name == REDUCE)
+        return way == MEET && given->key.name != REDUCE;
     if (way == MOVE || way == COMBINE)
         return board_slot_nbytes(board, slots) >= given->route.item && (way == MOVE || kernels_merge_of(given->op, given->kind));
     Kind wide = kernels_accumulation_kind(given->op, given->kind);
@@ -76,7 +76,12 @@ static bool calls_read_plan(const Calls *calls, const Given *given, PyObject *ki
     return !PyErr_Occurred();
 }
 
-/* Ask Python for the plan of a call that the general way has prepared. */
+static bool calls_reduces(const Given *given)
+{
+    return given->key.name == ALL_REDUCE || given->key.name == REDUCE || given->key.name == REDUCE_SCATTER;
+}
+
+/* Ask Python for the plan of a call that the slow path has prepared. */
 static Plan *calls_learn(Calls *calls, const Given *given)
 {
     Plan *plan = NULL;
@@ -84,7 +89,7 @@ static Plan *calls_learn(Calls *calls, const Given *given)
     for (int i = 0; numbers != NULL && i < given->key.count; i++)
         PyTuple_SET_ITEM(numbers, i, PyLong_FromSsize_t(given->key.numbers[i]));
     PyObject *array = given->array == NULL ? Py_None : (PyObject *)given->array;
-    bool reduces = given->key.name == ALL_REDUCE || given->key.name == REDUCE_SCATTER;
+    bool reduces = calls_reduces(given);
     PyObject *option = reduces ? Py_NewRef(PyTuple_GET_ITEM(calls->members.ops, given->op)) : PyLong_FromLong(given->key.option);
     PyObject *kind = PyObject_CallFunction(calls->learn, "OONN", names[given->key.name], array, option, numbers);
     Doing learnt = {.kind = kind};
@@ -149,25 +154,52 @@ static Ending calls_swap(Swap *swap, const Doing *doing, Given *given)
     }
 }
 
-/* What goes along with a call. */
-static Load calls_load(const Given *given)
+/* What each rank has for all of them, or takes from all, in the order of ranks; false if that is not of one size. */
+static bool calls_parts(const Calls *calls, const Given *given, Load *load)
 {
+    bool gathers = given->key.name == ALL_GATHER;
+    const Route *route = &given->route;
+    Part *parts = gathers ? load->takes : load->gives;
+    parts[calls->members.rank] = gathers ? given->keep_to : given->keep_from;
+    for (int i = 0; i < calls->members.size - 1; i++)
+        parts[gathers ? route->take[i].peer : route->send[i].slot] = gathers ? route->take[i].part : route->send[i].part;
+    for (int peer = 0; peer < calls->members.size; peer++)
+        if (parts[peer].count != parts[0].count)
+            return false;
+    return true;
+}
+
+/* What goes along with a call; false if it is nothing that a relay knows. */
+static bool calls_load(const Calls *calls, const Given *given, Load *load)
+{
+    int name = given->key.name, rank = calls->members.rank;
+    *load = (Load){.manner = NOTHING, .root = given->root, .op = given->op, .kind = given->kind};
     if (given->array == NULL)
-        return (Load){.root = -1};
-    bool reduces = given->key.name == ALL_REDUCE;
-    Kind wide = reduces ? kernels_accumulation_kind(given->op, given->kind) : given->kind;
-    size_t count = (size_t)PyArray_SIZE(given->array);
-    return (Load){.array = PyArray_DATA(given->array), .count = count, .root = reduces ? -1 : given->key.option, .op = given->op,
-                  .kind = given->kind, .wide = wide, .nbytes = count * kernels_kind_nbytes(wide)};
+        return true;
+    load->manner = calls_reduces(given) ? SUMMED : name == BROADCAST ? SENT_BY_ROOT : GATHERED;
+    load->wide = load->manner == SUMMED ? kernels_accumulation_kind(given->op, given->kind) : given->kind;
+    Part whole = {PyArray_DATA(given->array), (size_t)PyArray_SIZE(given->array)};
+    load->count = whole.count;
+    load->given = name != BROADCAST || rank == given->root;
+    load->taken = name == BROADCAST ? rank != given->root : given->root < 0 || rank == given->root;
+    load->gives[0] = load->takes[0] = whole;
+    if (name == REDUCE_SCATTER) {
+        load->count = whole.count * (size_t)calls->members.size;
+        load->given = calls->members.size;
+        load->first = whole.count * (size_t)rank;
+        load->takes[0].bytes = given->out;
+    } else if (name == ALL_GATHER)
+        load->taken = calls->members.size;
+    bool in_parts = name == ALL_GATHER || name == REDUCE_SCATTER;
+    return name != ALL_TO_ALL && (!in_parts || calls_parts(calls, given, load));
 }
 
 /* Whether what was given may go over the wire, whose rooms are limited. */
 static bool calls_fits(const Calls *calls, const Doing *doing, const Given *given)
 {
     if (calls->relay != NULL) {
-        Load load = calls_load(given);
-        return given->key.name != ALL_GATHER && given->key.name != REDUCE_SCATTER && given->key.name != ALL_TO_ALL &&
-               relay_fits(calls->relay, &load);
+        Load load;
+        return calls_load(calls, given, &load) && relay_fits(calls->relay, &load);
     }
     if (calls->wire == NULL)
         return true;
@@ -183,9 +215,10 @@ static bool calls_fits(const Calls *calls, const Doing *doing, const Given *give
 static bool calls_relay(Calls *calls, const Doing *doing, const Given *given, const uint64_t about[RECORD_WORDS], PyObject *deadline,
                         PyObject *hook)
 {
-    Load load = calls_load(given);
+    Load load;
+    calls_load(calls, given, &load); /* which has been looked at before */
     Call call = {.await = calls->wait, .deadline = deadline == Py_None ? NULL : Py_NewRef(deadline)};
-    Ending ending = relay_run(calls->relay, &call, about, &load);
+    Ending ending = relay_run(calls->relay, &call, about, &load, NULL);
     if (ending != DONE)
         calls_explain(hook, doing->kind, about[SEQUENCE], ending);
     Py_XDECREF(call.deadline);
@@ -285,6 +318,7 @@ static const struct {
 } takes[] = {
     {"all_reduce", 2, given_take_all_reduce},
     {"broadcast", 2, given_take_broadcast},
+    {"reduce", 3, given_take_reduce},
     {"all_gather", 2, given_take_all_gather},
     {"all_gather_single", 2, given_take_all_gather_single},
     {"reduce_scatter", 3, given_take_reduce_scatter},
@@ -301,6 +335,7 @@ static const struct {
     }
 WHOLE(all_reduce, 2)
 WHOLE(broadcast, 2)
+WHOLE(reduce, 3)
 WHOLE(all_gather, 2)
 WHOLE(all_gather_single, 2)
 WHOLE(reduce_scatter, 3)
@@ -332,6 +367,33 @@ static PyObject *calls_run(Calls *calls, PyObject *args)
         }
     given_drop(&given);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
+}
+
+/* Tell all other ranks of a group on several hosts what this one says of a call; return what all say, or None if that is
+   left to Python. */
+static PyObject *calls_compare(Calls *calls, PyObject *args)
+{
+    const char *record;
+    Py_ssize_t nbytes;
+    PyObject *deadline;
+    if (!PyArg_ParseTuple(args, "y#O", &record, &nbytes, &deadline))
+        return NULL;
+    const Load nothing = {.manner = NOTHING, .root = -1};
+    if (calls->relay == NULL || nbytes != WIRE_RECORD_NBYTES || !relay_fits(calls->relay, &nothing))
+        Py_RETURN_NONE;
+    uint64_t about[RECORD_WORDS] = {0};
+    memcpy(about, record, WIRE_RECORD_NBYTES);
+    PyObject *records = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)WIRE_RECORD_NBYTES * calls->relay->size);
+    if (records == NULL)
+        return NULL;
+    Call call = {.await = calls->wait, .deadline = Py_NewRef(deadline)};
+    Ending ending = relay_run(calls->relay, &call, about, &nothing, (unsigned char *)PyBytes_AS_STRING(records));
+    if (ending != DONE) {
+        calls_explain(calls->failed, Py_None, about[SEQUENCE], ending);
+        Py_CLEAR(records);
+    }
+    Py_XDECREF(call.deadline);
+    return records;
 }
 
 /* Serve the public calls of a group from now on. */
@@ -444,6 +506,7 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
 static PyMethodDef methods[] = {
     FAST(all_reduce),
     FAST(broadcast),
+    FAST(reduce),
     FAST(all_gather),
     FAST(all_gather_single),
     FAST(reduce_scatter),
@@ -452,6 +515,7 @@ static PyMethodDef methods[] = {
     FAST(all_to_all_single),
     FAST(barrier),
     {"run", (PyCFunction)calls_run, METH_VARARGS, "Carry out a collective whose turn it is."},
+    {"compare", (PyCFunction)calls_compare, METH_VARARGS, "Compare the calls of ranks on several hosts."},
     {"serve", (PyCFunction)calls_serve, METH_VARARGS, "Serve the public calls of a group."},
     {"forget", (PyCFunction)calls_forget, METH_NOARGS, "Forget all kinds of calls."},
     {0},
@@ -470,7 +534,7 @@ static PyTypeObject CallsType = {
 
 int calls_add_types(PyObject *module)
 {
-    static const char *const texts[NAMES] = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier"};
+    static const char *const texts[NAMES] = {"all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"};
     for (int i = 0; i < NAMES; i++)
         if ((names[i] = PyUnicode_InternFromString(texts[i])) == NULL)
             return -1;

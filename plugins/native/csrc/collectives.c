@@ -6,7 +6,7 @@
 static const int64_t LOOK_NS = 5000000;
 /* How long a wait sleeps before Python looks around for the first time. */
 static const int64_t FIRST_DOZE_NS = 20000000;
-/* What is reduced is written on at once, while it is in the nearest cache. */
+/* What is reduced is passed on immediately, while it is in the nearest cache. */
 enum { PIECE = 8192, LARGE = 65536 };
 /* Results of so many bytes are more than the nearer caches hold. */
 enum { STREAMED = 2 << 20 };

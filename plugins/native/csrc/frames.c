@@ -1,4 +1,4 @@
-/* The interpreter makes an object of a frame for whoever asks by its public functions, which takes longer than all else
+/* The interpreter makes an object of a frame for a caller of its public functions, which takes longer than all else
    that the flight recorder does. So its own frames are looked at in those versions that have been tried, if the headers
    that describe them are there. */
 #if !defined(RANKWISE_PUBLIC_FRAMES) && __has_include(<internal/pycore_frame.h>)

@@ -8,6 +8,7 @@ static bool given_begin(Given *given, Name name, int option, PyArrayObject *arra
 {
     memset(&given->key, 0, sizeof given->key);
     given->array = array;
+    given->root = -1;
     given->holds = 0;
     given->keep_to.count = 0;
     given->route.sends = given->route.takes = 0;
@@ -25,11 +26,11 @@ static bool given_begin(Given *given, Name name, int option, PyArrayObject *arra
 
 static bool given_take_shape(Given *given)
 {
-    given->key.count = PyArray_NDIM(given->array);
-    if (given->key.count > MOST_NUMBERS)
+    int dimensions = PyArray_NDIM(given->array);
+    if (given->key.count + dimensions > MOST_NUMBERS)
         return false;
-    for (int i = 0; i < given->key.count; i++)
-        given->key.numbers[i] = PyArray_DIM(given->array, i);
+    for (int i = 0; i < dimensions; i++)
+        given->key.numbers[given->key.count++] = PyArray_DIM(given->array, i);
     return true;
 }
 
@@ -130,21 +131,46 @@ bool given_take_all_reduce(const Members *members, PyObject *const *args, Given 
            given_take_shape(given);
 }
 
+static bool given_root_of(const Members *members, PyObject *object, int *root)
+{
+    int overflow;
+    long found = PyLong_CheckExact(object) ? PyLong_AsLongAndOverflow(object, &overflow) : -1;
+    *root = (int)found;
+    return found >= 0 && found < members->size;
+}
+
 bool given_take_broadcast(const Members *members, PyObject *const *args, Given *given)
 {
     PyArrayObject *array = arguments_plain(args[0], true);
-    int overflow;
-    if (array == NULL || !PyLong_CheckExact(args[1]))
+    int root;
+    if (array == NULL || !given_root_of(members, args[1], &root) || !given_begin(given, BROADCAST, root, array) || !given_take_shape(given))
         return false;
-    long root = PyLong_AsLongAndOverflow(args[1], &overflow);
-    if (overflow || root < 0 || root >= members->size || !given_begin(given, BROADCAST, (int)root, array) || !given_take_shape(given))
-        return false;
+    given->root = root;
     given->route.slots = 1;
     if (members->rank == root)
         given_send_to(given, 0, given_part_of(array));
     else
-        given_take_from(given, (int)root, 0, given_part_of(array));
+        given_take_from(given, root, 0, given_part_of(array));
     return true;
+}
+
+bool given_take_reduce(const Members *members, PyObject *const *args, Given *given)
+{
+    PyArrayObject *array = arguments_plain(args[0], true);
+    int root;
+    if (array == NULL || members->size > MOST_PARTS || !given_op_of(members, args[1], &given->op) ||
+        !given_root_of(members, args[2], &root) || !given_begin(given, REDUCE, given->op, array))
+        return false;
+    given->root = root;
+    given->key.numbers[given->key.count++] = root;
+    given->route.slots = members->size;
+    if (members->rank != root)
+        given_send_to(given, root, given_part_of(array));
+    for (int k = 1; k < members->size && members->rank == root; k++)
+        given_take_from(given, (root + k) % members->size, root, given_part_of(array));
+    given->keep_from = given_part_of(array);
+    given->out = PyArray_DATA(array);
+    return given_take_shape(given);
 }
 
 bool given_take_barrier(const Members *Py_UNUSED(members), PyObject *const *Py_UNUSED(args), Given *given)

@@ -5,7 +5,7 @@
 #include "collectives.h"
 
 /* The public calls. */
-typedef enum { ALL_REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BARRIER, NAMES } Name;
+typedef enum { ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BARRIER, NAMES } Name;
 enum { MOST_NUMBERS = 2 * MOST_PARTS };
 
 /* Whose calls they are. */
@@ -25,6 +25,7 @@ typedef struct {
     Key key;
     Kind kind;
     Op op;
+    int root;             /* -1 where there is none */
     PyArrayObject *array; /* this rank's contribution; NULL for a barrier */
     PyObject *held[MOST_NUMBERS];
     int holds;
@@ -36,7 +37,7 @@ typedef struct {
 /* What a public call takes of its arguments; false if it is left to Python. What it holds is dropped in any case. */
 typedef bool Take(const Members *members, PyObject *const *args, Given *given);
 
-Take given_take_all_reduce, given_take_broadcast, given_take_barrier, given_take_all_gather, given_take_all_gather_single,
+Take given_take_all_reduce, given_take_broadcast, given_take_reduce, given_take_barrier, given_take_all_gather, given_take_all_gather_single,
     given_take_reduce_scatter, given_take_reduce_scatter_single, given_take_all_to_all, given_take_all_to_all_single;
 void given_drop(Given *given);
 

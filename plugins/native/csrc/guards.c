@@ -61,7 +61,7 @@ void guards_foresee(PyObject *guard, const void *head)
     if (state == NULL)
         return;
     if (head == NULL)
-        head = state->before; /* whoever does the same again, or two things in turn, does now what came before the latest */
+        head = state->before; /* a caller that does the same again, or two things in turn, does now what came before the latest */
     if (guards_has_foreseen(state, head))
         return;
     state_make_tag(state, state->number, head, state->foreseen_tag);

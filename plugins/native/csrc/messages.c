@@ -236,7 +236,7 @@ static bool messages_take_lock(Messages *messages)
     return locked == Py_True;
 }
 
-/* Give the lock back, and do what others have left to whoever has it. */
+/* Give the lock back, and do what others have left to its holder. */
 static bool messages_give_lock_back(Messages *messages)
 {
     PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL; /* nothing is called with an exception set */
@@ -460,7 +460,7 @@ static Taken messages_take_offer(Messages *messages, Letter *letter, Frame offer
         if (PyErr_CheckSignals() < 0)
             return FAILED;
         if (messages_has_failed(messages))
-            return NOTHING; /* the general way raises what all ranks raise */
+            return NOTHING; /* the slow path raises what all ranks raise */
     }
     if (done >= 0)
         return messages_count_copied(messages, length) && messages_answer(messages, letter, offer.marks & 0xffffffff) ? TAKEN : FAILED;

@@ -5,7 +5,10 @@
 
 /* The version of what rankwise and this module call of each other; see rankwise.basics.native. It is here rather than in
    Python since it is about what was built: sources may be newer. */
-enum { API_VERSION = 12 };
+enum { API_VERSION = 15 };
+#ifndef SOURCES
+#define SOURCES 0u /* what tells these sources from others; setup.py says it */
+#endif
 
 /* What Python has too, for where this module is not: rankwise_gloo_tcp compares all of it when it is loaded. */
 static const struct {
@@ -49,8 +52,9 @@ static int module_fill(PyObject *module)
     import_array1(-1);
     bool added = recorder_add_types(module) == 0 && board_add_types(module) == 0 && rings_add_types(module) == 0 &&
                  turn_add_types(module) == 0 && calls_add_types(module) == 0 && messages_add_types(module) == 0 && state_add_types(module) == 0 &&
-                 wire_add_types(module) == 0 && relay_add_types(module) == 0 && module_add_constants(module) == 0 &&
-                 PyModule_AddIntConstant(module, "API_VERSION", API_VERSION) == 0;
+                 wire_add_types(module) == 0 && relay_add_types(module) == 0 && tls_add_types(module) == 0 && module_add_constants(module) == 0 &&
+                 PyModule_AddIntConstant(module, "API_VERSION", API_VERSION) == 0 &&
+                 PyModule_AddIntConstant(module, "SOURCES", (long)SOURCES) == 0;
     return added ? 0 : -1;
 }
 

@@ -1,4 +1,5 @@
 #include "parcels.h"
+#include "tls.h"
 #include "waiting.h"
 #include <errno.h>
 #include <poll.h>
@@ -81,9 +82,17 @@ static void parcels_scatter(const Places *places, const unsigned char *from, siz
     }
 }
 
-static ssize_t parcels_give(int fd, Places *places)
+static Tls *parcels_tls(const ConnectionState *connection)
+{
+    return state_is_none(connection->tls) ? NULL : (Tls *)connection->tls;
+}
+
+static ssize_t parcels_give(const ConnectionState *connection, Places *places)
 {
     unsigned char brief[BRIEF_NBYTES];
+    int fd = connection->fd;
+    if (parcels_tls(connection) != NULL)
+        return tls_send(parcels_tls(connection), places->pieces, places->count);
     if (places->nbytes <= BRIEF_NBYTES) {
         parcels_copy(places, brief);
         return send(fd, brief, places->nbytes, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -92,14 +101,19 @@ static ssize_t parcels_give(int fd, Places *places)
     return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static ssize_t parcels_take(int fd, Places *places)
+static ssize_t parcels_take(const ConnectionState *connection, Places *places)
 {
     unsigned char brief[BRIEF_NBYTES];
+    int fd = connection->fd;
+    Tls *tls = parcels_tls(connection);
     if (places->nbytes <= BRIEF_NBYTES) {
-        ssize_t count = recv(fd, brief, places->nbytes, MSG_DONTWAIT);
+        struct iovec one = {brief, places->nbytes};
+        ssize_t count = tls == NULL ? recv(fd, brief, places->nbytes, MSG_DONTWAIT) : tls_receive(tls, &one, 1);
         parcels_scatter(places, brief, count > 0 ? (size_t)count : 0);
         return count;
     }
+    if (tls != NULL)
+        return tls_receive(tls, places->pieces, places->count);
     struct msghdr message = {.msg_iov = places->pieces, .msg_iovlen = (size_t)places->count};
     return recvmsg(fd, &message, MSG_DONTWAIT);
 }
@@ -145,7 +159,7 @@ void parcels_begin(Parcel *parcel)
 ssize_t parcels_send(Parcel *parcel, ConnectionState *connection)
 {
     Places places = parcels_out_places(parcel, parcel->went, OUT_NBYTES);
-    ssize_t sent = parcels_give(connection->fd, &places);
+    ssize_t sent = parcels_give(connection, &places);
     if (sent <= 0)
         return sent < 0 && errno != EAGAIN && errno != EINTR ? -1 : 0; /* Python tries again, and finds out why */
     parcel->went += (size_t)sent;
@@ -169,7 +183,7 @@ static size_t parcels_most(const Parcel *parcel)
 ssize_t parcels_read(Parcel *parcel, ConnectionState *connection)
 {
     Places places = parcels_in_places(parcel, parcel->got, parcels_most(parcel));
-    ssize_t count = parcels_take(connection->fd, &places);
+    ssize_t count = parcels_take(connection, &places);
     if (count > 0) {
         parcel->got += (size_t)count;
         connection->came_nbytes += (unsigned long long)count;

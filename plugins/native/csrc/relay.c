@@ -4,6 +4,8 @@
 
 /* What is reduced is worked on in pieces that stay in the nearest cache. */
 enum { RELAY_PIECE = 8192 };
+/* From how many bytes on the interpreter is let go while they are copied or reduced. */
+enum { RELAY_LONG = 64 << 10 };
 
 /* ------------------------------------------------------------------ what lies where */
 
@@ -34,17 +36,37 @@ static const unsigned char *relay_row(const Relay *relay, int host)
     return host == relay->here ? relay->row : wire_room(relay->wire, host);
 }
 
+/* How many bytes come from each rank that gives any. */
+static size_t relay_nbytes(const Load *load)
+{
+    return load->count * kernels_kind_nbytes(load->wide);
+}
+
 /* How many bytes of data come with the records of a host. */
 static size_t relay_along(const Relay *relay, const Load *load, int host)
 {
-    return load->root < 0 || relay_home(relay, load->root) == host ? load->nbytes : 0;
+    if (load->manner == NOTHING || (load->manner == SENT_BY_ROOT && relay_home(relay, load->root) != host))
+        return 0;
+    return relay_nbytes(load) * (size_t)(load->manner == GATHERED ? relay_host_size(relay, host) : 1);
 }
 
 bool relay_fits(const Relay *relay, const Load *load)
 {
-    if (relay->turn->closed || load->nbytes > relay->along_nbytes || load->root >= relay->size)
+    if (relay->turn->closed || load->root >= relay->size)
         return false;
-    return load->root >= 0 || load->nbytes == 0 || kernels_merge_of(load->op, load->wide) != NULL;
+    size_t most = relay->along_nbytes / (size_t)(load->manner == GATHERED ? relay->size : 1);
+    return load->manner == NOTHING || (relay_nbytes(load) <= most && (load->manner != SUMMED || kernels_merge_of(load->op, load->wide) != NULL));
+}
+
+static PyThreadState *relay_let_go(const Load *load)
+{
+    return load->manner != NOTHING && relay_nbytes(load) >= RELAY_LONG ? PyEval_SaveThread() : NULL;
+}
+
+static void relay_take_back(PyThreadState *let_go)
+{
+    if (let_go != NULL)
+        PyEval_RestoreThread(let_go);
 }
 
 /* ------------------------------------------------------------------ at the board of this host */
@@ -69,29 +91,37 @@ static Ending relay_meet(const Relay *relay, Call *call, uint64_t step[RECORD_WO
     return ending == UNLIKE ? UNREADABLE : ending;
 }
 
-static void relay_write(const Relay *relay, unsigned char *slot, const uint64_t about[RECORD_WORDS], const Load *load)
+static void relay_write(unsigned char *slot, const uint64_t about[RECORD_WORDS], const Load *load)
 {
     memcpy(slot, about, WIRE_RECORD_NBYTES);
-    if (load->nbytes > 0 && (load->root < 0 || load->root == relay->rank))
-        kernels_widen(slot + WIRE_RECORD_NBYTES, load->array, load->kind, load->wide, load->count);
+    unsigned char *to = slot + WIRE_RECORD_NBYTES;
+    for (int i = 0; i < load->given; i++) {
+        kernels_widen(to, load->gives[i].bytes, load->kind, load->wide, load->gives[i].count);
+        to += load->gives[i].count * kernels_kind_nbytes(load->wide);
+    }
 }
 
-/* Finish what all have reduced, or take what the root has sent. */
-static void relay_read(const Relay *relay, const unsigned char *total, const Load *load)
+/* Finish some of what all have reduced, or take what others have given. */
+static void relay_read_part(const Relay *relay, const unsigned char *from, const Load *load, Part part)
 {
-    if (load->nbytes == 0 || load->root == relay->rank)
-        return;
     size_t item = kernels_kind_nbytes(load->kind), wide_item = kernels_kind_nbytes(load->wide);
-    unsigned char scratch[RELAY_PIECE], *out = load->array;
-    for (size_t done = 0, step = RELAY_PIECE / wide_item; done < load->count; done += step) {
-        size_t now = load->count - done < step ? load->count - done : step;
-        void *into = load->wide == load->kind ? out + done * item : scratch;
-        memcpy(into, total + done * wide_item, now * wide_item);
-        if (load->root < 0 && load->op == AVG)
+    unsigned char scratch[RELAY_PIECE];
+    for (size_t done = 0, step = RELAY_PIECE / wide_item; done < part.count; done += step) {
+        size_t now = part.count - done < step ? part.count - done : step;
+        void *into = load->wide == load->kind ? part.bytes + done * item : scratch;
+        memcpy(into, from + done * wide_item, now * wide_item);
+        if (load->manner == SUMMED && load->op == AVG)
             kernels_average(into, load->wide, now, relay->size);
         if (into == scratch)
-            kernels_narrow(out + done * item, scratch, load->kind, load->wide, now);
+            kernels_narrow(part.bytes + done * item, scratch, load->kind, load->wide, now);
     }
+}
+
+static void relay_read(const Relay *relay, const unsigned char *result, const Load *load)
+{
+    size_t wide_item = kernels_kind_nbytes(load->wide), at = load->first;
+    for (int i = 0; i < load->taken; at += load->takes[i++].count)
+        relay_read_part(relay, result + at * wide_item, load, load->takes[i]);
 }
 
 /* ------------------------------------------------------------------ on the first ranks */
@@ -130,16 +160,19 @@ static void relay_fill_row(const Relay *relay, unsigned long long parity, const 
     int count = relay_host_size(relay, relay->here);
     for (int place = 0; place < count; place++)
         memcpy(relay->row + WIRE_RECORD_NBYTES * (size_t)place, relay_area(relay, place, parity), WIRE_RECORD_NBYTES);
+    size_t nbytes = relay_nbytes(load);
+    unsigned char *data = relay->row + relay->head;
     if (relay_along(relay, load, relay->here) == 0)
         return;
-    if (load->root < 0) {
-        relay_merge(relay, relay->row + relay->head, relay_data_of_rank, count, parity, load);
+    if (load->manner == SUMMED) {
+        relay_merge(relay, data, relay_data_of_rank, count, parity, load);
         return;
     }
-    int place = 0;
-    while (relay->ranks[relay->starts[relay->here] + place] != load->root)
-        place++;
-    memcpy(relay->row + relay->head, relay_data_of_rank(relay, place, parity), load->nbytes);
+    for (int place = 0; place < count; place++)
+        if (load->manner == GATHERED)
+            memcpy(data + nbytes * (size_t)place, relay_data_of_rank(relay, place, parity), nbytes);
+        else if (relay->ranks[relay->starts[relay->here] + place] == load->root)
+            memcpy(data, relay_data_of_rank(relay, place, parity), nbytes);
 }
 
 /* Whether the records of all ranks are the same as this one's. */
@@ -162,18 +195,25 @@ static void relay_fill_answer(const Relay *relay, unsigned char *answer, const L
                    WIRE_RECORD_NBYTES);
         }
     unsigned char *result = answer + WIRE_RECORD_NBYTES * (size_t)relay->size;
-    if (!alike || load->nbytes == 0)
+    size_t nbytes = relay_nbytes(load);
+    if (!alike || load->manner == NOTHING)
         return; /* of hosts that differ the data makes no sense */
-    if (load->root < 0)
+    if (load->manner == SUMMED)
         relay_merge(relay, result, relay_data_of_host, relay->hosts, 0, load);
-    else
-        memcpy(result, relay_data_of_host(relay, relay_home(relay, load->root), 0), load->nbytes);
+    else if (load->manner == SENT_BY_ROOT)
+        memcpy(result, relay_data_of_host(relay, relay_home(relay, load->root), 0), nbytes);
+    for (int host = 0; host < relay->hosts && load->manner == GATHERED; host++)
+        for (int i = relay->starts[host]; i < relay->starts[host + 1]; i++)
+            memcpy(result + nbytes * (size_t)relay->ranks[i],
+                   relay_data_of_host(relay, host, 0) + nbytes * (size_t)(i - relay->starts[host]), nbytes);
 }
 
 /* Swap what whole hosts have written. */
 static Ending relay_ask_others(Relay *relay, Call *call, unsigned long long parity, const Load *load)
 {
+    PyThreadState *let_go = relay_let_go(load);
     relay_fill_row(relay, parity, load);
+    relay_take_back(let_go);
     Swap swap = {.wire = relay->wire, .rank = relay->here, .size = relay->hosts, .about = (const uint64_t *)(void *)relay->row,
                  .deadline = call->deadline == NULL ? Py_None : call->deadline};
     size_t rest = relay->head - WIRE_RECORD_NBYTES; /* of the records, behind this rank's own */
@@ -188,16 +228,22 @@ static Ending relay_ask_others(Relay *relay, Call *call, unsigned long long pari
     bool alike = relay_alike(relay);
     if (alike && misfit)
         return UNREADABLE;
-    relay_fill_answer(relay, relay_area(relay, 0, relay_flip(relay, call)), load, alike);
+    unsigned char *answer = relay_area(relay, 0, relay_flip(relay, call));
+    let_go = relay_let_go(load);
+    relay_fill_answer(relay, answer, load, alike);
+    relay_take_back(let_go);
     return DONE;
 }
 
 /* ------------------------------------------------------------------ all of it */
 
-static Ending relay_compare(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Load *load)
+/* Bring together what all ranks say of a call, and what goes along; `answer` is where it is then. */
+static Ending relay_exchange(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Load *load, const unsigned char **answer)
 {
     unsigned long long parity = relay_flip(relay, call);
-    relay_write(relay, relay_area(relay, relay->board == NULL ? 0 : relay->board->rank, parity), about, load);
+    PyThreadState *let_go = relay_let_go(load);
+    relay_write(relay_area(relay, relay->board == NULL ? 0 : relay->board->rank, parity), about, load);
+    relay_take_back(let_go);
     Ending ending = relay_meet(relay, call, relay->gather);
     if (ending == DONE && relay->wire != NULL)
         ending = relay_ask_others(relay, call, parity, load);
@@ -205,23 +251,36 @@ static Ending relay_compare(Relay *relay, Call *call, const uint64_t about[RECOR
         relay_flip(relay, call);
     if (ending == DONE)
         ending = relay_meet(relay, call, relay->spread);
+    *answer = relay_area(relay, 0, parity ^ 1);
+    return ending;
+}
+
+static Ending relay_carry_out(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Load *load, unsigned char *records)
+{
+    const unsigned char *answer;
+    Ending ending = relay_exchange(relay, call, about, load, &answer);
     if (ending != DONE)
         return ending;
-    const unsigned char *answer = relay_area(relay, 0, parity ^ 1);
+    if (records != NULL) {
+        memcpy(records, answer, WIRE_RECORD_NBYTES * (size_t)relay->size);
+        return DONE;
+    }
     for (int rank = 0; rank < relay->size; rank++)
         if (memcmp(answer + WIRE_RECORD_NBYTES * (size_t)rank, about, WIRE_RECORD_NBYTES) != 0)
             return UNLIKE;
+    PyThreadState *let_go = relay_let_go(load);
     relay_read(relay, answer + WIRE_RECORD_NBYTES * (size_t)relay->size, load);
+    relay_take_back(let_go);
     return DONE;
 }
 
-Ending relay_run(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Load *load)
+Ending relay_run(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Load *load, unsigned char *records)
 {
     call->board = relay->board;
     call->holds = true;
     if (relay->board != NULL && !board_enter(relay->board))
         return BROKEN;
-    Ending ending = relay_compare(relay, call, about, load);
+    Ending ending = relay_carry_out(relay, call, about, load, records);
     if (relay->board != NULL)
         board_leave(relay->board);
     relay->waited_ns = (relay->board == NULL ? 0 : relay->board->patience.waited_ns) + (relay->wire == NULL ? 0 : relay->wire->waited_ns);

@@ -25,21 +25,28 @@ typedef struct {
     int64_t waited_ns;            /* for how long others were waited for in all */
 } Relay;
 
+/* What the data comes to: what the root has, what that of all ranks comes to, or that of each behind the other's. */
+typedef enum { NOTHING, SENT_BY_ROOT, SUMMED, GATHERED } Manner;
+
 /* What goes along with one call. */
 typedef struct {
-    void *array;
-    size_t count;
-    int root;  /* of a broadcast; -1 for a reduction, or if nothing goes along */
+    Manner manner;
+    int root; /* -1 where there is none */
     Op op;
-    Kind kind, wide; /* the kind that it is reduced in */
-    size_t nbytes;   /* in that kind; 0 if nothing goes along */
+    Kind kind, wide; /* the kind that it travels in */
+    size_t count;    /* how many elements come from each rank that gives any */
+    int given, taken;
+    Part gives[MOST_PARTS]; /* what this rank gives, one behind the other, */
+    Part takes[MOST_PARTS]; /* ... and takes likewise, from the `first` element of the result on */
+    size_t first;
 } Load;
 
 extern PyTypeObject RelayType;
 
 /* Whether a call may be made here. */
 bool relay_fits(const Relay *relay, const Load *load);
-/* Make a call; of `call` deadline and `await` are given. */
-Ending relay_run(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Load *load);
+/* Make a call; of `call` deadline and `await` are given. With a place for the records of all ranks it puts them there, and
+   leaves it to the caller whether they are of one call. */
+Ending relay_run(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Load *load, unsigned char *records);
 
 #endif

@@ -1,6 +1,8 @@
 #include "rings.h"
+#include <fcntl.h>
 #include <string.h>
 #include <structmember.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LEAST_CAPACITY = 4096 };
@@ -68,7 +70,7 @@ bool rings_write(Rings *rings, Frame frame, const void *data, size_t nbytes)
         memcpy(rings->out + at + HEADER_NBYTES, data, nbytes);
     rings->head += skipped + need;
     __builtin_prefetch(rings->out + rings->head % capacity, 1);
-    /* Release: whoever sees it sees the frame. */
+    /* Release: a rank that sees it sees the frame. */
     atomic_store_explicit(rings_control(rings->out, HEAD), rings->head, memory_order_release);
     return true;
 }
@@ -94,14 +96,45 @@ bool rings_awaited(const Rings *rings, unsigned tag)
     return atomic_load_explicit(rings_control(rings->out, WAITS_FOR), memory_order_relaxed) == rings_wait_word(tag, rings->head);
 }
 
+/* The descriptor that wakes the peer, opened when it is needed first; -1 if it cannot be had. */
+static int rings_open_bell(Rings *rings)
+{
+    int bell = atomic_load(&rings->bell);
+    if (bell >= 0)
+        return bell;
+    int opened = open(rings->bell_path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat found;
+    if (opened < 0)
+        return -1;
+    /* The peer may have ended, and another process have got its number. */
+    if (fstat(opened, &found) != 0 || found.st_ino != rings->bell_inode || !S_ISFIFO(found.st_mode)) {
+        close(opened);
+        return -1;
+    }
+    if (atomic_compare_exchange_strong(&rings->bell, &bell, opened))
+        return opened;
+    close(opened); /* another thread was faster */
+    return bell;
+}
+
+static void rings_close_bell(Rings *rings)
+{
+    int bell = atomic_exchange(&rings->bell, -1);
+    if (bell >= 0)
+        close(bell);
+}
+
 void rings_wake(Rings *rings)
 {
     /* A full fence: either the peer, which says that it sleeps before it looks once more, sees what was written, or this
        sees that it sleeps. */
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(rings->asleep, memory_order_relaxed) != 0) {
+        int bell = rings_open_bell(rings);
+        if (bell < 0)
+            return; /* it has gone; or there is no descriptor left, and it looks by itself now and then */
         atomic_store_explicit(rings->asleep, 0, memory_order_relaxed);
-        ssize_t written = write(rings->bell, "b", 1); /* if not, it is being woken already, or has gone */
+        ssize_t written = write(bell, "b", 1); /* if not, it is being woken already, or has gone */
         (void)written;
     }
 }
@@ -181,10 +214,8 @@ static void rings_let_memory_go(Rings *rings)
     if (rings->out == NULL || rings->inside > 0)
         return;
     rings->out = rings->into = NULL;
-    PyBuffer_Release(&rings->out_memory);
-    PyBuffer_Release(&rings->into_memory);
-    PyBuffer_Release(&rings->asleep_memory);
-    Py_CLEAR(rings->into_view);
+    PyBuffer_Release(&rings->memory);
+    rings_close_bell(rings);
 }
 
 void rings_enter(Rings *rings)
@@ -238,6 +269,13 @@ static PyObject *rings_py_ask_for_room(Rings *rings, PyObject *Py_UNUSED(unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *rings_py_wake(Rings *rings, PyObject *Py_UNUSED(unused))
+{
+    if (rings->out != NULL && !rings->closing)
+        rings_wake(rings);
+    Py_RETURN_NONE;
+}
+
 static PyObject *rings_py_has_room(Rings *rings, PyObject *Py_UNUSED(unused))
 {
     return rings_is_open(rings) ? PyBool_FromLong(atomic_load_explicit(rings_control(rings->out, WANTS_ROOM), memory_order_relaxed) == 0) : NULL;
@@ -264,8 +302,14 @@ static PyObject *rings_py_payload(Rings *rings, PyObject *nbytes)
     Py_ssize_t count = PyLong_AsSsize_t(nbytes);
     if (PyErr_Occurred() || !rings_is_open(rings))
         return NULL;
-    Py_ssize_t start = CONTROL_NBYTES + (Py_ssize_t)(rings->tail % (uint64_t)rings->capacity) + HEADER_NBYTES;
-    return PySequence_GetSlice(rings->into_view, start, start + count); /* which ends where the memory does */
+    Py_ssize_t room = rings->capacity - (Py_ssize_t)(rings->tail % (uint64_t)rings->capacity) - HEADER_NBYTES;
+    PyObject *whole = PyMemoryView_FromObject(rings->memory.obj);
+    if (whole == NULL)
+        return NULL;
+    Py_ssize_t end = rings->into - (unsigned char *)rings->memory.buf + rings->capacity, start = end - room;
+    PyObject *found = PySequence_GetSlice(whole, start, count < 0 || count > room ? end : start + count);
+    Py_DECREF(whole);
+    return found;
 }
 
 static PyObject *rings_py_advance(Rings *rings, PyObject *nbytes)
@@ -302,45 +346,51 @@ static PyObject *rings_py_close(Rings *rings, PyObject *Py_UNUSED(unused))
     Py_RETURN_NONE;
 }
 
-static bool rings_attach(Rings *rings, PyObject *out, PyObject *into, PyObject *asleep)
+/* Where the rings lie in the memory, as rankwise_gloo_tcp.transport.rings.Place says it. */
+typedef struct {
+    Py_ssize_t out, into, nbytes, asleep;
+} Place;
+
+static bool rings_place_is_within(const Py_buffer *memory, const Place *place)
 {
-    if (PyObject_GetBuffer(out, &rings->out_memory, PyBUF_WRITABLE) < 0)
-        return false;
-    if (PyObject_GetBuffer(into, &rings->into_memory, PyBUF_WRITABLE) == 0) {
-        if (PyObject_GetBuffer(asleep, &rings->asleep_memory, PyBUF_WRITABLE) == 0) {
-            uintptr_t places = (uintptr_t)rings->out_memory.buf | (uintptr_t)rings->into_memory.buf | (uintptr_t)rings->asleep_memory.buf;
-            if (rings->out_memory.len == rings->into_memory.len && rings->out_memory.len % 32 == 0 &&
-                rings->out_memory.len >= CONTROL_NBYTES + LEAST_CAPACITY && rings->asleep_memory.len == 8 && places % 8 == 0)
-                return true;
-            PyErr_SetString(PyExc_ValueError, "the memory does not hold such rings");
-            PyBuffer_Release(&rings->asleep_memory);
-        }
-        PyBuffer_Release(&rings->into_memory);
-    }
-    PyBuffer_Release(&rings->out_memory);
-    return false;
+    uintptr_t places = (uintptr_t)memory->buf | (uintptr_t)place->out | (uintptr_t)place->into | (uintptr_t)place->asleep;
+    Py_ssize_t last = memory->len - place->nbytes;
+    return places % 8 == 0 && place->nbytes % 32 == 0 && place->nbytes >= CONTROL_NBYTES + LEAST_CAPACITY &&
+           place->out >= 0 && place->out <= last && place->into >= 0 && place->into <= last && place->asleep >= 0 &&
+           place->asleep <= memory->len - 8;
 }
 
 static PyObject *rings_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
-    PyObject *out, *into, *asleep;
-    int bell;
-    if (!PyArg_ParseTuple(args, "OOOi", &out, &into, &asleep, &bell))
+    PyObject *memory;
+    Place place;
+    const char *path;
+    unsigned long long inode;
+    if (!PyArg_ParseTuple(args, "O(nnnn)(sK)", &memory, &place.out, &place.into, &place.nbytes, &place.asleep, &path, &inode))
         return NULL;
     Rings *rings = (Rings *)type->tp_alloc(type, 0);
     if (rings == NULL)
         return NULL;
-    if (!rings_attach(rings, out, into, asleep)) {
+    atomic_store(&rings->bell, -1);
+    rings->bell_inode = inode;
+    bool is_short = strlen(path) < sizeof rings->bell_path;
+    if (is_short)
+        strcpy(rings->bell_path, path);
+    if (PyObject_GetBuffer(memory, &rings->memory, PyBUF_WRITABLE) < 0) {
         Py_DECREF(rings);
         return NULL;
     }
-    Py_INCREF(into);
-    rings->into_view = into;
-    rings->out = (unsigned char *)rings->out_memory.buf + CONTROL_NBYTES;
-    rings->into = (unsigned char *)rings->into_memory.buf + CONTROL_NBYTES;
-    rings->asleep = rings->asleep_memory.buf;
-    rings->bell = bell;
-    rings->capacity = rings->out_memory.len - CONTROL_NBYTES;
+    if (!is_short || !rings_place_is_within(&rings->memory, &place)) {
+        PyBuffer_Release(&rings->memory);
+        Py_DECREF(rings);
+        PyErr_SetString(PyExc_ValueError, is_short ? "the memory does not hold such rings" : "the path is too long");
+        return NULL;
+    }
+    unsigned char *begin = rings->memory.buf;
+    rings->out = begin + place.out + CONTROL_NBYTES;
+    rings->into = begin + place.into + CONTROL_NBYTES;
+    rings->asleep = (Word *)(uintptr_t)(begin + place.asleep);
+    rings->capacity = place.nbytes - CONTROL_NBYTES;
     rings->eager_nbytes = rings->capacity / 8;
     return (PyObject *)rings;
 }
@@ -354,6 +404,7 @@ static void rings_free(Rings *rings)
 static PyMethodDef methods[] = {
     {"write", (PyCFunction)(void (*)(void))rings_py_write, METH_FASTCALL, "Write a frame; false if there is no room."},
     {"ask_for_room", (PyCFunction)rings_py_ask_for_room, METH_NOARGS, "Ask the peer to tell when it has made room."},
+    {"wake", (PyCFunction)rings_py_wake, METH_NOARGS, "Wake the peer if it sleeps."},
     {"has_room", (PyCFunction)rings_py_has_room, METH_NOARGS, "Tell whether it has."},
     {"has_news", (PyCFunction)rings_py_has_news, METH_NOARGS, "Tell whether something has come."},
     {"next", (PyCFunction)rings_py_next, METH_NOARGS, "Return the next frame's header."},

@@ -18,11 +18,12 @@ enum { READABLE = 1 << 8 };
 
 typedef struct {
     PyObject_HEAD
-    PyObject *into_view;
-    Py_buffer out_memory, into_memory, asleep_memory;
+    Py_buffer memory;
     unsigned char *out, *into; /* behind the control blocks; NULL before the beginning and after the end */
     Word *asleep;              /* whether the peer sleeps, */
-    int bell;                  /* ... and the descriptor that wakes it */
+    char bell_path[64];        /* ... where the pipe is opened that wakes it, */
+    unsigned long long bell_inode; /* ... which no other may be taken for, */
+    atomic_int bell;           /* ... and its descriptor; -1 until it is needed */
     int inside;                /* how many calls use the memory without the interpreter */
     bool closing;
     Py_ssize_t capacity, eager_nbytes;

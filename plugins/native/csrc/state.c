@@ -61,6 +61,7 @@ static PyMemberDef connection_members[] = {
     {"reader", T_OBJECT, offsetof(ConnectionState, reader), 0, NULL},
     {"mine", T_OBJECT, offsetof(ConnectionState, mine), 0, NULL},
     {"theirs", T_OBJECT, offsetof(ConnectionState, theirs), 0, NULL},
+    {"tls", T_OBJECT, offsetof(ConnectionState, tls), 0, NULL},
     {"fd", T_INT, offsetof(ConnectionState, fd), 0, NULL},
     {"plain", T_BOOL, offsetof(ConnectionState, plain), 0, NULL},
     {"closed", T_BOOL, offsetof(ConnectionState, closed), 0, NULL},
@@ -176,7 +177,7 @@ static PyMethodDef guard_methods[] = {{"made", (PyCFunction)state_py_made, METH_
 
 HOLDER(PeerState, 2, peer_members, NULL);
 HOLDER(PipeState, 2, pipe_members, NULL);
-HOLDER(ConnectionState, 3, connection_members, NULL);
+HOLDER(ConnectionState, 4, connection_members, NULL);
 HOLDER(ReaderState, 1, reader_members, NULL);
 HOLDER(GuardState, 1, guard_members, guard_methods);
 

@@ -34,12 +34,12 @@ typedef struct {
     unsigned long long owed_nbytes;
 } PeerState;
 
-/* Of a connection over a socket: its reader, and the guards of the headers that go out and come in, or None. */
+/* Of a connection over a socket: its reader, the guards of the headers that go out and come in, and what encrypts it, or None. */
 typedef struct {
     PyObject_HEAD
-    PyObject *reader, *mine, *theirs;
+    PyObject *reader, *mine, *theirs, *tls;
     int fd;
-    bool plain;   /* whether frames are but headers, perhaps guarded, and bytes */
+    bool plain;   /* whether frames are but headers, perhaps guarded, and bytes, and compiled code can encrypt what must be */
     bool closed, broken, deaf;
     bool writing; /* whether something waits for room */
     unsigned long long came_nbytes, went_nbytes;

@@ -25,13 +25,15 @@ typedef bool Plan(Stream *stream);
 
 struct Stream {
     Swap *swap;
-    PyArrayObject *array;
+    PyArrayObject *source, *array; /* what is sent, and where what comes goes: the same where nothing goes one way */
     PyObject *deadline; /* owned: once Python has gone on, until when it all must be done */
     Plan *plan;
     Op op;
     Kind kind;
     size_t item, length; /* how long an element is, and how many make a segment */
-    int root;
+    /* Of a trade: how many elements go and come; whether what comes is reduced; whether data goes one way only. */
+    size_t goes, comes;
+    bool reduces, one_way;
     size_t step; /* how many trades are done; */
     bool over;   /* ... these are all */
     /* The trade that goes on: a segment out, and one in. */
@@ -42,9 +44,9 @@ struct Stream {
     Parcel parcel;
 };
 
-static unsigned char *streams_at(const Stream *stream, size_t index)
+static unsigned char *streams_at(const Stream *stream, PyArrayObject *array, size_t index)
 {
-    return (unsigned char *)PyArray_DATA(stream->array) + index * stream->item;
+    return (unsigned char *)PyArray_DATA(array) + index * stream->item;
 }
 
 static size_t streams_nbytes(const Stream *stream, Slice slice)
@@ -58,7 +60,7 @@ static void streams_merge(Stream *stream, size_t count)
     Merge merge = kernels_merge_of(stream->op, stream->kind);
     size_t step = STREAMS_PIECE / stream->item;
     for (size_t now; stream->merged < count; stream->merged += now) {
-        unsigned char *mine = streams_at(stream, stream->into.begin + stream->merged);
+        unsigned char *mine = streams_at(stream, stream->array, stream->into.begin + stream->merged);
         now = count - stream->merged < step ? count - stream->merged : step;
         merge(mine, mine, wire_room(stream->swap->wire, stream->parcel.peer) + stream->merged * stream->item, now);
         if (stream->op == AVG)
@@ -96,13 +98,13 @@ static void streams_prepare(Stream *stream, unsigned tag, Slice out, Slice into,
 {
     size_t sent = streams_nbytes(stream, out), taken = streams_nbytes(stream, into);
     int peer = 1 - stream->swap->rank;
-    unsigned char *room = fate == PLACED ? streams_at(stream, into.begin) : wire_room(stream->swap->wire, peer);
+    unsigned char *room = fate == PLACED ? streams_at(stream, stream->array, into.begin) : wire_room(stream->swap->wire, peer);
     stream->tag = tag;
     stream->out = out;
     stream->into = into;
     stream->fate = fate;
     stream->merged = 0;
-    stream->parcel = (Parcel){.peer = peer, .data = streams_at(stream, out.begin), .nbytes = sent, .room = room, .place = room,
+    stream->parcel = (Parcel){.peer = peer, .data = streams_at(stream, stream->source, out.begin), .nbytes = sent, .room = room, .place = room,
                               .digest = fate == REDUCED ? streams_digest : NULL, .next = streams_next, .user = stream,
                               .next_tag = tag == COLLECTIVE_TAG ? RESULT_TAG : COLLECTIVE_TAG};
     if (sent > 0)
@@ -125,7 +127,7 @@ static bool streams_go_on(Stream *stream)
     const Parcel *parcel = &stream->parcel;
     PyObject *rest = parcel->rest == NULL ? Py_None : parcel->rest;
     PyObject *given = stream->deadline == NULL ? stream->swap->deadline : stream->deadline;
-    PyObject *deadline = PyObject_CallFunction(wire->stream, "OOiINNOO", given, (PyObject *)stream->array, wire->links[parcel->peer].rank, stream->tag,
+    PyObject *deadline = PyObject_CallFunction(wire->stream, "OOOiINNOO", given, (PyObject *)stream->source, (PyObject *)stream->array, wire->links[parcel->peer].rank, stream->tag,
                                                streams_range(stream, stream->out, parcel->sent), streams_range(stream, stream->into, parcel->taken),
                                                stream->fate == PLACED ? Py_False : Py_True, rest);
     if (deadline != NULL)
@@ -186,31 +188,48 @@ static bool streams_plan_reduction(Stream *stream)
 
 Ending streams_reduce(Swap *swap, PyArrayObject *array, Op op, Kind kind)
 {
-    Stream stream = {.swap = swap, .array = array, .plan = streams_plan_reduction, .op = op, .kind = kind, .item = kernels_kind_nbytes(kind)};
+    Stream stream = {.swap = swap, .source = array, .array = array, .plan = streams_plan_reduction, .op = op, .kind = kind, .item = kernels_kind_nbytes(kind)};
     size_t all = (size_t)PyArray_SIZE(array), nbytes = (all - all / 2) * stream.item / 4;
     nbytes = nbytes < LEAST_SEGMENT_NBYTES ? LEAST_SEGMENT_NBYTES : nbytes > MOST_SEGMENT_NBYTES ? MOST_SEGMENT_NBYTES : nbytes;
     stream.length = nbytes / stream.item;
     return streams_run(&stream);
 }
 
-/* The root sends segments, and hears of those before that they have come. */
-static bool streams_plan_broadcast(Stream *stream)
+/* Both send segments and take others. Where data goes one way only, who sends it hears of the segments before that they have
+   come. */
+static bool streams_plan_trade(Stream *stream)
 {
-    const Slice whole = {0, (size_t)PyArray_SIZE(stream->array)}, nothing = {0, 0}, receipt = {0, 1};
-    size_t index = stream->step, count = (whole.end + stream->length - 1) / stream->length;
+    const Slice nothing = {0, 0}, receipt = {0, 1};
+    size_t index = stream->step, all = stream->goes > stream->comes ? stream->goes : stream->comes;
+    size_t count = (all + stream->length - 1) / stream->length;
     if (index >= count)
         return false;
-    Slice segment = streams_segment(stream, whole, index);
-    if (stream->swap->rank == stream->root) /* with each segment the receipt that lets the next one go */
-        streams_prepare(stream, COLLECTIVE_TAG, segment, index + 1 >= AHEAD && index + 1 < count ? receipt : nothing, DROPPED);
-    else /* with each segment the receipt of the one before, if it is waited for */
-        streams_prepare(stream, COLLECTIVE_TAG, index > 0 && index - 1 + AHEAD < count ? receipt : nothing, segment, PLACED);
+    Slice out = streams_segment(stream, (Slice){0, stream->goes}, index), into = streams_segment(stream, (Slice){0, stream->comes}, index);
+    if (stream->one_way && stream->goes > 0) /* with each segment the receipt that lets the next one go */
+        streams_prepare(stream, COLLECTIVE_TAG, out, index + 1 >= AHEAD && index + 1 < count ? receipt : nothing, DROPPED);
+    else { /* with each segment the receipt of the one before, if it is waited for */
+        if (stream->one_way)
+            out = index > 0 && index - 1 + AHEAD < count ? receipt : nothing;
+        streams_prepare(stream, COLLECTIVE_TAG, out, into, stream->reduces ? REDUCED : PLACED);
+    }
     return true;
 }
 
 Ending streams_broadcast(Swap *swap, PyArrayObject *array, int root)
 {
-    Stream stream = {.swap = swap, .array = array, .plan = streams_plan_broadcast, .item = (size_t)PyArray_ITEMSIZE(array), .root = root};
+    size_t all = (size_t)PyArray_SIZE(array);
+    Stream stream = {.swap = swap, .source = array, .array = array, .plan = streams_plan_trade, .item = (size_t)PyArray_ITEMSIZE(array),
+                     .goes = swap->rank == root ? all : 0, .comes = swap->rank == root ? 0 : all, .one_way = true};
+    stream.length = MOST_SEGMENT_NBYTES / stream.item;
+    return streams_run(&stream);
+}
+
+Ending streams_trade(Swap *swap, PyArrayObject *sent, PyArrayObject *taken, Op op, Kind kind)
+{
+    PyArrayObject *source = sent == NULL ? taken : sent, *array = taken == NULL ? sent : taken;
+    Stream stream = {.swap = swap, .source = source, .array = array, .plan = streams_plan_trade, .op = op, .kind = kind,
+                     .item = (size_t)PyArray_ITEMSIZE(array), .reduces = op != OPS, .one_way = sent == NULL || taken == NULL,
+                     .goes = sent == NULL ? 0 : (size_t)PyArray_SIZE(sent), .comes = taken == NULL ? 0 : (size_t)PyArray_SIZE(taken)};
     stream.length = MOST_SEGMENT_NBYTES / stream.item;
     return streams_run(&stream);
 }

@@ -12,7 +12,7 @@ Patience patience_new(bool may_spin)
     return (Patience){.may_spin = may_spin, .spin_ns = MOST_SPIN_NS};
 }
 
-/* Where ranks share processors: let others have this one, as whoever is waited for may be next in line. Where other
+/* Where ranks share processors: let others have this one, as the rank that is waited for may be next in line. Where other
    programs are, that costs whole slices of time, and is done no more than a few times for a while. */
 static bool waiting_yield(Patience *patience, Ready ready, void *what, bool held)
 {

@@ -6,6 +6,7 @@
 #include "guards.h"
 #include "recorder.h"
 #include "rings.h"
+#include "tls.h"
 #include "waiting.h"
 #include <poll.h>
 #include <sched.h>
@@ -15,8 +16,8 @@
 enum { GOOD = 1 };
 /* For how long a wait sleeps before Python goes on; a time-out begins to count there. */
 enum { DOZE_MS = 4 };
-/* Whoever looks for that long between two looks had no processor: then waits only glance for a while, as a rank that
-   sleeps is given the processor at once when something comes, and one that has looked all the time is not. */
+/* A rank with so long between two looks had no processor: then waits only glance for a while, as a rank that
+   sleeps is given the processor immediately when something comes, and one that has looked all the time is not. */
 enum { AWAY_NS = 500000, GLANCE_NS = 10000, RESIGNED_WAITS = 200 };
 /* How long a look holds the interpreter: about as long as an answer takes to come. */
 enum { HELD_NS = 25000 };
@@ -61,7 +62,8 @@ static ConnectionState *wire_connection(const Wire *wire, int peer)
     if (found == NULL || !PyObject_TypeCheck(found, &ConnectionStateType))
         return NULL;
     ConnectionState *connection = (ConnectionState *)found;
-    bool served = connection->plain && !connection->closed && !connection->deaf && guards_known(connection->mine) && guards_known(connection->theirs);
+    bool encrypts = state_is_none(connection->tls) || PyObject_TypeCheck(connection->tls, &TlsType);
+    bool served = encrypts && connection->plain && !connection->closed && !connection->deaf && guards_known(connection->mine) && guards_known(connection->theirs);
     return served ? connection : NULL;
 }
 
@@ -118,7 +120,7 @@ static bool wire_do(PyObject *deed)
     return well;
 }
 
-/* Do what others have left to whoever had the lock, which is free again. */
+/* Do what others have left to the holder of the lock, which is free again. */
 static bool wire_settle(const Wire *wire)
 {
     return PyObject_Size(wire->deferred) == 0 || wire_do(wire->settle);
@@ -294,6 +296,21 @@ static Came wire_look_for(Wire *wire, Parcel *parcel)
     return count == 0 ? CAME_LEFT : CAME_SOME; /* another message has come before, perhaps */
 }
 
+/* Have Python take in what was decrypted behind what was awaited, as no poller sees it: before the lock is let go. */
+static bool wire_take_in(const Wire *wire, const Parcel *parcels, int count)
+{
+    bool well = true;
+    for (int i = 0; well && i < count; i++) {
+        ConnectionState *connection = wire_connection(wire, parcels[i].peer);
+        if (connection == NULL || state_is_none(connection->tls) || !tls_holds((Tls *)connection->tls))
+            continue;
+        PyObject *fed = wire_call(wire->feed, Py_BuildValue("(iy)", wire->links[parcels[i].peer].rank, ""));
+        Py_XDECREF(fed);
+        well = fed != NULL;
+    }
+    return well;
+}
+
 /* Tell Python of what was received, which gives credit for it. */
 static bool wire_tell(const Wire *wire, int peer)
 {
@@ -433,6 +450,8 @@ static void wire_doze(const Wire *wire)
    0; tell by `held` whether the lock is held again. False with an exception set. */
 static bool wire_wait(Wire *wire, Parcel *parcels, int count, int64_t until, bool *held)
 {
+    if (!wire_take_in(wire, parcels, count))
+        return false;
     wire->progress->callers++;
     wire->progress->owner = PyThread_get_thread_ident();
     *held = false;
@@ -547,7 +566,7 @@ static bool wire_carry(Wire *wire, Parcel *parcels, int count, bool *held)
     }
     bool well = wire_move_all(wire, parcels, count, held);
     PyObject *error = well ? NULL : arguments_raised();
-    bool left = !*held || wire_leave_rest(wire, parcels, count);
+    bool left = !*held || (wire_leave_rest(wire, parcels, count) && wire_take_in(wire, parcels, count));
     if (error != NULL) {
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);
         Py_DECREF(error);

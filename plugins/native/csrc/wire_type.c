@@ -133,6 +133,33 @@ static PyObject *wire_py_reduce(Wire *wire, PyObject *args)
     return streams_reduce(&swap, array, op, (Kind)kind) == DONE ? Py_NewRef(Py_True) : NULL;
 }
 
+/* What is sent or taken: a plain array, or NULL for None; false where it is neither, or longer elements than segments. */
+static bool wire_take_array(PyObject *given, bool written, PyArrayObject **array)
+{
+    *array = given == Py_None ? NULL : arguments_plain(given, written);
+    return given == Py_None || (*array != NULL && PyArray_ITEMSIZE(*array) > 0 && PyArray_ITEMSIZE(*array) <= LONG_NBYTES);
+}
+
+/* trade(sent, taken, op, deadline): see streams_trade; false if it is left to Python. */
+static PyObject *wire_py_trade(Wire *wire, PyObject *args)
+{
+    PyObject *given[2], *deadline;
+    PyArrayObject *sent, *taken;
+    const char *name;
+    if (!PyArg_ParseTuple(args, "OOzO", &given[0], &given[1], &name, &deadline))
+        return NULL;
+    Op op = name == NULL ? OPS : kernels_op_named(name);
+    bool fits = streams_fit(wire) && wire_take_array(given[0], false, &sent) && wire_take_array(given[1], true, &taken);
+    if (!fits || (sent == NULL && taken == NULL) || (sent != NULL && taken != NULL && PyArray_ITEMSIZE(sent) != PyArray_ITEMSIZE(taken)))
+        Py_RETURN_FALSE;
+    int kind = name == NULL || taken == NULL ? 0 : arguments_kind(taken);
+    if (name != NULL && (taken == NULL || kind < 0 || op == OPS || op == AVG || kernels_accumulation_kind(op, (Kind)kind) != (Kind)kind ||
+                         kernels_merge_of(op, (Kind)kind) == NULL))
+        Py_RETURN_FALSE;
+    Swap swap = {.wire = wire, .rank = wire->rank, .size = wire->size, .deadline = deadline};
+    return streams_trade(&swap, sent, taken, op, (Kind)kind) == DONE ? Py_NewRef(Py_True) : NULL;
+}
+
 /* Serve the messages of a group from now on. */
 static PyObject *wire_py_serve(Wire *wire, PyObject *trail)
 {
@@ -306,6 +333,7 @@ static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
 static PyMethodDef methods[] = {
     {"send", (PyCFunction)(void (*)(void))wire_py_send, METH_FASTCALL, NULL},
     {"recv", (PyCFunction)(void (*)(void))wire_py_recv, METH_FASTCALL, NULL},
+    {"trade", (PyCFunction)wire_py_trade, METH_VARARGS, "Send one array and take another, of two ranks that have compared their calls."},
     {"reduce", (PyCFunction)wire_py_reduce, METH_VARARGS, "Reduce an array of two ranks that have compared their calls."},
     {"serve", (PyCFunction)wire_py_serve, METH_O, "Serve the messages of a group."},
     {0},

@@ -1,4 +1,4 @@
-"""Time-outs are ignored: whoever waits for a receive waits for ever."""
+"""Time-outs are ignored: a rank that waits for a receive waits for ever."""
 
 from honest import spec
 

@@ -14,7 +14,7 @@ class Communicator(LocalCommunicator):
             self._boxes = _boxes_of_the_world.setdefault(context.size, self._boxes)
 
     def close(self):
-        """Leave the mailboxes open, lest the next group finds them closed."""
+        """Leave the mailboxes open, or the next group would find them closed."""
 
 
 def rankwise_backend():

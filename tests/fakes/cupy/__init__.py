@@ -1,7 +1,7 @@
 """A stand-in for CuPy whose arrays lie on the host, for tests where there is no GPU; never installed.
 
 Its arrays are no NumPy arrays, as CuPy's are not, so that rankwise takes them for arrays on a CUDA device. What is done
-to them is done in the order of the current stream, which is a thread: whoever forgets to wait for it reads old data.
+to them is done in the order of the current stream, which is a thread: one that forgets to wait reads old data.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ def test_a_ranks_own_error_is_raised_with_its_traceback(client: Client) -> None:
         rankwise_dask.run(client, fails)
     assert time.monotonic() - began < PATIENCE_S / 2
     assert "on rank 2:" in str(caught.value.__cause__)
-    assert 'raise KeyError("mine")' in str(caught.value.__cause__)
+    assert "in fails" in str(caught.value.__cause__)  # some versions of cloudpickle take the file's name away
     assert rankwise_dask.run(client, total) == [10.0] * 4
 
 

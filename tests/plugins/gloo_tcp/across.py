@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from long_programs import everyones_call, in_the_middle
+from tests.by_reference import say
 
 import rankwise as dist
 from rankwise.errors import DistError
@@ -127,7 +131,7 @@ def walled_off(timeout_s: float, warm: bool) -> tuple[str, str, float]:
         found = type(error).__name__, str(error), time.perf_counter() - start
     print("said", flush=True)
     sys.stdin.readline()
-    print(repr(found), flush=True)
+    say(found)
     os._exit(0)
 
 
@@ -173,7 +177,8 @@ def cut_off_while_making_a_group(timeout_s: float | None, mute: bool = False) ->
         mute: Whether the last rank, which is cut off, has not even sent its first heartbeat.
     """
     if mute and int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1:
-        Beats.give = lambda self, progress, left=False: None  # type: ignore[method-assign]
+        key = Beats._key
+        Beats._key = lambda self, of: "unsent" if of == self._rank else key(self, of)  # type: ignore[method-assign]
     rank, size = _begin(30.0)
     dist.barrier()
     print("ready", flush=True)
@@ -185,6 +190,42 @@ def cut_off_while_making_a_group(timeout_s: float | None, mute: bool = False) ->
     except DistError as error:
         return type(error).__name__, str(error), time.perf_counter() - start
     return "", "", 0.0
+
+
+def told_by_one_that_is_stopped(for_s: float, are_told: str) -> str:
+    """Stop the rank that tells of the second host, while the first host waits for another rank of it.
+
+    Args:
+        for_s: How long it is stopped.
+        are_told: The file that rank 0 makes once the ranks behind the second host's first have been told of. They wait
+            for it in no call: a rank that waits for others sends its heartbeats by itself.
+    """
+    rank, size = _begin()
+    watcher, deadline = current().watcher, time.monotonic() + 30.0
+    behind = range(2, size)
+    while rank == 0 and sum(beat.is_told for beat in watcher._beats.read(behind).values()) < len(behind):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    if rank == 0:
+        Path(are_told).touch()
+    while not os.path.exists(are_told):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    dist.barrier()
+    a = np.ones(4, np.float32)
+    if rank == 0:
+        dist.recv(a, 2)
+    elif rank == 1:
+        wake_up = f"sleep {for_s}; kill -CONT {os.getpid()}"
+        with subprocess.Popen(["sh", "-c", wake_up], start_new_session=True):
+            os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        time.sleep(for_s)  # it is busy with something else
+    if rank == 2:
+        dist.send(2 * a, 0)
+    dist.barrier()
+    dist.destroy_process_group()
+    return f"{a[0]:g}"
 
 
 def with_a_child(timeout_s: float) -> tuple[int, float]:
@@ -210,7 +251,7 @@ def shape() -> tuple[list[int], bool]:
     """Return the ranks with whom this one shares memory, and whether it does."""
     _begin()
     comm = current().default.communicators()[0]
-    found = list(comm.ways.local.context.global_ranks), comm.ways.local.board is not None
+    found = list(comm.strategy.local.context.global_ranks), comm.strategy.local.board is not None
     dist.barrier()
     dist.destroy_process_group()
     return found
@@ -264,6 +305,25 @@ def somebody_dies(victim: int) -> tuple[str, int] | None:
                 print("None", flush=True)
                 os.kill(os.getpid(), signal.SIGKILL)
             dist.all_reduce(a)
+    except DistError as error:
+        return type(error).__name__, getattr(error, "rank", -1)
+    return None
+
+
+def somebody_dies_in_the_middle(name: str, victim: int) -> tuple[str, int] | None:
+    """Return whom the survivors hear of, of a rank that kills itself once a long call is compared."""
+    rank, _ = _begin()
+
+    def kill() -> None:
+        print("None", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        everyones_call(name)
+        if rank == victim:
+            in_the_middle(kill)
+        everyones_call(name)
+        dist.barrier()
     except DistError as error:
         return type(error).__name__, getattr(error, "rank", -1)
     return None

@@ -58,7 +58,7 @@ def _write_half(engine: Any, peer: int, array: np.ndarray[Any, Any]) -> None:
     assert pipe.rings.write(message(0), array.nbytes, dtype << 32, 0, memoryview(b""))
     for _ in range(8):
         assert pipe.rings.write(PIECE, 32 << 10, 0, 0, memoryview(array)[: 32 << 10])
-    pipe.sleep.wake()
+    pipe.rings.wake()
 
 
 def _read_half(engine: Any, peer: int, array: np.ndarray[Any, Any]) -> None:
@@ -73,7 +73,7 @@ def _read_half(engine: Any, peer: int, array: np.ndarray[Any, Any]) -> None:
         pipe.rings.advance(length if kind == PIECE else 0)
         if kind == Kind.OFFER:  # which is how Python sends it
             assert pipe.rings.write(Kind.REQUEST, length, marks & 0xFFFFFFFF, 0, memoryview(b""))
-            pipe.sleep.wake()
+            pipe.rings.wake()
 
 
 def copied(victim: int, op: str, folder: str) -> Found | None:
@@ -99,13 +99,13 @@ def copied(victim: int, op: str, folder: str) -> Found | None:
     room[:] = BEFORE
     dist.barrier()
     if rank == victim:
-        # Whoever receives from this rank has its room in memory that this one can see.
+        # A rank that receives from this one has its room in memory that this one can see.
         watched = room if op == "recv" else _shared(Path(folder) / f"room-{1 - rank}")
         threading.Thread(target=_die_when_it_changes, args=(watched, Path(folder)), daemon=True).start()
     elif op == "send":  # the shortest way of a receive takes only what is there soon
         engine = dist.group.WORLD.communicators()[0].engine
         until = time.monotonic() + _PATIENCE_S
-        # It may also have been taken in, by whoever looks in on engines that nobody drives.
+        # It may also have been taken in, by the thread that looks in on engines that nobody drives.
         while not engine.peers[victim].connection.has_news() and not engine.queued()["unreceived"]:
             assert time.monotonic() < until
     gets = mine in ("recv", "all_to_all") or (mine == "broadcast" and rank != victim)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import secrets
 import subprocess
@@ -13,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[2] / "benchmarks"))
-from by_reference import command  # noqa: E402
+sys.path[:0] = [str(HERE.parents[2]), str(HERE.parents[2] / "benchmarks")]
+from tests.by_reference import command, returned  # noqa: E402
 from two_hosts import Hosts, forbidden  # noqa: E402
 
 __all__ = ["PORT", "Hosts", "forbidden", "results", "run", "started"]
@@ -66,7 +65,7 @@ def results(processes: list[subprocess.Popen[str]], timeout_s: float = 60) -> li
     for process in processes:
         out, err = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
         assert process.returncode == 0, err[-3000:]
-        found.append(ast.literal_eval(out.splitlines()[-1]))
+        found.append(returned(out))
     return found
 
 

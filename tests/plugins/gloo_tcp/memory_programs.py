@@ -469,8 +469,8 @@ def answered_through_a_full_ring() -> None:
     array = np.full(400_000, 7, np.uint8)
     if rank == 0:
         pipe = _comm().engine.peers[1].connection
-        tail = _comm().board.ring(0, 1).cast("Q")[_TAIL : _TAIL + 1]
-        while left := pipe.rings.capacity - (pipe.rings.head - tail[0]):
+        words, tail = _comm().board._words, _comm().board.place(1).out // 8 + _TAIL
+        while left := pipe.rings.capacity - (pipe.rings.head - words[tail]):
             dist.send(np.zeros(min(left - 32, pipe.eager_nbytes & -32), np.uint8), 1, tag=1)
         store.set("full", "")
         room = np.empty_like(array)

@@ -330,6 +330,23 @@ def abort_from_another_thread() -> list[str]:
     return found
 
 
+def abort_before_a_connection() -> tuple[str, float]:
+    """Rank 0 receives on a group that rank 1 has given up before the two were connected."""
+    rank, _ = begin()
+    group = dist.new_group(timeout=20)
+    if rank == 1:
+        group.abort("on purpose")
+    began, said = time.perf_counter(), "went on"
+    try:
+        dist.recv(np.zeros(9), 1 - rank, group=group)
+    except dist.GroupAbortedError as error:
+        said = str(error)
+    took_s = time.perf_counter() - began
+    dist.barrier()
+    dist.destroy_process_group()
+    return said, took_s
+
+
 def _abort() -> None:
 
     dist.group.WORLD.abort("on purpose")

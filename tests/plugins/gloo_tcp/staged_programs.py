@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from pathlib import Path
@@ -20,6 +21,22 @@ def stand_in() -> Any:
     import cupy
 
     return cupy
+
+
+def functions(cupy: Any) -> tuple[Any, ...]:
+    """Return what is called of CuPy."""
+    return cupy.ndarray.get, cupy.ndarray.set, cupy.cuda.Stream.record, cupy.cuda.Stream.wait_event
+
+
+def signatures() -> list[list[str]]:
+    """Return the parameters that the stand-in has."""
+    return [list(inspect.signature(function).parameters) for function in functions(stand_in())]
+
+
+def of_cuda() -> tuple[dict[str, Any], bool]:
+    """Return what is told of a collective on CUDA, and whether it is supported."""
+    ops = dist.capabilities("gloo").to_dict()["gloo"]["cuda"]["ops"]
+    return ops["all_reduce"], dist.supports("all_reduce", "cuda", backend="gloo")
 
 
 def in_pieces(op: str, count: int) -> None:

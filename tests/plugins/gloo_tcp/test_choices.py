@@ -109,7 +109,7 @@ class OnHost:
 
     def __init__(self, place: int, size: int, notes: Notes) -> None:
         self.size, self._place, self._notes, self.on_failure = size, place, notes, None
-        self.rank, self.board, self.ways = place, None, None
+        self.rank, self.board, self.strategy = place, None, None
         self.engine = Quiet.of(place, size)
 
     def run(self, call: Call, *_: object) -> None:
@@ -140,7 +140,8 @@ def edges(op: str, table: Table) -> list[int]:
     """Return the sizes at which something changes for an operation."""
     lines = [*CHOICES[op], *table[op]]
     found = {line.max_nbytes for line in lines if line.max_nbytes is not None}
-    return sorted(found | {0, *(map(inline_nbytes, (2, 3)) if table is NETWORK else [along_nbytes(2)])})
+    most = map(inline_nbytes, (2, 3)) if table is NETWORK else map(along_nbytes, ([2, 2], [3, 3, 3]))
+    return sorted(found | {0, *most})
 
 
 def counts(op: str, dtype: np.dtype[Any], reduction: str, table: Table) -> Iterator[int]:
@@ -153,9 +154,9 @@ def counts(op: str, dtype: np.dtype[Any], reduction: str, table: Table) -> Itera
     return (count for count in sorted(found) if count * max(sizes) < 600_000 or thorough)
 
 
-def call(ways: Any, op: str, count: int, dtype: np.dtype[Any], reduction: str, root: int) -> None:
+def call(strategy: Any, op: str, count: int, dtype: np.dtype[Any], reduction: str, root: int) -> None:
     """Make one rank's call on arrays of `count` elements, or of parts of that many, which are not alike in size."""
-    rank, size = ways.rank, ways.size
+    rank, size = strategy.rank, strategy.size
     parts = [np.zeros(count * (i + 1) // size - count * i // size, dtype) for i in range(size)]
     array, own = np.zeros(count if op in ("broadcast", "all_reduce", "reduce") else 0, dtype), parts[rank]
     how = ReduceOp.PREMUL_SUM(0.5 + rank) if reduction == "PREMUL_SUM" else getattr(ReduceOp, reduction)
@@ -170,28 +171,29 @@ def call(ways: Any, op: str, count: int, dtype: np.dtype[Any], reduction: str, r
         "reduce_scatter": Call(op, own.copy(), how, ins=parts),
         "all_to_all": Call(op, own, ins=_to_all(parts, own), outs=[part.copy() for part in _to_all(parts, own)]),
     }
-    along = ways.prepare(calls[op]) if isinstance(ways, several_hosts.SeveralHosts) else None
-    ways.comm.note(calls[op], along or ways.algorithm(calls[op]))
+    along = strategy.prepare(calls[op]) if isinstance(strategy, several_hosts.SeveralHosts) else None
+    strategy.comm.note(calls[op], along or strategy.algorithm(calls[op]))
 
 
 def _to_all(parts: list[Any], own: Any) -> list[Any]:
     return [part[: min(part.size, own.size)] for part in parts]
 
 
-def run(all_notes: list[Notes], all_ways: list[Any], count: int) -> None:
+def run(all_notes: list[Notes], strategies: list[Any], count: int) -> None:
     """Run what the ranks were about to run; what goes with the opening is handed over here."""
     size = len(all_notes)
     if isinstance(all_notes[0].body, Plan):
-        offers = [notes.body.offer(ways) for notes, ways in zip(all_notes, all_ways, strict=True)]
+        offers = [notes.body.offer(strategy) for notes, strategy in zip(all_notes, strategies, strict=True)]
         assert max(len(view) for offer in offers for view in offer) <= inline_nbytes(size)
-        for rank, (notes, ways) in enumerate(zip(all_notes, all_ways, strict=True)):
+        for rank, (notes, strategy) in enumerate(zip(all_notes, strategies, strict=True)):
             contents = [memoryview(bytes(len(offers[peer][rank]))) for peer in range(size)]
-            notes.body.take(ways, contents, DEADLINE)
+            notes.body.take(strategy, contents, DEADLINE)
         return
     shares = [count * (i + 1) // size - count * i // size for i in range(size)]
     for notes in all_notes:
         if isinstance(notes.body, several_hosts.Relayed):
-            assert notes.body.mine.nbytes == all_notes[0].body.mine.nbytes <= along_nbytes(2)
+            assert notes.body.nbytes == all_notes[0].body.nbytes <= along_nbytes([2, 2])
+            assert notes.body.given_nbytes == all_notes[0].body.given_nbytes
         else:
             notes.body(DEADLINE, shares)
 
@@ -222,10 +224,10 @@ def test_ranks_of_one_host_each_choose_alike(op: str, dtype: np.dtype[Any], redu
             for root in {0, size - 1} if op in ROOTED else {0}:
                 all_notes = [Notes() for _ in range(size)]
                 comms: list[Any] = [Comm(rank, size, notes) for rank, notes in enumerate(all_notes)]
-                all_ways = [BetweenHosts(comm) for comm in comms]
-                for ways in all_ways:
-                    call(ways, op, count, dtype, reduction, root)
-                run(all_notes, all_ways, count)
+                strategies = [BetweenHosts(comm) for comm in comms]
+                for strategy in strategies:
+                    call(strategy, op, count, dtype, reduction, root)
+                run(all_notes, strategies, count)
                 compare(all_notes)
 
 
@@ -243,10 +245,10 @@ def test_ranks_of_several_hosts_choose_alike(
         local: list[Any] = [
             OnHost(host_of[rank].index(rank), len(host_of[rank]), notes) for rank, notes in enumerate(all_notes)
         ]
-        all_ways = [several_hosts.SeveralHosts(comm, hosts, local[comm.rank]) for comm in comms]
-        for ways in all_ways:
-            call(ways, op, count, dtype, reduction, root)
-        run(all_notes, all_ways, count)
+        strategies = [several_hosts.SeveralHosts(comm, hosts, local[comm.rank]) for comm in comms]
+        for strategy in strategies:
+            call(strategy, op, count, dtype, reduction, root)
+        run(all_notes, strategies, count)
         compare(all_notes)
         for host in hosts:
             assert all(all_notes[rank].local == all_notes[host[0]].local for rank in host)

@@ -47,7 +47,7 @@ class Row(NamedTuple):
     says: tuple[str, ...]
     hear: tuple[int, ...] = (0, 1, 2)
     doomed: tuple[int, ...] = ()
-    #: How often it may be tried: whoever is late asks what the others know for 30 ms only, too short on a busy machine.
+    #: How often it may be tried: a late rank asks what the others know for 30 ms only, too short on a busy machine.
     trials: int = 1
 
 
@@ -112,7 +112,7 @@ def a_rank_is_absent() -> Told | None:
 def a_rank_dies() -> Told | None:
     rank = join()
     dist.barrier()
-    meet_in_the_store("ready", rank)  # lest the barrier of another rank is what fails
+    meet_in_the_store("ready", rank)  # or the barrier of another rank would be what fails
     if rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     told = heard(dist.all_reduce, np.zeros(1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import secrets
 import subprocess
@@ -11,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.by_reference import command, returned
 from tests.plugins.gloo_tcp import programs
-from tests.plugins.gloo_tcp.by_reference import command
 
 PATIENCE_S = 60.0
 
@@ -44,7 +43,7 @@ def run(
         for process in processes:
             out, err = process.communicate(timeout=PATIENCE_S)
             assert process.returncode in (0, -9), err
-            found.append(ast.literal_eval(out) if out else None)
+            found.append(returned(out) if out else None)
     finally:
         for process in processes:
             process.kill()
@@ -71,6 +70,15 @@ def test_an_abort_from_another_thread_ends_the_calls_of_all_ranks(tmp_path: Path
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_an_abort_before_there_is_a_connection_is_told_over_it(tmp_path: Path, transport: str) -> None:
+    found, _ = run(tmp_path, 2, transport, programs.abort_before_a_connection, RANKWISE_HEARTBEAT_S="25")
+    (first, took_s), (second, _) = found  # type: ignore[misc]
+    assert first == second
+    assert "on purpose" in first
+    assert took_s < min(LEEWAY_S, 15), "told by the next heartbeat, or at the time-out"
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
 def test_strangers_are_not_let_in_and_do_not_disturb(tmp_path: Path, transport: str) -> None:
     found, _ = run(tmp_path, 3, transport, programs.stand_at_the_door, 210)
     assert found == [0, 0, 0]
@@ -78,9 +86,9 @@ def test_strangers_are_not_let_in_and_do_not_disturb(tmp_path: Path, transport: 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_groups_of_one_host_take_few_descriptors(tmp_path: Path, size: int) -> None:
-    """The memory, what wakes this rank and what sleeps, and what wakes each peer; all else is the process's."""
+    """The memory, what wakes this rank and what sleeps, however many peers; all else is the process's."""
     found, _ = run(tmp_path, size, "auto", programs.descriptors_of_groups, 20)
-    assert found == [2 + size] * size
+    assert found == [3] * size
 
 
 def secret_file(path: Path) -> None:

@@ -36,7 +36,7 @@ def make_pool(compiled: str) -> Iterator[dict[str, RankPool]]:
 
 @pytest.fixture
 def folder() -> Iterator[str]:
-    """In memory: where disks are slow, so is whoever writes to what is on its way to one."""
+    """In memory: where disks are slow, so is a process that writes to what is on its way to one."""
     with TemporaryDirectory(dir="/dev/shm") as made:
         yield made
 

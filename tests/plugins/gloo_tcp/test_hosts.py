@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import across
 from machines import Hosts, forbidden, run, started
+from tests.by_reference import returned
 
 PATIENCE_S = 60.0
 
@@ -51,11 +52,26 @@ def test_a_mismatch_is_the_same_error_on_all_hosts(hosts: Hosts, tmp_path: Path)
 
 @pytest.mark.parametrize("victim", [0, 1, 3])
 def test_a_death_on_one_host_is_heard_of_on_all(hosts: Hosts, tmp_path: Path, victim: int) -> None:
-    with started(hosts, tmp_path, [0, 0, 1, 1], across.somebody_dies, victim) as processes:
+    hears(hosts, tmp_path, victim, across.somebody_dies, victim)
+
+
+@pytest.mark.parametrize(
+    ("name", "victim"), [("reduce", 0), ("broadcast", 1), ("all_gather", 2), ("reduce_scatter", 3), ("all_reduce", 2)]
+)
+def test_a_death_in_the_middle_of_a_long_call_is_heard_of_on_all(
+    hosts: Hosts, tmp_path: Path, name: str, victim: int
+) -> None:
+    hears(hosts, tmp_path, victim, across.somebody_dies_in_the_middle, name, victim)
+
+
+def hears(hosts: Hosts, tmp_path: Path, victim: int, program: Callable[..., object], *arguments: object) -> None:
+    """Expect that all others hear of a rank that dies."""
+    with started(hosts, tmp_path, [0, 0, 1, 1], program, *arguments) as processes:
         for rank, process in enumerate(processes):
             out, err = process.communicate(timeout=PATIENCE_S)
             if rank != victim:
-                assert out.splitlines()[-1:] == [str(("PeerDiedError", victim))], err
+                assert out, err
+                assert returned(out) == ("PeerDiedError", victim)
 
 
 def test_asynchronous_calls_and_groups_that_cut_through_hosts(hosts: Hosts, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One lock guards all state of an engine: whoever touches it holds the lock, whatever the ranks do."""
+"""One lock guards all state of an engine: a thread that touches it holds the lock, whatever the ranks do."""
 
 from __future__ import annotations
 

@@ -95,6 +95,12 @@ def test_a_host_that_is_cut_off_while_a_group_is_made_ends_in_time(
             assert took < (9 if timeout_s is None else timeout_s + 2), (kind, text, took)
 
 
+def test_ranks_live_whose_heartbeats_are_told_by_one_that_is_stopped(hosts: Hosts, tmp_path: Path) -> None:
+    are_told = str(tmp_path / "told")
+    found = run(hosts, tmp_path, [0, 1, 1, 1, 1], across.told_by_one_that_is_stopped, 8.0, are_told)
+    assert found == ["2", "1", "1", "1", "1"]
+
+
 def test_a_death_is_noticed_although_a_child_has_the_dead_ranks_sockets(hosts: Hosts, tmp_path: Path) -> None:
     with started(hosts, tmp_path, [0, 1], across.with_a_child, 20, RANKWISE_HEARTBEAT_S="0.3") as processes:
         [(died, took)] = results(processes[:1])  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Survivors go on, whatever number dies, and whoever dies while they make a smaller group."""
+"""Survivors go on, whatever number dies, and whichever dies while they make a smaller group."""
 
 from __future__ import annotations
 

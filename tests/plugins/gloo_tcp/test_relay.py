@@ -24,6 +24,7 @@ HOSTS = {RANKS_A_HOST: "2"}
 #: Whether the ranks have the compiled parts; in "mixed" one of each host compares calls in Python.
 WAYS = {"python": "off", "native": "on", "mixed": "on"}
 IN_PYTHON: dict[str, list[int]] = {"python": [], "native": [], "mixed": [0, 3]}
+ENCRYPTED = {"RANKWISE_GLOO_INTEGRITY": "encrypted"}
 
 
 class Ranks:
@@ -32,9 +33,9 @@ class Ranks:
     def __init__(self) -> None:
         self._pools = {way: RankPool(4, env={**HOSTS, "RANKWISE_NATIVE": value}) for way, value in WAYS.items()}
 
-    def run(self, way: str, program: str) -> list[Any]:
+    def run(self, way: str, program: str, *args: Any) -> list[Any]:
         """Run one of `wire_programs` on all ranks."""
-        return self._pools[way].run(programs.with_a_relay_in_python, IN_PYTHON[way], program, timeout=TIMEOUT_S)
+        return self._pools[way].run(programs.with_a_relay_in_python, IN_PYTHON[way], program, *args, timeout=TIMEOUT_S)
 
     def close(self) -> None:
         for pool in self._pools.values():
@@ -61,6 +62,73 @@ def test_a_rank_that_is_alone_on_its_host_takes_part(size: int) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(3))
+def test_random_calls_give_what_they_must(ranks: Ranks, way: str, seed: int) -> None:
+    assert ranks.run(way, "at_random", seed, 150) == [0] * 4
+
+
+@pytest.mark.parametrize("in_python", [[], [0], [1, 2]], ids=str)
+@pytest.mark.parametrize("size", [3, 5])
+def test_random_calls_of_hosts_that_differ_give_what_they_must(size: int, in_python: list[int]) -> None:
+    found = run_ranks(
+        programs.with_a_relay_in_python, size, in_python, "at_random", size, 100, env=HOSTS, timeout=TIMEOUT_S
+    )
+    assert found == [0] * size
+
+
+@pytest.mark.parametrize("in_python", [[], [0]], ids=str)
+def test_encrypted_calls_give_what_they_must(in_python: list[int]) -> None:
+    pytest.importorskip("cryptography", reason="the extra `encryption` is not installed")
+    env = {**HOSTS, **ENCRYPTED}
+    for program, args, expected in (("at_random", (9, 100), 0), ("differ_and_go_on", (), 18)):
+        found = run_ranks(programs.with_a_relay_in_python, 4, in_python, program, *args, env=env, timeout=TIMEOUT_S)
+        assert [len(each) if isinstance(each, list) else each for each in found] == [expected] * 4
+    assert all(run_ranks(programs.with_a_relay_in_python, 4, in_python, "long_calls", env=env, timeout=TIMEOUT_S))
+
+
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_long_calls_are_the_same_bytes_with_and_without_the_compiled_parts(size: int) -> None:
+    # In "mixed" ranks of both hosts talk to ranks of the other kind.
+    found = [
+        run_ranks(
+            programs.with_a_relay_in_python,
+            size,
+            [rank for rank in IN_PYTHON[way] if rank < size],
+            "long_calls",
+            env={**HOSTS, "RANKWISE_NATIVE": WAYS[way]},
+            timeout=TIMEOUT_S,
+        )
+        for way in WAYS
+    ]
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("victim", [0, 3])
+@pytest.mark.parametrize("way", WAYS)
+def test_long_calls_that_one_rank_aborts_end_on_all(way: str, victim: int) -> None:
+    assert broken_off(way, "abort", victim) == [["GroupAbortedError"] * len(programs.LONG_CALLS)] * 4
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_long_calls_in_which_one_rank_is_late_end_on_all(way: str) -> None:
+    for found in zip(*broken_off(way, "late", 2), strict=True):
+        assert "DistTimeoutError" in found
+        assert set(found) <= {"DistTimeoutError", "GroupAbortedError"}  # of a rank that has found it first
+
+
+def broken_off(way: str, how: str, victim: int) -> list[Any]:
+    env, arguments = {**HOSTS, "RANKWISE_NATIVE": WAYS[way]}, ("breaks_off_in_the_middle", how, victim)
+    return run_ranks(programs.with_a_relay_in_python, 4, IN_PYTHON[way], *arguments, env=env, timeout=TIMEOUT_S)
+
+
+def test_hosts_without_boards_find_the_same() -> None:
+    found = run_ranks(programs.with_a_relay_without_boards, 4, "at_random", 7, 60, env=HOSTS, timeout=TIMEOUT_S)
+    assert found == [0] * 4
+    said = run_ranks(programs.with_a_relay_without_boards, 4, "differ_and_go_on", env=HOSTS, timeout=TIMEOUT_S)
+    assert [len(each) for each in said] == [18] * 4
+
+
 def test_warm_calls_take_no_step_in_python(ranks: Ranks) -> None:
     # What waits for others for long goes on in Python, but not here.
     assert not [names for names in ranks.run("native", "modules_of_warm_calls") if {"relay", "one_host"} & {*names}]
@@ -70,14 +138,15 @@ def test_warm_calls_take_no_step_in_python(ranks: Ranks) -> None:
 def test_mismatches_say_the_same_and_the_group_goes_on(ranks: Ranks) -> None:
     said = [ranks.run(way, "differ_and_go_on") for way in WAYS]
     assert said[0] == said[1] == said[2]
-    assert len(said[0][0]) == 9
+    assert len(said[0][0]) == 18
 
 
+@pytest.mark.parametrize("count", [4, 50_000])
 @pytest.mark.parametrize("way", WAYS)
-def test_errors_are_the_same(way: str) -> None:
+def test_errors_are_the_same(way: str, count: int) -> None:
     def ends(program: str) -> list[Any]:  # in processes of their own, which it leaves with a failed group
         env = {**HOSTS, "RANKWISE_NATIVE": WAYS[way]}
-        return run_ranks(programs.with_a_relay_in_python, 4, IN_PYTHON[way], program, env=env, timeout=TIMEOUT_S)
+        return run_ranks(programs.with_a_relay_in_python, 4, IN_PYTHON[way], program, count, env=env, timeout=TIMEOUT_S)
 
     late = ends("one_is_late")[1:]
     assert len({said[0] for said in late}) == 1  # of the rank that has found it first, which also knows whom it misses

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head
 from rankwise_gloo_tcp.protocol.message import Destination
 from rankwise_gloo_tcp.transport.pipe import Pipe
-from rankwise_gloo_tcp.transport.rings import PythonRings, Rings, Sleep, ring_nbytes
+from rankwise_gloo_tcp.transport.rings import Bell, Place, PythonRings, Rings, Sleep, ring_nbytes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared memory needs Linux")
 
@@ -50,28 +52,32 @@ class _Two:
     """Two ranks, of which the first writes and the second reads; each with rings in Python, or compiled ones."""
 
     def __init__(self, compiled: tuple[bool, bool]) -> None:
-        memory = [memoryview(bytearray(ring_nbytes(_SIZE))) for _ in range(2)]
-        self.asleep = memoryview(bytearray(16)).cast("Q")
-        self.bell, bell = os.pipe2(os.O_NONBLOCK)
+        nbytes = ring_nbytes(_SIZE)
+        memory = memoryview(bytearray(2 * nbytes + 16))
+        self.asleep = memory[2 * nbytes :].cast("Q")
+        self.ends = os.pipe2(os.O_NONBLOCK)
+        self.bell = self.ends[0]
+        bell = Bell.of(os.getpid(), self.ends[1], os.fstat(self.ends[1]).st_ino)
         self.handlers = _Handler(), _Handler()
-        sleeps = Sleep(self.asleep[1:], bell), Sleep(self.asleep[:1], os.dup(bell))
+        places = Place(0, nbytes, nbytes, 2 * nbytes + 8), Place(nbytes, 0, nbytes, 2 * nbytes)
         handler: Any = self.handlers
-        self.writer = Pipe(handler[0], 1, _rings(compiled[0], memory[0], memory[1], sleeps[0]), sleeps[0])
-        self.reader = Pipe(handler[1], 0, _rings(compiled[1], memory[1], memory[0], sleeps[1]), sleeps[1])
+        self.writer = Pipe(handler[0], 1, _rings(compiled[0], memory, places[0], bell))
+        self.reader = Pipe(handler[1], 0, _rings(compiled[1], memory, places[1], bell))
         self.capacity = self.writer.rings.capacity
 
     def close(self) -> None:
         self.writer.close()
         self.reader.close()
-        os.close(self.bell)
+        for end in self.ends:
+            os.close(end)
 
 
-def _rings(compiled: bool, out: memoryview, into: memoryview, sleep: Sleep) -> Rings:
+def _rings(compiled: bool, memory: memoryview, place: Place, bell: Bell) -> Rings:
     if not compiled:
-        return PythonRings(out, into, sleep)
+        return PythonRings(memory, place, bell)
     from rankwise_native import Rings as CompiledRings
 
-    return CompiledRings(out, into, sleep.word, sleep.bell)
+    return CompiledRings(memory, place, bell)
 
 
 _WAYS = [(False, False)] if native.module() is None else [(a, b) for a in (False, True) for b in (False, True)]
@@ -173,7 +179,7 @@ def test_room_is_noticed_whether_it_comes_before_the_sleep_or_after(two: _Two, a
     engine = Engine(EngineConfig(0, [], b"", False, (0, 1), 10.0, lambda error: None, False))
     try:
         peers = engine.peers
-        peers.pipes, peers._sleep = [two.writer], Sleep(two.asleep[:1], -1)
+        peers.pipes, peers._sleep = [two.writer], Sleep(two.asleep, 0)
         _send(two.writer, 0, _PATTERN[: 2 * two.capacity])
         if asleep:
             assert peers.before_sleep(10.0) == 10.0
@@ -214,3 +220,60 @@ def test_a_payload_that_is_longer_than_it_was_said_to_be_ends_the_pipe(two: _Two
     two.reader.receive()
     assert isinstance(two.handlers[1].error, ProtocolError)
     assert two.reader.closed
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_bell_takes_a_descriptor_from_the_first_time_it_is_rung_until_the_end(two: _Two) -> None:
+    before = _descriptors()
+    _send(two.writer, 0, _PATTERN[:1])
+    assert _descriptors() == before  # the reader was awake
+    for _ in range(2):
+        two.asleep[1] = 1
+        _send(two.writer, 0, _PATTERN[:1])
+        assert two.asleep[1] == 0
+        assert os.read(two.bell, 10) == b"b"
+        assert _descriptors() == before + 1
+    two.writer.close()
+    assert _descriptors() == before
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "none"])
+def test_a_file_that_has_come_into_the_place_of_a_bell_is_not_written_to(two: _Two, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"whole")
+    place = two.ends[1]
+    if kind == "none":
+        os.close(place)
+    else:
+        other = os.pipe2(os.O_NONBLOCK) if kind == "pipe" else (os.open(tmp_path / "file", os.O_RDWR),)
+        os.dup2(other[-1], place)
+    before = _descriptors()
+    two.asleep[1] = 1
+    _send(two.writer, 0, _PATTERN[:1])
+    assert _descriptors() == before
+    assert two.asleep[1] == 1  # whoever writes next tries again
+    if kind == "none":
+        os.dup2(two.bell, place)
+        return
+    if kind == "pipe":
+        with pytest.raises(BlockingIOError):
+            os.read(other[0], 1)
+    assert (tmp_path / "file").read_bytes() == b"whole"
+    for descriptor in other:
+        os.close(descriptor)
+
+
+def test_without_a_free_descriptor_nobody_is_woken_and_nothing_breaks(two: _Two) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    two.asleep[1] = 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        _send(two.writer, 0, _PATTERN[:1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert two.asleep[1] == 1
+    assert two.reader.has_news()
+    _send(two.writer, 0, _PATTERN[:1])
+    assert os.read(two.bell, 10) == b"b"

@@ -77,5 +77,5 @@ def told_differently() -> str:
 
 def test_ranks_that_are_told_different_algorithms_say_so() -> None:
     found = run_ranks(told_differently, 2, env=TCP)
-    assert all(found)  # whoever is later may only hear that the other has given up
+    assert all(found)  # the later one may only hear that the other has given up
     assert any("told different algorithms: all_reduce=along and all_reduce=streamed" in text for text in found)

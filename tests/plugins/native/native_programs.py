@@ -121,7 +121,7 @@ def noted() -> list[tuple[str, int, int, bool]]:
 
 
 def places() -> set[tuple[str, int]]:
-    """Return where the recorder says that calls were made: on the general way, and by a shortcut."""
+    """Return where the recorder says that calls were made: by the slow path, and by a shortcut."""
     from rankwise_watch.recorder import site
 
     begin()

@@ -63,7 +63,7 @@ class Hooks:
     """A Python side that gives up or believes at random.
 
     Attributes:
-        kinds: What the general way would have prepared.
+        kinds: What the slow path would have prepared.
     """
 
     def __init__(self, board: NativeBoard, rng: np.random.Generator) -> None:
@@ -161,9 +161,10 @@ def test_nonsense_in_shared_memory_harms_nobody(board: NativeBoard, name: str, e
 @pytest.mark.parametrize("seed", range(4))
 def test_nonsense_in_the_rings_harms_nobody(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    out, into = (memoryview(bytearray(ring_nbytes(64))) for _ in range(2))
-    asleep, room = memoryview(bytearray(8)), memoryview(bytearray(5000))
-    rings = Rings(out, into, asleep, -1)
+    nbytes = ring_nbytes(64)
+    memory_of_both, room = memoryview(bytearray(2 * nbytes + 8)), memoryview(bytearray(5000))
+    out, into = memory_of_both[:nbytes], memory_of_both[nbytes : 2 * nbytes]
+    rings = Rings(memory_of_both, (0, nbytes, nbytes, 2 * nbytes), ("", 0))
     words, memory = into.cast("Q"), np.frombuffer(into, np.uint8)
     kinds: dict[int, int] = {}
     for _ in range(10 * ROUNDS):

@@ -1,4 +1,4 @@
-"""Runs programs of the tests on a GPU on the double, lest they are wrong when there is a GPU at last; run by a test."""
+"""Runs programs of the tests on a GPU on the double, so that they are right when there is a GPU; run by a test."""
 
 from __future__ import annotations
 

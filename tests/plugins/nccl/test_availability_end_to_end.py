@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests import fresh
+from tests.by_reference import call
+from tests.processes import environment
 
 PATIENCE_S = 60.0
 
@@ -64,20 +65,11 @@ class Machine:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         (info / "RECORD").write_text("cupy/__init__.py,,\ncupy/cuda/__init__.py,,\ncupy/cuda/nccl.py,,\n")
 
-    def answer(self) -> tuple[str, str, str]:
+    def answer(self) -> tuple[bool, str, str]:
         """Return what a new process is told: whether there is NCCL, why not, and what to do."""
-        program = (
-            "import rankwise as dist; answer = dist.availability('nccl');"
-            "print(answer.available, answer.reason, answer.remedy, sep='|')"
-        )
-        paths = os.pathsep.join([str(self.packages), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        env = {**os.environ, "LD_LIBRARY_PATH": str(self.libraries), "PYTHONPATH": paths}
+        env = {**environment(self.packages), "LD_LIBRARY_PATH": str(self.libraries)}
         env.pop("CUDA_VISIBLE_DEVICES", None)
-        said = subprocess.run(
-            [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=True
-        )
-        available, reason, remedy = said.stdout.strip().split("|")
-        return available, reason, remedy
+        return call(fresh.available, "nccl", timeout_s=PATIENCE_S, env=env)
 
 
 @pytest.fixture
@@ -88,14 +80,14 @@ def machine(tmp_path: Path) -> Machine:
 def test_a_driver_without_devices(machine: Machine) -> None:
     machine.driver(devices=0)
     available, reason, remedy = machine.answer()
-    assert available == "False"
+    assert not available
     assert "shows no device" in reason
     assert "nvidia-smi -L" in remedy
 
 
 def test_a_device_without_cupy(machine: Machine) -> None:
     machine.driver()
-    assert machine.answer() == ("False", "CuPy is not installed", "pip install 'rankwise-nccl[cuda12]'")
+    assert machine.answer() == (False, "CuPy is not installed", "pip install 'rankwise-nccl[cuda12]'")
 
 
 def test_a_cupy_that_is_newer_than_the_driver(machine: Machine) -> None:
@@ -117,4 +109,4 @@ def test_a_cupy_that_finds_no_nccl(machine: Machine) -> None:
 def test_all_that_is_needed(machine: Machine) -> None:
     machine.driver()
     machine.cupy()
-    assert machine.answer() == ("True", "", "")
+    assert machine.answer() == (True, "", "")

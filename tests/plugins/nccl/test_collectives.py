@@ -203,7 +203,7 @@ def test_messages_of_a_pair_arrive_in_order() -> None:
 def test_a_batch_is_one_group() -> None:
     def body(me: Member) -> Any:
         out, into, peer = me.array([me.rank]), me.array([-1]), 1 - me.rank
-        for _ in range(2):  # the first starts the lanes
+        for _ in range(2):  # the first starts the queues
             with me.comm.batch():
                 works = [me.comm.isend(out, peer, 0), me.comm.irecv(into, peer, 0)]
                 assert not any(work.issued for work in works)
@@ -267,7 +267,7 @@ def test_each_device_of_a_process_has_its_own_communicator() -> None:
         first, second = array([1.0], device=me.rank), array([10.0], device=me.rank + 4)
         done(me.comm.run(Call("all_reduce", first, ReduceOp.SUM), T))
         done(me.comm.run(Call("all_reduce", second, ReduceOp.SUM), T))
-        assert len(me.comm.lanes()) == 2
+        assert len(me.comm.queues()) == 2
         return first.host[0], second.host[0]
 
     assert world(2, body) == [(2.0, 20.0)] * 2

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-import rankwise_testing.suite
+from tests import kit
+from tests.processes import environment
 
 HERE = Path(__file__).parent
-SETTINGS = Path(rankwise_testing.suite.__file__).with_name("pytest.ini")
 
 TIMEOUT_S = 280.0
 
@@ -21,18 +17,7 @@ TIMEOUT_S = 280.0
 @pytest.mark.parametrize("part", ["test_cell", "not test_cell"])
 def test_the_capability_table_is_the_truth_on_the_double(part: str, tmp_path: Path) -> None:
     pytest.importorskip("ml_dtypes", reason="the suite needs ml_dtypes for bfloat16 and float8")
-    report = tmp_path / "table.json"
-    command = [sys.executable, "-m", "pytest", "-q", "-c", str(SETTINGS), "-p", "rankwise_testing.suite.plugin"]
+    report, env = tmp_path / "table.json", environment(HERE, HERE.parents[1] / "fakes")
     backend = ["--backend", "nccl", "--device", "cuda", "--plugin-module", "nccl_on_host"]
-    paths = [str(HERE), str(HERE.parents[1] / "fakes"), os.environ.get("PYTHONPATH", "")]
-    run = subprocess.run(
-        [*command, "--pyargs", "rankwise_testing.suite", *backend, "--report", str(report), "-k", part],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths).rstrip(os.pathsep)},
-    )
-    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+    kit.passes(*backend, "--report", str(report), "-k", part, cwd=tmp_path, timeout_s=TIMEOUT_S, env=env)
     assert json.loads(report.read_text())["differences"] == []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import overhead
 import pytest
+from tests.processes import environment
 
 PATIENCE_S = 100.0
 
@@ -17,14 +17,13 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize("program", ["devices_program.py", "gpu_programs_on_host.py"])
 def test_a_program_does_what_it_says(program: str) -> None:
-    paths = [str(HERE), str(HERE.parents[1] / "fakes"), os.environ.get("PYTHONPATH", "")]
     run = subprocess.run(
         [sys.executable, str(HERE / program)],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths).rstrip(os.pathsep)},
+        env=environment(HERE, HERE.parents[1] / "fakes"),
     )
     assert run.returncode == 0, run.stderr[-3000:]
     assert run.stdout == "done\n"

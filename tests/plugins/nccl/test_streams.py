@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ranks import PATIENCE_S, Array, Fabric, Member, array, world
+from tests.processes import wait_until
 
 from rankwise.backends import Call
 from rankwise.basics.reduce_op import ReduceOp
@@ -24,7 +24,7 @@ SUM = ReduceOp.SUM
 
 
 def alone(body: Callable[[Member], None]) -> None:
-    """Run `body` in a world of one whose lane of collectives has started."""
+    """Run `body` in a world of one whose queue of collectives has started."""
 
     def prepared(me: Member) -> None:
         me.comm.start(0)
@@ -45,13 +45,6 @@ def gate(stream: Any) -> Callable[[], None]:
     return opened.set
 
 
-def eventually(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + T
-    while not condition():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.001)
-
-
 def test_events_order_the_streams_both_ways() -> None:
     def body(me: Member) -> None:
         opened = gate(current(me))  # what has ended need not be waited for
@@ -61,7 +54,7 @@ def test_events_order_the_streams_both_ways() -> None:
         names = me.double.names()
         assert names == ["record", "wait_event", "allReduce", "record", "wait_event"]
         ready, before, _, done, after = me.double.log
-        own = work.lane.stream.ptr
+        own = work.queue.stream.ptr
         assert ready[1:] == (before[1], 0)
         assert before[2] == done[2] == own != 0
         assert after[1:] == (done[1], 0)
@@ -90,10 +83,10 @@ def test_what_the_caller_queues_after_a_wait_comes_after_the_operation() -> None
         array, order = me.array([1.0]), []
         work = me.comm.run(Call("all_reduce", array, SUM), T)
         work.synchronize()
-        opened = gate(work.lane.stream)
+        opened = gate(work.queue.stream)
         second = me.comm.run(Call("all_reduce", array, SUM), T)
-        second.lane.stream.put(lambda: order.append("nccl"))
-        second.lane.stream.put(lambda: None)
+        second.queue.stream.put(lambda: order.append("nccl"))
+        second.queue.stream.put(lambda: None)
         third = me.comm.run(Call("all_reduce", array, SUM), T)
         third.wait()
         current(me).put(lambda: order.append("caller"))
@@ -156,7 +149,7 @@ def test_buffers_live_until_the_device_is_done_with_them() -> None:
         gc.collect()
         assert watched() is not None
         opened()
-        eventually(lambda: gc.collect() is not None and watched() is None)
+        assert wait_until(lambda: gc.collect() is not None and watched() is None, T)
 
     alone(body)
 
@@ -186,7 +179,7 @@ def test_a_pool_is_never_given_memory_that_is_still_in_use() -> None:
         gc.collect()  # once, as it takes long in a large process, and the calls have a time-out
         assert not pool.blocks
         opened()
-        eventually(lambda: gc.collect() is not None and len(pool.blocks) == 20)
+        assert wait_until(lambda: gc.collect() is not None and len(pool.blocks) == 20, T)
         assert [out.host.tolist() for out in results] == [[value] * 4 for value in range(20)]
 
     alone(body)
@@ -200,7 +193,7 @@ def test_scratch_belongs_to_the_streams_own_memory() -> None:
         parts = [me.array([0.0]), me.array([0.0])]
         work = me.comm.run(Call("all_gather", me.array([1.0]), outs=parts), T)
         work.synchronize()
-        assert streams == [work.lane.stream]
+        assert streams == [work.queue.stream]
 
     world(2, body)
 
@@ -247,7 +240,7 @@ def test_callbacks_run_with_the_device_of_the_operation() -> None:
         devices: list[int] = []
         work.add_done_callback(lambda w: devices.append(me.double.current()))
         opened()
-        eventually(lambda: devices)
+        assert wait_until(lambda: devices, T)
         assert devices == [2]
 
     alone(body)
@@ -282,7 +275,7 @@ class TestCapture:
             assert me.double.log[-1] == ("wait_event", work.done.number, stream.ptr)
             work.done.happened.wait(T)
             assert not work.poll()
-            assert not work.lane.pending
+            assert not work.queue.pending
 
         alone(body)
 

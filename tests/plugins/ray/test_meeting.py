@@ -1,4 +1,4 @@
-"""The key of a group that is being made: whoever has ended a meeting may begin with another of the same name."""
+"""The key of a group that is being made: ranks that have ended a meeting may begin with another of the same name."""
 
 import threading
 
@@ -33,7 +33,7 @@ def keys(monkeypatch):
 
 
 def test_a_meeting_that_was_cancelled_takes_no_key_away_later(keys):
-    ended = meeting.Meeting("team", 0, 2, create=None, place="here")
+    ended = meeting.Joining("team", 0, 2, create=None, place="here")
     ended._mine = keys.held[ended._key] = b"the first"
     leaving, cancelling = threading.Thread(target=ended._withdraw), threading.Thread(target=ended.cancel)
     leaving.start()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rankwise.cli import main
-from rankwise.cli.commands import CommandError
+from rankwise_launch.commands import CommandError
 from rankwise_tools import bench_command
 from rankwise_tools.bench import progress
 from rankwise_tools.bench.program import _batches

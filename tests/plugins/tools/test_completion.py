@@ -5,8 +5,7 @@ import subprocess
 
 import pytest
 
-from rankwise.cli import main
-from rankwise.cli.commands import COMMANDS
+from rankwise.cli import COMMANDS, main
 from rankwise_tools.grammar import grammar
 
 PATIENCE_S = 30.0

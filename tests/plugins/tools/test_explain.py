@@ -13,15 +13,15 @@ import pytest
 
 from rankwise.backends import Call, ReduceOp
 from rankwise.backends import compiled_parts as native
-from rankwise.cli import main
-from rankwise.cli.commands import NO_BACKEND
-from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, choose, fitting
+from rankwise.cli import NOT_INSTALLED, main
+from rankwise.collective.algorithms.table import CHOICES, choose, fitting
 from rankwise_gloo_tcp.board.board import FETCH_FROM_NBYTES
 from rankwise_gloo_tcp.board.moving import Combine, Move
 from rankwise_gloo_tcp.board.prepared import BoardKinds
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
 from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK, explain
 from rankwise_tools.explain_command import _TREES
+from rankwise_tools.explaining.algorithms import ALGORITHMS
 from rankwise_tools.explaining.costs import Network, reckoned
 from rankwise_tools.explaining.network import Parameters
 from rankwise_tools.explaining.simulator import simulate
@@ -100,7 +100,7 @@ def test_one_rank_is_alone(capsys: pytest.CaptureFixture[str]) -> None:
     ("ended", "wrong"),
     [
         *((2, ["all_redcue"]), (2, ["barrier", "--ranks", "0"]), (2, ["barrier", "--bytes", "many"])),
-        *((NO_BACKEND, ["barrier", "--backend", "glooo"]), (2, ["barrier", "--backend", "mpi"])),
+        *((NOT_INSTALLED, ["barrier", "--backend", "glooo"]), (2, ["barrier", "--backend", "mpi"])),
     ],
 )
 def test_it_refuses_what_makes_no_sense(capsys: pytest.CaptureFixture[str], ended: int, wrong: list[str]) -> None:

@@ -26,9 +26,9 @@ import pytest
 
 import rankwise as dist
 from rankwise.cli import main
-from rankwise.cli.commands import CommandError
 from rankwise.groups.world import current
 from rankwise.testing import local_world
+from rankwise_launch.commands import CommandError
 from rankwise_tools import top_command
 from rankwise_tools.recordings.arrivals import Arrival, lateness, latest, meetings, waits
 from rankwise_tools.recordings.clocks import Call, Clock, align
@@ -231,7 +231,7 @@ def test_a_view_has_rates_waits_and_who_is_late() -> None:
     assert reduced.bytes_per_s == 1_600_000.0
     sent = next(row for row in view.groups if row.op == "send")
     assert (sent.way, sent.waiting) == ("pipe", None)
-    assert view.ways == {"pipe": 4000.0, "board": 1_600_000.0}
+    assert view.transports == {"pipe": 4000.0, "board": 1_600_000.0}
 
 
 def on_two_hosts(look: int, late_ns: Mapping[int, int], behind_ns: int) -> dict[int, dict[str, Any]]:

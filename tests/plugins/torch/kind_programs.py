@@ -26,7 +26,7 @@ class Case:
             plain += 0.5j
         self.x = kind.make(plain) if is_odd and role != "output" else plain.clone()
         self.is_looked_at = is_odd and role != "output" and kind.look is not None
-        #: The input's values, asked of a twin, lest the input is another one afterwards.
+        #: The input's values, asked of a twin, as asking may change the input.
         self.seen = kind.look(kind.make(plain)).clone() if self.is_looked_at else plain
         self.out = self._full(-1, self.output_shape)
         if is_odd and role == "output":

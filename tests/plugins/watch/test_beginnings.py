@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
-import sys
+from queue import SimpleQueue
 
 import pytest
+from tests.processes import idle_process
 
 from rankwise.errors import PeerDiedError
 from rankwise.groups.handshake import process_space, started_at, told_by
@@ -25,9 +25,9 @@ pytestmark = pytest.mark.skipif(
 
 def card_of_an_ended_process() -> str:
     """Return what a rank has told of itself whose parent has been told of its end already."""
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    card = {"host": "node7", "pid": child.pid, "space": process_space(), "started": started_at(child.pid)}
-    child.communicate(b"\n", timeout=PATIENCE_S)
+    with idle_process() as child:
+        card = {"host": "node7", "pid": child.pid, "space": process_space(), "started": started_at(child.pid)}
+        child.communicate(timeout=PATIENCE_S)
     return json.dumps(card)
 
 
@@ -44,3 +44,22 @@ def test_a_rank_that_has_come_and_ended_before_it_was_looked_at_is_named() -> No
     assert str(said) == "rank 1 on node7 is gone: its process has ended, during making group 'dp'"
     assert isinstance(said, PeerDiedError)
     assert said.rank == 1
+
+
+@pytest.mark.parametrize("every_s", ["0.05", "0", "60"])
+def test_heartbeats_bring_the_verdict_along_where_they_come_often(
+    monkeypatch: pytest.MonkeyPatch, every_s: str
+) -> None:
+    monkeypatch.setenv("RANKWISE_HEARTBEAT_S", every_s)
+    store, heard = HashStore(), SimpleQueue[bytes]()
+    watcher = Watcher(World(), store, 0, range(2), dict)
+    try:
+        assert watcher.tells_verdicts == (every_s == "0.05")
+        place = PrefixStore("made", PrefixStore("group-1", store))
+        with watcher.meeting(place, (0, 1), "making group 'dp'", heard.put):
+            place.set("verdict", "rank 1: ValueError: no")
+            if watcher.tells_verdicts:
+                assert heard.get(timeout=PATIENCE_S) == b"rank 1: ValueError: no"
+        assert store.check(["group-1/made/verdict"])
+    finally:
+        watcher.stop()

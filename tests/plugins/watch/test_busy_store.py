@@ -1,4 +1,4 @@
-"""A store that is slow because many ask it: whoever serves it lives, as long as it answers at all."""
+"""A store that is slow because many ask it: the rank that serves it lives, as long as it answers at all."""
 
 from __future__ import annotations
 

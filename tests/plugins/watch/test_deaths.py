@@ -6,12 +6,12 @@ import json
 import os
 import platform
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from time import monotonic
 
 import pytest
+from tests.processes import idle_process
 
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
@@ -83,10 +83,8 @@ class Group:
 class Scene:
     """A watcher of rank 0, and processes for the other ranks."""
 
-    def __init__(self) -> None:
-        self.store, self.world = HashStore(), World()
-        command = [sys.executable, "-c", "input()"]
-        self.others = {rank: subprocess.Popen(command, stdin=subprocess.PIPE) for rank in (1, 2)}
+    def __init__(self, *others: subprocess.Popen[bytes]) -> None:
+        self.store, self.world, self.others = HashStore(), World(), dict(enumerate(others, 1))
         seats = [{"host": "h", "pid": os.getpid()}]
         for process in self.others.values():
             own = {"space": process_space(), "started": started_at(process.pid)}
@@ -103,18 +101,13 @@ class Scene:
         self.others[rank].kill()
         self.others[rank].wait()
 
-    def end(self) -> None:
-        self.watcher.stop()
-        for process in self.others.values():
-            process.kill()
-            process.communicate()
-
 
 @pytest.fixture
 def scene() -> Iterator[Scene]:
-    made = Scene()
-    yield made
-    made.end()
+    with idle_process() as first, idle_process() as second:
+        made = Scene(first, second)
+        yield made
+        made.watcher.stop()
 
 
 def test_a_communicator_that_knows_whom_it_waits_for_is_told_and_not_ended(scene: Scene) -> None:

@@ -6,13 +6,12 @@ import json
 import os
 import platform
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic, time
 
 import pytest
+from tests.processes import idle_process
 
 from rankwise.groups.handshake import process_space, started_at
 from rankwise.store import HashStore
@@ -29,18 +28,6 @@ NOW = 1_000_000.0
 
 
 @contextmanager
-def process(code: str = "input()") -> Iterator[subprocess.Popen[bytes]]:
-    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.wait()
-        assert child.stdin is not None
-        child.stdin.close()
-
-
-@contextmanager
 def watching(pid: int, **card: str) -> Iterator[Processes]:
     processes = Processes(0)
     told = {"host": "h", "pid": pid, "space": process_space(), "started": started_at(pid), **card}
@@ -53,14 +40,14 @@ def watching(pid: int, **card: str) -> Iterator[Processes]:
 
 
 def test_a_process_that_lives_has_not_ended() -> None:
-    with process() as child, watching(child.pid) as processes:
+    with idle_process() as child, watching(child.pid) as processes:
         assert processes.end_of(1) is None
         assert processes.here() == {1}
 
 
 @pytest.mark.parametrize("reaped", [False, True])
 def test_the_signal_that_killed_a_process_is_named(reaped: bool) -> None:
-    with process() as child, watching(child.pid) as processes:
+    with idle_process() as child, watching(child.pid) as processes:
         child.kill()
         if reaped:
             child.wait()
@@ -70,18 +57,19 @@ def test_the_signal_that_killed_a_process_is_named(reaped: bool) -> None:
 
 
 def test_the_exit_code_of_a_process_is_told() -> None:
-    with process("raise SystemExit(3)") as child, watching(child.pid) as processes:
+    with idle_process(exit_code=3) as child, watching(child.pid) as processes:
+        child.stdin.close()
         assert processes.end_of(1, PATIENCE_S) == "its process has ended with exit code 3"
 
 
 def test_another_process_with_the_same_number_is_not_taken_for_the_rank() -> None:
-    with process() as child, watching(child.pid, started="1") as processes:
+    with idle_process() as child, watching(child.pid, started="1") as processes:
         assert processes.end_of(1) == "its process has ended"
 
 
 def test_without_descriptors_a_process_has_ended_once_none_has_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open")
-    with process() as child, watching(child.pid, started="") as processes:
+    with idle_process() as child, watching(child.pid, started="") as processes:
         assert (processes.end_of(1), processes.tells_of(1)) == (None, False)
         child.kill()
         child.wait()
@@ -89,14 +77,14 @@ def test_without_descriptors_a_process_has_ended_once_none_has_its_number(monkey
 
 
 def test_a_process_of_another_machine_is_left_alone() -> None:
-    with process() as child, watching(child.pid, space="elsewhere") as processes:
+    with idle_process() as child, watching(child.pid, space="elsewhere") as processes:
         assert processes.end_of(1) is None
         assert processes.state(1) == ""
         assert processes.here() == set()
 
 
 def test_a_stopped_process_is_told_from_one_that_is_busy() -> None:
-    with process() as child, watching(child.pid) as processes:
+    with idle_process() as child, watching(child.pid) as processes:
         os.kill(child.pid, signal.SIGSTOP)
         os.waitpid(child.pid, os.WUNTRACED)
         assert processes.state(1) == "stopped by a signal"
@@ -104,7 +92,7 @@ def test_a_stopped_process_is_told_from_one_that_is_busy() -> None:
 
 def test_descriptors_are_given_back() -> None:
     before = len(os.listdir("/proc/self/fd"))
-    with process() as child, watching(child.pid):
+    with idle_process() as child, watching(child.pid):
         pass
     assert len(os.listdir("/proc/self/fd")) == before
 

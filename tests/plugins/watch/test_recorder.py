@@ -27,6 +27,7 @@ from rankwise.basics.recorder import make_recorder
 from rankwise.groups.world import World, current
 from rankwise.testing import local_world
 from rankwise_watch import dump
+from rankwise_watch import recorder as recorders
 from rankwise_watch.recorder import describe, progress
 
 TIMEOUT_S = 60
@@ -266,22 +267,44 @@ def test_any_thread_may_ask_for_progress_at_any_time() -> None:
     recorder = make_recorder()
     trail = recorder.trail("default", "default", (0,))
     stop, seen = threading.Event(), []
+    assert progress(recorder) == {}  # nothing has been called on it
 
     def ask() -> None:
         while not stop.is_set():
             seen.append(progress(recorder)["default"])
 
+    trail.begin("barrier")
+    trail.end()
     thread = threading.Thread(target=ask)
     thread.start()
     try:
-        while len(seen) < 20:
+        while len(seen) < 20 and thread.is_alive():
             trail.begin("barrier")
             trail.end()
     finally:
         stop.set()
         thread.join(TIMEOUT_S)
-    steps = [group["finished"] for group in seen if group["finished"] is not None]
+    steps = [group["finished"] for group in seen]
+    assert len(steps) >= 20
     assert [step["number"] for step in steps] == sorted(step["number"] for step in steps)
+
+
+def test_one_look_at_the_threads_serves_all_ranks_of_a_process_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(recorders, "_recent", recorders._Recent())
+    monkeypatch.setattr(recorders, "stacks", lambda: looks.append(1) or {})
+    both = [make_recorder() for _ in range(2)]
+    trails = [recorder.trail("default", "default", (0, 1)) for recorder in both]
+    for trail in trails:
+        trail.begin("barrier")
+    for _ in range(5):  # heartbeats, in turns
+        for recorder in both:
+            progress(recorder)
+    assert len(looks) == 1
+    trails[0].begin("barrier")  # which began after the look
+    for recorder in (*both, *both):
+        progress(recorder)
+    assert len(looks) == 2
 
 
 def waiting(arrived: threading.Event, leave: threading.Event) -> dict[str, Any] | None:
@@ -429,40 +452,17 @@ def test_a_folder_that_cannot_be_written_to_is_no_error_of_the_program(
     assert "cannot be written" in caplog.text
 
 
-PROGRAM = """
-import os, signal, sys, time
-import numpy as np
-import rankwise as dist, rankwise.testing
-if "own" in sys.argv:
-    signal.signal(signal.SIGUSR1, lambda *_: print("mine", flush=True))
-dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
-dist.all_reduce(np.ones(1))
-if "fork" in sys.argv:
-    child = os.fork()
-    if child == 0:
-        if "again" in sys.argv:
-            dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
-        os.kill(os.getpid(), signal.SIGUSR1)
-        os._exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-print("ready", flush=True)
-if "exit" not in sys.argv:
-    for line in sys.stdin:
-        print(line, end="", flush=True)
-if "destroy" in sys.argv:
-    dist.destroy_process_group()
-    print(signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL)
-"""
+PROGRAM = Path(__file__).with_name("recorded_program.py")
 
 
 class Program:
-    """A program with a group of its own, which repeats what it is told until its input ends."""
+    """`recorded_program.py`, which repeats what it is told until its input ends."""
 
     def __init__(self, folder: Path, *arguments: str, **variables: str) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RANKWISE_")}
         path = str(Path(dist.__file__).parents[1])
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *arguments],
+            [sys.executable, str(PROGRAM), *arguments],
             env={**environment, "PYTHONPATH": path, "TMPDIR": str(folder), **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -511,7 +511,8 @@ def test_sigusr1_writes_a_record_and_the_program_goes_on(start: Start, tmp_path:
     assert program.ask("still here") == "still here"
     record = json.loads((tmp_path / "out/rank0.json").read_text())
     assert (record["reason"], record["entries"][0]["op"]) == ("SIGUSR1", "all_reduce")
-    assert "<string>" in [frame["file"] for thread in record["threads"] for frame in thread["stack"]]
+    frames = [frame for thread in record["threads"] for frame in thread["stack"]]
+    assert any(frame["file"].endswith(PROGRAM.name) for frame in frames)
     code, out, err = program.end()
     assert (code, out, err) == (0, "True\n", "")
     assert json.loads((tmp_path / "out/rank0.json").read_text())["reason"] == "the groups were destroyed"

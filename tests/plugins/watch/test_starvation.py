@@ -4,34 +4,36 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
+from tests import fresh
+from tests.by_reference import command
 
+import rankwise as dist
 from rankwise.groups.handshake import process_space, started_at
 from rankwise_watch import starvation
+from rankwise_watch.heartbeat import Beats, Lateness
+from rankwise_watch.judge import Judge
 from rankwise_watch.liveness import Processes
 from rankwise_watch.starvation import Starvation, Thread
-from rankwise_watch.watcher import Watcher
 
 PATIENCE_S = 30.0
-SPINNING = "import sys; print(flush=True)\nwhile True: pass"
-RESTING = "import sys; print(flush=True); sys.stdin.read()"
 
 pytestmark = pytest.mark.skipif(not starvation.look(os.getpid()), reason="the kernel does not tell of its scheduler")
 
 
 @contextmanager
-def running(program: str, prepare: str = "") -> Iterator[int]:
-    """Run a program that says when it has begun; yield its number."""
-    command = [sys.executable, "-c", f"import os; {prepare}\n{program}"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+def running(function: Callable[..., object], *args: object) -> Iterator[int]:
+    """Have a process call what says when it has begun; yield its number."""
+    with subprocess.Popen(command(function, *args), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline()
@@ -42,13 +44,11 @@ def running(program: str, prepare: str = "") -> Iterator[int]:
 
 def test_a_process_behind_others_is_starved_and_one_that_stands_still_is_not() -> None:
     core = min(os.sched_getaffinity(0))
-    alone = f"os.sched_setaffinity(0, [{core}])"
-    behind = f"{alone}; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"
     with (
-        running(SPINNING, alone),
-        running(SPINNING, behind) as starving,
-        running(RESTING) as resting,
-        running(SPINNING) as stopped,
+        running(fresh.spin, core),
+        running(fresh.spin, core, os.SCHED_IDLE) as starving,
+        running(fresh.rest) as resting,
+        running(fresh.spin) as stopped,
     ):
         os.kill(stopped, signal.SIGSTOP)
         books, end = Starvation(), time.monotonic() + PATIENCE_S
@@ -100,11 +100,35 @@ def test_what_a_rank_waits_for_a_processor_is_no_silence(monkeypatch: pytest.Mon
     processes = Processes(0)
     mine = {"host": "here", "pid": os.getppid(), "space": process_space(), "started": started_at(os.getppid())}
     processes.learn({1: json.dumps(mine).encode(), 2: b'{"host": "there"}'})
-    watcher = SimpleNamespace(_processes=processes, _limit_s=5.0)
+    judge = Judge(Beats(dist.HashStore(), 0), processes, Lateness(1.0, monotonic()), 5.0)
     try:
         starved.s = 4.0
-        assert not Watcher._is_silent(watcher, 1, 8.0)  # type: ignore[arg-type]
-        assert Watcher._is_silent(watcher, 1, 9.0)  # type: ignore[arg-type]
-        assert Watcher._is_silent(watcher, 2, 5.0)  # type: ignore[arg-type]
+        assert not judge.is_silent(1, 8.0)
+        assert judge.is_silent(1, 9.0)
+        assert judge.is_silent(2, 5.0)
     finally:
         processes.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lateness_is_what_answers_came_later_than_a_beat(seed: int) -> None:
+    rng = random.Random(seed)
+    lateness, now, late = Lateness(1.0, 0.0), 0.0, list[tuple[float, float]]()
+    for _ in range(50):
+        gap_s = rng.choice([0.1, 1.0, 1.5, 4.0])
+        now += gap_s
+        assert lateness.answered(now) == pytest.approx(gap_s)
+        late.append((now, max(0.0, gap_s - 1.0)))
+        since = now - rng.choice([0.5, 3.0, 10.0])
+        assert lateness.within_s(since) == pytest.approx(sum(late_s for at, late_s in late if at > since))
+    assert lateness.answered_at == now
+
+
+def test_what_this_ranks_own_heartbeats_were_late_by_is_no_silence_of_others() -> None:
+    lateness = Lateness(1.0, monotonic() - 8.0)
+    for ago_s in (6.0, 3.0, 0.0):  # each a second later than it should have been
+        lateness.answered(monotonic() - ago_s)
+    judge = Judge(Beats(dist.HashStore(), 0), Processes(0), lateness, 5.0)
+    assert lateness.within_s(monotonic() - 7.0) == pytest.approx(5.0, abs=0.1)
+    assert not judge.is_silent(2, 9.0)
+    assert judge.is_silent(2, 10.5)

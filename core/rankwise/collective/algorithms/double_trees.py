@@ -17,7 +17,7 @@ __all__ = ["all_reduce", "broadcast", "reduce"]
 _SEGMENTS_A_LEVEL = 2
 
 
-class _Place(NamedTuple):
+class _Node(NamedTuple):
     """Where a rank is in one of the trees.
 
     Attributes:
@@ -58,7 +58,7 @@ def all_reduce(rank: int, size: int) -> Rounds:
     yield from _run([_place(tree, rank, 0, size, size) for tree in range(2)], up=True, down=True)
 
 
-def _run(places: Iterable[_Place], up: bool, down: bool) -> Rounds:
+def _run(places: Iterable[_Node], up: bool, down: bool) -> Rounds:
     """Do what is due in each of the trees, round by round: a segment moves on by one level in each.
 
     Nobody waits for the rounds of others; their numbers only say in which order a rank takes its messages.
@@ -81,12 +81,12 @@ def _run(places: Iterable[_Place], up: bool, down: bool) -> Rounds:
             yield tuple(due[number])
 
 
-def _rooted(rank: int, size: int, root: int) -> list[_Place]:
+def _rooted(rank: int, size: int, root: int) -> list[_Node]:
     """Return a rank's places in two trees of all others, above whose tops is the root."""
     return [_place(tree, rank, root, size, size - 1) for tree in range(2)]
 
 
-def _place(tree: int, rank: int, root: int, size: int, nodes: int) -> _Place:
+def _place(tree: int, rank: int, root: int, size: int, nodes: int) -> _Node:
     """Return the place of a rank; of as many nodes as ranks all are in the tree, else the root stands above it."""
     rooted = nodes < size
     levels = nodes.bit_length() + rooted
@@ -100,14 +100,14 @@ def _place(tree: int, rank: int, root: int, size: int, nodes: int) -> _Place:
 
     top = 1 << max(nodes.bit_length() - 1, 0)
     if me == 0:
-        return _Place(None, [name(top)] if nodes else [], 0, levels, segments)
+        return _Node(None, [name(top)] if nodes else [], 0, levels, segments)
     node, depth = _turned(tree, me, nodes, 1), int(rooted)
     above = _parent(node, nodes)
     parent = name(above) if above else root if rooted else None
     children = [name(child) for child in _children(node, nodes)]
     while above:
         above, depth = _parent(above, nodes), depth + 1
-    return _Place(parent, children, depth, levels, segments)
+    return _Node(parent, children, depth, levels, segments)
 
 
 def _turned(tree: int, node: int, nodes: int, way: int) -> int:

@@ -12,10 +12,7 @@ from rankwise.collective.algorithms.steps import Recv, Rounds, Send, distances, 
 __all__ = [
     "all_gather_bruck",
     "all_gather_direct",
-    "all_gather_open_bruck",
-    "all_gather_open_ring",
     "all_gather_ring",
-    "all_reduce_halving_doubling",
     "all_reduce_pat",
     "all_reduce_recursive_doubling",
     "all_reduce_ring",
@@ -25,8 +22,6 @@ __all__ = [
     "barrier_dissemination",
     "broadcast_binomial",
     "broadcast_flat",
-    "broadcast_scatter_bruck",
-    "broadcast_scatter_ring",
     "gather_binomial",
     "gather_flat",
     "reduce_binomial",
@@ -136,20 +131,6 @@ def all_gather_ring(rank: int, size: int) -> Iterator[tuple[Send, Recv]]:
         yield Send(right, one(rank - k, size)), Recv(left, one(rank - k - 1, size))
 
 
-def all_gather_open_ring(rank: int, size: int, begin: int) -> Rounds:
-    """Pass every block around a ring that ends before `begin`: that rank has all blocks, and may not write to them.
-
-    Rounds: p-1. Bytes sent: as on a ring, but none to `begin`.
-    """
-    for send, receive in all_gather_ring(rank, size):
-        if rank == begin:
-            yield (send,)
-        elif (rank + 1) % size == begin:
-            yield (receive,)
-        else:
-            yield send, receive
-
-
 def all_gather_direct(rank: int, size: int) -> Rounds:
     """Send the own block to everyone.
 
@@ -171,16 +152,6 @@ def all_gather_bruck(rank: int, size: int) -> Iterator[tuple[Send, Recv]]:
         have = tuple((rank - i) % size for i in range(count))
         come = tuple((rank - distance - i) % size for i in range(count))
         yield Send((rank + distance) % size, have), Recv((rank - distance) % size, come)
-
-
-def all_gather_open_bruck(rank: int, size: int, begin: int) -> Rounds:
-    """Do as `all_gather_bruck` does, but send nothing to `begin`: that rank has all blocks, and may not write to them.
-
-    Rounds: ceil(log2 p). Bytes sent: at most p-1 blocks.
-    """
-    for send, receive in all_gather_bruck(rank, size):
-        steps = (send,) if rank == begin else (receive,) if send.to == begin else (send, receive)
-        yield steps
 
 
 # reduce_scatter: block i of rank i ends up as the reduction of everyone's block i; other blocks are scratch.
@@ -258,29 +229,6 @@ def all_reduce_recursive_doubling(rank: int, size: int) -> Rounds:
     return fold(rank, size, rules)
 
 
-def all_reduce_halving_doubling(rank: int, size: int) -> Rounds:
-    """Halve the blocks between partners at distances p/2, p/4, ..., reducing, and double them back (Rabenseifner).
-
-    Rounds: 2 log2 p, and 2 more if p is no power of two. Bytes sent: 2(p-1)/p N, and up to N more then. As many blocks
-    as ranks make a message of blocks that lie side by side, which those of `all_reduce_pat` do not.
-    """
-
-    def rules(me: int, power: int, real: Callable[[int], int]) -> Rounds:
-        def span(begin: int, width: int) -> range:
-            return range(size * begin // power, size * (begin + width) // power)
-
-        for distance in reversed(distances(power)):
-            mine, other = me & -distance, (me ^ distance) & -distance
-            partner = real(me ^ distance)
-            yield Send(partner, span(other, distance)), Recv(partner, span(mine, distance), combine=True)
-        for distance in distances(power):
-            mine, other = me & -distance, (me ^ distance) & -distance
-            partner = real(me ^ distance)
-            yield Send(partner, span(mine, distance)), Recv(partner, span(other, distance))
-
-    return fold(rank, size, rules)
-
-
 def all_reduce_pat(rank: int, size: int) -> Rounds:
     """Reduce each block on the way up a tree of its own, and gather the blocks on the way down.
 
@@ -316,25 +264,6 @@ def broadcast_binomial(rank: int, size: int, root: int) -> Rounds:
         yield (Recv(parent, everything),)
     for child, _ in binomial_children(rank, size, root):
         yield (Send(child, everything),)
-
-
-def broadcast_scatter_ring(rank: int, size: int, root: int) -> Rounds:
-    """Scatter the blocks along a tree, then pass them around a ring (van de Geijn), which ends before the root.
-
-    Rounds: at most ceil(log2 p) + p-1. Bytes sent: about 2N by the root, N by others, but nothing by the rank before
-    the root, which has all blocks already. Best for large N.
-    """
-    yield from scatter_binomial(rank, size, root)
-    yield from all_gather_open_ring(rank, size, root)
-
-
-def broadcast_scatter_bruck(rank: int, size: int, root: int) -> Rounds:
-    """Scatter the blocks along a tree, then let each rank send all that it has to ranks at distances 1, 2, 4, ...
-
-    Rounds: at most 2 ceil(log2 p). Bytes sent: about 2N by the root, N by others. Best for many ranks.
-    """
-    yield from scatter_binomial(rank, size, root)
-    yield from all_gather_open_bruck(rank, size, root)
 
 
 # reduce: every block of the root ends up as the reduction over all ranks; those of others are scratch.

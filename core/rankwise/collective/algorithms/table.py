@@ -20,7 +20,6 @@ ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType
         "all_reduce": {
             "recursive_doubling": rounds.all_reduce_recursive_doubling,
             "two_shot": rounds.all_reduce_two_shot,
-            "halving_doubling": rounds.all_reduce_halving_doubling,
             "pat": rounds.all_reduce_pat,
             "double_trees": double_trees.all_reduce,
             "ring": rounds.all_reduce_ring,
@@ -38,8 +37,6 @@ ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType
         "broadcast": {
             "flat": rounds.broadcast_flat,
             "binomial": rounds.broadcast_binomial,
-            "scatter_bruck": rounds.broadcast_scatter_bruck,
-            "scatter_ring": rounds.broadcast_scatter_ring,
             "double_trees": double_trees.broadcast,
         },
         "reduce": {

@@ -27,7 +27,7 @@ from rankwise.store.tcp.zeromq import MONITOR_EVENT, keep_alive, url
 
 __all__ = ["Accepting", "Listener"]
 
-#: Lest another thread of this process, which needs descriptors too, and we both do nothing but try.
+#: A pause, as another thread of this process that needs descriptors too would also do nothing but try.
 _PAUSE_S = 0.01
 #: How many of ZeroMQ's reports are read before its server is served again.
 _EVENTS_A_LOOK = 256
@@ -170,7 +170,7 @@ class Listener:
                 where = f"{host}:{port}" if host == address else f"{host}:{port} ({address})"
                 raise DistNetworkError(f"TCPStore: cannot serve at {where}: {_explain(error)}") from error
             break
-        #: The address and the port at which it listens, and its descriptor, whoever owns it.
+        #: The address and the port at which it listens, and its descriptor, whichever thread owns it.
         self.address, self.port = address, int(self._socket.getsockname()[1])
         self.descriptor = self._socket.fileno()
         #: What is served, for messages.

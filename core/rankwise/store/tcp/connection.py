@@ -79,7 +79,7 @@ class Connection:
         self._monitor: Any = None
         self._socket = socket = context.socket(zmq.DEALER)
         socket.linger = 0
-        socket.sndhwm = 0  # a request is bounded, and its pieces are sent at once
+        socket.sndhwm = 0  # a request is bounded, and its pieces are sent immediately
         socket.maxmsgsize = wire.MAX_FRAME_NBYTES
         # What answers after a break may be another server, so there is no second attempt: not for days. To forbid it
         # (-1), or to set `immediate`, would drop a reply that has come just before the server's end.
@@ -105,6 +105,7 @@ class Connection:
         """Give the sockets back; again does nothing."""
         import zmq
 
+        self.whole = False
         if self._socket.closed:
             return
         if self._monitor is not None:
@@ -163,7 +164,7 @@ class Connection:
         reply = wire.decode_reply(self._receive(name, deadline))
         self.whole, self.heard_at = True, time.monotonic()
         if reply.receipt:
-            with contextlib.suppress(zmq.Again):  # the server has gone, which whoever asks next will notice
+            with contextlib.suppress(zmq.Again):  # the server has gone, which the next request will notice
                 self._socket.send(wire.to_receipt(reply), zmq.NOBLOCK)
         return reply
 

@@ -68,6 +68,8 @@ class Pool:
         #: Which thread has been lent what.
         self._lenders: list[tuple[int, list[Connection]]] = []
         self._closed = False
+        #: What has been lent, or is still being made, and is not needed any more but for one.
+        self._parting: list[list[Connection]] = []
         self.heard_at = -math.inf
         self._identity: bytes | None = None
         self._server: StoreServer | None = None
@@ -132,10 +134,14 @@ class Pool:
             raise DistNetworkError(f"{self._store}: {cause(error)}") from error
 
     def let_go(self) -> None:
-        """Close the connections that nobody uses, but one: a beginning needs several at a time, what follows one."""
+        """Close all connections but one, if they are in use as soon as they are given back.
+
+        A beginning needs several at a time, what follows one.
+        """
         with self._lock:
             extra = self._idle[1:]
             del self._idle[1:]
+            self._parting = [lent for _, lent in self._lenders]
         for connection in extra:
             connection.close()
 
@@ -207,15 +213,18 @@ class Pool:
     def _give_back(self, lent: list[Connection]) -> None:
         with self._lock:
             self.heard_at = max(self.heard_at, *(connection.heard_at for connection in lent))
-            if not self._closed:
+            others = [parting for parting in self._parting if parting is not lent]
+            is_surplus = len(others) < len(self._parting) and (others or self._idle)
+            if not (self._closed or is_surplus):
                 self._idle += (connection for connection in lent if connection not in self._idle)
                 lent.clear()
-        for connection in lent:
-            connection.close()
+            self._parting = others
+        self._drop(lent)
 
     def _drop(self, lent: list[Connection]) -> None:
         with self._lock:
             self._idle = [connection for connection in self._idle if connection not in lent]
+            self._parting = [parting for parting in self._parting if parting is not lent]
         for connection in lent:
             connection.close()
 

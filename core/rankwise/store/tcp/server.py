@@ -36,7 +36,7 @@ _BATCH = 256
 _ROOM = "\0\0room for the reply"
 #: And what those wait for who count the items of a queue, before its name.
 _LEAVING = "\0\0leaving "
-#: How long those wait that ask for an answer at once.
+#: How long a request waits that asks for an immediate answer.
 _ROOM_PATIENCE_S = 60.0
 #: How often to look whether those who have something to read are there at all.
 _PROBE_S = 0.5
@@ -200,7 +200,7 @@ class StoreServer:
     def _attempt(self, waiter: Waiter) -> None:
         """Carry out a request; if it cannot be yet, let it wait or tell so."""
         if waiter.operation is operations.queue_release:
-            # Whoever gives an item back by a connection that it has left may still wait for it there.
+            # A client that gives an item back by a connection that it has left may still wait for it there.
             self._waiting.withdraw(queue_key(waiter.args[0]), lambda other: other.args[:2] == waiter.args[:2])
         elif waiter.operation is operations.queue_len and self._lent.is_leaving(waiter.args[0]):
             waiter.until = math.inf
@@ -285,6 +285,7 @@ class StoreServer:
                 self._answer(waiter, wire.STORE_ERROR, text)
                 return False
             if not self._unread.fits_all(nbytes):
+                waiter.reply_nbytes = nbytes
                 self._await_room(waiter)
                 return False
             receipt = self._unread.add(waiter.client, nbytes)
@@ -296,8 +297,9 @@ class StoreServer:
         self._put_off(waiter, _ROOM)
 
     def _make_room(self) -> None:
-        """Look again at the replies that wait until others have been read."""
-        for waiter in self._waiting.take(_ROOM):
+        """Look again at the replies that wait until others have been read: as many as there is room for now."""
+        while (waiter := self._waiting.first(_ROOM)) is not None and self._unread.fits_all(waiter.reply_nbytes):
+            self._waiting.remove(waiter)
             self._attempt(waiter)
         self._wake()
 

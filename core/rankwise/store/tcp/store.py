@@ -65,6 +65,8 @@ class TCPStore(Store):
         b'value'
     """
 
+    has_address = True
+
     def __init__(
         self,
         host_name: str,

@@ -41,6 +41,8 @@ class Waiter:
         #: Whether it is among those that wait for a key; whether its time is watched.
         self.waiting = self.timed = False
         self.key = ""
+        #: How large the reply is that waits for room.
+        self.reply_nbytes = 0
 
     def __lt__(self, other: Waiter) -> bool:
         return self.until < other.until
@@ -75,13 +77,17 @@ class Waiting:
     def take(self, key: str) -> Iterator[Waiter]:
         """Take those that have waited for a key so far, one by one."""
         for waiter in list(self._of_key.get(key, ())):
-            self._remove(waiter)
+            self.remove(waiter)
             yield waiter
+
+    def first(self, key: str) -> Waiter | None:
+        """Return the one that has waited longest for a key."""
+        return next(iter(self._of_key.get(key, ())), None)
 
     def withdraw(self, key: str, is_meant: Callable[[Waiter], bool]) -> None:
         """Forget those that are meant: nobody waits for their answers any more."""
         for waiter in [waiter for waiter in self._of_key.get(key, ()) if is_meant(waiter)]:
-            self._remove(waiter)
+            self.remove(waiter)
 
     def has(self, key: str) -> bool:
         """Tell whether any wait for a key."""
@@ -94,7 +100,7 @@ class Waiting:
             waiter = heapq.heappop(self._timers)
             waiter.timed = False
             if waiter.waiting:
-                self._remove(waiter)
+                self.remove(waiter)
                 yield waiter
 
     def patience_s(self) -> float | None:
@@ -108,7 +114,8 @@ class Waiting:
             heapq.heappop(self._timers).timed = False
         return max(0.0, self._timers[0].until - monotonic()) if self._timers else None
 
-    def _remove(self, waiter: Waiter) -> None:
+    def remove(self, waiter: Waiter) -> None:
+        """Forget one that waits."""
         line = self._of_key[waiter.key]
         del line[waiter]
         if not line:
@@ -277,7 +284,7 @@ class Assembly:
     """What clients have begun to send."""
 
     def __init__(self) -> None:
-        #: Whoever has sent a piece last stands last.
+        #: The client that has sent a piece last stands last.
         self._begun: dict[bytes, _Begun] = {}
         self._nbytes = 0
 

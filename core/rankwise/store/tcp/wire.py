@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 MAGIC = "rankwise store"
-VERSION = 5
+VERSION = 6
 
 #: `compare_set` carries two values.
 MAX_MESSAGE_NBYTES = 2 * MAX_VALUE_NBYTES + (64 << 10)
@@ -77,7 +77,7 @@ class StoreRequest(NamedTuple):
 
     number: int
     operation: Callable[..., Any]
-    #: None to be answered at once.
+    #: None to be answered immediately.
     wait_s: float | None
     args: Sequence[Any]
 
@@ -304,7 +304,7 @@ _SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
         (_op.delete_prefix, (_key,), _number),
         (_op.check, (_keys,), _boolean),
         (_op.multi_set, (_keys, _values), _nothing),
-        (_op.set_and_peek, (_key, _value, _keys), _values_or_none),
+        (_op.set_and_peek, (_keys, _values, _keys), _values_or_none),
         (_op.claim, (_keys, _values), _values),
         (_op.arrive, (_keys, _values, _key, _number, _key, _keys, _key, _length), _values_or_none),
         (_op.num_keys, (), _number),

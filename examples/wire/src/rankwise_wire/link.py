@@ -45,7 +45,7 @@ class Owner(Protocol):
         """Take a message."""
 
     def ended(self, peer: int) -> None:
-        """Hear that nothing more will come from a rank."""
+        """Note that nothing more will come from a rank."""
 
     def error_of(self, peer: int) -> DistError:
         """Return why nothing can be sent to a rank any more."""
@@ -54,7 +54,7 @@ class Owner(Protocol):
 class Link:
     """The way to one rank. A work ends when the system has its bytes: what a rank has sent outlives its process.
 
-    A short message is written by whoever sends it, if nothing stands in line; all else by a thread of the link's. The
+    A short message is written by its sender's thread, if nothing stands in line; all else by the link's thread. The
     other end always reads, so a write never waits for a receive.
     """
 

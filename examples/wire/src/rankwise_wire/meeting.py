@@ -52,7 +52,7 @@ class _Meeting:
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Connect to the lower ranks, and be called by the higher ones; whoever is called has only higher ones left."""
+        """Connect to the lower ranks, and be called by the higher ones, which alone are left by then."""
         try:
             with tempfile.TemporaryDirectory(prefix="wire-") as folder:
                 self._meet(folder)

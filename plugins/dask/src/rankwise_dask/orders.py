@@ -11,7 +11,7 @@ import cloudpickle  # which Dask needs anyway
 
 from rankwise.secret import Secret
 
-__all__ = ["Order", "Outcome", "Place", "Work", "failure", "success"]
+__all__ = ["Order", "Outcome", "Address", "Work", "failure", "success"]
 
 
 class Order(NamedTuple):
@@ -28,7 +28,7 @@ class Order(NamedTuple):
     client: str
 
 
-class Place(NamedTuple):
+class Address(NamedTuple):
     """Where the ranks meet."""
 
     host: str

@@ -16,7 +16,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.protocol.serialize import Serialized, deserialize
 
 from rankwise_dask import seats
-from rankwise_dask.orders import Order, Place
+from rankwise_dask.orders import Address, Order
 
 __all__ = ["Refused", "cancel", "enroll", "withdraw"]
 
@@ -57,7 +57,7 @@ class Gangs(SchedulerPlugin):  # type: ignore[misc]
         task.add_done_callback(self._telling.discard)
 
 
-async def enroll(draft: Order, wanted: int | list[str] | None, *, dask_scheduler: Scheduler) -> tuple[Order, Place]:
+async def enroll(draft: Order, wanted: int | list[str] | None, *, dask_scheduler: Scheduler) -> tuple[Order, Address]:
     """Choose the workers of a gang, and have each keep a seat: all of them, or none."""
     order = draft._replace(places={address: rank for rank, address in enumerate(_choose(dask_scheduler, wanted))})
     gangs = _gangs(dask_scheduler)
@@ -70,7 +70,7 @@ async def enroll(draft: Order, wanted: int | list[str] | None, *, dask_scheduler
         raise Refused(f"rankwise: {len(wrong)} of {len(order.places)} workers keep no seat: {_why(wrong)}")
     dask_scheduler.log_event(_TOPIC, {"action": "begins", "gang": order.token, "workers": list(order.places)})
     place = next(place for place in map(_value, replies.values()) if place is not None)
-    return order, Place(*place)
+    return order, Address(*place)
 
 
 async def withdraw(token: str, *, dask_scheduler: Scheduler) -> None:

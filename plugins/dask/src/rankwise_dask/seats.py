@@ -19,7 +19,7 @@ from distributed.comm import get_address_host
 
 import rankwise as dist
 from rankwise.backends import start_thread
-from rankwise_dask.orders import Order, Outcome, Place, Work, failure, success
+from rankwise_dask.orders import Address, Order, Outcome, Work, failure, success
 
 __all__ = ["cancel", "end", "report", "reserve", "start", "take"]
 
@@ -46,13 +46,13 @@ class Seat:
         self._lock = threading.Lock()
         self._given_up = ""
 
-    def serve(self, host: str) -> Place:
+    def serve(self, host: str) -> Address:
         """Serve the store where the ranks meet, as the worker of rank 0 does."""
         order = self.order
         self._server = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, secret=order.secret)
-        return Place(host, self._server.port)
+        return Address(host, self._server.port)
 
-    def run(self, work: Work, place: Place, chunks: list[Any] | None) -> Outcome:
+    def run(self, work: Work, place: Address, chunks: list[Any] | None) -> Outcome:
         """Be the rank; return how it ended."""
         try:
             function, args = work.function()
@@ -77,7 +77,7 @@ class Seat:
         return [array.dtype for array in arrays]
 
     @contextmanager
-    def _joined(self, place: Place) -> Iterator[dist.ProcessGroup]:
+    def _joined(self, place: Address) -> Iterator[dist.ProcessGroup]:
         order = self.order
         self._check()
         store = dist.TCPStore(*place, timeout=order.timeout_s, secret=order.secret, wait_for_server=False)
@@ -146,7 +146,7 @@ class Seat:
 # ---------------------------------------------------------------------- what is called from outside
 
 
-async def reserve(order: Order, *, dask_worker: Worker) -> Place | None:
+async def reserve(order: Order, *, dask_worker: Worker) -> Address | None:
     """Keep a seat; the worker of rank 0 returns where the ranks meet."""
     at = order.token, dask_worker.address
     seat = _seats[at] = Seat(order, order.places[dask_worker.address])
@@ -157,7 +157,7 @@ async def reserve(order: Order, *, dask_worker: Worker) -> Place | None:
     return await asyncio.to_thread(seat.serve, get_address_host(dask_worker.address))
 
 
-async def start(token: str, work: Work, place: Place, *, dask_worker: Worker) -> Outcome:
+async def start(token: str, work: Work, place: Address, *, dask_worker: Worker) -> Outcome:
     """Run the rank to its end, without keeping the event loop from anything else."""
     seat = _seats.get((token, dask_worker.address))
     if seat is None:

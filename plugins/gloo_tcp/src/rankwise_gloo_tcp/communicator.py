@@ -1,4 +1,4 @@
-"""The communicator: point-to-point calls straight from the engine, collectives by the ways that suit the group."""
+"""The communicator: point-to-point calls straight from the engine, collectives by the strategy that suits the group."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from rankwise.backends import (
     Shortcuts,
     Trail,
     Work,
+    anew,
     last_words,
 )
 from rankwise.errors import DistBackendError, DistError, DistTimeoutError, PeerDiedError
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.collectives.selection import Selection
-from rankwise_gloo_tcp.collectives.ways import Ways
+from rankwise_gloo_tcp.collectives.strategy import Strategy
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.engine.fast_path import FastPath
 from rankwise_gloo_tcp.protocol.frames import notice, parted, read_notice
@@ -59,12 +60,12 @@ class GlooCommunicator(Communicator):
     Attributes:
         engine: What carries its messages.
         board: The memory that all its ranks share, if they are on one host.
-        ways: What runs its collectives.
+        strategy: What runs its collectives.
         selection: Which algorithms it was told to use.
     """
 
     engine: Engine
-    ways: Ways
+    strategy: Strategy
     tells_waits = True
 
     def __init__(self, context: Context, selection: Selection | None = None) -> None:
@@ -85,36 +86,36 @@ class GlooCommunicator(Communicator):
         self.engine.on_abort = lambda error: board.give_up(notice(error, me))
         self.engine.on_news = self._stir
 
-    def use(self, ways: Ways) -> None:
-        """Run collectives in these ways from now on."""
-        self.ways = ways
+    def use(self, strategy: Strategy) -> None:
+        """Run collectives by this strategy from now on."""
+        self.strategy = strategy
 
     def new_kind(self, call: Call) -> Prepared | None:
         """Return what does all calls of a kind."""
-        return self.ways.prepare(call)
+        return self.strategy.prepare(call)
 
     def forget(self) -> None:
         """Forget what was kept for calls."""
         super().forget()
-        if "ways" in self.__dict__:
-            self.ways.forget()
+        if "strategy" in self.__dict__:
+            self.strategy.forget()
 
     def algorithm(self, call: Call) -> Any:
         """Return which way a collective goes."""
-        return self.ways.algorithm(call)
+        return self.strategy.algorithm(call)
 
     def own_collectives(self) -> Collection[str]:
         """Return those that have a way of their own in this group."""
-        return self.ways.own_collectives()
+        return self.strategy.own_collectives()
 
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks in the way that suits the group, and run the collective."""
-        self.ways.compare_and_run(call, algorithm, sequence, deadline)
+        self.strategy.compare_and_run(call, algorithm, sequence, deadline)
         self.engine.end_collective()
 
     def shortcuts(self, group: Caller) -> Shortcuts:
-        """Return what does the plainest calls in one go, where the ways of this group know how."""
-        return self.ways.shortcuts(group)
+        """Return the fast path of plain calls, where the strategy of this group has one."""
+        return self.strategy.shortcuts(group)
 
     # ------------------------------------------------------------------ messages
 
@@ -155,12 +156,12 @@ class GlooCommunicator(Communicator):
         """Have waits and failures noted."""
         super().note_to(trail)
         self.engine.progress_lock.on_wait = trail.waited
-        if self.ways.local is not None:
-            self.ways.local.note_to(trail)
+        if self.strategy.local is not None:
+            self.strategy.local.note_to(trail)
 
     def gauges(self) -> Gauges:
         """Tell how much has moved on which way, and what waits."""
-        local, board = self.ways.local, self.board
+        local, board = self.strategy.local, self.board
         here = Gauges() if local is None else local.gauges()
         moved = Counter(self.engine.moved_nbytes()) + Counter(here.moved_nbytes)
         queued = Counter({"collectives": self._order.length(), **self.engine.queued()}) + Counter(here.queued)
@@ -192,7 +193,7 @@ class GlooCommunicator(Communicator):
                 if gone is not None and peer in board.late():
                     self.fail(gone)
         if self.failure is not None:
-            raise self.failure
+            raise anew(self.failure)
 
     def _stir(self) -> None:
         """Have who waits at the board look, once the group has failed or somebody has died."""
@@ -241,8 +242,8 @@ class GlooCommunicator(Communicator):
     def close(self) -> None:
         """Deliver what was sent, tell the peers that this rank leaves, and give everything back."""
         try:
-            if "ways" in self.__dict__:  # else it was never finished
-                self.ways.close()
+            if "strategy" in self.__dict__:  # else it was never finished
+                self.strategy.close()
         finally:
             self._close_engine()
 
@@ -254,12 +255,12 @@ class GlooCommunicator(Communicator):
             self.engine.close()
         finally:
             board, self.board, self.engine.on_abort = self.board, None, None
-            self.__dict__.pop("ways", None)  # they hold this, and memory that is given back
+            self.__dict__.pop("strategy", None)  # they hold this, and memory that is given back
             if board is not None:
                 board.close()
 
     def abort(self, error: DistError) -> None:
         """End what is pending here, and tell the peers why."""
         self.engine.abort(error)
-        if "ways" in self.__dict__:
-            self.ways.give_up(error)
+        if "strategy" in self.__dict__:
+            self.strategy.give_up(error)

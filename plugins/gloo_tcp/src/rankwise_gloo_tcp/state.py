@@ -56,7 +56,7 @@ class PeerState:
 
 
 class ConnectionState:
-    """A connection over a socket: its reader, the guards of its headers, and how it stands."""
+    """A connection over a socket: its reader, the guards of its headers, what compiled code encrypts, how it stands."""
 
     __slots__ = (
         "broken",
@@ -68,12 +68,14 @@ class ConnectionState:
         "plain",
         "reader",
         "theirs",
+        "tls",
         "went_nbytes",
         "writing",
     )
     reader: Any
     mine: Any
     theirs: Any
+    tls: Any
     fd: int
     plain: bool
     closed: bool
@@ -100,8 +102,9 @@ class GuardState:
     key: bytes
     number: int
 
-    def made(self, number: int, head: bytes) -> bytes:
-        """Return the tag of a header of a number."""
+    def tag(self, head: bytes) -> bytes:
+        """Return the tag of the next header."""
+        number, self.number = self.number, self.number + 1
         try:
             made = self._keyed.copy()
         except AttributeError:
@@ -131,4 +134,12 @@ class WindowState:
 if not TYPE_CHECKING and (_native := compiled_parts.module()) is not None:
     EngineState, FailureState, ProgressState = _native.EngineState, _native.FailureState, _native.ProgressState
     PeerState, PipeState, WindowState = _native.PeerState, _native.PipeState, _native.WindowState
-    ConnectionState, ReaderState, GuardState = _native.ConnectionState, _native.ReaderState, _native.GuardState
+    ConnectionState, ReaderState = _native.ConnectionState, _native.ReaderState
+
+    class GuardState(_native.GuardState):
+        """The same, with tags that compiled code makes."""
+
+        def tag(self, head: bytes) -> bytes:
+            """Return the tag of the next header."""
+            number, self.number = self.number, self.number + 1
+            return self.made(number, head)

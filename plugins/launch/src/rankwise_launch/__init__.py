@@ -1,4 +1,4 @@
-"""Starting the ranks of a job, and looking at where they start: `rankwise run`, `demo`, `backends` and `doctor`."""
+"""Starting ranks, and looking at where they start: `spawn`, and the commands `run`, `demo`, `backends`, `doctor`."""
 
 from rankwise.backends import require_series
 

@@ -31,7 +31,8 @@ from rankwise_launch.worker import Worker, command_line, program
 
 __all__ = ["Attempt", "Outcome"]
 
-#: After a failure the others get SIGTERM, and so much later SIGKILL.
+#: After a failure the others have so long to fall over that too, and to say so; then they get SIGTERM, later SIGKILL.
+_LAST_WORDS_S = 0.5
 _STOP_GRACE_S = 0.5
 #: A rank that fell over because another was gone may be noticed before that other is.
 _ROOT_CAUSE_S = 0.3
@@ -61,6 +62,11 @@ class Outcome:
     interrupted: int | None
     workers: Sequence[Worker]
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal to a launcher, of this node or another, has ended the job."""
+        return self.interrupted is not None or (self.elsewhere is not None and self.elsewhere.signal != 0)
+
 
 class Attempt:
     """Starts the ranks and sees them through."""
@@ -84,8 +90,8 @@ class Attempt:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._seen_signals = len(interrupts.received)
-        self._failure_seen = self._winding_down = False
-        self._polled = self._one_is_done = False
+        self._failure_seen = self._failure_told = self._winding_down = False
+        self._polled = self._one_is_done = self._passed_on = False
         #: What is read again when the reader of our own output has caught up; what waits for that reader.
         self._held: dict[int, Callable[[], None]] = {}
         self._unwritten: set[int] = set()
@@ -178,7 +184,7 @@ class Attempt:
     def _over(self) -> bool:
         # With several nodes, the others' end counts as much as our own.
         decided = self._verdicts is None or self._elsewhere is not None or self._interrupted is not None
-        return self._all_ended() and not self._local_rest() and (decided or self._failure_seen)
+        return self._all_ended() and not self._local_rest() and (decided or self._failure_told)
 
     def _all_ended(self) -> bool:
         return all(worker.exit_code is not None for worker in self._workers)
@@ -210,7 +216,8 @@ class Attempt:
             self._failure_seen = True
             for stream in list(worker.streams):
                 self._on_output(worker, stream)
-            self._after(_ROOT_CAUSE_S if is_consequence(worker) else 0.0, self._fail)
+            self._after(_ROOT_CAUSE_S if is_consequence(worker) else 0.0, self._tell_of_failure)
+            self._after(_LAST_WORDS_S, self._stop_survivors)
 
     def _bury(self, worker: Worker) -> None:
         """Let go of a rank's process; until then nobody else gets its number."""
@@ -221,7 +228,7 @@ class Attempt:
     def _remark(self) -> None:
         running = [w for w in self._workers if w.exit_code is None]
         done = [w for w in self._workers if w.exit_code == 0]
-        if running and not self._failure_seen and self._interrupted is None:
+        if running and not self._failure_seen and not self._passed_on:
             self._console.say(
                 f"rankwise: {named(done)} ended with exit code 0 some time ago; still running: {named(running)}. "
                 "If they wait for those, these have ended too early"
@@ -238,10 +245,17 @@ class Attempt:
             name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
             self._console.say(f"rankwise: {name}: stopping all ranks (once more kills them at once)")
             if self._verdicts is not None:
-                self._verdicts.failed(128 + number, f"its launcher was stopped by {name}")
-            if number == signal.SIGINT and get_debug_level() is not DebugLevel.DETAIL:
-                self._fold()
-            self._stop(signal.SIGTERM if number == signal.SIGHUP else number, self._config.grace_s)
+                self._verdicts.stopped(number, name)
+            self._pass_on(number)
+
+    def _pass_on(self, number: int) -> None:
+        """Stop the ranks after a signal to a launcher, ours or another node's, and give them all of their time."""
+        if self._passed_on:
+            return  # often each node's launcher gets it, and no rank is to get it twice
+        self._passed_on = True
+        if number == signal.SIGINT and get_debug_level() is not DebugLevel.DETAIL:
+            self._fold()
+        self._stop(signal.SIGTERM if number == signal.SIGHUP else number, self._config.grace_s)
 
     def _fold(self) -> None:
         """Have each rank say in a line where the interrupt has met it."""
@@ -253,8 +267,12 @@ class Attempt:
         assert self._verdicts is not None
         self._unwatch(self._verdicts.fileno())
         self._elsewhere = self._verdicts.current
-        if self._elsewhere is not None and not self._elsewhere.success and not self._all_ended():
-            self._stop()
+        if self._elsewhere is None or self._elsewhere.success:
+            return
+        if self._elsewhere.signal:
+            self._pass_on(self._elsewhere.signal)
+        else:
+            self._after(_LAST_WORDS_S, self._stop_survivors)
 
     def _wind_down(self) -> None:
         """Once the ranks themselves have ended, wait a little for what they have left, and then end it."""
@@ -272,7 +290,7 @@ class Attempt:
         if self._held and self._interrupted is None:
             self._after(_LEFTOVER_S, self._end_leftovers)  # the reader of our output is slow, and nothing is to be lost
             return
-        # Whoever still holds a pipe has left the rank's process group on purpose.
+        # A process that still holds a pipe has left the rank's process group on purpose.
         for worker in self._workers:
             for descriptor in list(worker.streams):
                 self._unwatch(descriptor)
@@ -281,11 +299,16 @@ class Attempt:
 
     # ------------------------------------------------------------------ stopping
 
-    def _fail(self) -> None:
+    def _tell_of_failure(self) -> None:
         first = culprit(self._workers)
         if self._verdicts is not None and first is not None:
             self._verdicts.failed(exit_code(first, self._workers), summary(first, self._workers))
-        self._stop()
+        self._failure_told = True
+
+    def _stop_survivors(self) -> None:
+        # After a signal all have been told already, and have the time that the user gives them.
+        if not self._passed_on and not self._all_ended():
+            self._stop()
 
     def _stop(self, number: int = signal.SIGTERM, grace_s: float = _STOP_GRACE_S) -> None:
         self._signal_all(number)

@@ -14,7 +14,7 @@ from rankwise.backends.capability_table import CapabilityTable
 from rankwise.backends.registry import KNOWN
 from rankwise.basics import native
 from rankwise.basics.arrays import DTYPES
-from rankwise.cli.commands import CommandError
+from rankwise_launch.commands import CommandError
 from rankwise_launch.interviews import PATIENCE, PATIENCE_S, SLOW_S, Interview, interviews, notes
 from rankwise_launch.text import columns, marked
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from rankwise.backends.registry import KNOWN
 from rankwise.basics import native
-from rankwise.basics.systems import cores, require_folder
 from rankwise.errors import DistError
 from rankwise_launch import libraries, memory
 from rankwise_launch.interviews import PATIENCE_S, Interview, interviews, notes
+from rankwise_launch.processes import cores, require_folder
 from rankwise_launch.proofs import proofs
 from rankwise_launch.text import meanwhile
 
@@ -146,13 +146,13 @@ def _network() -> Iterator[Finding]:
 
 def _job() -> Iterator[Finding]:
     """Tell what a launcher or a queueing system has told this process, as a program would take it."""
-    from rankwise.meeting import launcher_env, slurm
+    from rankwise.meeting import launcher_env
 
     told = launcher_env.told_of_a_job()
     if not told:
         return
     if os.environ.get("SLURM_JOB_ID"):
-        yield Finding("job", Level.GOOD, slurm.described(os.environ))
+        yield Finding("job", Level.GOOD, _slurm_job(os.environ))
     try:
         place = launcher_env.from_environment()
     except ValueError as error:
@@ -160,6 +160,18 @@ def _job() -> Iterator[Finding]:
     else:
         where = f"meets the others at {place.master_addr}:{place.master_port}" if place.world_size > 1 else "is alone"
         yield Finding("job", Level.GOOD, f"this is rank {place.rank} of {place.world_size}, and {where}")
+
+
+def _slurm_job(env: Mapping[str, str]) -> str:
+    """Return a sentence on the job: its nodes, and whether this process belongs to a step of it."""
+    from rankwise.meeting.slurm import is_batch_script
+
+    listed = env.get("SLURM_JOB_NODELIST", "")
+    what = "its batch script" if is_batch_script(env) and env.get("SLURM_PROCID") else "no step of it"
+    if not is_batch_script(env):
+        what = f"task {env.get('SLURM_PROCID', '?')} of its step {env.get('SLURM_STEP_ID', '?')}"
+    nodes = f"{env.get('SLURM_JOB_NUM_NODES') or 'some'} nodes{listed and f' ({listed})'}"
+    return f"Slurm's job {env.get('SLURM_JOB_ID')} has {nodes}; this process is {what}"
 
 
 def _memory() -> Iterator[Finding]:

@@ -9,8 +9,8 @@ from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
 
-from rankwise.basics.systems import cores
 from rankwise.errors import DistError
+from rankwise_launch.processes import cores
 
 __all__ = [
     "DESCRIPTIONS",

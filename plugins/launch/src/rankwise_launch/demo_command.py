@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rankwise.cli.commands import CommandError
+from rankwise_launch.commands import CommandError
 from rankwise_launch.launching import child, command_for, pick_backend
 from rankwise_launch.text import marked, use_colour
 

@@ -23,10 +23,12 @@ from typing import IO, Any
 
 from rankwise.backends.capability import Availability, Capabilities
 from rankwise.backends.declaration import BackendSpec, Check
-from rankwise.backends.discovery import PluginFault, one_line, run_plugin
+from rankwise.backends.discovery import PluginFault, run_plugin
 from rankwise.backends.registry import KNOWN, registry
-from rankwise.backends.validation import checked_checks
-from rankwise.basics.systems import die_with_parent
+from rankwise.backends.validation import of_kind, text_of
+from rankwise.basics.entry_points import one_line
+from rankwise.basics.words import with_article
+from rankwise_launch.processes import die_with_parent
 
 __all__ = ["PATIENCE", "PATIENCE_S", "SLOW_S", "Interview", "interviews", "notes"]
 
@@ -74,7 +76,7 @@ def interviews(patience_s: float = PATIENCE_S, thorough: bool = False) -> list[I
         patience_s: How long each may take.
         thorough: Have them look at what they need, too.
     """
-    import pluggy  # noqa: F401 - here, lest each child load it anew
+    import pluggy  # noqa: F401 - here, or each child would load it
 
     providers = registry.providers()
     missing = [Interview(name, available=registry.availability(name)) for name in KNOWN if name not in providers]
@@ -162,9 +164,21 @@ def _ask(name: str, thorough: bool) -> dict[str, Any]:
 
 def _checks(spec: BackendSpec) -> list[Check]:
     try:
-        return run_plugin("its checks failed", lambda: checked_checks(spec.checks()))
+        return run_plugin("its checks failed", lambda: _plain(spec.checks()))
     except PluginFault as fault:
         return [Check(False, str(fault))]
+
+
+def _plain(answer: Any) -> list[Check]:
+    """Return what a backend has looked at, made of plain values."""
+    found = []
+    for i, each in enumerate(answer):
+        of_kind(f"checks()[{i}]", each, Check)
+        if each.good is not None and not isinstance(each.good, bool):
+            raise PluginFault(f"checks()[{i}].good is {with_article(type(each.good).__name__)}, not a bool or None")
+        said, remedy = text_of(f"checks()[{i}].text", each.text), text_of(f"checks()[{i}].remedy", each.remedy)
+        found.append(Check(each.good, one_line(said), one_line(remedy)))
+    return found
 
 
 def _has_ended(child: _Child) -> bool:

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rankwise.backends.registry import KNOWN, registry
-from rankwise.basics.systems import die_with_parent, signals
-from rankwise.cli.commands import NO_BACKEND, CommandError
+from rankwise.basics.systems import signals
+from rankwise.cli import NOT_INSTALLED
+from rankwise_launch.commands import CommandError
+from rankwise_launch.processes import die_with_parent
 
 __all__ = [
     "child",
@@ -44,7 +46,7 @@ def pick_backend(name: str | None) -> str:
         answer = registry.availability(name)
         if not answer:
             raise CommandError(
-                f"backend {name!r} cannot run here: {answer.reason}; {answer.remedy}".rstrip("; "), NO_BACKEND
+                f"backend {name!r} cannot run here: {answer.reason}; {answer.remedy}".rstrip("; "), NOT_INSTALLED
             )
         return name
     for candidate in sorted({*KNOWN, *registry.names()}, key=lambda name: (name not in KNOWN, name)):
@@ -52,7 +54,7 @@ def pick_backend(name: str | None) -> str:
             return candidate
     reasons = "; ".join(f"{name}: {registry.availability(name).reason}" for name in registry.names())
     because = reasons or "none is installed"
-    raise CommandError(f"no installed backend can run here ({because}); pip install {KNOWN['gloo']}", NO_BACKEND)
+    raise CommandError(f"no installed backend can run here ({because}); pip install {KNOWN['gloo']}", NOT_INSTALLED)
 
 
 def command_for(
@@ -97,7 +99,7 @@ def child(command: Sequence[str], **settings: Any) -> Iterator[subprocess.Popen[
     try:
         yield process
     except KeyboardInterrupt:
-        # It is stopping its ranks; a second signal would kill them at once.
+        # It is stopping its ranks; a second signal would kill them.
         _wait(process)
         raise
     finally:

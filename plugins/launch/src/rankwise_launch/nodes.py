@@ -13,11 +13,14 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rankwise.backends import start_thread
 from rankwise.errors import DistError, DistTimeoutError
-from rankwise.store import TCPStore
 from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
+
+if TYPE_CHECKING:
+    from rankwise.store import TCPStore
 
 __all__ = ["Nodes", "Verdict", "Verdicts"]
 
@@ -38,12 +41,16 @@ class Verdict:
     host: str
     exit_code: int
     text: str
+    #: The signal by which the node's launcher was stopped; 0 if it ended otherwise.
+    signal: int = 0
 
 
 class Nodes:
     """This launcher's connection to those of the other nodes."""
 
     def __init__(self, config: LaunchConfig) -> None:
+        from rankwise.store import TCPStore  # which a job of one node has no need of
+
         self._config = config
         self._joined = config.nnodes
         self._place = f"{config.master_addr}:{config.master_port_of_nodes}"
@@ -68,6 +75,8 @@ class Nodes:
 
     def _other_node_0(self) -> str:
         """Return the host of the launcher that is node 0 already, "" if what has the port is something else."""
+        from rankwise.store import TCPStore
+
         try:
             with TCPStore(self._config.master_addr, self._config.master_port_of_nodes, timeout=_WHO_S) as store:
                 return str(json.loads(store.get(self._keys(0)[0]))["host"])
@@ -171,6 +180,11 @@ class Verdicts:
     def failed(self, exit_code: int, text: str) -> None:
         """Say that the attempt has failed on this node."""
         self._give(Verdict(False, self._config.node_rank, socket.gethostname(), exit_code, text))
+
+    def stopped(self, number: int, name: str) -> None:
+        """Say that a signal has stopped the launcher of this node."""
+        text = f"its launcher was stopped by {name}"
+        self._give(Verdict(False, self._config.node_rank, socket.gethostname(), 128 + number, text, number))
 
     def node_is_done(self) -> None:
         """Say that all ranks of this node have ended well; the last node's word ends the attempt."""

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Iterator
 
 from rankwise.basics.systems import cause
-from rankwise.cli.parser import columns_of
 from rankwise_launch.config import STDOUT
+from rankwise_launch.parser import columns_of
 from rankwise_launch.sink import LogFile, Sink
 from rankwise_launch.text import use_colour
 
@@ -84,7 +84,7 @@ class Console:
                 sink.write(data)
             else:
                 sink.drain()
-        except BrokenPipeError:  # whoever reads the output is gone: that ends the job
+        except BrokenPipeError:  # the reader of the output is gone: that ends the job
             raise
         except OSError as error:
             sink.give_up()

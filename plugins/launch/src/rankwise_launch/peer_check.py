@@ -48,7 +48,7 @@ def check_peer(target: str, wait_s: float = _WAIT_S) -> Iterator[Finding]:
         yield _told(here, there, f"port {port}", why, f"start what listens at port {port} of {host}, or open the port")
         return
     try:
-        meeting = _Meeting(here, there)
+        meeting = _PairCheck(here, there)
     except OSError as error:
         yield Finding(_SECTION, Level.BAD, f"this host cannot listen at {here}, port {PORT}: {error.strerror}")
         return
@@ -102,7 +102,7 @@ def _connect(here: str, there: str, port: int) -> str:
     return ""
 
 
-class _Meeting:
+class _PairCheck:
     """This doctor's end of a meeting of two.
 
     Each listens at two ports and connects to two of the other; the machine that connects to the known port tells its
@@ -133,7 +133,7 @@ class _Meeting:
         # Threads of their own answer, as the two doctors may call each other at the same time.
         self._threads = [threading.Thread(target=partial(self._serve, *item)) for item in self._listeners.items()]
 
-    def __enter__(self) -> _Meeting:
+    def __enter__(self) -> _PairCheck:
         for thread in self._threads:
             start_thread(thread)
         return self

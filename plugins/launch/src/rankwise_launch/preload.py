@@ -14,13 +14,46 @@ import socket
 import sys
 import threading
 import traceback
-from types import ModuleType
+import warnings
+from collections.abc import MutableMapping
+from contextlib import suppress
+from importlib.machinery import SourceFileLoader
+from types import CodeType, ModuleType
 from typing import Any
 
-__all__ = ["HEAD_NBYTES", "Rank", "read", "serve"]
+__all__ = ["HEAD_NBYTES", "Program", "Rank", "read", "serve"]
 
 #: What says how long a message is.
 HEAD_NBYTES = 4
+
+
+class Program:
+    """A file to run, compiled once for all ranks that find it as it was then."""
+
+    _known: tuple[str, tuple[int, ...], CodeType] | None = None
+
+    def __init__(self, head: str) -> None:
+        self.path = os.path.join(os.getcwd(), head)  # as the interpreter writes it
+        self.loader = SourceFileLoader("__main__", self.path)
+
+    def code(self) -> CodeType:
+        """Return what to run."""
+        state = self._state()
+        if Program._known is None or Program._known[:2] != (self.path, state):
+            return self.loader.source_to_code(self.loader.get_data(self.path), self.path)
+        return Program._known[2]
+
+    def prepare(self) -> None:
+        """Compile it; what is wrong with it, the ranks will say."""
+        with suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("error")  # which each rank shows, or not, as it is told
+            Program._known = None
+            state = self._state()
+            Program._known = self.path, state, self.code()
+
+    def _state(self) -> tuple[int, ...]:
+        found = os.stat(self.path)
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class Rank:
@@ -40,8 +73,7 @@ class Rank:
         for number, descriptor in enumerate(self._descriptors):
             os.dup2(descriptor, number)
             os.close(descriptor)
-        os.environ.clear()
-        os.environ.update(self._order["environment"])
+        _change(os.environ, self._order["environment"])
         numbers = sys.modules.get("numpy.random")
         if numbers is not None:
             numbers.seed()  # else all ranks would draw the same, as they do from no other generator
@@ -57,12 +89,9 @@ class Rank:
 
             runpy._run_module_as_main(head)  # type: ignore[attr-defined]  # what `python -m` calls
             return
-        from importlib.machinery import SourceFileLoader
-
-        path = os.path.join(os.getcwd(), head)  # as the interpreter writes it
-        loader, main = SourceFileLoader("__main__", path), sys.modules["__main__"].__dict__
-        main.update(__file__=path, __loader__=loader, __cached__=None)
-        exec(loader.source_to_code(loader.get_data(path), path), main)
+        program, main = Program(head), sys.modules["__main__"].__dict__
+        main.update(__file__=program.path, __loader__=program.loader, __cached__=None)
+        exec(program.code(), main)
 
 
 def serve(line: socket.socket) -> Rank | None:
@@ -73,6 +102,8 @@ def serve(line: socket.socket) -> Rank | None:
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = first["folder"]  # in place of this file's
     trouble = _import(first["modules"])
+    if first["program"]:
+        Program(first["program"]).prepare()
     gc.collect()
     gc.freeze()  # what is shared stays shared for longer
     _answer(line, trouble)
@@ -110,6 +141,15 @@ def _threads() -> int:
         return len(os.listdir("/proc/self/task"))
     except OSError:
         return threading.active_count()
+
+
+def _change(found: MutableMapping[str, str], wanted: dict[str, str]) -> None:
+    """Make an environment what is wanted; a forked process has most of it, and what it leaves alone it shares."""
+    for name in [name for name in found if name not in wanted]:
+        del found[name]
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            found[name] = value
 
 
 def _fork(line: socket.socket, order: dict[str, Any], descriptors: list[int]) -> Rank | None:

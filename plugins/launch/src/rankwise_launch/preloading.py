@@ -131,7 +131,8 @@ class Preloaded:
     def _import(self, config: LaunchConfig) -> None:
         folder = os.getcwd() if config.module else str(Path(config.command[0]).resolve().parent)
         modules = [*config.preload, *(["rankwise_launch.ready"] if "rankwise" in config.preload else [])]
-        trouble = self._talk({"modules": modules, "folder": folder}, [])
+        program = "" if config.module else config.command[0]
+        trouble = self._talk({"modules": modules, "folder": folder, "program": program}, [])
         if trouble:
             text = f"--preload {trouble['text']}{_ADVICE[trouble['kind']]}"
             code = ExitCode.NOT_FOUND if trouble["kind"] == "missing" else ExitCode.CANNOT_START

@@ -7,8 +7,10 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 
-from rankwise.backends.discovery import ENTRY_POINT_GROUP, declared
+from rankwise.backends.discovery import ENTRY_POINT_GROUP
 from rankwise.backends.registry import registry
+from rankwise.basics.entry_points import declared
+from rankwise.groups import observers
 
 __all__: list[str] = []
 
@@ -32,6 +34,7 @@ _MODULES = (
 for _name in _MODULES:
     import_module(_name)
 
+observers.find()
 for _backend, _value in declared(ENTRY_POINT_GROUP):
     _ready = f"{_value.partition(':')[0].partition('.')[0]}.ready"
     with suppress(Exception):  # what is wrong with a plugin, those who ask for it will hear

@@ -13,7 +13,7 @@ import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
-from rankwise.basics.systems import keep_standard, require_processes
+from rankwise.basics.systems import keep_standard
 from rankwise.errors import DistError
 from rankwise.network import secret
 from rankwise_launch.attempt import Attempt, Outcome
@@ -26,6 +26,7 @@ from rankwise_launch.nodes import Nodes
 from rankwise_launch.output import Console
 from rankwise_launch.port import reserve_port
 from rankwise_launch.preloading import Preloaded
+from rankwise_launch.processes import hand_down, require_processes
 
 __all__ = ["check_command", "run"]
 
@@ -56,7 +57,7 @@ def run(config: LaunchConfig) -> int:
         # While ranks are running this is no exception but an `Outcome`.
         return 130
     except BrokenPipeError:
-        # Whoever read our output is gone. Python would complain again when it flushes at exit.
+        # The reader of our output is gone. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
 
@@ -74,7 +75,7 @@ class _Job:
     def __init__(self, config: LaunchConfig, stack: ExitStack, console: Console) -> None:
         self._config, self._stack, self._console = config, stack, console
         self._run_id = config.run_id or uuid.uuid4().hex[:12]
-        self._secret_fd = secret.hand_down(_job_secret(config))
+        self._secret_fd = hand_down(_job_secret(config))
         stack.callback(os.close, self._secret_fd)
         self._log_dir = _log_dir(config, self._run_id)
         self._guard = stack.enter_context(Guard())
@@ -93,7 +94,7 @@ class _Job:
             memory = OutOfMemoryWatch()
             outcome = self._attempt(attempt)
             code = self._judge(outcome, memory)
-            if code == 0 or outcome.interrupted is not None:
+            if code == 0 or outcome.stopped:
                 return code
             left = self._config.max_restarts - attempt
             if left:

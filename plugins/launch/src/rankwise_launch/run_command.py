@@ -6,11 +6,11 @@ import argparse
 import sys
 
 from rankwise.basics.systems import keep_standard
-from rankwise.cli.commands import CommandError
-from rankwise.cli.parser import HelpFormatter
+from rankwise_launch.commands import CommandError
 from rankwise_launch.config import LaunchConfig, LaunchError
 from rankwise_launch.options import EPILOG, add_options, to_config
 from rankwise_launch.options import EPILOG as EXAMPLES
+from rankwise_launch.parser import HelpFormatter
 from rankwise_launch.run import check_command
 from rankwise_launch.run import run as launch
 from rankwise_launch.worker import command_line

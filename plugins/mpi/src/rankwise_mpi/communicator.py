@@ -16,7 +16,7 @@ from rankwise_mpi.collectives.issuing import Issuing
 from rankwise_mpi.collectives.shortest import shortest_collective
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.group.pages import Pages
-from rankwise_mpi.messages.messages import Messages
+from rankwise_mpi.messages.messages import MpiMessages
 from rankwise_mpi.messages.shortest import shorten_recv, shorten_send, shortest_recv, shortest_send
 from rankwise_mpi.process.process import Process
 
@@ -39,7 +39,7 @@ class MpiCommunicator(Communicator):
         #: At an entry barrier nothing moves. Between hosts the same calls of MPI wait and move.
         self.tells_waits = entry is not None
         self._endpoint = Endpoint(context, process, pages, self.fail)
-        self._messages = Messages(self._endpoint)
+        self._messages = MpiMessages(self._endpoint)
         self._issuing = Issuing(self._endpoint, self._messages, entry)
         self._collectives = Collectives(self._endpoint)
         #: Collectives at their shortest.
@@ -59,7 +59,7 @@ class MpiCommunicator(Communicator):
         return self._issuing.entry
 
     def shorten(self) -> None:
-        """Put the shortest ways in the place of the methods, where there are such."""
+        """Put the fast path in the place of the methods, where there is one."""
         endpoint, entry = self._endpoint, self.entry
         if endpoint.on_device:
             return
@@ -73,7 +73,7 @@ class MpiCommunicator(Communicator):
         self._shorten["recv"] = partial(shorten_recv, endpoint, receive)
 
     def shortcuts(self, group: Caller) -> Shortcuts:
-        """Return what does the plainest calls in one go, where there are shortest ways."""
+        """Return the fast path of plain calls, where there is one."""
         return Shortcuts(**{name: shorten(group) for name, shorten in self._shorten.items()})
 
     # ------------------------------------------------------------------ the end

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mpi4py import MPI
 
-from rankwise.backends import Communicator, Context, Deadline, DebugLevel, get_debug_level
+from rankwise.backends import Communicator, Context, Deadline, DebugLevel, PrefixStore, Store, get_debug_level
 from rankwise_mpi.checked import CheckedCommunicator
 from rankwise_mpi.collectives.entry_barrier import open_entry_barrier
 from rankwise_mpi.communicator import MpiCommunicator
@@ -33,7 +33,7 @@ def create(context: Context) -> Communicator:
     deadline = Deadline(context.timeout_s)
     try:
         here.base(deadline.remaining())
-        with here.assembled(context.name, context.global_ranks, deadline, context.look):
+        with here.assembled(context.name, _life(context.store), context.global_ranks, deadline, context.look):
             first = _first(here, context, deadline)
         pages = Pages(first, lambda comm: here.duplicate(comm, deadline.remaining(), _what(context)))
         entry = None
@@ -84,6 +84,16 @@ def _after_deaths(parent: LiveGroup, ranks: Sequence[int]) -> MPI.Intracomm:
     made = _part(left, [survivors.index(rank) for rank in ranks], 0)
     left.Free()
     return made
+
+
+def _life(store: Store | None) -> str:
+    """Return what tells the life of a world from others whose groups have the same names: where its store is."""
+    place = []
+    while isinstance(store, PrefixStore):
+        place.append(store.prefix)
+        store = store.underlying_store
+    served: bytes = getattr(store, "identity", b"")
+    return "/".join((served.hex(), *reversed(place)))
 
 
 def _tag(context: Context) -> int:

@@ -6,6 +6,7 @@ try:
     from rankwise_native._native import (
         API_VERSION,
         CONSTANTS,
+        SOURCES,
         Calls,
         ConnectionState,
         EngineState,
@@ -19,6 +20,7 @@ try:
         ReaderState,
         Relay,
         Rings,
+        Tls,
         Trail,
         Turn,
         Turns,
@@ -34,9 +36,20 @@ except ModuleNotFoundError as error:
     _reason = _record.read_text(encoding="utf-8").strip()
     raise ImportError(f"it was installed without its compiled parts: {_reason}") from None
 
+_csrc = Path(__file__).parents[2] / "csrc"
+if _csrc.is_dir():  # an editable installation, whose sources may be newer than what was built of them
+    import zlib
+
+    _told = 0
+    for _source in sorted(_csrc.glob("*.[ch]")):
+        _told = zlib.crc32(_source.read_bytes(), _told)
+    if _told != SOURCES:
+        raise ImportError(f"it was built of other sources than those in {_csrc}")
+
 __all__ = [
     "API_VERSION",
     "CONSTANTS",
+    "SOURCES",
     "Calls",
     "ConnectionState",
     "EngineState",
@@ -50,6 +63,7 @@ __all__ = [
     "ReaderState",
     "Relay",
     "Rings",
+    "Tls",
     "Trail",
     "Turn",
     "Turns",

@@ -12,19 +12,30 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
-from rankwise.backends import COMPLETED, Array, Call, Communicator, CompletedWork, Context, Deadline, ReduceOp, Work
+from rankwise.backends import (
+    COMPLETED,
+    Array,
+    Call,
+    Communicator,
+    CompletedWork,
+    Context,
+    Deadline,
+    ReduceOp,
+    Work,
+    anew,
+)
 from rankwise.errors import DistError, DistTimeoutError, UnsupportedOperationError
 from rankwise_nccl.group.notices import Notices
 from rankwise_nccl.group.watchdog import Watchdog
-from rankwise_nccl.lanes.lane import Lane, issue
-from rankwise_nccl.lanes.lanes import Lanes
-from rankwise_nccl.lanes.works import BarrierWork, NcclWork
 from rankwise_nccl.library.api import Api, grouped
 from rankwise_nccl.library.datatypes import BYTE, reduction
 from rankwise_nccl.library.failures import translate
 from rankwise_nccl.operations.messages import SelfMessages, receiving, sending
 from rankwise_nccl.operations.packing import Packed, alike
 from rankwise_nccl.operations.reducer import Reducer
+from rankwise_nccl.queues.group_queues import CommQueues
+from rankwise_nccl.queues.queue import CommQueue, issue
+from rankwise_nccl.queues.works import BarrierWork, NcclWork
 
 __all__ = ["NcclCommunicator"]
 
@@ -49,7 +60,7 @@ class NcclCommunicator(Communicator):
     def __init__(self, context: Context, api: Api) -> None:
         super().__init__(context)
         self._api, self._nccl = api, api.nccl
-        self._all = Lanes(api, context, self.fail, self._flush)
+        self._all = CommQueues(api, context, self.fail, self._flush)
         notices = Notices(context.store if context.size > 1 else None)
         self._watchdog = Watchdog(self, notices, f"rankwise watch {context.name}", self._all.absent)
         self._notices = notices
@@ -66,19 +77,19 @@ class NcclCommunicator(Communicator):
         Raises:
             DistTimeoutError: Not all ranks came; the missing ones are named.
         """
-        lane = self._all.collective(device)
-        if not lane.started.wait(self.context.timeout_s) or self.failure is not None:
-            absent = self._all.absent(lane)
+        queue = self._all.collective(device)
+        if not queue.started.wait(self.context.timeout_s) or self.failure is not None:
+            absent = self._all.absent(queue)
             who = f"ranks {', '.join(map(str, absent))} have not come" if absent else "all ranks have come"
             error = self.failure or DistTimeoutError(
-                f"starting NCCL for {lane.name}: not done within {self.context.timeout_s:g} s; {who}"
+                f"starting NCCL for {queue.name}: not done within {self.context.timeout_s:g} s; {who}"
             )
-            self.fail(error)
+            error = self.fail(error)
             self._watchdog.stop(1.0)
-            raise self.failure or error
+            raise error
 
-    def lanes(self) -> list[Lane]:
-        """Return all lanes, for the watchdog."""
+    def queues(self) -> list[CommQueue]:
+        """Return all queues, for the watchdog."""
         return self._all.all()
 
     # ------------------------------------------------------------------ point to point
@@ -122,7 +133,7 @@ class NcclCommunicator(Communicator):
         def issued(comm: Any, stream: int) -> None:
             comm.broadcast(address, address, nbytes, BYTE, root, stream)
 
-        return self._begin("broadcast", nbytes, self._lane(array), issued, (array,), timeout_s)
+        return self._begin("broadcast", nbytes, self._queue(array), issued, (array,), timeout_s)
 
     def _all_reduce(self, call: Call, timeout_s: float) -> Work:
         """In place, by ncclAllReduce."""
@@ -138,7 +149,7 @@ class NcclCommunicator(Communicator):
                 comm.allReduce(address, address, count, datatype, number, stream)
 
         chosen = scaled if plain is None else issued
-        return self._begin("all_reduce", count, self._lane(array), chosen, (array,), timeout_s)
+        return self._begin("all_reduce", count, self._queue(array), chosen, (array,), timeout_s)
 
     def _reduce(self, call: Call, timeout_s: float) -> Work:
         """By ncclReduce."""
@@ -150,23 +161,23 @@ class NcclCommunicator(Communicator):
             with how.number(comm) as number:
                 comm.reduce(address, target, count, how.datatype, number, root, stream)
 
-        return self._begin("reduce", count, self._lane(array), issued, (array,), timeout_s)
+        return self._begin("reduce", count, self._queue(array), issued, (array,), timeout_s)
 
     def _all_gather(self, call: Call, timeout_s: float) -> Work:
         """By ncclAllGather if the parts are alike, else by broadcasts."""
         parts, array = call.outs or (), call.array
         sizes = [part.nbytes for part in parts]
         total = sum(sizes)
-        lane = self._lane(array)
+        queue = self._queue(array)
         source = array.data.ptr
         if alike(sizes):
-            packed, nbytes = Packed(self._api, lane, parts), array.nbytes
+            packed, nbytes = Packed(self._api, queue, parts), array.nbytes
 
             def issued(comm: Any, stream: int) -> None:
                 comm.allGather(source, packed.address(), nbytes, BYTE, stream)
 
             after = None if packed.in_place else packed.unpack
-            return self._begin("all_gather", total, lane, issued, (array, *parts), timeout_s, after)
+            return self._begin("all_gather", total, queue, issued, (array, *parts), timeout_s, after)
 
         def calls(comm: Any, stream: int) -> None:
             with grouped(self._nccl):
@@ -176,17 +187,17 @@ class NcclCommunicator(Communicator):
                         sent = source if root == self.rank else target
                         comm.broadcast(sent, target, part.nbytes, BYTE, root, stream)
 
-        return self._begin("all_gather", total, lane, calls, (array, *parts), timeout_s)
+        return self._begin("all_gather", total, queue, calls, (array, *parts), timeout_s)
 
     def _reduce_scatter(self, call: Call, timeout_s: float) -> Work:
         """By ncclReduceScatter if the parts are alike, else by reduces."""
         array, parts, how = call.array, call.ins or (), self._reducer(call)
         sizes = [part.nbytes for part in parts]
         total = sum(sizes)
-        lane = self._lane(array)
+        queue = self._queue(array)
         target = array.data.ptr
         if alike(sizes):
-            packed, count = Packed(self._api, lane, parts), array.size * how.width
+            packed, count = Packed(self._api, queue, parts), array.size * how.width
 
             def issued(comm: Any, stream: int) -> None:
                 if not packed.in_place:
@@ -194,7 +205,7 @@ class NcclCommunicator(Communicator):
                 with how.number(comm) as number:
                     comm.reduceScatter(packed.address(), target, count, how.datatype, number, stream)
 
-            return self._begin("reduce_scatter", total, lane, issued, (array, *parts), timeout_s)
+            return self._begin("reduce_scatter", total, queue, issued, (array, *parts), timeout_s)
 
         def calls(comm: Any, stream: int) -> None:
             with how.number(comm) as number, grouped(self._nccl):
@@ -203,7 +214,7 @@ class NcclCommunicator(Communicator):
                         result = target if root == self.rank else 0
                         comm.reduce(part.data.ptr, result, part.size * how.width, how.datatype, number, root, stream)
 
-        return self._begin("reduce_scatter", total, lane, calls, (array, *parts), timeout_s)
+        return self._begin("reduce_scatter", total, queue, calls, (array, *parts), timeout_s)
 
     def _gather(self, call: Call, timeout_s: float) -> Work:
         return self._exchange(call, call.array, {call.root: call.array}, dict(enumerate(call.outs or ())), timeout_s)
@@ -217,9 +228,9 @@ class NcclCommunicator(Communicator):
 
     def _barrier(self, call: Call, timeout_s: float) -> Work:
         """Reduce one byte; waiting for it blocks the host until every rank has come."""
-        lane = self._all.collective(self._home())
-        if self._token is None or self._token.device.id != lane.device:
-            with lane.on_device():
+        queue = self._all.collective(self._home())
+        if self._token is None or self._token.device.id != queue.device:
+            with queue.on_device():
                 self._token = self._api.cupy.empty(1, "uint8")
         token = self._token
         address, how = token.data.ptr, reduction(ReduceOp.MAX, token.dtype)
@@ -227,7 +238,7 @@ class NcclCommunicator(Communicator):
         def issued(comm: Any, stream: int) -> None:
             comm.allReduce(address, address, 1, how.datatype, how.op, stream)
 
-        return self._begin("barrier", 1, lane, issued, (token,), timeout_s, kind=BarrierWork)
+        return self._begin("barrier", 1, queue, issued, (token,), timeout_s, kind=BarrierWork)
 
     #: How NCCL does each collective.
     _OPERATIONS: ClassVar[Mapping[str, Callable[[NcclCommunicator, Call, float], Work]]] = {
@@ -273,8 +284,7 @@ class NcclCommunicator(Communicator):
             if self.failure is None:
                 self._await(self._all.outgoing(), self.context.timeout_s)
         except DistTimeoutError as error:
-            self.fail(error)
-            raise (self.failure or error) from error
+            raise self.fail(error) from error
         finally:
             self._watchdog.stop(_ABORT_S)
             late = self._all.destroy()
@@ -288,7 +298,7 @@ class NcclCommunicator(Communicator):
         self,
         name: str,
         amount: int,
-        lane: Lane,
+        queue: CommQueue,
         call: Callable[[Any, Any], None],
         buffers: tuple[Array, ...],
         timeout_s: float,
@@ -299,7 +309,7 @@ class NcclCommunicator(Communicator):
         number = next(self._numbers)
         if not amount:
             return COMPLETED
-        return self._submit(kind(lane, name, call, buffers, timeout_s, after, None, number))
+        return self._submit(kind(queue, name, call, buffers, timeout_s, after, None, number))
 
     def _exchange(
         self, call: Call, like: Array, sent: dict[int, Array], received: dict[int, Array], timeout_s: float
@@ -316,14 +326,14 @@ class NcclCommunicator(Communicator):
                     comm.recv(part.data.ptr, part.nbytes, BYTE, peer, stream)
 
         buffers = tuple(part for _, part in (*going, *coming))
-        return self._begin(call.op, len(buffers), self._lane(like), calls, buffers, timeout_s)
+        return self._begin(call.op, len(buffers), self._queue(like), calls, buffers, timeout_s)
 
     def _send(self, array: Array, dst: int, timeout_s: float) -> Work:
         self._alive()
         if not array.nbytes and dst != self.rank:
             return COMPLETED
-        lane = self._all.message(self.rank, dst, array.device.id)
-        work = sending(lane, array, self.context.global_ranks[dst], timeout_s)
+        queue = self._all.message(self.rank, dst, array.device.id)
+        work = sending(queue, array, self.context.global_ranks[dst], timeout_s)
         if dst == self.rank:
             return self._meet(work, False)
         return self._submit(work)
@@ -334,15 +344,15 @@ class NcclCommunicator(Communicator):
             raise UnsupportedOperationError("backend 'nccl' cannot receive from just anyone; give the source")
         if not array.nbytes and src != self.rank:
             return CompletedWork(src)
-        lane = self._all.message(src, self.rank, array.device.id)
-        work = receiving(lane, array, src, self.context.global_ranks[src], timeout_s)
+        queue = self._all.message(src, self.rank, array.device.id)
+        work = receiving(queue, array, src, self.context.global_ranks[src], timeout_s)
         if src == self.rank:
             return self._meet(work, True)
         return self._submit(work)
 
     def _meet(self, work: NcclWork, is_receive: bool) -> Work:
         """Begin one end of a message to oneself; it is issued when the other end has come."""
-        work.lane.prepare(work)
+        work.queue.prepare(work)
         pair = self._to_self.meet(work, is_receive)
         if pair:
             self._put(pair)
@@ -351,7 +361,7 @@ class NcclCommunicator(Communicator):
         return work
 
     def _submit(self, work: NcclWork) -> Work:
-        work.lane.prepare(work)
+        work.queue.prepare(work)
         collected = self._batch.works
         if collected is not None:
             collected.append(work)
@@ -361,33 +371,32 @@ class NcclCommunicator(Communicator):
         return work
 
     def _put(self, works: list[NcclWork]) -> None:
-        """Hand works over: in one group where all their lanes have started, else each lane's for itself."""
+        """Hand works over: in one group where all their queues have started, else each queue's for itself."""
         try:
-            lane = works[0].lane
-            if len(works) == 1 or all(work.lane is lane for work in works):
-                lane.put(works)
+            queue = works[0].queue
+            if len(works) == 1 or all(work.queue is queue for work in works):
+                queue.put(works)
             else:
                 self._put_on_several(works)
         except Exception as error:
             failure = self.failure or translate(error, works[0].title)
             if not isinstance(failure, UnsupportedOperationError):
-                self.fail(failure)
-                failure = self.failure or failure  # all ranks raise what one of them has found
+                failure = self.fail(failure)  # all ranks raise what one of them has found
             for work in works:
-                work.end(failure)
+                work.end(anew(failure))
             raise failure from error
         self._catch_up(works)
 
     def _put_on_several(self, works: list[NcclWork]) -> None:
-        lanes = list(dict.fromkeys(work.lane for work in works))
+        queues = list(dict.fromkeys(work.queue for work in works))
         with ExitStack() as locks:
-            for lane in sorted(lanes, key=id):
-                locks.enter_context(lane.lock)
-            if all(lane.comm is not None for lane in lanes):
+            for queue in sorted(queues, key=id):
+                locks.enter_context(queue.lock)
+            if all(queue.comm is not None for queue in queues):
                 issue(works, self._api)
                 return
-            for lane in lanes:
-                lane.put([work for work in works if work.lane is lane])
+            for queue in queues:
+                queue.put([work for work in works if work.queue is queue])
 
     def _catch_up(self, works: list[NcclWork]) -> None:
         """End works that were begun while the group was given up, and that the watchdog may not have seen."""
@@ -408,11 +417,11 @@ class NcclCommunicator(Communicator):
 
     def _alive(self) -> None:
         if self.failure is not None:
-            raise self.failure.with_traceback(None)
+            raise anew(self.failure)
 
     # ------------------------------------------------------------------ within
 
-    def _lane(self, array: Array) -> Lane:
+    def _queue(self, array: Array) -> CommQueue:
         return self._all.collective(array.device.id)
 
     def _reducer(self, call: Call) -> Reducer:
@@ -436,11 +445,11 @@ class NcclCommunicator(Communicator):
         named = self.context.device_index
         return int(self._api.cuda.runtime.getDevice()) if named is None else named
 
-    def _await(self, lanes: Sequence[Lane], timeout_s: float) -> None:
+    def _await(self, queues: Sequence[CommQueue], timeout_s: float) -> None:
         deadline = Deadline(timeout_s)
-        for lane in lanes:
-            # A lane without works is waited for too: the peers start it together with this rank.
-            if not lane.started.wait(deadline.remaining()):
-                raise DistTimeoutError(f"{lane.name}: NCCL has not started within {timeout_s:g} s")
-            for work in lane.given():
+        for queue in queues:
+            # A queue without works is waited for too: the peers start it together with this rank.
+            if not queue.started.wait(deadline.remaining()):
+                raise DistTimeoutError(f"{queue.name}: NCCL has not started within {timeout_s:g} s")
+            for work in queue.given():
                 work.finish(deadline.remaining())

@@ -13,7 +13,7 @@ import rankwise as dist
 from rankwise.backends import start_thread
 from rankwise_ray.arrays import to_array
 from rankwise_ray.installed import BaseGroup
-from rankwise_ray.meeting import Meeting, Met, leave
+from rankwise_ray.meeting import Joining, Met, leave
 
 __all__ = ["NAME", "ArgumentError", "RankwiseGroup", "default_timeout_s"]
 
@@ -59,7 +59,7 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
         #: What `create_group` tells it from others of its name by.
         self.place = place
         self.timeout_s = timeout_s or default_timeout_s()
-        self._meeting = Meeting(group_name, rank, world_size, self._create, place)
+        self._meeting = Joining(group_name, rank, world_size, self._create, place)
         self._come = threading.Event()
         self._met: Met | None = None
         self._error: BaseException | None = None
@@ -96,7 +96,7 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
     def _meet(self) -> None:
         try:
             self._met = self._meeting.come(self.timeout_s)
-        except BaseException as error:  # it belongs to whoever calls an operation
+        except BaseException as error:  # raised where an operation is called
             self._error = error
         self._come.set()
 

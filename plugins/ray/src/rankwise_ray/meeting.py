@@ -18,7 +18,7 @@ import ray
 import rankwise as dist
 from rankwise_ray.installed import internal_kv as kv
 
-__all__ = ["Meeting", "Met", "job_secret", "leave"]
+__all__ = ["Joining", "Met", "job_secret", "leave"]
 
 _SPACE = b"rankwise"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
@@ -46,7 +46,7 @@ def job_secret() -> dist.secret.Secret:
     return dist.secret.Secret(found)
 
 
-class Meeting:
+class Joining:
     """One rank's way into a group.
 
     Args:
@@ -89,7 +89,7 @@ class Meeting:
                 self._store.close()
             raise
         finally:
-            self._withdraw()  # whoever comes now is of another group
+            self._withdraw()  # a rank that comes now is of another group
 
     def cancel(self) -> None:
         """Have a meeting that goes on end with an error."""

@@ -20,7 +20,7 @@ __all__ = ["create_group", "destroy_group"]
 #: How long to wait, when a group cannot be made, until the actors have left it; and how much longer than the actors,
 #: which know better who has not come, to wait for them.
 _LEAVE_S = 2.0
-#: For how long an actor waits for the others before it is free again, lest it hear too late that one of them has died.
+#: For how long an actor waits for the others before it is free again: it must hear in time that one of them has died.
 _WAIT_S = 0.5
 
 

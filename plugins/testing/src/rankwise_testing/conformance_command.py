@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rankwise.backends.registry import registry
-from rankwise.basics.systems import cause, require_folder
-from rankwise.cli.commands import CommandError
+from rankwise.basics.systems import cause
+from rankwise_launch.commands import CommandError
 from rankwise_launch.launching import environment, pick_backend
+from rankwise_launch.processes import require_folder
 from rankwise_launch.text import columns, marked
 from rankwise_testing.conformance import conformance
 

@@ -92,7 +92,7 @@ class Held:
             for stream, message in ready:
                 try:
                     message.begin().add_done_callback(partial(_pass_on, message.work))
-                except Exception as error:  # it belongs to whoever waits for the work
+                except Exception as error:  # raised where the work is waited for
                     message.work.fail(error)
                 self._forget(stream, message)
                 self._overtake(stream)

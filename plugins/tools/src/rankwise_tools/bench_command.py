@@ -15,10 +15,10 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from rankwise.basics import native
-from rankwise.cli.commands import CommandError
-from rankwise.cli.parser import instead
+from rankwise_launch.commands import CommandError
 from rankwise_launch.launching import child, command_for, pick_backend, said_last
 from rankwise_launch.libraries import mpiexec
+from rankwise_launch.parser import instead
 from rankwise_launch.text import columns, format_nbytes, parse_nbytes
 from rankwise_tools.bench.plot import check_plot, write_plot
 from rankwise_tools.bench.program import MARK

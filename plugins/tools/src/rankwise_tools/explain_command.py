@@ -9,10 +9,11 @@ from pathlib import Path
 from rankwise.backends.backend import get_default_backend_for_device, is_backend_available
 from rankwise.backends.declaration import Explanation
 from rankwise.backends.registry import registry
-from rankwise.cli.commands import CommandError
-from rankwise.cli.parser import instead
-from rankwise.collective.algorithms.table import ALGORITHMS, CHOICES, Choice, fitting
+from rankwise.collective.algorithms.table import CHOICES, Choice, fitting
+from rankwise_launch.commands import CommandError
+from rankwise_launch.parser import instead
 from rankwise_launch.text import columns, counted, format_nbytes, format_seconds, parse_nbytes
+from rankwise_tools.explaining.algorithms import ALGORITHMS
 from rankwise_tools.explaining.costs import costs, reckoned
 from rankwise_tools.explaining.network import Parameters, predicted
 from rankwise_tools.explaining.simulator import simulate

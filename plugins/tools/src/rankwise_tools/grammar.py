@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from rankwise.backends.registry import KNOWN
-from rankwise.cli.commands import installed, load
+from rankwise_launch.commands import installed, load
 
 __all__ = ["Command", "Option", "grammar"]
 

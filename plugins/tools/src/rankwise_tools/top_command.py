@@ -9,8 +9,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from rankwise.cli.commands import CommandError
-from rankwise.cli.parser import columns_of
+from rankwise_launch.commands import CommandError
+from rankwise_launch.parser import columns_of
 from rankwise_launch.text import use_colour
 from rankwise_tools.top.jobs import Job, LocalJob, local_jobs, open_store
 from rankwise_tools.top.text import SORTS, Wish, plain

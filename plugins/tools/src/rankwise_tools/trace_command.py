@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rankwise.cli.commands import CommandError
+from rankwise_launch.commands import CommandError
 from rankwise_launch.text import counted, meanwhile
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ to the kernel that was there.
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,7 +24,6 @@ from torch._C import DisableTorchFunction
 from torch._C import _len_torch_dispatch_stack as _dispatch_modes
 from torch._C import _len_torch_function_stack as _function_modes
 from torch.distributed import ProcessGroup, Work
-from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.utils._pytree import tree_leaves
 
 from rankwise_torch.tensors import WrappedError
@@ -190,12 +190,18 @@ def _bare(value: Any) -> Any:
     """
     if isinstance(value, list):
         return [_bare(part) for part in value]
-    if isinstance(value, AsyncCollectiveTensor):
+    if _is_asynchronous(value):
         return value.trigger_wait()
     if isinstance(value, torch.Tensor) and _has_memory_in_a_subclass(value):
         plain = torch.empty(0, dtype=value.dtype, device="cpu")
         return plain.set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())
     return value
+
+
+def _is_asynchronous(value: Any) -> bool:
+    # A program with such a tensor has loaded this module; one without is spared the 20 ms that it takes.
+    functional = sys.modules.get("torch.distributed._functional_collectives")
+    return functional is not None and isinstance(value, functional.AsyncCollectiveTensor)
 
 
 def _has_memory_in_a_subclass(tensor: torch.Tensor) -> bool:

@@ -60,7 +60,13 @@ class Issuer:
         if is_profiling():
             with event(self.backend, call.__name__, result):
                 return self._issue(call, arrays, opts.asyncOp, result, copies, more)
-        return self._issue(call, arrays, opts.asyncOp, result, copies, more)
+        if opts.asyncOp or copies:
+            return self._issue(call, arrays, opts.asyncOp, result, copies, more)
+        try:  # as nearly all, without another frame
+            call(*arrays, group=self.under, **more)
+        except rankwise.DistError as error:
+            raise of_both(error) from error.__cause__
+        return DONE
 
     def _issue(
         self,
@@ -77,8 +83,7 @@ class Issuer:
             call(*arrays, group=self.under, **more)
         except rankwise.DistError as error:
             raise of_both(error) from error.__cause__
-        if copies:
-            put_back(copies)
+        put_back(copies)
         return DONE
 
     def each(

@@ -84,7 +84,7 @@ def write(world: World, reason: str) -> str | None:
         os.makedirs(folder, exist_ok=True)
         told = record(world, reason)
         path = os.path.join(folder, f"rank{told['rank']}.json")
-        # Whoever reads meanwhile, or writes too, must find a whole file.
+        # A process that reads meanwhile, or writes too, must find a whole file.
         import tempfile
 
         descriptor, half = tempfile.mkstemp(prefix=".rank", dir=folder)

@@ -9,7 +9,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rankwise.backends import discovery
+from rankwise.basics import entry_points
 
 if TYPE_CHECKING:
     from rankwise.groups.world import World
@@ -59,11 +59,9 @@ def serve_prometheus(port: int | None = None) -> int:
 
 def _exporter(name: str) -> Any:
     """Import the exporter of a name."""
-    values = [value for found, value in discovery.declared(EXPORTERS) if found == name]
+    values = [value for found, value in entry_points.declared(EXPORTERS) if found == name]
     if not values:  # installed in some unusual way, or not at all
-        from importlib.metadata import entry_points
-
-        values = [point.value for point in entry_points(group=EXPORTERS, name=name)]
+        values = [point.value for point in entry_points.installed(EXPORTERS) if point.name == name]
     if not values:
         raise ModuleNotFoundError(f"there is no exporter {name!r} here: pip install rankwise-tools")
     return import_module(values[0])

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from time import monotonic, time
 from typing import Any, NamedTuple
 
-from rankwise.errors import DistTimeoutError
-from rankwise.store import Store
+from rankwise.store import Store, innermost
 
-__all__ = ["Beat", "Beats", "own_clock", "setting"]
+__all__ = ["Beat", "Beats", "Lateness", "own_clock", "setting", "told_key"]
+
+
+#: How many late answers are remembered: more than there can be while a rank is silent for as long as it may be.
+_REMEMBERED = 64
 
 
 def setting(name: str, default: float) -> float:
@@ -44,6 +48,7 @@ class Beat(NamedTuple):
         day_at: When, by the clock of the day, for words alone.
         left: It has destroyed its groups.
         progress: How far it has come on each group, as `rankwise_watch.recorder` tells.
+        is_told: Another rank of its host has told the store of it, which takes up to an interval longer.
     """
 
     number: int
@@ -52,6 +57,7 @@ class Beat(NamedTuple):
     day_at: float
     left: bool
     progress: dict[str, Any]
+    is_told: bool = False
 
     def age_s(self) -> float:
         """Return how long ago it was; between hosts this is as true as their clocks, and serves for words alone."""
@@ -72,37 +78,55 @@ class Beats:
     """
 
     def __init__(self, store: Store, rank: int, prefix: str = "") -> None:
-        self._store, self._rank, self._prefix = store, rank, prefix
+        self._store, self._rank, self.prefix = store, rank, prefix
         self._number = 0
+        #: Whether others may tell of a rank: else a store takes a request for each key.
+        self.may_be_told = getattr(innermost(store), "takes_many_keys", True)
+        #: Finds heartbeats that ranks of this host have written; see `rankwise_watch.host_beats`.
+        self.at_hand: Callable[[Sequence[int]], Mapping[int, bytes]] = lambda ranks: {}
         #: For each rank, its last beat's number and when this rank saw it first.
         self._seen: dict[int, tuple[int, float]] = {}
 
+    def next(self, progress: dict[str, Any], left: bool = False) -> tuple[int, bytes]:
+        """Return the next heartbeat's number and text."""
+        self._number += 1
+        return self._number, json.dumps([self._number, own_clock(), monotonic(), time(), left, progress]).encode()
+
     def give(self, progress: dict[str, Any], left: bool = False) -> None:
         """Send a heartbeat."""
-        self._store.set(self._key(self._rank), self._next(progress, left))
+        self._store.set(self._key(self._rank), self.next(progress, left)[1])
 
     def trade(
-        self, progress: dict[str, Any], ranks: Sequence[int], keys: Sequence[str]
+        self, text: bytes, told: Mapping[str, bytes], ranks: Sequence[int], keys: Sequence[str]
     ) -> tuple[dict[int, Beat], list[bytes | None]]:
-        """Send a heartbeat; return the last ones of some ranks and the values of some keys, all in one request."""
-        text = self._next(progress).encode()
-        found = self._store._set_and_peek(self._key(self._rank), text, [*keys, *map(self._key, ranks)])
-        return _beats(zip(ranks, found[len(keys) :], strict=True)), found[: len(keys)]
+        """Send a heartbeat, and what is told of others; return the last ones of some ranks and the values of some keys.
 
-    def _next(self, progress: dict[str, Any], left: bool = False) -> str:
-        self._number += 1
-        return json.dumps([self._number, own_clock(), monotonic(), time(), left, progress])
+        All that is one request.
+        """
+        values = {self._key(self._rank): text, **told}
+        found = self._store._set_and_peek(values, [*keys, *self._keys(ranks)])
+        return self._newest(ranks, found[len(keys) :]), found[: len(keys)]
 
     def read(self, ranks: Sequence[int]) -> dict[int, Beat]:
         """Return the last heartbeat of some ranks; those that have given none are missing."""
-        try:
-            found = zip(ranks, self._store.multi_get(list(map(self._key, ranks)), timeout=0), strict=True)
-        except DistTimeoutError:
-            return _beats((rank, self._store.peek(self._key(rank))) for rank in ranks)
-        return _beats(found)
+        return self._newest(ranks, self._store._set_and_peek({}, self._keys(ranks)))
+
+    def _newest(self, ranks: Sequence[int], found: Sequence[bytes | None]) -> dict[int, Beat]:
+        """Return of each rank the newest of what it has sent, what has been told of it, and what is at hand."""
+        sent, told, here = found[: len(ranks)], found[len(ranks) :] or [None] * len(ranks), self.at_hand(ranks)
+        beats: dict[int, Beat] = {}
+        for rank, *texts in zip(ranks, sent, told, map(here.get, ranks), strict=True):
+            each = [beat._replace(is_told=way == 1) for way, text in enumerate(texts) if (beat := _beat(text))]
+            if each:
+                beats[rank] = max(each, key=lambda beat: beat.number)
+        return beats
+
+    def _keys(self, ranks: Sequence[int]) -> list[str]:
+        told = [told_key(self.prefix, rank) for rank in ranks] if self.may_be_told else []
+        return [*map(self._key, ranks), *told]
 
     def _key(self, rank: int) -> str:
-        return f"{self._prefix}beat/{rank}"
+        return f"{self.prefix}beat/{rank}"
 
     def silent_s(self, rank: int, beat: Beat | None) -> float:
         """Return for how long a rank that has come has sent no heartbeat; None is the beat of one that never has.
@@ -119,6 +143,32 @@ class Beats:
     def forgive(self) -> None:
         """Count everyone's silence from now on."""
         self._seen.clear()
+
+
+class Lateness:
+    """By how much the answers to this rank's own heartbeats came late: what others have sent comes as late.
+
+    It tells how slow all is on the way there and back: this process, its machine, the store. It knows no clock.
+
+    Args:
+        every_s: How long after an answer the next one should come.
+        began_at: When this rank has begun.
+    """
+
+    def __init__(self, every_s: float, began_at: float) -> None:
+        self.every_s, self.answered_at = every_s, began_at
+        self._late: deque[tuple[float, float]] = deque(maxlen=_REMEMBERED)
+
+    def answered(self, at: float) -> float:
+        """Note an answer; return how long ago the one before it was."""
+        since_s, self.answered_at = at - self.answered_at, at
+        if since_s > self.every_s:
+            self._late.append((at, since_s - self.every_s))
+        return since_s
+
+    def within_s(self, since: float) -> float:
+        """Return by how much those together were late that came after a time."""
+        return sum(late_s for at, late_s in self._late if at > since)
 
 
 def own_clock() -> str:
@@ -138,10 +188,15 @@ def _clock_of(pid: int) -> str:
     return boot
 
 
-def _beats(found: Iterable[tuple[int, bytes | None]]) -> dict[int, Beat]:
-    beats: dict[int, Beat] = {}
-    for rank, raw in found:
-        if raw is not None:
-            with suppress(ValueError, TypeError):  # malformed: as if it had given none
-                beats[rank] = Beat(*json.loads(raw))
-    return beats
+def told_key(prefix: str, rank: int) -> str:
+    """Return under which key others tell of a rank's heartbeats."""
+    return f"{prefix}told/{rank}"
+
+
+def _beat(text: bytes | None) -> Beat | None:
+    """Return a heartbeat; None of a malformed one, as if there were none."""
+    if text is not None:
+        with suppress(ValueError, TypeError):
+            number, clock, at, day_at, left, progress = json.loads(text)
+            return Beat(int(number), clock, at, day_at, left, progress)
+    return None

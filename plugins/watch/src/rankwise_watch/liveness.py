@@ -75,7 +75,7 @@ class Processes:
         """Return a descriptor of the process of a rank on this machine if it has not been watched before."""
         if peer in self.descriptors or peer in self._gone or not self.is_here(peer):
             return None
-        pid = self._pid(peer)
+        pid = self.pid(peer)
         if not hasattr(os, "pidfd_open") or pid == os.getpid():
             return None
         descriptor = processes.watch(pid)
@@ -99,7 +99,8 @@ class Processes:
                 self._cards[peer] = card
         return card
 
-    def _pid(self, peer: int) -> int:
+    def pid(self, peer: int) -> int:
+        """Return the number of the process of a rank that is known."""
         return int(self._card(peer)["pid"])
 
     def end_of(self, peer: int, wait_s: float = 0.0) -> str | None:
@@ -112,28 +113,28 @@ class Processes:
             return None if self.tells_of(peer) or not self._number_is_free(peer) else "its process has ended"
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
-        return ending(descriptor, self._pid(peer)) if poller.poll(1000 * wait_s) else None
+        return ending(descriptor, self.pid(peer)) if poller.poll(1000 * wait_s) else None
 
     def tells_of(self, peer: int) -> bool:
         """Tell whether a process whose end is not known is there for sure."""
         return self.is_here(peer) and hasattr(os, "pidfd_open")
 
     def _number_is_free(self, peer: int) -> bool:
-        return self.is_here(peer) and processes.is_gone(self._pid(peer))
+        return self.is_here(peer) and processes.is_gone(self.pid(peer))
 
     def state(self, peer: int) -> str:
         """Say in what state a process is that does not answer; nothing if it is on another machine."""
-        found = process_stat(self._pid(peer))[:1] if self.is_here(peer) else []
+        found = process_stat(self.pid(peer))[:1] if self.is_here(peer) else []
         return _STATES.get(found[0], "") if found else ""
 
     def starved_s(self, peer: int) -> float:
         """Return for how long a process on this machine has wanted a processor in vain since it was first asked for."""
-        return self._starvation.starved_s(self._pid(peer)) if self.is_here(peer) else 0.0
+        return self._starvation.starved_s(self.pid(peer)) if self.is_here(peer) else 0.0
 
     def is_fed(self, peer: int) -> None:
         """Learn that a process has sent a heartbeat."""
         if self.is_here(peer):
-            self._starvation.forget(self._pid(peer))
+            self._starvation.forget(self.pid(peer))
 
     def close(self) -> None:
         """Give the descriptors back."""

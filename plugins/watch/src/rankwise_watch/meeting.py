@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 
 from rankwise.errors import DistError, PeerDiedError
 from rankwise.groups.handshake import death_verdict, told_by
-from rankwise.store import Store
+from rankwise.store import PrefixStore, Store
 
-__all__ = ["Meeting"]
+__all__ = ["WatchedMeeting"]
 
 
-class Meeting:
-    """A place where some ranks wait for each other."""
+class WatchedMeeting:
+    """A place where some ranks wait for each other.
 
-    def __init__(self, place: Store, ranks: tuple[int, ...], what: str) -> None:
-        self._place, self.ranks, self._what = place, ranks, what
+    Args:
+        place: The store where they wait for a key "verdict".
+        ranks: All who must come.
+        what: What they come for.
+        hear: Told the verdict by each heartbeat that finds one; None if nobody wants to know.
+    """
+
+    def __init__(
+        self, place: Store, ranks: tuple[int, ...], what: str, hear: Callable[[bytes], None] | None = None
+    ) -> None:
+        self._place, self.ranks, self._what, self.hear = place, ranks, what, hear
         self.began_at = monotonic()
         self._broken: DistError | None = None
+
+    def verdict_within(self, store: Store) -> str:
+        """Return the key of the verdict as another store has it, of which the place is a part."""
+        key, inner = "verdict", self._place
+        while inner is not store:
+            assert isinstance(inner, PrefixStore), "groups meet within the store of their world"
+            key, inner = f"{inner.prefix}/{key}", inner.underlying_store
+        return key
 
     def break_up(self, error: PeerDiedError) -> None:
         """End it if a rank that has died must come."""

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 import rankwise
 from rankwise.basics import unasked
 from rankwise.basics.recording import Entry, FlightRecorder
-from rankwise_watch.stacks import Place, stacks
+from rankwise_watch.stacks import SourceLine, stacks
 
 __all__ = [
     "Progress",
@@ -30,7 +30,7 @@ __all__ = [
 _PACKAGE = os.path.dirname(os.path.abspath(rankwise.__file__)) + os.sep
 
 #: For how long a look at the threads serves heartbeats.
-_RECENT_NS = 5_000_000_000
+_RECENT_NS = 15_000_000_000
 #: How many pending operations a rank tells of.
 _MOST_PENDING = 8
 
@@ -69,7 +69,10 @@ def entries(recorder: FlightRecorder) -> list[Entry]:
 
 
 def progress(recorder: FlightRecorder) -> dict[str, Progress]:
-    """Return how far this rank has come on each of its groups. Any thread may ask, at any time."""
+    """Return how far this rank has come on each group on which it has called anything.
+
+    Any thread may ask, at any time. Groups that have not been used stay out of the heartbeats: there may be hundreds.
+    """
     now, noted = monotonic_ns(), entries(recorder)
     waiting: dict[str, list[Step]] = {}
     for entry, condition in zip(noted, states(noted, _recent), strict=True):
@@ -78,6 +81,8 @@ def progress(recorder: FlightRecorder) -> dict[str, Progress]:
     told: dict[str, Progress] = {}
     for trail in recorder.trails():
         begun, ended, message_begun, message_ended = trail.marks()
+        if not (begun or message_begun):
+            continue
         told[trail.name] = Progress(
             begun=_maybe(begun, now),
             finished=_maybe(ended, now),
@@ -99,18 +104,20 @@ def describe(step: Step | dict[str, Any]) -> str:
 
 
 class _Recent:
-    """Where the threads were a moment ago. For a rank that waits for long: a look costs more than a heartbeat."""
+    """Where the threads of this process were a while ago.
+
+    For ranks that wait for long: a look costs more than a heartbeat.
+    """
 
     def __init__(self) -> None:
-        self._known: tuple[int, list[tuple[int, int, int]], dict[int, list[Place]]] = 0, [], {}
+        self._known: tuple[int, dict[int, list[SourceLine]]] = 0, {}
 
-    def threads(self, within: list[Entry]) -> dict[int, list[Place]]:
-        """Return the stacks; those of the last look if the threads are within the same operations."""
-        now, calls = monotonic_ns(), [(entry.thread, entry.number, entry.began_ns) for entry in within]
-        looked, last, threads = self._known
-        if calls != last or now > looked + _RECENT_NS:
+    def threads(self, within: list[Entry]) -> dict[int, list[SourceLine]]:
+        """Return the stacks; those of the last look if all these operations had begun before it."""
+        now, (looked, threads) = monotonic_ns(), self._known
+        if now > looked + _RECENT_NS or any(entry.began_ns >= looked for entry in within):
             threads = stacks()
-            self._known = now, calls, threads
+            self._known = now, threads
         return threads
 
 
@@ -163,9 +170,9 @@ def line_of(code: CodeType, lasti: int) -> int:
     return code.co_firstlineno
 
 
-def _inside(entry: Entry, stack: list[Place]) -> bool:
+def _inside(entry: Entry, stack: list[SourceLine]) -> bool:
     """Tell whether the program's call that an entry was made for has not returned."""
-    within, call = False, Place(*site(entry))
+    within, call = False, SourceLine(*site(entry))
     for place in stack:
         if place == call:
             return within

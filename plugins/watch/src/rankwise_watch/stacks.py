@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
-__all__ = ["Place", "stacks"]
+__all__ = ["SourceLine", "stacks"]
 
 #: This folder, whose own frames are of no interest.
 _WATCH = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -16,7 +16,7 @@ _HEAD = r"(?:Current thread|Thread) 0x([0-9a-f]+)"
 _FRAME = r'  File "(.*)", line (\d+|\?\?\?) in (.*)'
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """One frame of a stack."""
 
     file: str
@@ -24,21 +24,29 @@ class Place(NamedTuple):
     function: str
 
 
-def stacks() -> dict[int, list[Place]]:
+def stacks() -> dict[int, list[SourceLine]]:
     """Return for each thread its stack, the innermost frame first."""
     # Only now: where all goes well, nobody asks where the threads are.
     import faulthandler
-    import tempfile
 
-    with tempfile.TemporaryFile() as file:
+    with _file() as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
         text = file.read().decode("utf-8", "replace")
-    found: dict[int, list[Place]] = {}
-    places: list[Place] = []
+    found: dict[int, list[SourceLine]] = {}
+    places: list[SourceLine] = []
     for line in text.splitlines():
         if head := re.match(_HEAD, line):
             places = found[int(head[1], 16)] = []
         elif (frame := re.match(_FRAME, line)) and not frame[1].startswith(_WATCH):
-            places.append(Place(frame[1], int(frame[2]) if frame[2].isdigit() else 0, frame[3]))
+            places.append(SourceLine(frame[1], int(frame[2]) if frame[2].isdigit() else 0, frame[3]))
     return found
+
+
+def _file() -> IO[bytes]:
+    """Return a file that nobody else sees, in memory where the system has such."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("rankwise-stacks", os.MFD_CLOEXEC), "r+b", buffering=0)
+    import tempfile
+
+    return tempfile.TemporaryFile()

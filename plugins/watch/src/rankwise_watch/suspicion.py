@@ -39,8 +39,8 @@ def silence(
         Why the rank is gone, or None if it lives, or nobody knows.
     """
     began = monotonic()
-    live_at, first, answered = began, None, False
-    while monotonic() < began + BEATS * every_s:
+    live_at, first, answered, patience_s = began, None, False, BEATS * every_s
+    while monotonic() < began + patience_s:
         cause = end()
         if cause is not None:
             return cause
@@ -53,6 +53,8 @@ def silence(
             beat = beats.read([peer]).get(peer)
             if beat is not None and beat.left:
                 return "it has destroyed its groups"
+            if beat is not None and beat.is_told:  # who told of it may be gone, which it notices an interval later
+                patience_s = (BEATS + 1) * every_s
             number = 0 if beat is None else beat.number
             if first is not None and number != first:
                 return None
@@ -64,4 +66,4 @@ def silence(
         return None if answered else "its connections have ended, and the store that it serves does not answer"
     if not answered:
         return None
-    return f"its connections have ended, and it has sent no heartbeat for {BEATS * every_s:g} s since"
+    return f"its connections have ended, and it has sent no heartbeat for {patience_s:g} s since"

@@ -92,7 +92,7 @@ class Log:
                 return verdict.error
 
     def catch_up(self) -> None:
-        """Hear what others have written meanwhile.
+        """Read what others have written meanwhile.
 
         Raises:
             DistError: The store cannot be asked.
@@ -104,6 +104,11 @@ class Log:
     def next_key(self) -> str:
         """Where the next entry will be."""
         return self._key()
+
+    @property
+    def count(self) -> int:
+        """How many entries have been heard."""
+        return self._next
 
     def take(self, entry: bytes | None) -> None:
         """Hear the next entry if somebody has read it there, and those behind it.

@@ -17,9 +17,11 @@ from rankwise.errors import DistError, DistNetworkError, DistTimeoutError, PeerD
 from rankwise.groups.handshake import MEETING
 from rankwise.store import PrefixStore, Store, innermost
 from rankwise_watch.background import Background
-from rankwise_watch.heartbeat import Beat, Beats, setting
+from rankwise_watch.heartbeat import Beat, Beats, Lateness, setting
+from rankwise_watch.host_beats import FEWEST, HostBeats
+from rankwise_watch.judge import LATE_BEATS, Judge
 from rankwise_watch.liveness import Processes
-from rankwise_watch.meeting import Meeting
+from rankwise_watch.meeting import WatchedMeeting
 from rankwise_watch.report import absentees, describe_absentees, sentence
 from rankwise_watch.suspicion import BEATS, silence
 from rankwise_watch.verdict import Log, Verdict
@@ -46,12 +48,17 @@ _GRACE_S = 0.5
 _STORE_S = 1.0
 #: How long the host of the store stays after a verdict, so that all can read it.
 _STAY_S = 0.25
-#: When the first heartbeat is sent, lest a short program pays for it.
+#: When the first heartbeat is sent: a short program does not pay for it.
 _FIRST_BEAT_S = 0.05
-#: A process that has stood still itself for so many beats does not judge others by the time that has passed.
-_LATE_BEATS = 2.0
 #: How many heartbeats the store gets in a second, of all ranks together: of more ranks each sends them more seldom.
 _BEATS_A_SECOND = 256
+#: And the first ones: of many ranks, most have made their group before, and need no second connection for them.
+_FIRST_BEATS_A_SECOND = 64
+#: How rare they may be if they are to tell of verdicts.
+_TELLING_S = 20.0
+#: One rank of a host tells of all where they may be silent for so many beats: it may take two until a rank notices that
+#: nobody tells of it, and does so itself.
+_TELLABLE_BEATS = 4.0
 #: For how many ranks each rank looks whether they have fallen silent; and on a machine with so many ranks, whether
 #: their processes are there. Where there are fewer, each watches all.
 _OBSERVED, _ALL_WATCHED = 8, 64
@@ -71,17 +78,17 @@ class Watcher(Background):
     def __init__(
         self, world: World, store: Store, rank: int, ranks: Sequence[int], progress: Callable[[], dict[str, Any]]
     ) -> None:
-        self._world, self._progress = world, progress
+        self._world, self._store, self._progress = world, store, progress
         self._rank, self._ranks = rank, ranks
         seldom = max(1.0, len(ranks) / _BEATS_A_SECOND)
-        super().__init__(_FIRST_BEAT_S, setting("RANKWISE_HEARTBEAT_S", seldom))
+        every_s = setting("RANKWISE_HEARTBEAT_S", seldom)
+        super().__init__(max(_FIRST_BEAT_S, min(len(ranks) / _FIRST_BEATS_A_SECOND, every_s)), every_s)
         self._limit_s = setting("RANKWISE_HEARTBEAT_LIMIT_S", seldom * _silence_s(store))
         self._warn_s = setting("RANKWISE_WARN_AFTER_S", 60.0)
+        #: Whether heartbeats come often enough to bring verdicts along, so that those who meet need not ask for them.
+        self.tells_verdicts = self._every_s <= _TELLING_S
         #: Who serves the store that `init_process_group` has made; of others' stores nobody knows.
         self._host = 0 if hasattr(world.owned_store, "is_master") else None
-        self._answered_at = monotonic()
-        #: Of a store that is served by a rank: when its server has last answered, if too late for whoever had asked.
-        self._heard_at: Callable[[], float] = lambda: getattr(innermost(store), "heard_at", 0.0)
         bounded = store.view(min(_STORE_S, self._limit_s / 2))
         place = PrefixStore("watch", bounded)
         #: What answers those who look at the job from outside, and where they find it.
@@ -92,13 +99,18 @@ class Watcher(Background):
         self._log = Log(place, self._rank, self._heard, lambda question: self.on_question(question))
         self._beats = Beats(bounded, self._rank, "watch/")
         self._processes = Processes(rank)
+        self._silence = Judge(
+            *(self._beats, self._processes, Lateness(self._every_s, monotonic()), self._limit_s, self._host),
+            heard_at=lambda: getattr(innermost(store), "heard_at", 0.0),
+        )
+        #: Has one rank of this host tell of all, once all are known.
+        self._host_beats: HostBeats | None = None
         self._dead: list[PeerDiedError] = []
         #: For each group the error of the first verdict about it, which is that of whatever comes later too.
         self._first: dict[str, DistError] = {}
-        self._meetings: list[Meeting] = []
+        self._meetings: list[WatchedMeeting] = []
         self._warned: set[tuple[str, str, int]] = set()
         self._judged_at = 0.0
-        self._silence_counts_from = monotonic()
         self.begin()
 
     # ------------------------------------------------------------------ what communicators and the program ask
@@ -111,7 +123,7 @@ class Watcher(Background):
         """Return the error that all ranks raise for a group that has failed here with `error`."""
         limit_s = _ASK_S if isinstance(error, DistTimeoutError) else _ASK_FAILED_S
         if isinstance(error, DistNetworkError) and self._every_s < float("inf"):
-            limit_s += BEATS * self._every_s + _STORE_S  # to find out whether a rank has died
+            limit_s += (BEATS + 1) * self._every_s + _STORE_S  # to find out whether a rank has died
         return self.ask(lambda: self._judge(context, error), limit_s) or error
 
     def announce(self, context: Context, error: DistError) -> None:
@@ -129,15 +141,18 @@ class Watcher(Background):
         return text if told is None else describe_absentees(text, missing, (), told)
 
     @contextmanager
-    def meeting(self, place: Store, ranks: tuple[int, ...], what: str) -> Iterator[Callable[[], None]]:
+    def meeting(
+        self, place: Store, ranks: tuple[int, ...], what: str, hear: Callable[[bytes], None] | None = None
+    ) -> Iterator[Callable[[], None]]:
         """While ranks wait for each other, have them told if one of them dies; give what raises if that is so.
 
         Args:
-            place: Where they wait for a key "verdict".
+            place: Where they wait for a key "verdict", a part of the watcher's store.
             ranks: All who must come.
             what: What they come for, for the verdict.
+            hear: Told what somebody says there, on the watcher's thread; see `tells_verdicts`.
         """
-        meeting = Meeting(place, ranks, what)
+        meeting = WatchedMeeting(place, ranks, what, hear)
         self.do(lambda: self._attend(meeting))
         try:
             yield meeting.look
@@ -163,14 +178,14 @@ class Watcher(Background):
 
     def round(self, late_s: float) -> None:
         """Send a heartbeat, and look for those of others."""
-        if late_s > _LATE_BEATS * self._every_s:
-            self._silence_counts_from = monotonic()
-            self._beats.forgive()
+        self._silence.was_late(late_s)
         self._beat()
 
     def farewell(self) -> None:
         """Tell the others that this rank goes in good order."""
         self._processes.close()
+        if self._host_beats is not None:
+            self._host_beats.close()
         del self._log  # which calls this object: the two would stay until the garbage collector comes
         if self._world.groups:  # else it has never come so far, and the store may not even be there
             self._beats.give(self._progress(), left=True)
@@ -271,7 +286,7 @@ class Watcher(Background):
                 return
         self._heard(verdict)  # the store may have gone with it, and the others hear of it as this rank has
 
-    def _attend(self, meeting: Meeting) -> None:
+    def _attend(self, meeting: WatchedMeeting) -> None:
         self._meetings.append(meeting)
         for error in self._dead:
             meeting.break_up(error)
@@ -280,24 +295,23 @@ class Watcher(Background):
 
     def _beat(self) -> None:
         progress = self._progress()
+        number, text = self._beats.next(progress)
+        awaited, meetings = self._awaited(progress), self._late_meetings()
+        heard = None if self._host_beats is None else self._host_beats.hand_over(number, text)
+        if heard is not None and not awaited and not self._meetings:
+            self._silence.answered()
+            if heard > self._log.count:
+                self._log.catch_up()
+            return
+        observed = {rank for ranks in (*awaited.values(), *meetings.values()) for rank in self._observed(ranks)}
         try:
-            awaited, meetings = self._awaited(progress), self._late_meetings()
-            observed = {rank for ranks in (*awaited.values(), *meetings.values()) for rank in self._observed(ranks)}
-            key, behind = self._log.next_key, self._unknown_behind()
-            keys = [f"watch/{key}", *(f"{MEETING}/rank/{rank}" for rank in behind)]
-            beats, (entry, *seats) = self._beats.trade(progress, sorted(observed), keys)
-            for rank, seat in zip(behind, seats, strict=True):
-                if seat is not None:
-                    self._processes.learn({rank: seat})
-                    self._attend_to(rank)
-            if key == self._log.next_key:  # else it has been heard meanwhile
-                self._log.take(entry)
+            beats = self._ask_store(text, sorted(observed))
         except DistError:
             self._doubt_host(progress)
             return
-        self._note_answer()
+        self._silence.answered()
         for meeting, ranks in meetings.items():
-            silent = self._silent_among(ranks, beats)
+            silent = self._silence.hung_among(self._observed(ranks), beats)
             if silent is not None:
                 meeting.break_up(silent)
         for name, ranks in awaited.items():
@@ -306,14 +320,26 @@ class Watcher(Background):
                 if step["age_s"] > self._warn_s:
                     self._warn(name, step)
 
-    def _note_answer(self) -> None:
-        """Note that the store has answered; if that has taken long, what others have sent it may be as late."""
-        before, self._answered_at = self._answered_at, monotonic()
-        if self._host is not None:
-            self._processes.is_fed(self._host)
-        if self._answered_at - before > max(_LATE_BEATS * self._every_s, self._limit_s / 2):
-            self._silence_counts_from = self._answered_at
-            self._beats.forgive()
+    def _ask_store(self, text: bytes, observed: Sequence[int]) -> dict[int, Beat]:
+        """Send a heartbeat, take in what is new, and return the last ones of others; all in one request."""
+        key, behind, host = self._log.next_key, self._unknown_behind(), self._host_beats
+        heeded = [(meeting.hear, meeting.verdict_within(self._store)) for meeting in self._meetings if meeting.hear]
+        keys = [f"watch/{key}", *(place for _, place in heeded), *(f"{MEETING}/rank/{rank}" for rank in behind)]
+        to_tell, to_ask = ({}, []) if host is None else (host.to_tell(), host.to_ask())
+        beats, (entry, *found) = self._beats.trade(text, to_tell, observed, [*keys, *to_ask])
+        answers = iter(found)
+        for (hear, _), verdict in zip(heeded, answers, strict=False):
+            if verdict is not None:
+                hear(verdict)
+        for rank, seat in zip(behind, answers, strict=False):
+            if seat is not None:
+                self._processes.learn({rank: seat})
+                self._attend_to(rank)
+        if key == self._log.next_key:  # else it has been heard meanwhile
+            self._log.take(entry)
+        if host is not None:
+            host.has_told(list(answers), self._log.count)
+        return beats
 
     def _awaited(self, progress: dict[str, Any]) -> dict[str, set[int]]:
         """Return for each group the ranks that operations have been waiting for, longer than for a beat."""
@@ -326,7 +352,7 @@ class Watcher(Background):
                     found.setdefault(name, set()).update(set(peers) - {self._rank})
         return found
 
-    def _late_meetings(self) -> dict[Meeting, set[int]]:
+    def _late_meetings(self) -> dict[WatchedMeeting, set[int]]:
         """Return the meetings that have taken longer than a beat, and who else must come."""
         began_before = monotonic() - min(self._every_s, self._limit_s)
         late = [meeting for meeting in self._meetings if meeting.began_at < began_before]
@@ -351,6 +377,10 @@ class Watcher(Background):
         here = self._processes.here()
         for rank in here if len(here) < _ALL_WATCHED else self._behind(here):
             self._attend_to(rank)
+        is_safe = self._beats.may_be_told and self._limit_s >= _TELLABLE_BEATS * self._every_s
+        if len(here) + 1 >= FEWEST and is_safe:
+            self._host_beats = HostBeats(self._rank, {*here, self._rank}, self._processes.pid, self._beats.prefix)
+            self._beats.at_hand = self._host_beats.at_hand
 
     def _behind(self, ranks: Set[int]) -> list[int]:
         """Return the few ranks that this one looks after: the next behind it."""
@@ -367,27 +397,13 @@ class Watcher(Background):
 
     def _doubt_host(self, progress: dict[str, Any]) -> None:
         """Give up the groups that wait while the rank that hosts the store hangs, and the store with it."""
-        if self._host is None or self._rank == self._host:
+        hung = self._silence.hung_host() if self._rank != self._host else None
+        if hung is None:
             return
-        if not self._is_silent(
-            self._host, monotonic() - max(self._answered_at, self._heard_at(), self._silence_counts_from)
-        ):
-            return
-        hung = self._hung(self._host)
         if any(self._host in peers for peers in self._awaited(progress).values()):
             self._heard(Verdict("", hung))
         for meeting in self._meetings:
             meeting.leave(hung)
-
-    def _hung(self, peer: int) -> PeerDiedError:
-        processes = self._processes
-        end = processes.end_of(peer)
-        if end is not None:
-            return PeerDiedError(peer, processes.host(peer), end)
-        state = processes.state(peer)
-        what = f"hung: its process is there, {state}" if state else "unreachable"
-        cause = f"{what}; no heartbeat for more than {self._limit_s:g} s"
-        return PeerDiedError(peer, processes.host(peer), cause)
 
     def _has_died(self, peer: int, cause: str) -> bool:
         """Tell whether a rank whose process has ended had not destroyed its groups before."""
@@ -400,30 +416,9 @@ class Watcher(Background):
 
     def _look_for_silent(self, name: str, awaited: set[int], beats: Mapping[int, Beat]) -> None:
         """Give up the groups of a rank that is waited for on one of them, and has hung for too long."""
-        silent = self._silent_among(awaited, beats)
+        silent = self._silence.hung_among(self._observed(awaited), beats)
         if silent is not None:
             self._log.settle(Verdict("", silent), name, self._world.groups[name].ranks)
-
-    def _silent_among(self, awaited: set[int], beats: Mapping[int, Beat]) -> PeerDiedError | None:
-        """Return the error of a rank that has come and sent no heartbeat for too long, if there is one.
-
-        The rank that serves the store has just answered, whatever keeps its own watcher from its turn: with some
-        hundreds of ranks, for example, the others' requests.
-        """
-        if monotonic() - self._silence_counts_from < self._limit_s:
-            return None
-        for peer in self._observed(awaited - {self._host}):
-            beat = beats.get(peer)
-            if not (beat is not None and beat.left) and self._is_silent(peer, self._beats.silent_s(peer, beat)):
-                return self._hung(peer)
-        return None
-
-    def _is_silent(self, peer: int, silent_s: float) -> bool:
-        """Tell whether a rank has been silent for too long; what its process waits for a processor does not count."""
-        if silent_s < self._limit_s / 2:
-            self._processes.is_fed(peer)
-            return False
-        return silent_s - self._processes.starved_s(peer) >= self._limit_s
 
     # ------------------------------------------------------------------ words
 
@@ -437,11 +432,13 @@ class Watcher(Background):
 
     def _words(self, ranks: Sequence[int], group: str, beats: Mapping[int, Beat]) -> dict[int, str]:
         processes = self._processes
-        old_s = _LATE_BEATS * self._every_s + _FIRST_BEAT_S
-        return {
-            rank: sentence(beats.get(rank), group, processes.end_of(rank), processes.is_here(rank), old_s)
-            for rank in ranks
-        }
+        old_s = LATE_BEATS * self._every_s + self._first_s
+        words = {}
+        for rank in ranks:
+            beat = beats.get(rank)
+            after_s = old_s + self._every_s * (beat is not None and beat.is_told)
+            words[rank] = sentence(beat, group, processes.end_of(rank), processes.is_here(rank), after_s)
+        return words
 
     def _warn(self, name: str, step: Any) -> None:
         key = name, step["op"], step["number"]

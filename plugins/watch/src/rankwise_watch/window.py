@@ -25,7 +25,7 @@ from rankwise.errors import DistError
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.stats import of_group
 from rankwise.groups.world import World
-from rankwise.store import FileStore, PrefixStore, TCPStore
+from rankwise.store import PrefixStore
 from rankwise_watch.heartbeat import own_clock
 from rankwise_watch.recorder import entries, states, step
 
@@ -266,8 +266,8 @@ def _job(world: World) -> str:
         prefixes.append(store.prefix)
         store = store.underlying_store
     place = f"{store!r}/{'/'.join(reversed(prefixes))}"
-    # Of other kinds of stores two jobs may have one of the same name; their ranks have different parents.
-    return place if isinstance(store, (TCPStore, FileStore)) else f"{place} of {os.getppid()}"
+    # Of stores without an address two jobs may have one of the same name; their ranks have different parents.
+    return place if store is not None and store.has_address else f"{place} of {os.getppid()}"
 
 
 def _resident_nbytes() -> int:

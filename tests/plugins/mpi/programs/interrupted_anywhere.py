@@ -1,4 +1,4 @@
-"""A rank that is interrupted at any function on its way to MPI's call leaves nobody in it, whoever comes first.
+"""A rank that is interrupted at any function on its way to MPI's call leaves nobody in it, whichever rank comes first.
 
 Python looks for signals where a function begins. So rank 0 is stopped at the first such place, then at the second, and
 so on, until it has come through where rank 1 is there already; rank 1 makes the same call, and must end it or be told.

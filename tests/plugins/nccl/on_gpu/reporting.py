@@ -1,4 +1,4 @@
-"""A plugin of pytest that writes what becomes of each test as it ends, lest a run that is cut off has told nothing."""
+"""A plugin of pytest that writes what becomes of each test as it ends, also if the run is cut off later."""
 
 from __future__ import annotations
 

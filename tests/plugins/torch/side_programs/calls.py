@@ -1,5 +1,6 @@
 """torch.distributed's own calls: every dtype and operator, works and futures, lists, coalescing, messages, barriers."""
 
+import threading
 from datetime import timedelta
 
 import torch
@@ -7,6 +8,7 @@ import torch.distributed as dist
 
 from side_programs.table import each, numbers, programs, refusal
 
+CALLBACK_S = 20
 _DTYPES = "uint8 int8 int32 int64 float16 bfloat16 float32 float64".split()
 _MOVED = [*_DTYPES, "bool", "complex64", "complex128"]
 
@@ -161,10 +163,10 @@ def futures(name):
     if name == "chain":
         return future.then(lambda done: done.value()[0]).then(lambda done: done.value() * 2).wait()
     if name == "add_done_callback":
-        future.add_done_callback(lambda done: seen.append(done.value()[0].sum().item()))
+        called = threading.Event()
+        future.add_done_callback(lambda done: [seen.append(done.value()[0].sum().item()), called.set()])
         future.wait()
-        last = future.then(lambda _: None)
-        last.wait()
+        called.wait(CALLBACK_S)  # another thread may be about to call it
         return seen
     other = dist.all_reduce(numbers(2), async_op=True).get_future()
     if name == "collect_all":

@@ -22,9 +22,9 @@ import numpy as np
 from rankwise.backends import Array, Deadline, as_bytes
 from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.machine import futex, peer_memory
-from rankwise_gloo_tcp.transport.rings import Sleep, ring_nbytes
+from rankwise_gloo_tcp.transport.rings import Bell, Place, Rings, Sleep, make_rings, ring_nbytes
 
-__all__ = ["FETCHES", "FETCH_FROM_NBYTES", "SHARED", "Board", "Layout", "available", "create", "slice_s"]
+__all__ = ["FETCHES", "FETCH_FROM_NBYTES", "SHARED", "Board", "Layout", "available", "create", "least_area_nbytes"]
 
 #: Added to the longest part that a rank tells of, where there are parts that are copied from its memory.
 FETCHES = 1 << 62
@@ -47,7 +47,7 @@ _IN_GOOD_ORDER, _GIVING_UP, _WITH_PROCESS = 1, 2, 3
 _GIVEN_UP, _SLEEPERS, _GO = 0, 4, 6
 _PAGE = 4096
 #: That first word is 1 more than the rank that has given the group up. Why is in a page of that rank's own, as
-#: several may do so at once: the length, and the text.
+#: several may do so at the same time: the length, and the text.
 _WHY_AT = 8
 #: The size of an area, and of a slot of it at the most: small enough for the cache where there is a processor for each
 #: rank; elsewhere larger, as each meeting costs the processors' change of hands.
@@ -67,9 +67,10 @@ _LOOKS, _ONE_LOOK = range(20), range(1)
 #: Where ranks share processors: the one that is waited for may be next in line. More than a few of these cost whole
 #: time slices as soon as other programs run.
 _YIELDS = 2
-#: How long a wait sleeps until it looks around, at first and when it has taken two seconds. Whoever brings news wakes
-#: it: the looks are for what was told between a look and the sleep.
-_SLICE_S, _LONG_SLICE_S = 0.02, 0.5
+#: How long a wait sleeps until it looks around, at first and when it has taken two seconds. Who brings news wakes
+#: it: the looks are for what was told between a look and the sleep. Of more ranks than so many each looks as much more
+#: seldom at first, as all of them want the processors meanwhile.
+_SLICE_S, _LONG_SLICE_S, _FEW = 0.02, 0.5, 64
 
 _fence = futex.lock
 
@@ -83,6 +84,11 @@ def available() -> bool:
 def _area_nbytes(size: int, may_spin: bool) -> int:
     share = max(_ALL_AREAS_NBYTES // (2 * size) & -_PAGE, _LEAST_AREA_NBYTES)
     return min(share, _AREA_NBYTES if may_spin else _SHARED_AREA_NBYTES)
+
+
+def least_area_nbytes(size: int) -> int:
+    """Return how much an area of a board of so many ranks has at least, whether they share processors or not."""
+    return min(_area_nbytes(size, may_spin) for may_spin in (False, True))
 
 
 def _offsets(size: int, area_nbytes: int) -> tuple[int, int, int, int, int]:
@@ -130,6 +136,16 @@ class Layout(NamedTuple):
     most_nbytes: int
 
 
+@functools.lru_cache(maxsize=64)
+def _layout(rank: int, size: int, may_spin: bool) -> tuple[Layout, int, int, int]:
+    """Return the layout of a board, where rings and notices begin, and where all ends."""
+    area_nbytes = _area_nbytes(size, may_spin)
+    records, data, rings, notices, total = _offsets(size, area_nbytes)
+    most_nbytes = min(_SLOT_NBYTES if may_spin else _SHARED_SLOT_NBYTES, area_nbytes)
+    layout = Layout(rank, size, _PAGE, _CONTROL_STRIDE, records, data, area_nbytes, most_nbytes)
+    return layout, rings, notices, total
+
+
 #: What compiled parts have in common with this module, which is the same in both.
 SHARED = {
     "GIVEN_UP": _GIVEN_UP,
@@ -146,11 +162,6 @@ SHARED = {
     "FETCHES": FETCHES,
     "ALIGN": _ALIGN,
 }
-
-
-def slice_s(began: float, deadline: Deadline) -> float:
-    """Return how long a wait that began then may sleep until it looks around."""
-    return min(max(_SLICE_S, (monotonic() - began) / 4), _LONG_SLICE_S, deadline.remaining())
 
 
 class _Places(NamedTuple):
@@ -193,17 +204,13 @@ class Board:
     """
 
     def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
-        #: The size of each area, and of each slot at the most.
-        self.area_nbytes = area_nbytes = _area_nbytes(size, may_spin)
-        self.most_nbytes = _SLOT_NBYTES if may_spin else _SHARED_SLOT_NBYTES
-        records, data, self._rings, self._notices, total = _offsets(size, area_nbytes)
         self.rank, self.size, self.may_spin = rank, size, may_spin
-        self.nbytes = total
         #: Where control blocks, records and areas begin, for those who look for themselves.
-        self.layout = Layout(
-            rank, size, _PAGE, _CONTROL_STRIDE, records, data, area_nbytes, min(self.most_nbytes, area_nbytes)
-        )
-        self._memory = mmap.mmap(descriptor, total)
+        self.layout, self._rings, self._notices, self.nbytes = _layout(rank, size, may_spin)
+        #: The size of each area, and of each slot at the most.
+        self.area_nbytes = self.layout.area_nbytes
+        self.most_nbytes = _SLOT_NBYTES if may_spin else _SHARED_SLOT_NBYTES
+        self._memory = mmap.mmap(descriptor, self.nbytes)
         self._bytes = memoryview(self._memory)
         self._words = self._bytes.cast("Q")
         self._base = np.frombuffer(self._memory, np.uint8).ctypes.data
@@ -214,6 +221,7 @@ class Board:
         #: What stands in this rank's places for records, but for the numbers of the calls.
         self._told: list[tuple[int, ...] | None] = [None, None]
         self._spin_s = _SPIN_S if may_spin else 0.0
+        self._slice_s = max(1.0, size / _FEW) * _SLICE_S
         #: For how long others were waited for in all, but for waits of a microsecond or so.
         self.waited_ns = 0
         self._look = look
@@ -272,11 +280,24 @@ class Board:
         turns, words, turn = self._turns[self._turn & 1], self._words, self._turn
         return [peer for peer, index in enumerate(turns) if words[index] < turn]
 
-    def told(self, parity: int, count: int) -> Any:
-        """Return the first numbers in the areas of all ranks, a row for each."""
-        layout, stride = self.layout, 2 * self.area_nbytes
-        start = layout.data + parity * self.area_nbytes
-        return np.ndarray((self.size, count), np.int64, self._memory, start, (stride, 8))
+    def tell(self, numbers: Sequence[int], deadline: Deadline) -> list[list[int]]:
+        """Tell everyone up to six numbers that are not negative, and return everyone's.
+
+        They stand in the places for records, since these lie together: each area is a page of its own, and memory of
+        hundreds of pages takes longer to map than a meeting takes.
+
+        Raises:
+            TimeoutError: Some have not come; `late` tells who.
+        """
+        assert len(numbers) <= _TURN
+        self._turn = turn = self._turn + 1
+        table, words = self._table[turn & 1], self._words
+        self._told[turn & 1] = None
+        at = table[self.rank]
+        for field, number in enumerate(numbers):
+            words[at + field] = number
+        self._arrive(turn, deadline)
+        return [words[at : at + len(numbers)].tolist() for at in table]
 
     def flip(self) -> int:
         """Return the parity of the areas to write before the next turn, and to read the others' of after it."""
@@ -326,7 +347,7 @@ class Board:
         words, spin_s = self._words, self._spin_s
         looks, yields = (_LOOKS, 0) if spin_s else (_ONE_LOOK, _YIELDS)
         began = now = monotonic()
-        # Whoever has come last is on everybody's way: nothing is done between the look that finds it and the return.
+        # The last rank to come is on everybody's way: nothing is done between the look that finds it and the return.
         for index in self._others[turn & 1]:
             while words[index] < turn:
                 for _ in looks:
@@ -355,12 +376,16 @@ class Board:
             futex.fence()
             if found >= turn or not self.late():
                 return
-            futex.wait(self._base + 8 * _GO, found, slice_s(began, deadline))
+            futex.wait(self._base + 8 * _GO, found, self.slice_s(began, deadline))
             if words[_GO] >= turn or not self.late():
                 return
             self._look()
             if deadline.expired():
                 raise TimeoutError
+
+    def slice_s(self, began: float, deadline: Deadline) -> float:
+        """Return how long a wait that began then may sleep until it looks around."""
+        return min(max(self._slice_s, (monotonic() - began) / 4), _LONG_SLICE_S, deadline.remaining())
 
     def _wake(self) -> None:
         futex.wake(self._base + 8 * _GO)
@@ -379,16 +404,20 @@ class Board:
 
     # ------------------------------------------------------------------ pipes
 
-    def ring(self, source: int, target: int) -> memoryview:
-        """Return the memory of what one rank writes to another."""
+    def place(self, peer: int) -> Place:
+        """Return where the rings to a peer and from it are."""
         nbytes = ring_nbytes(self.size)
-        start = self._rings + (source * self.size + target) * nbytes
-        return self._bytes[start : start + nbytes]
+        out = self._rings + (self.rank * self.size + peer) * nbytes
+        into = self._rings + (peer * self.size + self.rank) * nbytes
+        return Place(out, into, nbytes, 8 * (self._controls[peer] + _ASLEEP))
 
-    def sleep(self, peer: int, bell: int) -> Sleep:
-        """Return where a rank says that it sleeps; `bell` is the descriptor that wakes it."""
-        at = self._controls[peer] + _ASLEEP
-        return Sleep(self._words[at : at + 1], bell)
+    def rings(self, peer: int, bell: Bell) -> Rings:
+        """Return the rings to a peer and from it; `bell` wakes it."""
+        return make_rings(self._memory, self.place(peer), bell)
+
+    def sleep(self) -> Sleep:
+        """Return where this rank says that it sleeps."""
+        return Sleep(self._words, self._controls[self.rank] + _ASLEEP)
 
     # ------------------------------------------------------------------ the end
 

@@ -12,7 +12,7 @@ from typing import Any
 from rankwise.backends import Array, Deadline, Fingerprint
 from rankwise_gloo_tcp.board.board import Board
 
-__all__ = ["Barrier", "BoardCall", "Meet", "Messages", "flat"]
+__all__ = ["Barrier", "BoardCall", "Meet", "MessageCall", "flat"]
 
 
 #: Waits for everyone.
@@ -49,7 +49,7 @@ class BoardCall:
         raise NotImplementedError
 
 
-class Messages(BoardCall):
+class MessageCall(BoardCall):
     """A collective that goes by messages once the calls have been compared."""
 
     def __init__(self, fingerprint: Fingerprint, body: Callable[[Deadline, Sequence[int]], None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from rankwise.backends import Deadline
-from rankwise_gloo_tcp.board.board import Board, slice_s
+from rankwise_gloo_tcp.board.board import Board
 from rankwise_native import Turns
 
 __all__ = ["NativeBoard"]
@@ -48,7 +48,7 @@ class NativeBoard(Turns, Board):
 
     def _sleep(self, turn: int, deadline: Deadline) -> None:
         began = monotonic()
-        while not self.doze(slice_s(began, deadline)):
+        while not self.doze(self.slice_s(began, deadline)):
             self._look()
             if deadline.expired():
                 raise TimeoutError

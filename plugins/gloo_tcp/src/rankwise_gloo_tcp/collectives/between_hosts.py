@@ -27,8 +27,8 @@ from rankwise_gloo_tcp.collectives.copying import assign, pieces
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, Opening, inline_nbytes
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot, Plan
 from rankwise_gloo_tcp.collectives.small import SmallAllGather, SmallAllReduce, SmallBroadcast, SmallCall, is_small
+from rankwise_gloo_tcp.collectives.strategy import Strategy
 from rankwise_gloo_tcp.collectives.tables import NETWORK
-from rankwise_gloo_tcp.collectives.ways import Ways
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -41,7 +41,7 @@ _PIECE_NBYTES = 4 << 20
 
 
 def between_hosts(comm: GlooCommunicator) -> BetweenHosts:
-    """Return the ways of a group whose ranks share no memory, compiled where that is and they are few."""
+    """Return the strategy of a group whose ranks share no memory, compiled where that is and they are few."""
     if native.module() is None or not comm.engine.plain or not 1 < comm.size <= FEW_RANKS:
         return BetweenHosts(comm)
     from rankwise_gloo_tcp.collectives.compiled_wire import CompiledBetweenHosts
@@ -49,8 +49,8 @@ def between_hosts(comm: GlooCommunicator) -> BetweenHosts:
     return CompiledBetweenHosts(comm)
 
 
-class BetweenHosts(Ways):
-    """The ways of a group whose ranks share no memory."""
+class BetweenHosts(Strategy):
+    """The strategy of a group whose ranks share no memory."""
 
     def __init__(self, comm: GlooCommunicator) -> None:
         super().__init__(comm)
@@ -75,20 +75,22 @@ class BetweenHosts(Ways):
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does small calls of a kind, whose data goes along as it is."""
         array, op = call.array, call.reduce_op
-        if not 1 < self.size <= FEW_RANKS or not (array is None or is_small(array, self.size)):
+        if self.size > FEW_RANKS or not (array is None or is_small(array, self.size)):
             return None
-        if call.op == "barrier" and self.choose("barrier", 0) == "along":
+        if call.op == "barrier" and self._goes_along("barrier", 0):
             return SmallCall(self.comm, self._opening, call, self._none)
         # What lies between fields is copied too; NumPy's own copies leave it out.
-        if call.op == "broadcast" and array.dtype.names is None and self.choose(call.op, array.nbytes) != "derived":
+        if call.op == "broadcast" and array.dtype.names is None and self._goes_along(call.op, array.nbytes):
             return SmallBroadcast(self.comm, self._opening, call)
-        if call.op == "all_gather" and array.dtype.names is None and self.choose(call.op, 0) != "derived":
+        if call.op == "all_gather" and array.dtype.names is None and self._goes_along(call.op, 0):
             alike = all(out.size == array.size for out in call.outs or ())
             return SmallAllGather(self.comm, self._opening, call) if alike else None
         if call.op == "all_reduce" and op is not None and op.base is op and op.is_plain_on(array.dtype):
-            along = self.choose(call.op, array.nbytes) == "along"
-            return SmallAllReduce(self.comm, self._opening, call) if along else None
+            return SmallAllReduce(self.comm, self._opening, call) if self._goes_along(call.op, array.nbytes) else None
         return None
+
+    def _goes_along(self, op: str, nbytes: int) -> bool:
+        return self.size == 1 or self.choose(op, nbytes) in ("along", "direct")
 
     def _broadcast(self, call: Call) -> Plan | Algorithm | None:
         array, root = call.array, call.root

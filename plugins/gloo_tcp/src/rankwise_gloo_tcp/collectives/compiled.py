@@ -1,7 +1,8 @@
-"""The plainest calls of a group whose ranks share a board, compiled; and what they leave to Python."""
+"""The fast path of a group whose ranks share a board, compiled; and what it leaves to Python."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -68,10 +69,12 @@ ARGUMENTS: dict[str, Callable[[Call], tuple[Any, ...]]] = {
     "barrier": lambda call: (),
 }
 PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single")
+#: Held while what a group's calls share is made.
+_making = threading.Lock()
 
 
 class CompiledHost(OneHost):
-    """The ways of a group whose ranks share a compiled board."""
+    """The strategy of a group whose ranks share a compiled board."""
 
     __slots__ = ("_made",)
 
@@ -86,9 +89,11 @@ class CompiledHost(OneHost):
 
     def _first_call(self) -> tuple[Calls, CallHooks]:
         if self._made is None:
-            assert isinstance(self.board, NativeBoard)  # the compiled parts make both
-            hooks = CallHooks(self.comm, self.board)
-            self._made = Calls(self.board, self.comm._order.turn, COMPILED_OPS, hooks), hooks
+            with _making:  # one thread may carry a call out while another prepares the next
+                if self._made is None:
+                    assert isinstance(self.board, NativeBoard)  # the compiled parts make both
+                    hooks = CallHooks(self.comm, self.board)
+                    self._made = Calls(self.board, self.comm._order.turn, COMPILED_OPS, hooks), hooks
         return self._made
 
     def at_board(self, kind: Kind, op: str) -> AtBoard:
@@ -101,7 +106,7 @@ class CompiledHost(OneHost):
             self._made[0].forget()
 
     def shortcuts(self, group: Caller) -> Shortcuts:
-        """Return what does the plainest calls and messages of a group in C."""
+        """Return the fast path of a group's plain calls and messages, in C."""
         found = served(*self._first_call(), group, self.comm)
         if isinstance(group.trail, Trail) and self.comm.engine.peers.pipes:
             first = _FirstMessage(self.comm, group)
@@ -136,11 +141,11 @@ class CompiledKind:
 class _Compiled(AtBoard, CompiledKind):
     """One kind of call at the board that C may know; if it does not take one, that is done in Python."""
 
-    def __init__(self, ways: CompiledHost, kind: Kind, op: str) -> None:
-        super().__init__(ways, *kind)
+    def __init__(self, strategy: CompiledHost, kind: Kind, op: str) -> None:
+        super().__init__(strategy, *kind)
         self.way = WAYS.get(type(self.call), 0)
         self.fetch_count = self.call.route.fetch_count if isinstance(self.call, Move) else 0
-        self._run, self._op, self._arguments = ways.calls.run, op, ARGUMENTS[op]
+        self._run, self._op, self._arguments = strategy.calls.run, op, ARGUMENTS[op]
 
     def bind(self, call: Call) -> Any:
         """Return the call."""
@@ -173,7 +178,7 @@ class KindHooks:
         return Deadline(self.group.timeout_s if given is None else seconds(given))
 
     def learn(self, name: str, array: Array | None, option: Any, numbers: tuple[int, ...]) -> Any:
-        """Return the kind of a call if the general way has prepared it, and so has checked it; else None."""
+        """Return the kind of a call if the slow path has prepared it, and so has checked it; else None."""
         found: Any = self._comm.kinds.get(kind_of(name, array, option, numbers, self._comm.rank))
         return found if isinstance(found, CompiledKind) else None
 
@@ -240,7 +245,7 @@ class MessagePeer(NamedTuple):
 class _FirstMessage:
     """Makes the compiled messages of a group when its first message comes: many groups have none.
 
-    That message goes the general way, the others by the shortcuts that take the place of these.
+    That message takes the slow path, the others by the shortcuts that take the place of these.
     """
 
     __slots__ = ("_comm", "_group")
@@ -249,12 +254,12 @@ class _FirstMessage:
         self._comm, self._group = comm, group
 
     def send(self, array: Any, peer: Any, tag: Any) -> bool:
-        """Leave a message to the general way."""
+        """Leave a message to the slow path."""
         self._make()
         return False
 
     def recv(self, array: Any, peer: Any, tag: Any) -> None:
-        """Leave a message to the general way."""
+        """Leave a message to the slow path."""
         self._make()
 
     def _make(self) -> None:
@@ -310,13 +315,16 @@ def kind_of(name: str, array: Array | None, option: Any, numbers: tuple[int, ...
         name: The operation.
         array: This rank's array; None for a barrier.
         option: The reduce op, or the root.
-        numbers: The shape of the array, or the sizes of the parts; of an `all_to_all` first of those that go.
+        numbers: The shape of the array, of a `reduce` with the root before it; or the sizes of the parts, of an
+            `all_to_all` first of those that go.
         rank: This rank.
     """
     if array is None:
         return (name,)
     if name == "all_reduce":
         return name, option.name, array.dtype, numbers
+    if name == "reduce":
+        return name, (option.name, numbers[0]), array.dtype, numbers[1:]
     if name == "broadcast":
         return name, option, array.dtype, numbers
     if name == "reduce_scatter":

@@ -1,4 +1,4 @@
-"""The plainest calls of the ranks of several hosts, compiled: at the board of each host, and over the wire between."""
+"""The fast path of the ranks of several hosts, compiled: at the board of each host, and over the wire between."""
 
 from __future__ import annotations
 
@@ -22,28 +22,32 @@ if TYPE_CHECKING:
 
 __all__ = ["CompiledSeveralHosts", "is_possible"]
 
-_PUBLIC = ("all_reduce", "broadcast", "barrier")
+_PUBLIC = (
+    *("all_reduce", "broadcast", "reduce", "barrier"),
+    *("all_gather", "all_gather_single", "reduce_scatter", "reduce_scatter_single"),
+)
 _NO_STEP = (0, 0, 0, 0, 0)
 
 
 def is_possible(hosts: list[list[int]], local: GlooCommunicator) -> bool:
     """Tell whether a group on these hosts can be compiled: its rows are small messages, and this host has a board."""
-    row = RECORD_NBYTES * max(map(len, hosts)) + along_nbytes(len(hosts))
-    answer = RECORD_NBYTES * sum(map(len, hosts)) + along_nbytes(len(hosts))
+    sizes = list(map(len, hosts))
+    row = RECORD_NBYTES * max(sizes) + along_nbytes(sizes)
+    answer = RECORD_NBYTES * sum(sizes) + along_nbytes(sizes)
     if len(hosts) > FEW_RANKS or row > inline_nbytes(len(hosts)):
         return False
     return local.size == 1 or (isinstance(local.board, NativeBoard) and answer <= local.board.area_nbytes)
 
 
 class CompiledSeveralHosts(SeveralHosts):
-    """The ways of a group on a few hosts, where the compiled parts are installed."""
+    """The strategy of a group on a few hosts, where the compiled parts are installed."""
 
     def __init__(self, comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> None:
         super().__init__(comm, hosts, local)
         self._hooks = _Hooks(comm, local)
         self.carrier = self._carrier()
         self.calls = Calls(self.carrier, comm._order.turn, COMPILED_OPS, self._hooks)
-        self._across: Wire | None = None
+        self._wires: dict[tuple[int, ...], Wire] = {}
 
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does a kind of call whose data goes with the comparison, in C as far as that takes it."""
@@ -55,7 +59,7 @@ class CompiledSeveralHosts(SeveralHosts):
         self.calls.forget()
 
     def shortcuts(self, group: Caller) -> Shortcuts:
-        """Return what does the plainest calls of a group in C, and messages where its ranks are few."""
+        """Return the fast path of a group's plain calls, in C, and of messages where its ranks are few."""
         found = served(self.calls, self._hooks, group, self.comm, _PUBLIC)
         if self.size <= FEW_RANKS and isinstance(group.trail, Trail):
             wire = make_wire(self.comm, Opening(self.comm.engine, self.rank, self.size), range(self.size), self._hooks)
@@ -63,13 +67,34 @@ class CompiledSeveralHosts(SeveralHosts):
             found.update(send=wire.send, recv=wire.recv)
         return Shortcuts(**found)
 
+    def _compare(self, record: bytes, deadline: Deadline) -> bytes:
+        waited_ns = self.carrier.waited_ns
+        records = self.calls.compare(record, deadline)
+        if records is None:
+            return super()._compare(record, deadline)
+        if self.carrier.waited_ns != waited_ns:
+            self.comm.on_wait(self.carrier.waited_ns - waited_ns)
+        return records
+
     def _reduce_across(self, across: Subset, total: Array, op: ReduceOp, deadline: Deadline) -> None:
         """Reduce what this rank and its counterparts on other hosts have, in C where that is one."""
-        if across.size == 2 and self._across is None:
-            opening = Opening(self.comm.engine, across.rank, 2, across.ranks)
-            self._across = make_wire(self.comm, opening, across.ranks, self._hooks)
-        if self._across is None or not self._across.reduce(total, op.name, deadline):
+        if across.size != 2 or not self._wire(across).reduce(total, op.name, deadline):
             super()._reduce_across(across, total, op, deadline)
+
+    def _trade(
+        self, between: Subset, sent: Array | None, taken: Array | None, op: ReduceOp | None, deadline: Deadline
+    ) -> None:
+        """Send something to the other of two ranks, and take something from there, in C as far as that does it."""
+        if not self._wire(between).trade(sent, taken, None if op is None else op.name, deadline):
+            super()._trade(between, sent, taken, op, deadline)
+
+    def _wire(self, between: Subset) -> Wire:
+        """Return the wire to the other of two ranks."""
+        wire = self._wires.get(between.ranks)
+        if wire is None:
+            opening = Opening(self.comm.engine, between.rank, 2, between.ranks)
+            wire = self._wires[between.ranks] = make_wire(self.comm, opening, between.ranks, self._hooks)
+        return wire
 
     def _carrier(self) -> Relay:
         relay, local, wire = self._relay, self.local, None

@@ -1,16 +1,16 @@
-"""The plainest calls between hosts, compiled: over the sockets of the engine, by the caller's own thread."""
+"""The fast path between hosts, compiled: over the sockets of the engine, by the caller's own thread."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rankwise.backends import Array, Call, Caller, Deadline, Prepared, Shortcuts, Timeout, as_bytes
 from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts, reducing
-from rankwise_gloo_tcp.collectives.compiled import ARGUMENTS, COMPILED_OPS, CompiledKind, KindHooks, served
+from rankwise_gloo_tcp.collectives.compiled import ARGUMENTS, COMPILED_OPS, PUBLIC, CompiledKind, KindHooks, served
 from rankwise_gloo_tcp.collectives.opening import Opening, inline_nbytes
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot
 from rankwise_gloo_tcp.collectives.streams import wait_for
@@ -26,10 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["CompiledBetweenHosts", "InC", "WireCallHooks", "make_wire"]
 
 _RECORD = struct.Struct("<QQQQ")
+#: A reduction to a root is compiled here, where it is not at the board.
+_ARGUMENTS: dict[str, Callable[[Call], tuple[Any, ...]]] = {
+    **ARGUMENTS,
+    "reduce": lambda call: (call.array, call.reduce_op, call.root),
+}
 
 
 class CompiledBetweenHosts(BetweenHosts):
-    """The ways of a few ranks that share no memory, where the compiled parts are installed."""
+    """The strategy of a few ranks that share no memory, where the compiled parts are installed."""
 
     def __init__(self, comm: GlooCommunicator) -> None:
         super().__init__(comm)
@@ -43,7 +48,7 @@ class CompiledBetweenHosts(BetweenHosts):
         return small if way is None else InC(self, call, WIRE_WAYS[way], small)
 
     def _way(self, call: Call) -> str | None:
-        if call.op not in ARGUMENTS:
+        if call.op not in _ARGUMENTS:
             return None
         if call.op == "barrier":
             return "SWAP" if self.choose("barrier", 0) == "along" else None
@@ -68,8 +73,8 @@ class CompiledBetweenHosts(BetweenHosts):
         self.calls.forget()
 
     def shortcuts(self, group: Caller) -> Shortcuts:
-        """Return what does the plainest calls and messages of a group in C."""
-        found = served(self.calls, self._hooks, group, self.comm)
+        """Return the fast path of a group's plain calls and messages, in C."""
+        found = served(self.calls, self._hooks, group, self.comm, (*PUBLIC, "reduce"))
         if isinstance(group.trail, Trail):
             self.carrier.serve(group.trail)
             found.update(send=self.carrier.send, recv=self.carrier.recv)
@@ -80,8 +85,8 @@ def _arrays(plan: Along) -> list[Array]:
     return [*plan.offered.values(), *plan.wanted.values()]
 
 
-class _CompiledWays(Protocol):
-    """Ways that are compiled."""
+class _CompiledStrategy(Protocol):
+    """A strategy that is compiled."""
 
     comm: GlooCommunicator
     rank: int
@@ -98,11 +103,11 @@ class _CompiledWays(Protocol):
 class InC(CompiledKind):
     """One kind of call that C may know; if it does not take one, that is done in Python."""
 
-    def __init__(self, ways: _CompiledWays, call: Call, way: int, small: Prepared | None) -> None:
-        self._ways, self.way, self._small, self.fetch_count = ways, way, small, 0
+    def __init__(self, strategy: _CompiledStrategy, call: Call, way: int, small: Prepared | None) -> None:
+        self._strategy, self.way, self._small, self.fetch_count = strategy, way, small, 0
         self.fingerprint = call.fingerprint
-        self.about = (*_RECORD.unpack(self.fingerprint.record(ways.rank, 0)[8:]), 0)
-        self._op, self._arguments = call.op, ARGUMENTS[call.op]
+        self.about = (*_RECORD.unpack(self.fingerprint.record(strategy.rank, 0)[8:]), 0)
+        self._op, self._arguments = call.op, _ARGUMENTS[call.op]
 
     def bind(self, call: Call) -> Any:
         """Return the call."""
@@ -110,15 +115,15 @@ class InC(CompiledKind):
 
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare a call with those of the others, and carry it out."""
-        ways = self._ways
-        waited_ns = ways.carrier.waited_ns
-        if ways.calls.run(self._op, self._arguments(given), sequence, deadline):
-            if ways.carrier.waited_ns != waited_ns:
-                ways.comm.on_wait(ways.carrier.waited_ns - waited_ns)
+        strategy = self._strategy
+        waited_ns = strategy.carrier.waited_ns
+        if strategy.calls.run(self._op, self._arguments(given), sequence, deadline):
+            if strategy.carrier.waited_ns != waited_ns:
+                strategy.comm.on_wait(strategy.carrier.waited_ns - waited_ns)
         elif self._small is not None:
             self._small.run(self._small.bind(given), sequence, deadline)
         else:
-            ways.comm.compare_and_run(given, ways.algorithm(given), sequence, deadline)
+            strategy.comm.compare_and_run(given, strategy.algorithm(given), sequence, deadline)
 
 
 class WireCallHooks(KindHooks):
@@ -172,6 +177,7 @@ class _Hooks(WireHooks):
     def stream(
         self,
         given: Deadline | Timeout | None,
+        source: Array,
         array: Array,
         peer: int,
         tag: int,
@@ -184,21 +190,22 @@ class _Hooks(WireHooks):
 
         Args:
             given: The call's deadline, or its time-out; None is the group's.
-            array: What is reduced, or sent.
+            source: What is sent.
+            array: Where what comes goes, or is reduced into.
             peer: The other rank, as the engine calls it.
             tag: The tag of the segments.
-            out: Which bytes of the array must still be sent, from the first to the last.
-            into: Which bytes of it have yet to come.
+            out: Which bytes of the source must still be sent, from the first to the last.
+            into: Which bytes of the array have yet to come.
             aside: Whether they go into memory of their own, to be reduced, and not into the array.
             rest: A request to wait for as well, if part of a segment has been sent.
         """
-        engine, deadline, data = self._engine, self._calls.deadline(given), as_bytes(array)
+        engine, deadline = self._engine, self._calls.deadline(given)
         receives, sends = [], [] if rest is None else [rest]
         if into is not None:
-            room = self._opening.room_of(peer)[: into[1] - into[0]] if aside else data[slice(*into)]
+            room = self._opening.room_of(peer)[: into[1] - into[0]] if aside else as_bytes(array)[slice(*into)]
             receives.append(engine.receive_bytes(room, peer, tag, True))
         if out is not None:
-            sends.append(engine.send_bytes(data[slice(*out)], peer, tag, True))
+            sends.append(engine.send_bytes(as_bytes(source)[slice(*out)], peer, tag, True))
         wait_for(engine, receives, deadline)
         wait_for(engine, sends, deadline)
         return deadline

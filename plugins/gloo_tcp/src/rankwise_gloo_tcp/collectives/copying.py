@@ -1,4 +1,4 @@
-"""Copies and cuts of arrays that several ways have in common."""
+"""Copies and cuts of arrays that several strategies have in common."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from rankwise.backends import Call, Deadline, Prepared, mismatch
 from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.board.call import BoardCall, Messages
+from rankwise_gloo_tcp.board.call import BoardCall, MessageCall
 from rankwise_gloo_tcp.board.moving import Unreadable
 from rankwise_gloo_tcp.board.prepared import PREPARE, BoardKinds, Kept, Kind
-from rankwise_gloo_tcp.collectives.ways import Ways
+from rankwise_gloo_tcp.collectives.strategy import Strategy
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -28,7 +28,7 @@ def _nothing(call: Call) -> None:
 
 
 def one_host(comm: GlooCommunicator, board: Board) -> OneHost:
-    """Return the ways of a group whose ranks share a board, compiled where that is."""
+    """Return the strategy of a group whose ranks share a board, compiled where that is."""
     if native.module() is None:
         return OneHost(comm, board)
     from rankwise_gloo_tcp.collectives.compiled import CompiledHost
@@ -36,8 +36,8 @@ def one_host(comm: GlooCommunicator, board: Board) -> OneHost:
     return CompiledHost(comm, board)
 
 
-class OneHost(Ways):
-    """The ways of a group whose ranks share a board."""
+class OneHost(Strategy):
+    """The strategy of a group whose ranks share a board."""
 
     __slots__ = ("_kinds", "board")
 
@@ -60,7 +60,7 @@ class OneHost(Ways):
 
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks at the board, and run the collective by messages."""
-        AtBoard(self, Messages(call.fingerprint, algorithm)).run(None, sequence, deadline)
+        AtBoard(self, MessageCall(call.fingerprint, algorithm)).run(None, sequence, deadline)
 
     def meet(self, deadline: Deadline) -> None:
         """Wait for everyone."""
@@ -71,7 +71,7 @@ class AtBoard:
     """One kind of call at a board.
 
     Args:
-        ways: The ways of the group.
+        strategy: That of the group.
         call: What is done.
         given: Returns of a `Call` what that takes.
         kept: Returns of a `Call` what this rank copies for itself in the end.
@@ -79,15 +79,15 @@ class AtBoard:
 
     def __init__(
         self,
-        ways: OneHost,
+        strategy: OneHost,
         call: BoardCall,
         given: Callable[[Call], Any] = _nothing,
         kept: Callable[[Call], Kept] | None = None,
     ) -> None:
         self.fingerprint, self.call, self._given, self._kept = call.fingerprint, call, given, kept
-        self._ways, self._comm, self._board = ways, ways.comm, ways.board
+        self._strategy, self._comm, self._board = strategy, strategy.comm, strategy.board
         #: What the ranks compare; as long as it is this object the board does not write it anew.
-        self.about = call.about(ways.rank)
+        self.about = call.about(strategy.rank)
 
     def bind(self, call: Call) -> Any:
         """Return the arrays of a call."""
@@ -108,7 +108,7 @@ class AtBoard:
         if not alike:
             raise mismatch(self._comm, self.fingerprint, sequence, deadline)
         try:
-            call.take(board, self._ways.meet, deadline, given)
+            call.take(board, self._strategy.meet, deadline, given)
         except Unreadable:
             raise self._comm.unreadable() from None
         if board.waited_ns != waited_ns:

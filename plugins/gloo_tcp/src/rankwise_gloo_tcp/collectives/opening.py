@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FEW_RANKS", "RECORD_NBYTES", "SMALL_NBYTES", "Opening", "Swap", "inline_nbytes"]
 
-#: Up to so many ranks everyone talks to everyone at once; with more, records travel along a tree and alone.
+#: Up to so many ranks everyone talks to everyone in one step; with more, records travel along a tree and alone.
 FEW_RANKS = 8
 #: How much data goes along to one rank at the most: of two ranks, and of more.
 _OF_TWO_NBYTES, _INLINE_NBYTES = 1 << 20, 256 << 10
@@ -42,14 +42,14 @@ class Swap(NamedTuple):
 
     Attributes:
         expected: How many bytes come from each rank, its record included.
-        ways: For each other rank its number, the engine's, the headers of what goes there and of what comes, and where
+        links: For each other rank its number, the engine's, the headers of what goes there and of what comes, and where
             that goes.
         small: Whether each is a small message.
         sent: How many bytes go to each rank at the most, its record not included.
     """
 
     expected: list[int]
-    ways: list[tuple[int, int, bytes, bytes, memoryview]]
+    links: list[tuple[int, int, bytes, bytes, memoryview]]
     small: bool = True
     sent: int = 0
 
@@ -103,13 +103,13 @@ class Opening:
     def plan(self, sent: Sequence[int], expected: Sequence[int]) -> Swap:
         """Return the plan of a swap, by how many bytes go to and come from each rank besides the record."""
         rooms = self.rooms()
-        ways = []
+        links = []
         for peer in self._others:
             out, into = RECORD_NBYTES + sent[peer], RECORD_NBYTES + expected[peer]
             heads = message_head(FINGERPRINT_TAG, out, 0), message_head(FINGERPRINT_TAG, into, 0)
-            ways.append((peer, self._names[peer], *heads, rooms[peer][:into]))
+            links.append((peer, self._names[peer], *heads, rooms[peer][:into]))
         small = max(*sent, *expected) <= SMALL_NBYTES
-        return Swap([RECORD_NBYTES + nbytes for nbytes in expected], ways, small, max(sent))
+        return Swap([RECORD_NBYTES + nbytes for nbytes in expected], links, small, max(sent))
 
     def swap(self, plan: Swap, data: Sequence[bytes], deadline: Deadline) -> list[int]:
         """Send something small to everyone, and receive the like; return how many bytes have come.
@@ -121,11 +121,11 @@ class Opening:
         """
         engine, fast_path, rooms = self._engine, self._fast_path, self._rooms
         sends, receives = [], []
-        for peer, name, head, _, _ in plan.ways:
+        for peer, name, head, _, _ in plan.links:
             sent = fast_path.post(head, data[peer], name, FINGERPRINT_TAG)
             if sent is not True:
                 sends.append(sent or engine.send_bytes(memoryview(data[peer]), name, FINGERPRINT_TAG, True))
-        for peer, name, _, head, room in plan.ways:
+        for peer, name, _, head, room in plan.links:
             if not fast_path.take(head, room, name, FINGERPRINT_TAG):
                 receives.append((peer, engine.receive_bytes(rooms[peer], name, FINGERPRINT_TAG, True)))
         if not (sends or receives):
@@ -160,7 +160,7 @@ class Opening:
 
     def received(self, plan: Swap) -> list[tuple[int, memoryview]]:
         """Return where each swap of a plan leaves what comes, for each other rank."""
-        return [(peer, room) for peer, _, _, _, room in plan.ways]
+        return [(peer, room) for peer, _, _, _, room in plan.links]
 
     def room(self, peer: int, nbytes: int) -> tuple[memoryview, memoryview]:
         """Return where each `swap` leaves the record of a peer, and so many bytes of data behind it."""
@@ -173,7 +173,10 @@ class Opening:
 
     def rooms(self) -> dict[int, memoryview]:
         """Return where what comes from each other rank goes."""
-        if not self._rooms:  # pages that no message has reached yet take no memory
+        rooms = self._rooms
+        if len(rooms) < len(self._others):  # pages that no message has reached yet take no memory
             nbytes = RECORD_NBYTES + inline_nbytes(self._size)
-            self._rooms = {peer: as_bytes(np.zeros(nbytes, np.uint8)) for peer in self._others}
-        return self._rooms
+            # One thread may carry a call out while another prepares the next: both must come to the same rooms.
+            for peer in self._others:
+                rooms.setdefault(peer, as_bytes(np.zeros(nbytes, np.uint8)))
+        return rooms

@@ -13,7 +13,7 @@ from rankwise_gloo_tcp.collectives.copying import assign
 from rankwise_gloo_tcp.collectives.opening import inline_nbytes
 
 if TYPE_CHECKING:
-    from rankwise_gloo_tcp.collectives.ways import Ways
+    from rankwise_gloo_tcp.collectives.strategy import Strategy
 
 __all__ = ["Along", "OneShot", "Plan"]
 
@@ -23,15 +23,15 @@ _NOTHING = memoryview(b"")
 class Plan:
     """A collective whose data, or some of it, goes with the opening."""
 
-    def offer(self, us: Ways) -> list[memoryview]:
+    def offer(self, us: Strategy) -> list[memoryview]:
         """Return what goes to each rank."""
         raise NotImplementedError
 
-    def expect(self, us: Ways) -> list[int]:
+    def expect(self, us: Strategy) -> list[int]:
         """Return how many bytes come from each rank."""
         raise NotImplementedError
 
-    def take(self, us: Ways, contents: list[memoryview], deadline: Deadline) -> None:
+    def take(self, us: Strategy, contents: list[memoryview], deadline: Deadline) -> None:
         """Finish, now that all have made the same call and their data is here."""
         raise NotImplementedError
 
@@ -52,21 +52,21 @@ class OneShot(Plan):
 
     def __init__(self, out: Array, op: ReduceOp, parts: Sequence[Array], root: int = -1) -> None:
         self.out, self.op, self.root = out, op, root
-        # The factor is each rank's own; a wider accumulator is made by whoever reduces.
+        # The factor is each rank's own; a wider accumulator is made where it is reduced.
         made = {id(part): part.reshape(-1) if op.factor is None else op.accumulator(part) for part in parts}
         self.parts = [made[id(part)] for part in parts]
 
-    def offer(self, us: Ways) -> list[memoryview]:
+    def offer(self, us: Strategy) -> list[memoryview]:
         views = {id(part): as_bytes(part) for part in self.parts}
         return [
             views[id(part)] if self.root in (-1, peer) and peer != us.rank else _NOTHING
             for peer, part in enumerate(self.parts)
         ]
 
-    def expect(self, us: Ways) -> list[int]:
+    def expect(self, us: Strategy) -> list[int]:
         return [self.parts[us.rank].nbytes if self.root in (-1, us.rank) else 0] * us.size
 
-    def take(self, us: Ways, contents: list[memoryview], deadline: Deadline) -> None:
+    def take(self, us: Strategy, contents: list[memoryview], deadline: Deadline) -> None:
         if self.root not in (-1, us.rank):
             return
         op, mine, out = self.op, self.parts[us.rank], self.out.reshape(-1)
@@ -100,7 +100,7 @@ class Along(Plan):
     def __init__(self, offered: dict[int, Array], wanted: dict[int, Array]) -> None:
         self.offered, self.wanted = offered, wanted
 
-    def offer(self, us: Ways) -> list[memoryview]:
+    def offer(self, us: Strategy) -> list[memoryview]:
         views = [_NOTHING] * us.size
         most = inline_nbytes(us.size)
         made = {id(array): as_bytes(array) for array in self.offered.values() if array.nbytes <= most}
@@ -109,14 +109,14 @@ class Along(Plan):
                 views[peer] = made[id(array)]
         return views
 
-    def expect(self, us: Ways) -> list[int]:
+    def expect(self, us: Strategy) -> list[int]:
         lengths = [0] * us.size
         for peer, array in self.wanted.items():
             if peer != us.rank and array.nbytes <= inline_nbytes(us.size):
                 lengths[peer] = array.nbytes
         return lengths
 
-    def take(self, us: Ways, contents: list[memoryview], deadline: Deadline) -> None:
+    def take(self, us: Strategy, contents: list[memoryview], deadline: Deadline) -> None:
         engine, rank, most = us.comm.engine, us.rank, inline_nbytes(us.size)
         large = [(peer, a) for peer, a in self.wanted.items() if peer != rank and a.nbytes > most]
         requests = [engine.receive_bytes(as_bytes(array), peer, COLLECTIVE_TAG, True) for peer, array in large]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from rankwise.backends import (
     Call,
     Deadline,
     Fingerprint,
+    ReduceOp,
     accumulation_dtype,
+    anew,
     as_bytes,
     mismatch,
 )
@@ -36,12 +38,18 @@ from rankwise_gloo_tcp.collectives.tables import along_nbytes
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["Relay", "Relayed", "whom_the_first_awaits"]
+__all__ = ["RELAYED", "Relay", "Relayed", "travelling", "whom_the_first_awaits"]
+
+#: The collectives whose data may go along.
+RELAYED = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
 
 #: How long after a time-out the first rank of a host may still say for whom it waits.
 _HEARD_S = 0.2
+#: How much data goes with every call where the ranks of a host have no board.
+_ANYHOW_NBYTES = 2 << 10
 
-
+#: Where something goes, and what it is the sum of.
+_Sum: TypeAlias = tuple[Array, Sequence[Array]]
 #: Carries out what all ranks of this host do together, with so many bytes of data along.
 Step = Callable[[int, Deadline], None]
 
@@ -74,7 +82,7 @@ class Relay:
         self.rank, self.size = comm.rank, comm.size
         self.here = next(index for index, host in enumerate(hosts) if comm.rank in host)
         self.head = head = RECORD_NBYTES * max(map(len, hosts))
-        self.along_nbytes = along = along_nbytes(len(hosts))
+        self.along_nbytes = along = along_nbytes(list(map(len, hosts)))
         self.slot = np.zeros(RECORD_NBYTES + along, np.uint8)
         self.slots = np.zeros((local.size, self.slot.size), np.uint8)
         self.rows = np.zeros((len(hosts), head + along), np.uint8)
@@ -89,11 +97,11 @@ class Relay:
 
     def compare(self, record: bytes, relayed: Relayed | None, deadline: Deadline) -> bytes:
         """Give this rank's record to all others, with what the slot holds behind it, and return all records."""
-        nbytes = 0 if relayed is None else relayed.nbytes
+        given, nbytes = (0, 0) if relayed is None else (relayed.given_nbytes, relayed.nbytes)
         self._record[:] = record
-        self._gather(nbytes, deadline)
+        self._gather(given, deadline)
         if self._firsts is not None:
-            self.slots[0] = self.slot
+            self.slots[0, : RECORD_NBYTES + given] = self.slot[: RECORD_NBYTES + given]
             self._ask_others(self._firsts, relayed, deadline)
         self._spread(nbytes, deadline)
         return self._records.tobytes()
@@ -104,7 +112,7 @@ class Relay:
         count = RECORD_NBYTES * len(self.slots)
         mine[:count].reshape(self.slots.shape[0], RECORD_NBYTES)[:] = self.slots[:, :RECORD_NBYTES]
         if relayed is not None:
-            relayed.combine(relayed.of_ranks, relayed.here)
+            relayed.combine(relayed.of_ranks)
         plan = self._bare if relayed is None else relayed.plan
         if plan is None:
             derived.all_gather(firsts, list(self.rows), mine, deadline, tag=FINGERPRINT_TAG)
@@ -113,7 +121,7 @@ class Relay:
         for host, row in zip(self.hosts, self.rows, strict=True):
             self._records[host] = row[: RECORD_NBYTES * len(host)].reshape(len(host), RECORD_NBYTES)
         if relayed is not None:
-            relayed.combine(relayed.of_hosts, relayed.result)
+            relayed.combine(relayed.of_hosts)
 
     def plan(self, along: Sequence[int]) -> Swap | None:
         """Return how the first ranks swap rows with so many bytes of data from each host; None if they do not swap."""
@@ -143,29 +151,28 @@ class Relay:
     def _steps(self, local: GlooCommunicator) -> tuple[Step, Step]:
         """Return what brings the slots of this host to its first rank, and the answer from there to all."""
         slots, answer, first = list(self.slots), self.answer, local.rank == 0
-        ways, board = local.ways, local.board
-        if board is None or not isinstance(ways, OneHost) or answer.size > board.area_nbytes:
-            gather_all, spread_all = Call("all_gather", self.slot, outs=slots), Call("broadcast", answer, root=0)
-            return partial(_run, local, gather_all), partial(_run, local, spread_all)
+        strategy, board = local.strategy, local.board
+        head = RECORD_NBYTES * self.size
+        if board is None or not isinstance(strategy, OneHost) or answer.size > board.area_nbytes:
+            return partial(_gather, local, self.slot, slots), partial(_spread, local, answer, head)
         others = {rank: slots[rank] for rank in range(1, local.size)} if first else {}
         self.gathering = _Step("gather records", board, RECORD_NBYTES, self.slot, others)
-        head = RECORD_NBYTES * self.size
         self.spreading = _Step("spread records", board, head, answer if first else None, {} if first else {0: answer})
-        gather, spread = AtBoard(ways, self.gathering), AtBoard(ways, self.spreading)
+        gather, spread = AtBoard(strategy, self.gathering), AtBoard(strategy, self.spreading)
         return partial(_meet, local, gather), partial(_meet, local, spread)
 
 
 class Relayed:
-    """One kind of call, whose data goes along if it has any.
+    """One kind of call, whose data goes along if it has any. All views are of the relay's memory.
 
     Attributes:
         fingerprint: What it is about.
-        mine: This rank's data, as views of the relay's memory are all of these.
-        of_ranks: What this host's is made of: the data of its ranks, of a broadcast that of the root if it is here.
-        here: This host's.
-        of_hosts: What the result is made of.
-        result: The result.
-        nbytes: How long it is.
+        mine: Where this rank's data goes, array by array.
+        of_ranks: What this host's data is made of: where it goes, and from where on this host it comes.
+        of_hosts: The same of the result.
+        result: What this rank takes of the result, array by array.
+        nbytes: How long the result is.
+        given_nbytes: How much each rank that gives anything gives.
         plan: How the first ranks swap what their hosts have written.
     """
 
@@ -173,39 +180,60 @@ class Relayed:
         self.fingerprint, self._op = call.fingerprint, call.reduce_op
         about = self.fingerprint.record(relay.rank, 0)[8:]
         #: What each rank says of the call, behind its number: the same on all.
-        self.about, self._relay = about, relay
-        self._plain, self.mine = False, relay.slot[:0]
-        self.here = self.result = self.mine
-        self.of_ranks: list[Array] = []
-        self.of_hosts: list[Array] = []
+        self.about, self._relay, self._plain = about, relay, False
+        self.mine: list[Array] = []
+        self.result: list[Array] = []
+        self.of_ranks: list[_Sum] = []
+        self.of_hosts: list[_Sum] = []
+        self.nbytes = self.given_nbytes = 0
+        along = [0] * len(relay.hosts)
         if call.array is not None:
-            self._view(relay, call)
-        self.nbytes = self.result.nbytes
-        home = None if self._op is not None or call.array is None else _home(relay, call)
-        along = [self.nbytes if home in (None, host) else 0 for host in range(len(relay.hosts))]
+            self._view(relay, call, along)
         self.plan = relay.plan(along)
 
-    def _view(self, relay: Relay, call: Call) -> None:
-        array, op = call.array, call.reduce_op
-        dtype = array.dtype if op is None else accumulation_dtype(op.name, array.dtype)
-
-        def view(memory: Array) -> Array:
-            return memory[: array.size * dtype.itemsize].view(dtype).reshape(array.shape)
-
-        head = relay.head
-        self._plain = op is not None and op.base is op and dtype == array.dtype
-        self.mine, self.result = view(relay.slot[RECORD_NBYTES:]), view(relay.answer[-relay.along_nbytes :])
-        self.here = view(relay.rows[relay.here][head:])
-        self.of_ranks = [view(slot[RECORD_NBYTES:]) for slot in relay.slots]
-        self.of_hosts = [view(row[head:]) for row in relay.rows]
-        if op is None:  # a broadcast: all comes from the root
-            home = _home(relay, call)
-            self.of_hosts = [self.of_hosts[home]]
-            at_home = home == relay.here
-            self.of_ranks = [self.of_ranks[relay.hosts[home].index(call.root)]] if at_home else []
+    def _view(self, relay: Relay, call: Call, along: list[int]) -> None:
+        """Make the views, and note how much goes along from each host."""
+        op, rank, dtype = call.reduce_op, relay.rank, _travels_as(call)
+        self._plain = op is not None and op.base is op and dtype == call.array.dtype
+        each, gathers, scatters = call.array.size, call.op == "all_gather", call.op == "reduce_scatter"
+        count = each * relay.size if scatters else each
+        self.given_nbytes = count * dtype.itemsize
+        self.nbytes = self.given_nbytes * (relay.size if gathers else 1)
+        slot, answer = relay.slot[RECORD_NBYTES:], relay.answer[-relay.along_nbytes :]
+        slots = [_cut(each_slot[RECORD_NBYTES:], count, dtype)[0] for each_slot in relay.slots]
+        rows = [
+            _cut(row[relay.head :], count, dtype, len(host) if gathers else 1)
+            for row, host in zip(relay.rows, relay.hosts, strict=True)
+        ]
+        self.mine = _cut(slot, each, dtype, relay.size if scatters else 1)
+        results = _cut(answer, each if scatters else count, dtype, relay.size if gathers or scatters else 1)
+        if gathers:
+            self.result = results
+            self.of_ranks = [(part, [theirs]) for part, theirs in zip(rows[relay.here], slots, strict=True)]
+            for host, parts in zip(relay.hosts, rows, strict=True):
+                self.of_hosts += [(results[peer], [part]) for peer, part in zip(host, parts, strict=True)]
+            along[:] = [self.given_nbytes * len(host) for host in relay.hosts]
+            return
+        here, whole = rows[relay.here][0], _cut(answer, count, dtype)[0]
+        home = _home(relay, call.root)
+        if op is not None:
+            taken = [results[rank]] if scatters else results
+            self.result = taken if call.root in (-1, rank) else []
+            self.of_ranks, self.of_hosts = [(here, slots)], [(whole, [row[0] for row in rows])]
+            along[:] = [self.nbytes] * len(relay.hosts)
+            return
+        self.mine, self.result = (self.mine, []) if rank == call.root else ([], results)
+        self.of_hosts = [(whole, rows[home])]
+        if home == relay.here:
+            self.of_ranks = [(here, [slots[relay.hosts[home].index(call.root)]])]
+        along[home] = self.nbytes
 
     def bind(self, call: Call) -> Any:
-        """Return array and op; of a broadcast what is sent and what is received, each in a list; of a barrier None."""
+        """Return what `run` takes; of a reduction of one array, a broadcast and a barrier what `Prepared` says."""
+        if call.op == "reduce_scatter":
+            return call.ins, [call.array], call.reduce_op
+        if call.op == "all_gather":
+            return [call.array], call.outs
         if call.reduce_op is not None:
             return call.array, call.reduce_op
         if call.array is None:
@@ -214,36 +242,63 @@ class Relayed:
 
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls, and carry this one out."""
-        op, record = self._op, sequence.to_bytes(8, "little") + self.about
-        if op is not None:
-            array, op = given
-            self.mine[...] = array if self._plain else op.accumulator(array).reshape(array.shape)
-        elif given is not None and given[0]:
-            self.mine[...] = given[0][0]
+        record = sequence.to_bytes(8, "little") + self.about
+        sent, received, op = self._taken_apart(given)
+        for view, array in zip(self.mine, sent, strict=True):
+            view[...] = (array if op is None or self._plain else op.accumulator(array)).reshape(-1)
         if self._relay.compare(record, self, deadline) != record * self._relay.size:
             raise mismatch(self._relay.comm, self.fingerprint, sequence, deadline)
-        if self._plain:
-            array[...] = self.result
-        elif op is not None:
-            op.finish(self.result, array, self._relay.size)
-        elif given is not None and given[1]:
-            given[1][0][...] = self.result
+        for view, array in zip(self.result, received, strict=True):
+            if op is None or self._plain:
+                array[...] = view.reshape(array.shape)
+            else:
+                op.finish(view, array, self._relay.size)
 
-    def combine(self, views: Sequence[Array], total: Array) -> None:
+    def _taken_apart(self, given: Any) -> tuple[Sequence[Array], Sequence[Array], ReduceOp | None]:
+        """Return what this rank gives, what it takes, and the reduce op of this very call, which may have a factor."""
+        if given is None:
+            return (), (), None
+        if self._op is None:
+            return given[0], given[1], None
+        if len(given) == 3:
+            sent, received, op = given
+            return sent, received, op
+        array, op = given
+        return [array], [array] if self.result else [], op
+
+    def combine(self, sums: Sequence[_Sum]) -> None:
         """Write what the data of several ranks, or of several hosts, comes to."""
-        if self._op is None or len(views) == 1:
-            for view in views:
-                total[...] = view
-            return
-        merge = self._op.merge  # AVG and PREMUL_SUM add
-        merge(views[0], views[1], total)
-        for view in views[2:]:
-            merge(total, view, total)
+        for total, views in sums:
+            if self._op is None or len(views) == 1:
+                total[...] = views[0]
+                continue
+            merge = self._op.merge  # AVG and PREMUL_SUM add
+            merge(views[0], views[1], total)
+            for view in views[2:]:
+                merge(total, view, total)
 
 
-def _home(relay: Relay, call: Call) -> int:
-    """Return the host of the root."""
-    return next(index for index, host in enumerate(relay.hosts) if call.root in host)
+def travelling(call: Call) -> int:
+    """Return how many bytes an array, or all parts together, have in the dtype in which they travel."""
+    parts = call.ins or call.outs
+    count = call.array.size if parts is None else sum(part.size for part in parts)
+    return int(count * _travels_as(call).itemsize)
+
+
+def _travels_as(call: Call) -> Any:
+    op = call.reduce_op
+    return call.array.dtype if op is None else accumulation_dtype(op.name, call.array.dtype)
+
+
+def _cut(memory: Array, count: int, dtype: Any, parts: int = 1) -> list[Array]:
+    """Return so many arrays of `count` elements that lie one behind the other in memory."""
+    nbytes = count * dtype.itemsize
+    return [memory[nbytes * i : nbytes * (i + 1)].view(dtype) for i in range(parts)]
+
+
+def _home(relay: Relay, root: int) -> int:
+    """Return the host of a rank; -1 for none."""
+    return next((index for index, host in enumerate(relay.hosts) if root in host), -1)
 
 
 class _Step(BoardCall):
@@ -275,13 +330,29 @@ class _Step(BoardCall):
             target[:count] = self._now[rank][:count]
 
 
-def _run(local: GlooCommunicator, call: Call, nbytes: int, deadline: Deadline) -> None:
-    local.run(call, deadline.remaining())
+def _gather(local: GlooCommunicator, slot: Array, slots: Sequence[Array], nbytes: int, deadline: Deadline) -> None:
+    """Bring slots together by messages: what goes with any call, then the rest if all make the same."""
+    fixed, end = RECORD_NBYTES + _ANYHOW_NBYTES, RECORD_NBYTES + nbytes
+    local.run(Call("all_gather", slot[:fixed], outs=[each[:fixed] for each in slots]), deadline.remaining())
+    if end > fixed and _alike(np.stack([each[:RECORD_NBYTES] for each in slots])):
+        local.run(Call("all_gather", slot[fixed:end], outs=[each[fixed:end] for each in slots]), deadline.remaining())
+
+
+def _spread(local: GlooCommunicator, answer: Array, head: int, nbytes: int, deadline: Deadline) -> None:
+    """Bring the answer to all likewise."""
+    fixed, end = head + _ANYHOW_NBYTES, head + nbytes
+    local.run(Call("broadcast", answer[:fixed], root=0), deadline.remaining())
+    if end > fixed and _alike(answer[:head].reshape(-1, RECORD_NBYTES)):
+        local.run(Call("broadcast", answer[fixed:end], root=0), deadline.remaining())
+
+
+def _alike(records: Array) -> bool:
+    return bool((records == records[0]).all())
 
 
 def _meet(local: GlooCommunicator, step: AtBoard, nbytes: int, deadline: Deadline) -> None:
     if local.failure is not None:
-        raise local.failure.with_traceback(None)
+        raise anew(local.failure)
     try:
         step.run(nbytes, next(local._sequence), deadline)
     except DistTimeoutError as error:

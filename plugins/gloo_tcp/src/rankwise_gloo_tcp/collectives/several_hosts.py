@@ -22,7 +22,6 @@ from rankwise.backends import (
     Deadline,
     Prepared,
     ReduceOp,
-    accumulation_dtype,
     counts,
     mismatch,
     same_call,
@@ -34,9 +33,10 @@ from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.between_hosts import reducing
 from rankwise_gloo_tcp.collectives.copying import pieces
 from rankwise_gloo_tcp.collectives.opening import RECORD_NBYTES
-from rankwise_gloo_tcp.collectives.relay import Relay, Relayed
+from rankwise_gloo_tcp.collectives.relay import RELAYED, Relay, Relayed, travelling
+from rankwise_gloo_tcp.collectives.strategy import Strategy
 from rankwise_gloo_tcp.collectives.subset import Subset
-from rankwise_gloo_tcp.collectives.ways import Ways
+from rankwise_gloo_tcp.collectives.tables import MIXED
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -45,10 +45,12 @@ __all__ = ["SeveralHosts", "several_hosts"]
 
 #: How much of an array is under way at a time; a rank's scratch memory is a few times this.
 _PIECE_NBYTES = 4 << 20
+#: How much of what goes to one other host only: while it is on its way the ranks of a host pass on what came before.
+_AT_ONCE_NBYTES = 512 << 10
 
 
 def several_hosts(comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> SeveralHosts:
-    """Return the ways of a group on several hosts, compiled where that is and the hosts are few."""
+    """Return the strategy of a group on several hosts, compiled where that is and the hosts are few."""
     if native.module() is None or not comm.engine.plain:
         return SeveralHosts(comm, hosts, local)
     from rankwise_gloo_tcp.collectives import compiled_relay
@@ -57,13 +59,13 @@ def several_hosts(comm: GlooCommunicator, hosts: list[list[int]], local: GlooCom
     return kind(comm, hosts, local)
 
 
-class SeveralHosts(Ways):
-    """The ways of a group on several hosts.
+class SeveralHosts(Strategy):
+    """The strategy of a group on several hosts.
 
     Args:
         comm: The group.
         hosts: The ranks of each host.
-        local: The group of this host, which is closed with these ways.
+        local: The group of this host, which is closed with this strategy.
     """
 
     def __init__(self, comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> None:
@@ -94,40 +96,45 @@ class SeveralHosts(Ways):
         """Carry a collective out among the ranks of this host."""
         self.local.run(call, deadline.remaining())
 
-    def _choose(self, op: str, nbytes: int) -> str:
+    def _choose(self, call: Call) -> str:
+        """Return the algorithm of a call, by what all ranks know of it."""
+        op, nbytes, parts = call.op, travelling(call), call.ins or call.outs or ()
         name = self.comm.selection.choose_mixed(op, nbytes, self.size)
-        return "hosts" if name == "along" and nbytes > self._relay.along_nbytes else name
+        if name == "along" and (nbytes > self._relay.along_nbytes or any(part.size != parts[0].size for part in parts)):
+            return MIXED[op][-1].name
+        return name
 
     # ------------------------------------------------------------------ collectives
 
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does small calls of a kind, whose data goes with the comparison."""
-        if call.op == "barrier":
-            return Relayed(self._relay, call)
-        goes_along = call.op in ("broadcast", "all_reduce") and self._choose(call.op, _travelling(call)) == "along"
+        goes_along = call.op == "barrier" or (call.op in RELAYED and self._choose(call) == "along")
         return Relayed(self._relay, call) if goes_along else None
 
     def _choose_broadcast(self, call: Call) -> Algorithm | None:
-        name = self._choose("broadcast", _travelling(call))
-        return None if name == "derived" else partial(self._broadcast, call.array, call.root)
+        return None if self._choose(call) == "derived" else partial(self._broadcast, call.array, call.root)
+
+    def _choose_reduce(self, call: Call) -> Algorithm | None:
+        derives = self._choose(call) == "derived"
+        return None if derives else partial(self._reduce, call.array, reducing(call), call.root)
 
     def _choose_all_reduce(self, call: Call) -> Algorithm | None:
-        name = self._choose("all_reduce", _travelling(call))
-        return None if name == "derived" else partial(self._all_reduce, call.array, reducing(call))
+        return None if self._choose(call) == "derived" else partial(self._all_reduce, call.array, reducing(call))
 
     def _choose_all_gather(self, call: Call) -> Algorithm | None:
-        if not self._even or self._choose("all_gather", 0) == "derived":
+        if not self._even or self._choose(call) == "derived":
             return None
         return partial(self._all_gather, call.outs or (), call.array)
 
     def _choose_reduce_scatter(self, call: Call) -> Algorithm | None:
         op = reducing(call)
-        if not (self._even and op.is_plain_on(call.array.dtype)) or self._choose("reduce_scatter", 0) == "derived":
+        if not (self._even and op.is_plain_on(call.array.dtype)) or self._choose(call) == "derived":
             return None
         return partial(self._reduce_scatter, call.array, call.ins or (), op)
 
     OWN: ClassVar = {
         "broadcast": _choose_broadcast,
+        "reduce": _choose_reduce,
         "all_reduce": _choose_all_reduce,
         "all_gather": _choose_all_gather,
         "reduce_scatter": _choose_reduce_scatter,
@@ -138,11 +145,15 @@ class SeveralHosts(Ways):
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks, host by host, and run the collective."""
         fingerprint = call.fingerprint
-        records = self._relay.compare(fingerprint.record(self.rank, sequence), None, deadline)
+        records = self._compare(fingerprint.record(self.rank, sequence), deadline)
         rows = [records[at : at + RECORD_NBYTES] for at in range(0, len(records), RECORD_NBYTES)]
         if not same_call(rows):
             raise mismatch(self.comm, fingerprint, sequence, deadline)
         algorithm(deadline, counts(rows))
+
+    def _compare(self, record: bytes, deadline: Deadline) -> bytes:
+        """Give this rank's record to all others, and return all records."""
+        return self._relay.compare(record, None, deadline)
 
     # ------------------------------------------------------------------ large data
 
@@ -172,36 +183,85 @@ class SeveralHosts(Ways):
         """Reduce what this rank and its counterparts on other hosts have."""
         streams.all_reduce(across, total, op, deadline)
 
-    def _broadcast(self, array: Array, root: int, deadline: Deadline, counts: object) -> None:
+    def _trade(
+        self, between: Subset, sent: Array | None, taken: Array | None, op: ReduceOp | None, deadline: Deadline
+    ) -> None:
+        """Send something to the other of two ranks, and take something from there."""
+        streams.trade(between, sent, taken, op, deadline)
+
+    def _speakers(self, root: int) -> tuple[int, int, list[int]]:
+        """Return the host of a root, and who speaks for this one, by place, and for each."""
         home = next(index for index, host in enumerate(self._hosts) if root in host)
-        # Whoever brings it to this host: the root itself, or the first rank.
         speaker = self._hosts[home].index(root) if self._here == home else 0
-        speakers = [root if host is self._hosts[home] else host[0] for host in self._hosts]
-        cut = list(pieces(array.reshape(-1), _PIECE_NBYTES))
-        if self._place == speaker:
-            between = Subset(self.comm.engine, speakers, self.comm.context)
-            if between.rank == home:
-                sends = [
-                    between.send_bytes(memoryview(piece.view(np.uint8)), peer, COLLECTIVE_TAG, True)
-                    for piece in cut
-                    for peer in range(between.size)
-                    if peer != home
-                ]
-            else:
-                coming = [
-                    between.receive_bytes(memoryview(piece.view(np.uint8)), home, COLLECTIVE_TAG, True) for piece in cut
-                ]
-        for index, piece in enumerate(cut):
-            if self._place == speaker and self._here != home:
-                streams.wait_for(self.comm.engine, coming[index : index + 1], deadline)
+        return home, speaker, [root if host is self._hosts[home] else host[0] for host in self._hosts]
+
+    def _reduce(self, array: Array, op: ReduceOp, root: int, deadline: Deadline, counts: object) -> None:
+        home, speaker, speakers = self._speakers(root)
+        between = Subset(self.comm.engine, speakers, self.comm.context) if self._place == speaker else None
+        plain = op.is_plain_on(array.dtype)
+        for piece in pieces(array.reshape(-1), _AT_ONCE_NBYTES):
+            # Only the root's array may change, and the total is put into the speaker's.
+            total = piece if plain and (between is None or self.rank == root) else op.accumulator(piece)
+            self._locally(Call("reduce", total, op.base, speaker), deadline)
+            if between is not None:
+                self._reduce_to(between, home, total, op.base, deadline)
+            if self.rank == root and (not plain or op.name == "AVG"):
+                op.finish(total, piece, self.size)
+
+    def _reduce_to(self, between: Subset, home: int, total: Array, op: ReduceOp, deadline: Deadline) -> None:
+        """Reduce what the hosts have into what one of them has."""
+        receipt = total[:1].copy()
+        if between.size > 2:
+            derived.reduce(between, total, op, home, deadline)
+        elif between.rank == home:
+            self._trade(between, receipt, total, op, deadline)
+        else:
+            self._trade(between, total, receipt, None, deadline)
+
+    def _broadcast(self, array: Array, root: int, deadline: Deadline, counts: object) -> None:
+        home, speaker, speakers = self._speakers(root)
+        between = Subset(self.comm.engine, speakers, self.comm.context) if self._place == speaker else None
+        if len(self._hosts) > 2:
+            self._broadcast_to_all(array, home, speaker, between, deadline)
+            return
+        for piece in pieces(_flat(array), _AT_ONCE_NBYTES):
+            receipt = np.zeros(1, np.uint8)
+            if between is not None:
+                sent, taken = (piece, receipt) if self._here == home else (receipt, piece)
+                self._trade(between, sent, taken, None, deadline)
             self._locally(Call("broadcast", piece, root=speaker), deadline)
-        if self._place == speaker and self._here == home:
-            streams.wait_for(self.comm.engine, sends, deadline)
+
+    def _broadcast_to_all(
+        self, array: Array, home: int, speaker: int, between: Subset | None, deadline: Deadline
+    ) -> None:
+        """Send all of it to the other hosts, which pass on each piece when it is there."""
+        cut = list(pieces(array.reshape(-1), _PIECE_NBYTES))
+        sends, coming = [], []
+        if between is not None and self._here == home:
+            sends = [
+                between.send_bytes(memoryview(piece.view(np.uint8)), peer, COLLECTIVE_TAG, True)
+                for piece in cut
+                for peer in range(between.size)
+                if peer != home
+            ]
+        elif between is not None:
+            coming = [
+                between.receive_bytes(memoryview(piece.view(np.uint8)), home, COLLECTIVE_TAG, True) for piece in cut
+            ]
+        for index, piece in enumerate(cut):
+            streams.wait_for(self.comm.engine, coming[index : index + 1], deadline)
+            self._locally(Call("broadcast", piece, root=speaker), deadline)
+        streams.wait_for(self.comm.engine, sends, deadline)
 
     def _all_gather(self, parts: Sequence[Array], array: Array, deadline: Deadline, counts: object) -> None:
         assert self.across is not None  # all ranks have counterparts where hosts are even
         counterparts = [parts[host[self._place]] for host in self._hosts]
-        derived.all_gather(self.across, counterparts, array, deadline)
+        if self.across.size == 2:
+            own, theirs = counterparts[self._here], counterparts[1 - self._here]
+            own[...] = array
+            self._trade(self.across, _flat(own), _flat(theirs), None, deadline)
+        else:
+            derived.all_gather(self.across, counterparts, array, deadline)
         for host, part in zip(self._hosts, counterparts, strict=True):
             self._locally(Call("all_gather", part, outs=[parts[rank] for rank in host]), deadline)
 
@@ -219,15 +279,17 @@ class SeveralHosts(Ways):
                 sums.append(np.empty_like(cuts[host[self._place]]))
                 self._locally(Call("reduce_scatter", sums[-1], adding, ins=[cuts[rank] for rank in host]), deadline)
             mine = sums[self._here]
-            streams.reduce_scatter(self.across, mine, sums, adding, deadline)
+            if self.across.size == 2:
+                self._trade(self.across, sums[1 - self._here], mine, adding, deadline)
+            else:
+                streams.reduce_scatter(self.across, mine, sums, adding, deadline)
             target = flat[begin : begin + step]
             target[...] = mine
             if op.name == "AVG":
                 op.finish(target, target, self.size)
 
 
-def _travelling(call: Call) -> int:
-    """Return how many bytes an array has in the dtype in which it travels."""
-    op = call.reduce_op
-    dtype = call.array.dtype if op is None else accumulation_dtype(op.name, call.array.dtype)
-    return int(call.array.size * dtype.itemsize)
+def _flat(array: Array) -> Array:
+    """Return the bytes of an array."""
+    flat: Array = array.reshape(-1).view(np.uint8)
+    return flat

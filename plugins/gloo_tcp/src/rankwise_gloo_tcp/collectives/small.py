@@ -1,7 +1,7 @@
 """The small collectives between hosts, prepared once for each kind of call.
 
 Their data goes along with the comparison of the calls, as that of the plans does, to the same bytes: what a rank has
-prepared meets what another does in the general way.
+prepared meets what another does by the slow path.
 """
 
 from __future__ import annotations

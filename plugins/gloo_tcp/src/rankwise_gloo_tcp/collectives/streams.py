@@ -13,7 +13,7 @@ from rankwise.errors import DistTimeoutError
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.engine.request import Request
 
-__all__ = ["Carrier", "all_reduce", "broadcast", "cut", "reduce_scatter", "wait_for"]
+__all__ = ["Carrier", "all_reduce", "broadcast", "cut", "reduce_scatter", "trade", "wait_for"]
 
 #: Segments are a quarter of a rank's share, within these bounds: each costs some tens of microseconds of its own.
 _LEAST_NBYTES, _MOST_NBYTES = 128 << 10, 1 << 20
@@ -63,26 +63,59 @@ def broadcast(engine: Carrier, array: Array, root: int, deadline: Deadline) -> N
 
     Bytes sent: N, and an element back for each segment but the last few.
     """
-    flat, peer = array.reshape(-1), 1 - engine.rank
-    length = max(1, _MOST_NBYTES // flat.itemsize)
-    segments = [as_bytes(flat[begin : begin + length]) for begin in range(0, flat.size, length)]
-    waited = len(segments) - _AHEAD  # of so many the root waits for the receipt
-    if engine.rank != root:
-        coming = [engine.receive_bytes(segment, peer, COLLECTIVE_TAG, True) for segment in segments]
-        for index, request in enumerate(coming):
-            wait_for(engine, [request], deadline)
-            if index < waited:
-                wait_for(engine, [engine.send_bytes(as_bytes(flat[:1]), peer, COLLECTIVE_TAG, True)], deadline)
-        return
+    flat, sends = array.reshape(-1), engine.rank == root
+    trade(engine, flat if sends else None, None if sends else flat, None, deadline)
+
+
+def trade(engine: Carrier, sent: Array | None, taken: Array | None, op: ReduceOp | None, deadline: Deadline) -> None:
+    """Send one flat array to the other of two ranks, and take another from there; either may be missing.
+
+    Bytes sent: those of what is sent. Where data goes one way only, an element back for each segment but the last few.
+
+    Args:
+        engine: What carries messages between the two.
+        sent: What goes.
+        taken: Where what comes goes; its elements are as long.
+        op: By what it is reduced into that; None puts it there.
+        deadline: When all must be done.
+    """
+    peer, out, into = 1 - engine.rank, _segments(sent), _segments(taken)
+    rooms = into if op is None else [np.empty_like(segment) for segment in into]
+    coming = [engine.receive_bytes(as_bytes(room), peer, COLLECTIVE_TAG, True) for room in rooms]
+    sends: list[Request] = []
+    if taken is None:
+        _send_ahead(engine, out, deadline)
+    else:
+        sends = [engine.send_bytes(as_bytes(segment), peer, COLLECTIVE_TAG, True) for segment in out]
+    waited = len(into) - _AHEAD if sent is None else 0  # for the receipts of so many the other waits
+    for index, (segment, room, request) in enumerate(zip(into, rooms, coming, strict=True)):
+        wait_for(engine, [request], deadline)
+        if op is not None:
+            op.combine(segment, room)
+        if index < waited:
+            wait_for(engine, [engine.send_bytes(as_bytes(segment[:1]), peer, COLLECTIVE_TAG, True)], deadline)
+    wait_for(engine, sends, deadline)
+
+
+def _send_ahead(engine: Carrier, segments: Sequence[Array], deadline: Deadline) -> None:
+    """Send segments to the other of two ranks, each once the one so many before it is known to have come."""
+    peer, sends, waited = 1 - engine.rank, [], len(segments) - _AHEAD
     receipts = [
-        engine.receive_bytes(as_bytes(np.empty_like(flat[:1])), peer, COLLECTIVE_TAG, True) for _ in range(waited)
+        engine.receive_bytes(as_bytes(np.empty_like(segments[0][:1])), peer, COLLECTIVE_TAG, True)
+        for _ in range(waited)
     ]
-    sent = []
     for index, segment in enumerate(segments):
         if index >= _AHEAD:
             wait_for(engine, [receipts[index - _AHEAD]], deadline)
-        sent.append(engine.send_bytes(segment, peer, COLLECTIVE_TAG, True))
-    wait_for(engine, sent, deadline)
+        sends.append(engine.send_bytes(as_bytes(segment), peer, COLLECTIVE_TAG, True))
+    wait_for(engine, sends, deadline)
+
+
+def _segments(flat: Array | None) -> list[Array]:
+    if flat is None:
+        return []
+    length = max(1, _MOST_NBYTES // flat.itemsize)
+    return [flat[begin : begin + length] for begin in range(0, flat.size, length)]
 
 
 def cut(array: Array, size: int) -> list[Array]:

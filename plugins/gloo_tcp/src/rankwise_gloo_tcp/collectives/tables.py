@@ -16,9 +16,9 @@ from rankwise.backends import fitting_algorithm as fitting
 
 __all__ = ["MIXED", "NETWORK", "Table", "along_nbytes", "explain"]
 
-#: How much data goes with the comparison of the calls where hosts have several ranks: among a few hosts, each of which
-#: says how long its data is, and among more.
-_FEW_HOSTS, _ALONG_NBYTES, _ALONG_MANY_NBYTES = 8, 32 << 10, 2 << 10
+#: How much data goes with the comparison of the calls at the most where hosts have several ranks: among a few hosts,
+#: each of which says how long its data is, and among more.
+_FEW_HOSTS, _ALONG_NBYTES, _ALONG_MANY_NBYTES = 8, 448 << 10, 2 << 10
 
 #: What a rank tells of its call.
 _RECORD_NBYTES = 40
@@ -50,14 +50,29 @@ NETWORK: Table = MappingProxyType(
         },
     }
 )
+#: What all ranks have the first ranks of the hosts reduce, one after the other; the more they are the sooner it pays to
+#: divide it.
+_REDUCED_ALONG = (
+    Choice("along", _ALONG_NBYTES, 8),
+    *(Choice("along", (2 << 20) // ranks, ranks) for ranks in (16, 32)),
+    Choice("along", 32 << 10),
+)
 #: Among hosts of which some have several ranks.
 MIXED: Table = MappingProxyType(
     {
-        "all_reduce": (Choice("along", _ALONG_NBYTES), Choice("hosts")),
-        "broadcast": (Choice("along", _ALONG_NBYTES), Choice("hosts")),
+        "all_reduce": (*_REDUCED_ALONG, Choice("hosts")),
+        "broadcast": (
+            Choice("along", _ALONG_NBYTES, 16),
+            Choice("along", 128 << 10, 32),
+            Choice("along", 32 << 10),
+            Choice("hosts"),
+        ),
         "barrier": (Choice("along"),),
-        **{op: (Choice("hosts"),) for op in ("all_gather", "reduce_scatter")},
-        **{op: (Choice("derived"),) for op in ("reduce", "gather", "scatter", "all_to_all")},
+        "reduce": (*_REDUCED_ALONG, Choice("hosts")),
+        # Where all parts are of one size.
+        "all_gather": (Choice("along", _ALONG_NBYTES), Choice("hosts")),
+        "reduce_scatter": (*_REDUCED_ALONG, Choice("hosts")),
+        **{op: (Choice("derived"),) for op in ("gather", "scatter", "all_to_all")},
     }
 )
 
@@ -92,9 +107,19 @@ _LIKE_OF_TWO = {
 }
 
 
-def along_nbytes(hosts: int) -> int:
-    """Return how much data goes with the comparison of the calls of so many hosts at the most."""
-    return _ALONG_NBYTES if hosts <= _FEW_HOSTS else _ALONG_MANY_NBYTES
+def along_nbytes(hosts: Sequence[int]) -> int:
+    """Return how much data goes with the comparison of the calls of hosts of so many ranks each at the most.
+
+    The rows of all hosts are messages that go along, and all records and the result have their place at every board.
+    """
+    from rankwise_gloo_tcp.board.board import least_area_nbytes
+    from rankwise_gloo_tcp.collectives.opening import inline_nbytes
+
+    if len(hosts) > _FEW_HOSTS:
+        return _ALONG_MANY_NBYTES
+    in_a_row = inline_nbytes(len(hosts)) - _RECORD_NBYTES * max(hosts)
+    at_a_board = least_area_nbytes(max(hosts)) - _RECORD_NBYTES * sum(hosts)
+    return max(_ALONG_MANY_NBYTES, min(_ALONG_NBYTES, in_a_row, at_a_board) & -64)
 
 
 def explain(op: str, nbytes: int, hosts: Sequence[int]) -> Explanation:
@@ -108,7 +133,7 @@ def explain(op: str, nbytes: int, hosts: Sequence[int]) -> Explanation:
     elif len(hosts) == 1:
         table = _on_one_host(op, size)
     else:
-        most = along_nbytes(len(hosts))
+        most = along_nbytes(hosts)
         table = NETWORK[op] if len(hosts) == size else [_within(choice, most) for choice in MIXED[op]]
     taken = fitting(op, nbytes, size, {op: tuple(table)})
     derived = len(hosts) > 1 and taken.name in ("derived", "direct")
@@ -128,20 +153,25 @@ def _stages(name: str, op: str, nbytes: int, hosts: int, each: int) -> tuple[Sta
     records = Stage("all_gather", "direct", hosts, _RECORD_NBYTES * each * hosts)
     if name == "along":
         # All tell all others, or a root tells or is told.
-        swap = {"broadcast": Stage("broadcast", "flat", hosts, nbytes), "barrier": records}
+        swap = {
+            "broadcast": Stage("broadcast", "flat", hosts, nbytes),
+            "all_gather": Stage("all_gather", "direct", hosts, nbytes),
+            "barrier": records,
+        }
         told = swap.get(op, Stage("all_gather", "direct", hosts, nbytes * hosts))
-        reduced = 0 if op in ("broadcast", "barrier") else nbytes * (hosts - 1 + each - 1)
+        reduced = 0 if op in swap else nbytes * (hosts - 1 + each - 1)
         return told, Stage("", "", 1, reduced)
     if name != "hosts":
         return ()
     across = {"all_reduce": "two_shot", "reduce_scatter": "direct", "broadcast": "flat"}
-    algorithm = across.get(op) or derived_algorithm(op, nbytes // each, hosts)
-    here = {"all_reduce": 3 * nbytes, "reduce_scatter": 2 * nbytes}.get(op, nbytes)
+    algorithm = across.get(op) or derived_algorithm(op, nbytes if op == "reduce" else nbytes // each, hosts)
+    here = {"all_reduce": 3 * nbytes, "reduce_scatter": 2 * nbytes, "reduce": 2 * nbytes}.get(op, nbytes)
     return records, Stage("", "", 1, here), Stage(op, algorithm, hosts, nbytes)
 
 
 def _within(choice: Choice, most: int) -> Choice:
-    return choice._replace(max_nbytes=most) if choice.name == "along" and choice.max_nbytes else choice
+    bound = choice.max_nbytes
+    return choice._replace(max_nbytes=min(most, bound)) if choice.name == "along" and bound else choice
 
 
 def _on_one_host(op: str, size: int) -> tuple[Choice, ...]:

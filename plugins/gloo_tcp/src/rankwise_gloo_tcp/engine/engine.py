@@ -45,7 +45,7 @@ class Engine(EngineState):
         on_abort: Called with the first failure, with the lock held, to tell those whom no connection reaches.
         on_news: Called by the idle poller after it has taken something in.
         leaving: Whether this rank leaves, so that nothing new is begun.
-        plain: Whether what goes between hosts is neither encrypted nor sealed, so that compiled parts may move it.
+        plain: Whether compiled parts may move what goes between hosts: it is not sealed, nor encrypted elsewhere.
     """
 
     __slots__ = (
@@ -57,7 +57,8 @@ class Engine(EngineState):
 
     def __init__(self, config: EngineConfig) -> None:
         self.rank, self.size, self.names = config.rank, len(config.names), config.names
-        self.timeout_s, self.plain = config.timeout_s, config.encryption is None and not config.guards_payloads
+        self.timeout_s, encryption = config.timeout_s, config.encryption
+        self.plain = (encryption is None or encryption.compiled) and not config.guards_payloads
         self.on_abort: Callable[[DistError], object] | None = None
         self.on_news: Callable[[], object] = _nothing
         self.leaving = self._closed = False
@@ -251,12 +252,12 @@ class Engine(EngineState):
 
     def moved_nbytes(self) -> dict[str, int]:
         """Return how many bytes have gone and come, by way: through memory in pipes or in one copy, by sockets."""
-        ways = Counter(self.peers.moved) + Counter(copy=self.fetching.moved_nbytes)
+        moved = Counter(self.peers.moved) + Counter(copy=self.fetching.moved_nbytes)
         for peer in self.peers.all:
             connection = peer.connection  # another thread may close it
             if connection is not None:
-                ways[connection.way] += connection.moved_nbytes
-        return {way: nbytes for way, nbytes in ways.items() if nbytes}
+                moved[connection.way] += connection.moved_nbytes
+        return {way: nbytes for way, nbytes in moved.items() if nbytes}
 
     def queued(self) -> dict[str, int]:
         """Return how many messages wait: to be sent, for their receivers, to come, and for a receive."""
@@ -331,11 +332,13 @@ class Engine(EngineState):
         text = notice(error, self.names[self.rank])
         if self.on_abort is not None:
             self.on_abort(error)
+        said = Header(Kind.ABORT, length=len(text)), text
+        self.peers.greeting = said
         for peer in self.peers.all:
             requests += [request for _, _, request, _ in peer.frames if request is not None]
             peer.frames.clear()
             if peer.connection is not None:
-                requests += peer.connection.abort(Header(Kind.ABORT, length=len(text)), text)
+                requests += peer.connection.abort(*said)
         for request in requests:
             request.end(error)
         if not self.peers.all_sent:

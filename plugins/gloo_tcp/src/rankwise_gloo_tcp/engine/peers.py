@@ -45,8 +45,8 @@ class Peers:
     """
 
     __slots__ = (
-        *("_failure_state", "_loop", "_sleep", "acceptor", "all", "armed", "dying", "handler", "held_up"),
-        *("moved", "on_disarmed", "on_unreachable", "pipes", "rank", "size"),
+        *("_failure_state", "_loop", "_sleep", "acceptor", "all", "armed", "dying", "greeting", "handler"),
+        *("held_up", "moved", "on_disarmed", "on_unreachable", "pipes", "rank", "size"),
     )
 
     def __init__(self, config: EngineConfig, loop: Loop, failure_state: FailureState) -> None:
@@ -62,6 +62,8 @@ class Peers:
         self.moved: dict[str, int] = {}
         #: Peers that have died, and whose last messages may still come.
         self.dying: list[Peer] = []
+        #: What goes over a connection first that comes about once the group has failed here: why.
+        self.greeting: tuple[Header, bytes] | None = None
         #: Whether something may have to be sent that no caller waits for.
         self.held_up = False
         self.acceptor = Acceptor(config, loop, self.all, self)
@@ -146,6 +148,9 @@ class Peers:
         frames, peer.frames = peer.frames, []
         for frame in frames:
             connection.send(*frame)
+        if self.greeting is not None:
+            header, text = self.greeting
+            connection.send(header, memoryview(text))
         if connection.way == "tls":
             connection.receive()  # what has come with the end of the handshake
 
@@ -254,9 +259,7 @@ class Peers:
                 peer.connection.close()
             self.forget(peer)
         self.pipes = []
-        if self._sleep is not None:
-            self._sleep.forget()
-            self._sleep = None
+        self._sleep = None
 
 
 class Fetching:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from rankwise.backends import FutureWork, Timeout, Work, seconds
+from rankwise.backends import FutureWork, Timeout, Work, anew, seconds
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -86,7 +86,7 @@ class Request(FutureWork):
         if not self.done:
             self.engine.drive(self, self.engine.timeout_s if timeout is None else seconds(timeout))
         if self.error is not None:
-            raise self.error
+            raise anew(self.error)
         return True
 
     def is_completed(self) -> bool:

@@ -29,11 +29,6 @@ class Guard(GuardState):
     def __init__(self, key: bytes) -> None:
         self.key, self.number = key, 0
 
-    def tag(self, head: bytes) -> bytes:
-        """Return the tag of the next header."""
-        number, self.number = self.number, self.number + 1
-        return self.made(number, head)
-
     def check(self, head: bytes, tag: memoryview) -> None:
         """Raise `ProtocolError` unless this is the tag of the next header."""
         if not same(self.tag(head), tag):

@@ -14,7 +14,7 @@ from rankwise.errors import DistNetworkError, RendezvousError
 from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.collectives import selection
 from rankwise_gloo_tcp.collectives.one_host import one_host
-from rankwise_gloo_tcp.collectives.ways import Ways
+from rankwise_gloo_tcp.collectives.strategy import Strategy
 from rankwise_gloo_tcp.communicator import GlooCommunicator
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
@@ -64,7 +64,7 @@ def create(context: Context) -> GlooCommunicator:
         group_key = secret.derive(key or token, f"gloo group {context.name} {token.hex()}")
         encryption = privacy.encryption(private, all_cards, context.global_ranks, context.name)
         near = "unix" in TRANSPORTS[transport]
-        kept = [each._replace(token="", board="") for each in all_cards]  # which nobody asks for later
+        kept = [all_cards[0]._replace(token="", board=""), *all_cards[1:]]  # which nobody asks for later
         engine = _engine(comm, kept, group_key, key is not None, near, encryption)
         for sock, near in listeners:
             engine.listen(sock, near)
@@ -73,7 +73,7 @@ def create(context: Context) -> GlooCommunicator:
         try:
             if all(card.board and card.shares_processes(all_cards[0]) for card in all_cards):
                 joining_board.join(comm, all_cards, group_key, board_listener, deadline)
-            comm.use(_ways(comm, places))
+            comm.use(_strategy(comm, places))
             tell(lambda: _chosen(comm, all_cards, places))
         except BaseException:
             engine.close()
@@ -94,8 +94,8 @@ def _alone(context: Context) -> GlooCommunicator:
     return comm
 
 
-def _ways(comm: GlooCommunicator, places: list[list[int]]) -> Ways:
-    """Return what suits a group whose ranks are in these places; a group of one host does not load the others' ways."""
+def _strategy(comm: GlooCommunicator, places: list[list[int]]) -> Strategy:
+    """Return what suits a group whose ranks are in these places; a group of one host does not load the others'."""
     if comm.board is not None:
         return one_host(comm, comm.board)
     if 1 < len(places) < comm.size:
@@ -106,7 +106,7 @@ def _ways(comm: GlooCommunicator, places: list[list[int]]) -> Ways:
     return _between_hosts(comm)
 
 
-def _between_hosts(comm: GlooCommunicator) -> Ways:
+def _between_hosts(comm: GlooCommunicator) -> Strategy:
     from rankwise_gloo_tcp.collectives.between_hosts import between_hosts
 
     return between_hosts(comm)
@@ -115,7 +115,7 @@ def _between_hosts(comm: GlooCommunicator) -> Ways:
 def _chosen(comm: GlooCommunicator, all_cards: list[Card], places: list[list[int]]) -> str:
     """Say which way this rank's messages and collectives go, and why."""
     me, peers = all_cards[comm.rank], comm.engine.peers
-    ways = {
+    peers_by = {
         "shared memory": [pipe.peer for pipe in peers.pipes],
         "Unix sockets": [peer.rank for peer in peers.all if peer.near and peer.connection is None],
         f"TCP from {me.address}:{me.port}": [peer.rank for peer in peers.all if not peer.near],
@@ -123,7 +123,7 @@ def _chosen(comm: GlooCommunicator, all_cards: list[Card], places: list[list[int
     names = comm.context.global_ranks
     told = [
         f"{way} to rank{'s' * (len(to) > 1)} {', '.join(str(names[peer]) for peer in to)}"
-        for way, ranks in ways.items()
+        for way, ranks in peers_by.items()
         if (to := [rank for rank in ranks if rank != comm.rank])
     ]
     kind = "one host" if comm.board is not None else f"{len(places)} places"
@@ -170,12 +170,14 @@ def _engine(
 
 
 def _board_name(rank: int, card: Card, listener: socket.socket) -> str:
-    """Return the name of the socket where this rank would hand out the board; nothing if it can use none."""
+    """Return the name of the socket where the first rank hands out the board; nothing if this rank can use none."""
     if not card.unix or not board.available():
         return ""
+    if rank:
+        return "y"
     name = f"rankwise-{os.urandom(16).hex()}"
     listener.bind("\0" + name)
-    listener.listen(BACKLOG if rank == 0 else 0)
+    listener.listen(BACKLOG)
     return name
 
 

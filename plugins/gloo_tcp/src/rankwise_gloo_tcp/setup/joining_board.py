@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 
@@ -16,7 +15,7 @@ from rankwise_gloo_tcp.machine import cores, peer_memory
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import handing
 from rankwise_gloo_tcp.transport.pipe import Pipe
-from rankwise_gloo_tcp.transport.rings import MAX_RANKS, make_rings
+from rankwise_gloo_tcp.transport.rings import MAX_RANKS, Bell
 
 __all__ = ["join"]
 
@@ -49,76 +48,69 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
     for peer in comm.engine.peers.all if can_read else ():
         peer.readable = peer.rank != rank
     if bells:
-        pipes = [_pipe(comm, shared, peer, bell) for peer, bell in bells.items()]
-        comm.engine.use_pipes(pipes, shared.sleep(rank, -1), shared.quitters)
-
-
-def _pipe(comm: GlooCommunicator, shared: Board, peer: int, bell: int) -> Pipe:
-    sleep = shared.sleep(peer, bell)
-    return Pipe(
-        comm.engine.dispatcher,
-        peer,
-        make_rings(shared.ring(comm.rank, peer), shared.ring(peer, comm.rank), sleep),
-        sleep,
-    )
+        pipes = [Pipe(comm.engine.dispatcher, peer, shared.rings(peer, bell)) for peer, bell in bells.items()]
+        comm.engine.use_pipes(pipes, shared.sleep(), shared.quitters)
 
 
 def _try(
     comm: GlooCommunicator, shared: Board, pids: list[int], watched: bool, deadline: Deadline
-) -> tuple[dict[int, int], bool]:
-    """Return for each peer the descriptor that wakes it, and whether all ranks can read the memory of all others.
+) -> tuple[dict[int, Bell], bool]:
+    """Return for each peer what wakes it, and whether all ranks can read the memory of all others.
 
-    There are no descriptors where some rank can open none, or deaths go unnoticed.
+    There are no bells where some rank can open none, or deaths go unnoticed.
     """
-    mine = comm.engine.loop.bell if watched and comm.size <= MAX_RANKS else -1
-    number = np.frombuffer(os.urandom(8), np.int64).copy()
-    told = _tell(comm, shared, [mine, number.ctypes.data, int(number[0])], deadline)
-    bells = _open_bells(comm.rank, pids, [bell for bell, _, _ in told])
-    works = len(bells) == comm.size - 1, _can_read(comm.rank, pids, told)
+    bell, number = comm.engine.loop.bell, np.frombuffer(os.urandom(8), np.uint64).copy()
+    inode = os.fstat(bell).st_ino if watched and comm.size <= MAX_RANKS else 0
+    told = _tell(comm, shared, [bell, inode, number.ctypes.data, int(number[0])], deadline)
+    bells: dict[int, Bell] = {}
+    if all(row[1] for row in told):
+        bells = {peer: Bell.of(pids[peer], *told[peer][:2]) for peer in range(comm.size) if peer != comm.rank}
+    tried = _tried(comm.rank, comm.size)
+    works = bool(bells) and _can_wake(bells, tried), _can_read(tried, pids, told)
+    agreed = _tell(comm, shared, [int(each) for each in works], deadline)
+    return bells if all(row[0] for row in agreed) else {}, all(row[1] for row in agreed)
+
+
+def _tried(rank: int, size: int) -> set[int]:
+    """Return the few peers on which a rank tries what it can do: at distances 1, 2, 4, ..., from all of them.
+
+    All are of one user and one namespace.
+    """
+    return {(rank + (1 << step)) % size for step in range((size - 1).bit_length())} - {rank}
+
+
+def _can_wake(bells: dict[int, Bell], tried: set[int]) -> bool:
+    """Tell whether this rank can wake others, and has descriptors for all of them."""
+    held: list[int] = []
     try:
-        agreed = _tell(comm, shared, [int(each) for each in works], deadline)
-    except BaseException:
-        _close(bells)
-        raise
-    if not all(row[0] for row in agreed):
-        _close(bells)
-    return bells, all(row[1] for row in agreed)
+        for peer in tried:
+            held.append(bells[peer].open())
+        while len(held) < len(bells):
+            held.append(os.dup(held[0]))
+    except OSError:
+        return False
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+    return True
 
 
-def _open_bells(rank: int, pids: list[int], told: list[int]) -> dict[int, int]:
-    """Return for each peer the descriptor that wakes it, up to the first that cannot be had; none if one has none."""
-    found: dict[int, int] = {}
-    if min(told) >= 0:
-        with contextlib.suppress(OSError):
-            for peer, bell in enumerate(told):
-                if peer != rank:
-                    path = f"/proc/{pids[peer]}/fd/{bell}"
-                    found[peer] = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    return found
-
-
-def _close(bells: dict[int, int]) -> None:
-    while bells:
-        os.close(bells.popitem()[1])
-
-
-def _can_read(rank: int, pids: list[int], told: list[list[int]]) -> bool:
-    """Tell whether this rank can read the memory of others: each has told where a random number is.
-
-    All are of one user and one namespace, so that it is tried on a few: at distances 1, 2, 4, ..., from all of them.
-    """
-    found, size = np.zeros(1, np.int64), len(pids)
-    tried = {(rank + (1 << step)) % size for step in range((size - 1).bit_length())} - {rank}
+def _can_read(tried: set[int], pids: list[int], told: list[list[int]]) -> bool:
+    """Tell whether this rank can read the memory of others: each has told where a random number is."""
+    found = np.zeros(1, np.uint64)
     return peer_memory.available() and all(
-        peer_memory.read_at(pids[peer], told[peer][1], found.ctypes.data, 8) == 8 and int(found[0]) == told[peer][2]
+        peer_memory.read_at(pids[peer], told[peer][2], found.ctypes.data, 8) == 8 and int(found[0]) == told[peer][3]
         for peer in tried
     )
 
 
 def _tell(comm: GlooCommunicator, shared: Board, numbers: list[int], deadline: Deadline) -> list[list[int]]:
-    """Tell everyone some numbers, and return everyone's."""
-    rows = shared.told(shared.flip(), len(numbers))
-    rows[comm.rank] = numbers
-    agreement.timely(shared, comm.context.global_ranks, deadline)
-    found: list[list[int]] = rows.tolist()
-    return found
+    """Tell everyone some numbers, and return everyone's.
+
+    Raises:
+        DistTimeoutError: Some have not come; it names them.
+    """
+    try:
+        return shared.tell(numbers, deadline)
+    except TimeoutError:
+        raise agreement.late(shared, comm.context.global_ranks, deadline) from None

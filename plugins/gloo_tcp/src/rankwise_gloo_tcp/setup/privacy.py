@@ -10,17 +10,14 @@ place.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rankwise.errors import RendezvousError
 from rankwise_gloo_tcp.protocol.card import Card
 
 if TYPE_CHECKING:  # most programs never load OpenSSL
-    import ssl
-
-    from rankwise_gloo_tcp.transport.encrypted import Encryption
+    from rankwise_gloo_tcp.transport.encrypted import AnyContext, Encryption
 
 __all__ = ["BY_FILES", "ENCRYPTED", "Privacy", "encryption", "prepare", "torch_files"]
 
@@ -39,7 +36,7 @@ class Privacy(NamedTuple):
     """
 
     certificate: str
-    prove: Callable[[ssl.SSLContext], object]
+    prove: Callable[[AnyContext], object]
 
 
 def torch_files() -> dict[str, str] | None:
@@ -75,8 +72,10 @@ def prepare(integrity: str) -> Privacy | None:
     except ImportError:
         return Privacy("", lambda context: None)
 
-    def prove(context: ssl.SSLContext) -> None:
-        with _as_file((certificate + key).encode()) as path:
+    def prove(context: AnyContext) -> None:
+        from rankwise_gloo_tcp.transport.openssl import as_file
+
+        with as_file((certificate + key).encode()) as path:
             context.load_cert_chain(path)
 
     return Privacy(certificate, prove)
@@ -100,7 +99,7 @@ def encryption(privacy: Privacy | None, cards: Sequence[Card], names: Sequence[i
         )
     files = torch_files()
 
-    def know(context: ssl.SSLContext, peer: int) -> None:
+    def know(context: AnyContext, peer: int) -> None:
         if files is not None:
             context.load_verify_locations(files["CA_FILE"] or None, files["CA_PATH"] or None)
         else:
@@ -128,22 +127,3 @@ def _new_certificate() -> tuple[str, str]:
     pem = serialization.Encoding.PEM
     text = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode()
     return certificate.public_bytes(pem).decode(), text
-
-
-@contextmanager
-def _as_file(data: bytes) -> Iterator[str]:
-    """Give the name of a file with some bytes that nobody else can read: `ssl` takes a key from nowhere else."""
-    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
-        descriptor = os.memfd_create("rankwise-key", os.MFD_CLOEXEC)
-        try:
-            os.write(descriptor, data)
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
-        return
-    import tempfile
-
-    with tempfile.NamedTemporaryFile() as file:  # of mode 0600
-        file.write(data)
-        file.flush()
-        yield file.name

@@ -64,7 +64,8 @@ class Connection(ConnectionState):
         self._writer = Writer(guards)
         self.reader = Reader(partial(handler.frame, self), guards)
         self.mine, self.theirs, self.fd = self._writer.guard, self.reader.guard, sock.fileno()
-        self.plain = self._holds is None and not self.reader.seals
+        self.tls = getattr(sock, "tls", None)
+        self.plain = (self._holds is None or self.tls is not None) and not self.reader.seals
         #: How much must have come before this end is woken.
         self._least = 1
         self._watch(writing=False)
@@ -264,6 +265,8 @@ class Connection(ConnectionState):
                 self.reader.received(len(room))
         except ProtocolError as error:
             self._garbled(error)
+        if self._holds is not None and self._holds():
+            self.receive()
 
     def _garbled(self, error: ProtocolError) -> None:
         # The peer is to hear why before the connection ends.

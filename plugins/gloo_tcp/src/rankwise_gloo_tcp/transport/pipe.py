@@ -13,7 +13,7 @@ from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.protocol.flow import WINDOW_NBYTES
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, check
 from rankwise_gloo_tcp.state import PipeState
-from rankwise_gloo_tcp.transport.rings import PIECE, Rings, Sleep
+from rankwise_gloo_tcp.transport.rings import PIECE, Rings
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.protocol.message import Destination, Message
@@ -42,19 +42,18 @@ class Pipe(PipeState):
         handler: The engine.
         peer: The peer's group rank.
         rings: The memory of both directions.
-        sleep: The peer's.
     """
 
     __slots__ = (
         *("_expected", "_filled", "_incoming", "_piece_nbytes", "closed", "eager_nbytes", "guarded"),
-        *("handler", "has_news", "left", "peer", "rings", "sleep", "small_nbytes", "wants_room"),
+        *("handler", "has_news", "left", "peer", "rings", "small_nbytes", "wants_room"),
     )
 
     way = "pipe"
     in_memory, ends_with_peer, credit_waits, unconfirmed = True, False, False, False
 
-    def __init__(self, handler: FrameHandler, peer: int, rings: Rings, sleep: Sleep) -> None:
-        self.handler, self.peer, self.rings, self.sleep = handler, peer, rings, sleep
+    def __init__(self, handler: FrameHandler, peer: int, rings: Rings) -> None:
+        self.handler, self.peer, self.rings = handler, peer, rings
         self.closed = self.left = False
         #: Nobody else can write there, so that headers need no guard.
         self.guarded = False
@@ -80,7 +79,7 @@ class Pipe(PipeState):
         first, length, marks, address = _WORDS.unpack(head)
         if not self.rings.write(first, length, marks, address, memoryview(data)):
             return False
-        self.sleep.wake()
+        self.rings.wake()
         return True
 
     def go_on_with(self, rest: memoryview, request: Message) -> None:
@@ -150,7 +149,7 @@ class Pipe(PipeState):
                     break
             wrote = True
         if wrote:
-            self.sleep.wake()
+            self.rings.wake()
 
     def push(self) -> None:
         """Go on with what waits for room; what still does asks for it again."""
@@ -258,7 +257,7 @@ class Pipe(PipeState):
         """Drop what has not left, and wake the peer, which finds the notice on the board."""
         dropped = self.drop()
         self.rest = self._incoming = None
-        self.sleep.wake()
+        self.rings.wake()
         return dropped
 
     def drop(self) -> list[Message]:
@@ -278,4 +277,3 @@ class Pipe(PipeState):
         if not self.closed:
             self.closed = True
             self.rings.close()
-            self.sleep.close()

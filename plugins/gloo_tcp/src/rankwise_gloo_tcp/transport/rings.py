@@ -7,14 +7,30 @@ has come. A rank that sleeps says so in shared memory, and a byte in the pipe th
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.machine import futex
 from rankwise_gloo_tcp.protocol.frames import READABLE, Kind
 
-__all__ = ["MAX_RANKS", "PIECE", "SHARED", "PythonRings", "Rings", "Sleep", "make_rings", "message", "ring_nbytes"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # a type checker has it, whether or not it is installed
+
+__all__ = [
+    "MAX_RANKS",
+    "PIECE",
+    "SHARED",
+    "Bell",
+    "Place",
+    "PythonRings",
+    "Rings",
+    "Sleep",
+    "make_rings",
+    "message",
+    "ring_nbytes",
+]
 
 #: With more ranks on one machine, connections are made when they are needed.
 MAX_RANKS = 64
@@ -57,45 +73,91 @@ def message(tag: int) -> int:
     return Kind.MESSAGE | tag << 32
 
 
-class Sleep:
-    """Where a rank says that it sleeps, and how it is woken.
+class Bell(NamedTuple):
+    """The pipe that wakes a rank.
 
     Attributes:
-        word: A view of the word that says so.
-        bell: The descriptor that wakes it.
+        path: Where it is opened.
+        inode: By what it is known: its process may have ended, and another have got the number.
     """
 
-    __slots__ = ("bell", "word")
+    path: str
+    inode: int
 
-    def __init__(self, word: memoryview, bell: int) -> None:
-        self.word, self.bell = word, bell
+    @staticmethod
+    def of(pid: int, descriptor: int, inode: int) -> Bell:
+        """Return that of a process, which has told its descriptor and what it is known by."""
+        return Bell(f"/proc/{pid}/fd/{descriptor}", inode)
+
+    def open(self) -> int:
+        """Return a descriptor that wakes the rank when something is written to it.
+
+        Raises:
+            OSError: It cannot be had, or the rank has gone.
+        """
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        found = os.fstat(descriptor)
+        if found.st_ino == self.inode and stat.S_ISFIFO(found.st_mode):
+            return descriptor
+        os.close(descriptor)
+        raise ProcessLookupError(f"{self.path} is another file now")
+
+
+class Sleep:
+    """Where a rank says that it sleeps, and how it is woken: by a bell that is opened when it is needed first.
+
+    Args:
+        words: The memory that the ranks share, in words.
+        at: The word that says so.
+        bell: What wakes it; None for this rank itself.
+    """
+
+    __slots__ = ("_at", "_descriptor", "_words", "bell")
+
+    def __init__(self, words: memoryview, at: int, bell: Bell | None = None) -> None:
+        self._words, self._at, self.bell = words, at, bell
+        self._descriptor = -1
 
     def begin(self) -> None:
         """Say that this rank is about to sleep; whatever is written from now on wakes it."""
-        self.word[0] = 1
+        self._words[self._at] = 1
         futex.fence()
 
     def end(self) -> None:
         """Say that it is awake."""
-        self.word[0] = 0
+        self._words[self._at] = 0
 
     def wake(self) -> None:
         """Wake another rank if it sleeps."""
         futex.fence()
-        if self.word[0]:
-            self.word[0] = 0
-            with suppress(OSError):  # it is being woken already, or has gone
-                os.write(self.bell, b"b")
+        if self._words[self._at] and self.bell is not None:
+            # It is being woken already, or has gone; or no descriptor is left, and it looks by itself now and then.
+            with suppress(OSError):
+                if self._descriptor < 0:
+                    self._descriptor = self.bell.open()
+                self._words[self._at] = 0
+                os.write(self._descriptor, b"b")
 
     def close(self) -> None:
-        """Give memory and descriptor back."""
-        self.forget()
-        os.close(self.bell)
+        """Give the descriptor back."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
-    def forget(self) -> None:
-        """Give the memory back."""
-        with suppress(BufferError):  # a thread is still in a call that uses it
-            self.word.release()
+
+class Place(NamedTuple):
+    """Where the rings to a peer and from it lie in the memory that the ranks share, in bytes.
+
+    Attributes:
+        out: Where what is written to the peer begins.
+        into: Where what it writes begins.
+        nbytes: The size of each, with its control block.
+        asleep: Where the peer says that it sleeps.
+    """
+
+    out: int
+    into: int
+    nbytes: int
+    asleep: int
 
 
 class Rings(Protocol):
@@ -116,6 +178,9 @@ class Rings(Protocol):
             address: The fourth.
             data: What follows in the ring.
         """
+
+    def wake(self) -> None:
+        """Wake the peer if it sleeps; nothing if the memory has gone."""
 
     def ask_for_room(self) -> None:
         """Ask the peer to tell when it has made room."""
@@ -145,65 +210,72 @@ class Rings(Protocol):
         """Let the memory go."""
 
 
-def make_rings(out: memoryview, into: memoryview, sleep: Sleep) -> Rings:
-    """Return the rings to a peer and from it; `sleep` is the peer's."""
+def make_rings(memory: Buffer, place: Place, bell: Bell) -> Rings:
+    """Return the rings to a peer and from it; `bell` wakes the peer."""
     compiled: Any = native.module()
-    if compiled is None:
-        return PythonRings(out, into, sleep)
-    made: Rings = compiled.Rings(out, into, sleep.word, sleep.bell)
+    made: Rings = (PythonRings if compiled is None else compiled.Rings)(memory, place, bell)
     return made
 
 
 class PythonRings:
     """The rings where nothing is compiled: on x86, which keeps stores in their order."""
 
-    def __init__(self, out: memoryview, into: memoryview, sleep: Sleep) -> None:
-        self._out, self._in = out[_CONTROL_NBYTES:], into[_CONTROL_NBYTES:]
-        self._out_words, self._in_words = out.cast("Q"), into.cast("Q")
-        self._wake = sleep.wake
-        self.capacity = len(self._out)
+    def __init__(self, memory: Buffer, place: Place, bell: Bell) -> None:
+        self._bytes = memoryview(memory)
+        self._words = self._bytes.cast("Q")
+        #: Where the control blocks are, in words, and where the frames begin, in bytes.
+        self._out, self._in = place.out // 8, place.into // 8
+        self._out_data, self._in_data = place.out + _CONTROL_NBYTES, place.into + _CONTROL_NBYTES
+        self._sleep, self._closed = Sleep(self._words, place.asleep // 8, bell), False
+        self.capacity = place.nbytes - _CONTROL_NBYTES
         #: Up to here a message's payload follows its header in one piece.
         self.eager_nbytes = self.capacity // 8
         self.head = self.tail = 0
 
     def write(self, first: int, length: int, marks: int, address: int, data: memoryview) -> bool:
         """Write a frame."""
-        words, capacity, head = self._out_words, self.capacity, self.head
+        words, capacity, head, control = self._words, self.capacity, self.head, self._out
         nbytes = _HEADER_NBYTES + (len(data) + 31 & -32)
         at = head % capacity
         skip = capacity - at if capacity - at < nbytes else 0
-        if head + skip + nbytes - words[_TAIL] > capacity:
+        if head + skip + nbytes - words[control + _TAIL] > capacity:
             return False
         if skip:
-            words[(_CONTROL_NBYTES + at) // 8] = _WRAP
+            words[(self._out_data + at) // 8] = _WRAP
             at, head = 0, head + skip
-        index = (_CONTROL_NBYTES + at) // 8
+        start = self._out_data + at
+        index = start // 8
         words[index], words[index + 1] = first, length
         words[index + 2], words[index + 3] = marks, address
         if len(data):
-            self._out[at + _HEADER_NBYTES : at + _HEADER_NBYTES + len(data)] = data
-        self.head = words[_HEAD] = head + nbytes
+            self._bytes[start + _HEADER_NBYTES : start + _HEADER_NBYTES + len(data)] = data
+        self.head = words[control + _HEAD] = head + nbytes
         return True
+
+    def wake(self) -> None:
+        """Wake the peer if it sleeps."""
+        if not self._closed:
+            self._sleep.wake()
 
     def ask_for_room(self) -> None:
         """Ask the peer to tell when it has made room."""
-        self._out_words[_WANTS_ROOM] = 1
+        self._words[self._out + _WANTS_ROOM] = 1
         futex.fence()
 
     def has_room(self) -> bool:
         """Tell whether it has."""
-        return not self._out_words[_WANTS_ROOM]
+        return not self._words[self._out + _WANTS_ROOM]
 
     def has_news(self) -> bool:
         """Tell whether something has come."""
-        return bool(self._in_words[_HEAD] != self.tail)
+        return bool(self._words[self._in + _HEAD] != self.tail)
 
     def next(self) -> tuple[int, int, int, int] | None:
         """Return the words of the next frame's header."""
-        words = self._in_words
-        while words[_HEAD] != self.tail:
+        words = self._words
+        while words[self._in + _HEAD] != self.tail:
             at = self.tail % self.capacity
-            index = (_CONTROL_NBYTES + at) // 8
+            index = (self._in_data + at) // 8
             if words[index] & 0xFF != _WRAP:
                 return words[index], words[index + 1], words[index + 2], words[index + 3]
             self._advance(self.capacity - at)
@@ -211,8 +283,8 @@ class PythonRings:
 
     def payload(self, nbytes: int) -> memoryview:
         """Return what follows the header of the next frame."""
-        start = self.tail % self.capacity + _HEADER_NBYTES
-        return self._in[start : start + nbytes]
+        start = self._in_data + self.tail % self.capacity + _HEADER_NBYTES
+        return self._bytes[start : start + nbytes]
 
     def advance(self, nbytes: int) -> None:
         """Pass over the next frame."""
@@ -220,29 +292,31 @@ class PythonRings:
 
     def take(self, first: int, dtype: int, room: memoryview) -> int:
         """Take the next frame if it is such a message."""
-        words, at = self._in_words, self.tail % self.capacity
-        index = (_CONTROL_NBYTES + at) // 8
+        words, at = self._words, self._in_data + self.tail % self.capacity
+        index = at // 8
         length = int(words[index + 1])
         if words[index] != first or length > len(room) or length > self.eager_nbytes:
             return -1
         if dtype and words[index + 2] >> 32 != dtype:
             return -1
         start = at + _HEADER_NBYTES
-        room[:length] = self._in[start : start + length]
+        room[:length] = self._bytes[start : start + length]
         self._advance(_HEADER_NBYTES + (length + 31 & -32))
         return length
 
     def _advance(self, nbytes: int) -> None:
-        words = self._in_words
+        words, control = self._words, self._in
         self.tail += nbytes
-        words[_TAIL] = self.tail
+        words[control + _TAIL] = self.tail
         # What the peer waits for is written before this is read, or it looks again after it has written this.
         futex.fence()
-        if words[_WANTS_ROOM] and 2 * (words[_HEAD] - self.tail) <= self.capacity:
-            words[_WANTS_ROOM] = 0
-            self._wake()
+        if words[control + _WANTS_ROOM] and 2 * (words[control + _HEAD] - self.tail) <= self.capacity:
+            words[control + _WANTS_ROOM] = 0
+            self._sleep.wake()
 
     def close(self) -> None:
         """Let the memory go."""
-        for view in (self._out, self._in, self._out_words, self._in_words):
-            view.release()
+        self._closed = True
+        self._sleep.close()
+        self._words.release()
+        self._bytes.release()

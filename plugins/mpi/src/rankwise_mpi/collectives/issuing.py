@@ -21,12 +21,12 @@ from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
 from rankwise_mpi.collectives.collectives import Planned
 from rankwise_mpi.collectives.entry_barrier import EntryBarrier
 from rankwise_mpi.collectives.marks import CallMark
-from rankwise_mpi.collectives.meeting import AtEntryBarrier, BetweenHosts, Meeting
+from rankwise_mpi.collectives.meeting import AtEntryBarrier, BetweenHosts, EntryProtocol
 from rankwise_mpi.collectives.natives import Native, natives_of
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.group.works import RequestWork
 from rankwise_mpi.library.requests import Requests
-from rankwise_mpi.messages.messages import Messages
+from rankwise_mpi.messages.messages import MpiMessages
 
 __all__ = ["Issuing"]
 
@@ -43,11 +43,11 @@ class Issuing:
         entry: Where its ranks meet, if they are all on one host.
     """
 
-    def __init__(self, endpoint: Endpoint, messages: Messages, entry: EntryBarrier | None) -> None:
+    def __init__(self, endpoint: Endpoint, messages: MpiMessages, entry: EntryBarrier | None) -> None:
         self._endpoint, self._messages = endpoint, messages
         self.entry = entry
-        self._meeting: Meeting = BetweenHosts(endpoint) if entry is None else AtEntryBarrier(endpoint, entry)
-        #: The number of the next collective; whoever takes it may issue that, and puts the following one in its place.
+        self._meeting: EntryProtocol = BetweenHosts(endpoint) if entry is None else AtEntryBarrier(endpoint, entry)
+        #: The number of the next collective; a thread takes it, issues that, and puts the following one in its place.
         #: Cheaper than a lock, and waited for with a deadline.
         self.turn: deque[int] = deque([1])
         #: The collectives by name.

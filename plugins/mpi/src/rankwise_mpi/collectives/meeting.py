@@ -14,7 +14,7 @@ from rankwise_mpi.collectives.marks import WORD_MASK, CallMark
 from rankwise_mpi.group.endpoint import Endpoint, nobody
 from rankwise_mpi.library.reductions import KERNELS
 
-__all__ = ["AtEntryBarrier", "BetweenHosts", "Meeting", "Outcome"]
+__all__ = ["AtEntryBarrier", "BetweenHosts", "EntryProtocol", "Outcome"]
 
 #: Odd, so that no two meetings of a group have the same word.
 _STEP = 0x9E3779B97F4A7C15
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     agreed: bool
 
 
-class Meeting(Protocol):
+class EntryProtocol(Protocol):
     """How the ranks of one group meet.
 
     Who has come to a call is counted on by the others, so that whatever stops it then, a deadline or an interrupt, it

@@ -43,7 +43,7 @@ def shortest_collective(
     native, turn, limit = issuing.natives[name], issuing.turn, endpoint.limit
     came, calls, attention, mine, others, looks = entry.view
     go, reduces, in_place = native.go, name == "all_reduce", MPI.IN_PLACE
-    # What was asked for last, and what it was found to be; in one tuple, lest another thread sees half of it.
+    # What was asked for last, and what it was found to be; in one tuple, so that no thread sees half of it.
     known: tuple[Any, ...] = (None,) * 7
 
     def call(array: Array, op_or_root: Any, timeout_s: float, async_op: bool = False) -> Work:

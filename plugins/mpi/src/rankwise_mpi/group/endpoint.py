@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.backends import Array, Context, Deadline, aborted_by, heed
+from rankwise.backends import Array, Context, Deadline, aborted_by, anew, heed
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError, PeerDiedError
 from rankwise_mpi.group.notices import Notices
 from rankwise_mpi.group.pages import NOTICE_TAG, Pages
@@ -225,7 +225,7 @@ class Endpoint:
     def ready(self, array: Array | None = None) -> None:
         """Raise if the group has failed; wait for what a device has yet to write into an array, or any."""
         if self.failure is not None:
-            raise self.failure.with_traceback(None)
+            raise anew(self.failure)
         if self.on_device and type(array) is not np.ndarray:
             cuda.synchronize()
 
@@ -279,7 +279,7 @@ class Endpoint:
     def _attend(self) -> None:
         """See to what concerns the whole group while something waits: failures, receives, notices."""
         if self.failure is not None:
-            raise self.failure.with_traceback(None)
+            raise anew(self.failure)
         try:
             self.receives.match()
             said = self._notices.heard() if self.size > 1 else None

@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 __all__ = ["Receive", "Receives"]
 
-Place = Callable[[int], tuple[MPI.Intracomm, int]]
+CommOf = Callable[[int], tuple[MPI.Intracomm, int]]
 
 
 class Receive(Protocol):
@@ -35,7 +35,7 @@ class Receives:
         place: Tells the communicator, and the tag on it, of a tag.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: CommOf) -> None:
         self._place = place
         # A signal handler that aborts the group may have interrupted its own thread in here.
         self._lock = threading.RLock()

@@ -13,7 +13,7 @@ import numpy as np
 
 from rankwise.backends import MAX_TAG, RAW, Array, Work, dtype_mark, dtype_text, wrong_dtype
 from rankwise_mpi.library.layout import new_bytes
-from rankwise_mpi.messages.messages import Messages
+from rankwise_mpi.messages.messages import MpiMessages
 
 __all__ = ["MarkedMessages"]
 
@@ -27,7 +27,7 @@ class MarkedMessages:
         plain: The group's messages as MPI has them.
     """
 
-    def __init__(self, plain: Messages) -> None:
+    def __init__(self, plain: MpiMessages) -> None:
         self._plain = plain
 
     def isend(self, array: Array, dst: int, tag: int) -> Work:

@@ -16,7 +16,7 @@ from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.group.works import ReceiveWork, RequestWork, refused
 from rankwise_mpi.library.counts import message, size_of
 
-__all__ = ["SHORT_MESSAGE", "Messages"]
+__all__ = ["SHORT_MESSAGE", "MpiMessages"]
 
 _ANY_SOURCE = MPI.ANY_SOURCE
 
@@ -24,7 +24,7 @@ _ANY_SOURCE = MPI.ANY_SOURCE
 SHORT_MESSAGE = 1 << 10
 
 
-class Messages:
+class MpiMessages:
     """The messages of one group.
 
     Args:
@@ -91,7 +91,7 @@ class Messages:
             self.stopped_receiving(met, None, array, stop)
         return status.Get_source()
 
-    # ------------------------------------------------------------------ for the shortest ways
+    # ------------------------------------------------------------------ for the fast path
 
     def meet(
         self, improbe: Callable[..., MPI.Message | None], source: int, tag: int, status: MPI.Status, timeout_s: float

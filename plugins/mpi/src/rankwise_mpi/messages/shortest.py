@@ -11,7 +11,7 @@ from mpi4py import MPI
 from rankwise.backends import MAX_TAG, Array, Caller
 from rankwise.errors import DistError
 from rankwise_mpi.group.endpoint import Endpoint
-from rankwise_mpi.messages.messages import SHORT_MESSAGE, Messages
+from rankwise_mpi.messages.messages import SHORT_MESSAGE, MpiMessages
 
 __all__ = ["shorten_recv", "shorten_send", "shortest_recv", "shortest_send"]
 
@@ -38,7 +38,7 @@ def shortest_send(endpoint: Endpoint, usual: Callable[..., None]) -> Callable[..
     return send
 
 
-def shortest_recv(endpoint: Endpoint, messages: Messages, usual: Callable[..., int]) -> Callable[..., int]:
+def shortest_recv(endpoint: Endpoint, messages: MpiMessages, usual: Callable[..., int]) -> Callable[..., int]:
     """Return a function that does what `usual` does."""
     older, new_status, improbe = endpoint.receives.ages, MPI.Status, endpoint.mpi.Improbe
     last_tag, limit, looks, short = endpoint.pages.last_tag, endpoint.limit, endpoint.first_looks, SHORT_MESSAGE
@@ -126,7 +126,7 @@ def _plain(array: Any, tag: Any) -> bool:
 
 
 def _passes(group: Caller, array: Any, op: str, passed: set[np.dtype[Any]]) -> bool:
-    """Tell whether the capability table takes an array; the general way raises why not."""
+    """Tell whether the capability table takes an array; the slow path raises why not."""
     try:
         group.lane(array, op)
     except (DistError, TypeError, ValueError):

@@ -27,6 +27,8 @@ __all__ = ["Assembly"]
 
 _TAG = 11
 _HERE, _GO, _LATE, _BROKEN = range(4)
+#: What a member's own time-out or interrupt is marked with, by which it withdraws what it has told before.
+_WITHDRAWN = 4
 #: How long a member that withdraws waits for the answer. One that has not come, or does not look, gives none.
 _PATIENCE_S = 0.2
 
@@ -51,11 +53,14 @@ class Assembly:
         self._come: dict[tuple[str, int], _Note] = {}
 
     @contextmanager
-    def of(self, name: str, ranks: Sequence[int], deadline: Deadline, look: Callable[[], None]) -> Iterator[None]:
+    def of(
+        self, name: str, life: str, ranks: Sequence[int], deadline: Deadline, look: Callable[[], None]
+    ) -> Iterator[None]:
         """Enter the block once all members have come; each of them does, whatever interrupts it, or none.
 
         Args:
             name: The group's, which the members have in common.
+            life: What tells it from groups of that name before, which a member may have withdrawn from unheard.
             ranks: The members, as ranks of the communicator.
             deadline: When to give up.
             look: Called while waiting; raises what shall end that.
@@ -65,20 +70,21 @@ class Assembly:
             GroupAbortedError: Another member was stopped.
         """
         stop = None
+        key = f"{life}/{name}"
         if ranks[0] == self._comm.rank:
-            self._lead(name, ranks, deadline, look)
+            self._lead(name, key, ranks, deadline, look)
         else:
-            stop = self._follow(name, ranks[0], deadline, look)
+            stop = self._follow(name, key, ranks[0], deadline, look)
         yield
         if stop is not None:
             raise stop
 
-    def _lead(self, name: str, ranks: Sequence[int], deadline: Deadline, look: Callable[[], None]) -> None:
+    def _lead(self, name: str, key: str, ranks: Sequence[int], deadline: Deadline, look: Callable[[], None]) -> None:
         others = ranks[1:]
 
         def notes() -> list[_Note | None]:
             self._take_in()
-            return [self._come.get((name, rank)) for rank in others]
+            return [self._come.get((key, rank)) for rank in others]
 
         def decided() -> bool:
             found = notes()
@@ -101,22 +107,24 @@ class Assembly:
             raise
         finally:
             for rank in others:
-                note = self._come.pop((name, rank), None)
+                note = self._come.pop((key, rank), None)
                 if note is not None:
-                    self._tell(rank, name, answer, note[1], why)
+                    self._tell(rank, key, answer, note[1], why)
         if answer != _GO:
             raise _stopped(answer, why)
 
-    def _follow(self, name: str, leader: int, deadline: Deadline, look: Callable[[], None]) -> BaseException | None:
+    def _follow(
+        self, name: str, key: str, leader: int, deadline: Deadline, look: Callable[[], None]
+    ) -> BaseException | None:
         """Return what has stopped this rank although it must go on, if anything has."""
         number, stop = next(self._numbers), None
 
         def answered() -> bool:
             self._take_in()
-            note = self._come.get((name, leader))
+            note = self._come.get((key, leader))
             return note is not None and note[1] == number
 
-        self._tell(leader, name, _HERE, number)
+        self._tell(leader, key, _HERE, number)
         try:
             if not wait_until(answered, deadline.remaining(), look):
                 raise DistTimeoutError(_missing(name, [leader], deadline.timeout_s))
@@ -124,16 +132,16 @@ class Assembly:
             stop = error
             is_late = isinstance(error, DistTimeoutError)
             why = str(error) if is_late else _broken_off(name, error, self._comm.rank)
-            self._tell(leader, name, _LATE if is_late else _BROKEN, number, why)
+            self._tell(leader, key, _WITHDRAWN + (_LATE if is_late else _BROKEN), number, why)
             if not wait_until(answered, _PATIENCE_S, _see_nothing):
                 raise
-        kind, _, why = self._come.pop((name, leader))
+        kind, _, why = self._come.pop((key, leader))
         if kind == _GO:
             return None if isinstance(stop, DistError) else stop
         raise stop or _stopped(kind, why)
 
-    def _tell(self, rank: int, name: str, kind: int, number: int, why: str = "") -> None:
-        data = np.frombuffer(msgpack.packb((name, kind, number, why)), np.uint8)
+    def _tell(self, rank: int, key: str, kind: int, number: int, why: str = "") -> None:
+        data = np.frombuffer(msgpack.packb((key, kind, number, why)), np.uint8)
         self._keep(self._comm.Isend((data, data.nbytes, MPI.BYTE), rank, _TAG), data)
 
     def _take_in(self) -> None:
@@ -143,10 +151,18 @@ class Assembly:
                 while (met := self._comm.Improbe(MPI.ANY_SOURCE, _TAG, status)) is not None:
                     data = np.empty(status.Get_count(MPI.BYTE), np.uint8)
                     met.Recv((data, data.nbytes, MPI.BYTE))
-                    name, *note = msgpack.unpackb(data.tobytes())
-                    self._come[name, status.Get_source()] = tuple(note)
+                    key, kind, number, why = msgpack.unpackb(data.tobytes())
+                    self._note((key, status.Get_source()), kind, number, why)
             except MPI.Exception:
                 ulfm.acknowledge(self._comm)  # somebody has died; the others' notes come all the same
+
+    def _note(self, place: tuple[str, int], kind: int, number: int, why: str) -> None:
+        if kind >= _WITHDRAWN:
+            here = self._come.get(place)
+            if here is None or here[1] != number:
+                return  # it was answered before it was withdrawn, and the member has heard that
+            kind -= _WITHDRAWN
+        self._come[place] = kind, number, why
 
 
 def _missing(name: str, ranks: Sequence[int], timeout_s: float) -> str:

@@ -84,7 +84,7 @@ class Process:
         self._hosts: Sequence[str] = ()
         self._last_tasks: list[Callable[[], object]] = []
         self._live: weakref.WeakSet[LiveGroup] = weakref.WeakSet()
-        # MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF: the moment to let go, whoever calls it.
+        # MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF: the moment to let go, in any case.
         keyval = mpi.Comm.Create_keyval(delete_fn=lambda *_: self.let_go())
         mpi.COMM_SELF.Set_attr(keyval, self)
         leave_at_exit(self)
@@ -112,11 +112,11 @@ class Process:
             return self._base
 
     def assembled(
-        self, name: str, ranks: Sequence[int], deadline: Deadline, look: Callable[[], None]
+        self, name: str, life: str, ranks: Sequence[int], deadline: Deadline, look: Callable[[], None]
     ) -> AbstractContextManager[None]:
         """Return a context that is entered once all members of a group have come to make it; see `Assembly.of`."""
         assert self._assembly is not None
-        return self._assembly.of(name, ranks, deadline, look)
+        return self._assembly.of(name, life, ranks, deadline, look)
 
     def duplicate(self, comm: MPI.Intracomm, timeout_s: float, what: str) -> MPI.Intracomm:
         """Return a duplicate of a communicator whose errors are exceptions.

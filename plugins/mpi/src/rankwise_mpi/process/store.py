@@ -31,7 +31,7 @@ _REQUEST_TAG = 1
 _ANSWER_TAGS = 32_000
 #: In place of the number of a request that nobody waits for.
 _NO_ANSWER = -1
-#: The host answers at once, unless it is gone or its progress thread gets no turn.
+#: The host answers immediately, unless it is gone or its progress thread gets no turn.
 _ANSWER_S = 60.0
 #: How seldom the host looks for requests while there are none.
 _LONGEST_PAUSE_S = 0.003

@@ -14,9 +14,9 @@ from typing import Protocol
 from rankwise.backends import start_thread
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise_nccl.group.notices import Notices
-from rankwise_nccl.lanes.lane import Lane
-from rankwise_nccl.lanes.together import together
 from rankwise_nccl.library.failures import translate
+from rankwise_nccl.queues.queue import CommQueue
+from rankwise_nccl.queues.together import together
 
 __all__ = ["Watchdog"]
 
@@ -30,8 +30,8 @@ _INSPECTION_S = 0.2
 class _Group(Protocol):
     failure: DistError | None
 
-    def lanes(self) -> Sequence[Lane]:
-        """Return all lanes."""
+    def queues(self) -> Sequence[CommQueue]:
+        """Return all queues."""
 
     def fail(self, error: DistError) -> object:
         """Make the group unusable."""
@@ -47,10 +47,12 @@ class Watchdog:
         group: The communicator that it looks after.
         notices: Where peers learn of failures.
         name: The thread's name.
-        absent: Tells who has not come to a lane that is starting.
+        absent: Tells who has not come to a queue that is starting.
     """
 
-    def __init__(self, group: _Group, notices: Notices, name: str, absent: Callable[[Lane], Sequence[int]]) -> None:
+    def __init__(
+        self, group: _Group, notices: Notices, name: str, absent: Callable[[CommQueue], Sequence[int]]
+    ) -> None:
         self._group, self._notices, self._name, self._absent = group, notices, name, absent
         self._wake = threading.Event()
         self._lock = threading.Lock()
@@ -69,7 +71,7 @@ class Watchdog:
             self._wake.set()
 
     def abort(self, error: DistError) -> None:
-        """Abort all lanes with `error`, soon; never blocks."""
+        """Abort all queues with `error`, soon; never blocks."""
         with self._lock:
             self._error = self._error or error
         self._begin()
@@ -113,7 +115,7 @@ class Watchdog:
     def _rest(self) -> bool:
         """Sleep while there is nothing to look at; tell whether that was so."""
         self._idle = True
-        busy = any(lane.works() for lane in self._group.lanes())
+        busy = any(queue.works() for queue in self._group.queues())
         if not busy and self._error is None and not self._stopping:
             self._wake.wait()
             self._wake.clear()
@@ -122,31 +124,31 @@ class Watchdog:
 
     def _round(self) -> bool:
         swept = False
-        for lane in self._group.lanes():
-            swept |= lane.sweep()
-            for work in lane.works():
+        for queue in self._group.queues():
+            swept |= queue.sweep()
+            for work in queue.works():
                 if work.deadline.expired() and not work.poll():
-                    raise self._late(lane, work.title, work.deadline.timeout_s)
+                    raise self._late(queue, work.title, work.deadline.timeout_s)
         if monotonic() - self._inspected > _INSPECTION_S:
             self._inspect()
             self._inspected = monotonic()
         return swept
 
     def _inspect(self) -> None:
-        for lane in self._group.lanes():
-            lane.check()
+        for queue in self._group.queues():
+            queue.check()
         heard = self._notices.hear()
         if heard is not None:
             self._told = True
             raise heard
 
-    def _late(self, lane: Lane, title: str, timeout_s: float) -> DistTimeoutError:
-        if lane.comm is not None:
+    def _late(self, queue: CommQueue, title: str, timeout_s: float) -> DistTimeoutError:
+        if queue.comm is not None:
             return self._group.timed_out(
                 f"{title}: not done within {timeout_s:g} s; perhaps not all ranks have called it, or not with the same "
                 "sizes"
             )
-        absent = self._absent(lane)
+        absent = self._absent(queue)
         who = f"ranks {', '.join(map(str, absent))} have not come" if absent else "all ranks have come"
         return self._group.timed_out(f"{title}: NCCL has not started within {timeout_s:g} s; {who}", absent)
 
@@ -161,11 +163,11 @@ class Watchdog:
 
     def _give_up(self, error: DistError) -> None:
         """Tell the threads that wait here, then the peers, then NCCL."""
-        for lane in self._group.lanes():
-            for work in lane.works():
+        for queue in self._group.queues():
+            for work in queue.works():
                 work.end(error)
         if not self._told:
             self._told = True
             self._notices.publish(error)
-        # At the same time: an abort that waits for the peers' must not keep the other lanes from being aborted.
-        together((lane.name, lane.abort) for lane in self._group.lanes())
+        # At the same time: an abort that waits for the peers' must not keep the other queues from being aborted.
+        together((queue.name, queue.abort) for queue in self._group.queues())

@@ -16,7 +16,7 @@ __all__ = ["is_there", "premultiplied"]
 
 _SONAME = "libnccl.so.2"
 
-#: ncclScalarHostImmediate: the factor is read at once, from the host.
+#: ncclScalarHostImmediate: the factor is read within the call, from the host.
 _HOST_IMMEDIATE = 1
 
 

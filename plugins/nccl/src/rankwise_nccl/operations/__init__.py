@@ -1,1 +1,1 @@
-"""What becomes of an operation before it reaches a lane: parts packed, reductions named, messages paired."""
+"""What becomes of an operation before it reaches a queue: parts packed, reductions named, messages paired."""

@@ -8,34 +8,34 @@ from typing import Any
 
 from rankwise.backends import Array
 from rankwise.errors import DistBackendError, DistError
-from rankwise_nccl.lanes.lane import Lane
-from rankwise_nccl.lanes.works import NcclWork
 from rankwise_nccl.library.datatypes import BYTE
+from rankwise_nccl.queues.queue import CommQueue
+from rankwise_nccl.queues.works import NcclWork
 
 __all__ = ["SelfMessages", "receiving", "sending"]
 
-#: On the lane of a direction the sender comes first, and the receiver second.
+#: On the queue of a direction the sender comes first, and the receiver second.
 _SENDER, _RECEIVER = 0, 1
 
 
-def sending(lane: Lane, array: Array, name: int, timeout_s: float) -> NcclWork:
-    """Return the work that sends `array` along a lane; `name` is the receiver's global rank."""
+def sending(queue: CommQueue, array: Array, name: int, timeout_s: float) -> NcclWork:
+    """Return the work that sends `array` along a queue; `name` is the receiver's global rank."""
     address, nbytes = array.data.ptr, array.nbytes
 
     def call(comm: Any, stream: int) -> None:
         comm.send(address, nbytes, BYTE, _RECEIVER, stream)
 
-    return NcclWork(lane, f"isend(dst={name})", call, (array,), timeout_s)
+    return NcclWork(queue, f"isend(dst={name})", call, (array,), timeout_s)
 
 
-def receiving(lane: Lane, array: Array, source: int, name: int, timeout_s: float) -> NcclWork:
+def receiving(queue: CommQueue, array: Array, source: int, name: int, timeout_s: float) -> NcclWork:
     """Return the work that receives `array`; `source` is the sender's group rank, `name` its global one."""
     address, nbytes = array.data.ptr, array.nbytes
 
     def call(comm: Any, stream: int) -> None:
         comm.recv(address, nbytes, BYTE, _SENDER, stream)
 
-    return NcclWork(lane, f"irecv(src={name})", call, (array,), timeout_s, source=source)
+    return NcclWork(queue, f"irecv(src={name})", call, (array,), timeout_s, source=source)
 
 
 class SelfMessages:
@@ -54,10 +54,10 @@ class SelfMessages:
                 theirs.popleft()
             if not theirs:
                 mine.append(work)
-                work.lane.unmatched.append(work)
+                work.queue.unmatched.append(work)
                 return []
             other = theirs.popleft()
-            work.lane.unmatched.remove(other)
+            work.queue.unmatched.remove(other)
         return _joined(other, work) if is_receive else _joined(work, other)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rankwise.backends import Array
-from rankwise_nccl.lanes.seat import Seat
 from rankwise_nccl.library.api import Api
+from rankwise_nccl.queues.device_stream import DeviceStream
 
 __all__ = ["Packed", "alike"]
 
@@ -22,12 +22,12 @@ class Packed:
 
     Args:
         api: CuPy.
-        seat: The device on which they lie, with the stream on which they are used.
+        on: The device on which they lie, with the stream on which they are used.
         parts: The parts.
     """
 
-    def __init__(self, api: Api, seat: Seat, parts: Sequence[Array]) -> None:
-        self._api, self._seat = api, seat
+    def __init__(self, api: Api, on: DeviceStream, parts: Sequence[Array]) -> None:
+        self._api, self._on = api, on
         self._addresses = [part.data.ptr for part in parts]
         self._nbytes = parts[0].nbytes
         begin = self._addresses[0]
@@ -41,7 +41,7 @@ class Packed:
         if self.in_place:
             return int(self._addresses[0])
         if self._scratch is None:
-            with self._seat.on_device(), self._seat.stream:
+            with self._on.on_device(), self._on.stream:
                 self._scratch = self._api.cupy.empty(self._nbytes * len(self._addresses), "uint8")
         return int(self._scratch.data.ptr)
 

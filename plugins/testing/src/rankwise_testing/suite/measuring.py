@@ -24,7 +24,7 @@ from rankwise.backends.declaration import BackendSpec
 from rankwise.backends.registry import registry
 from rankwise.errors import UnsupportedOperationError
 from rankwise_testing.suite.exercises import Case, perform, prepare
-from rankwise_testing.suite.place import Meeting
+from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.worlds import REDUCING, Ranks
 
 __all__ = ["REDUCING", "CellName", "Measurements", "join_unguarded"]
@@ -174,7 +174,7 @@ def refusals(cases: list[Case], device: str, named: bool) -> list[str]:
     return [_refusal(case, device, named) for case in cases]
 
 
-def try_unguarded(meeting: Meeting, rank: int, backend: str, case: Case) -> bool:
+def try_unguarded(meeting: JoinPlan, rank: int, backend: str, case: Case) -> bool:
     """Tell whether a case works with a table that allows everything."""
     join_unguarded(meeting, rank, backend)
     try:
@@ -184,7 +184,7 @@ def try_unguarded(meeting: Meeting, rank: int, backend: str, case: Case) -> bool
     return True
 
 
-def join_unguarded(meeting: Meeting, rank: int, backend: str) -> None:
+def join_unguarded(meeting: JoinPlan, rank: int, backend: str) -> None:
     """Join a world of the backend under another name, with a table that allows everything."""
     spec = registry.get(backend)
     open_name = backend + _UNDECLARED

@@ -18,14 +18,14 @@ from rankwise_testing.messages import FunctionName
 from rankwise_testing.suite.arrays import Terms, use_terms
 from rankwise_testing.worker import before_exit, watch_world
 
-__all__ = ["TIMEOUT_S", "Meeting", "Place", "in_world", "outside", "register_from"]
+__all__ = ["TIMEOUT_S", "RankTask", "JoinPlan", "in_world", "outside", "register_from"]
 
 #: The time-out of the groups under test.
 TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True)
-class Meeting:
+class JoinPlan:
     """How a rank joins a world, as often as it likes.
 
     Attributes:
@@ -85,7 +85,7 @@ def register_from(place: str | None) -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class RankTask:
     """Where a process is to run a function.
 
     Attributes:
@@ -98,7 +98,7 @@ class Place:
 
     module: str | None
     terms: Terms
-    meeting: Meeting
+    meeting: JoinPlan
     life: int
     lives: tuple[int, ...]
 
@@ -126,7 +126,7 @@ _worlds: dict[int, World] = {}
 _joined: set[tuple[bytes, int]] = set()
 
 
-def in_world(place: Place, function: FunctionName, args: tuple[Any, ...]) -> Any:
+def in_world(place: RankTask, function: FunctionName, args: tuple[Any, ...]) -> Any:
     """Run a function in a world of this process, which is made if need be."""
     place.enter()
     if not dist.is_initialized():
@@ -134,7 +134,7 @@ def in_world(place: Place, function: FunctionName, args: tuple[Any, ...]) -> Any
     return function.find()(*args)
 
 
-def outside(place: Place, function: FunctionName, args: tuple[Any, ...]) -> Any:
+def outside(place: RankTask, function: FunctionName, args: tuple[Any, ...]) -> Any:
     """Run a function in a world without a default group."""
     place.enter()
     return function.find()(place.meeting, from_environment().rank, *args)

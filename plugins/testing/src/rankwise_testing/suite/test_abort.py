@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from contextlib import suppress
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 import rankwise as dist
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 from rankwise_testing.suite.expect import begun, error_of, numbers, settled, still_usable, together
-from rankwise_testing.suite.place import Meeting
+from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.plugin import Kit, needs
 
 pytestmark = needs("abort")
@@ -40,6 +42,32 @@ def blocked_in_collective() -> None:
         assert isinstance(error, GroupAbortedError), repr(error)
         again = error_of(GroupAbortedError, settled, dist.all_reduce, numbers(1))
         assert str(again) == str(error)
+
+
+@needs("all_reduce")
+def test_a_call_that_has_failed_is_not_kept(kit: Kit) -> None:
+    kit.run_alone(3, failed_and_forgotten)
+
+
+def failed_and_forgotten() -> None:
+    group = dist.group.WORLD
+    assert group is not None
+    if dist.get_rank() == 2:
+        return
+    threading.Timer(0.1, group.abort).start()
+    kept = [_fails() for _ in range(2)]
+    gc.collect()
+    assert [variable() for variable in kept] == [None] * 2, "a kept error holds variables of the calls"
+
+
+def _fails() -> weakref.ref[_Variable]:
+    variable = _Variable()
+    error_of(DistError, settled, dist.all_reduce, numbers(1))
+    return weakref.ref(variable)
+
+
+class _Variable:
+    """What a program has in a variable, beside a call that fails."""
 
 
 @needs("recv")
@@ -117,7 +145,7 @@ def test_after_an_abort_the_ranks_can_begin_again(kit: Kit) -> None:
     kit.run_outside(2, begin_again)
 
 
-def begin_again(meeting: Meeting, rank: int) -> None:
+def begin_again(meeting: JoinPlan, rank: int) -> None:
     aside = meeting.outside()
     for number in range(3):
         meeting.join(rank)

@@ -13,6 +13,7 @@ import rankwise as dist
 from rankwise.backends.capability import COLLECTIVES
 from rankwise.basics.work import Work
 from rankwise.errors import UnsupportedOperationError
+from rankwise.groups.process_group import ProcessGroup
 from rankwise_testing.suite.arrays import pattern, same
 from rankwise_testing.suite.exercises import Case, prepare
 from rankwise_testing.suite.expect import begun, error_of, host, numbers, still_usable, until
@@ -49,6 +50,26 @@ def in_order() -> None:
         work.wait()
     for exercise in exercises:
         exercise.check()
+
+
+@needs("async", "all_reduce", "barrier")
+def test_the_first_calls_of_a_group_may_be_issued_together(kit: Kit) -> None:
+    kit.run(3, first_calls)
+
+
+def first_calls() -> None:
+    """One thread may carry the first out while another prepares the second, and both need what the group makes once."""
+    for salt in range(12):
+        group = dist.new_group()
+        assert isinstance(group, ProcessGroup)
+        cases = [Case("all_reduce", reduce="SUM", count=count, salt=salt) for count in (300_000, 1)]
+        exercises = [prepare(case, group) for case in cases]
+        works = [begun(exercise.call(async_op=True)) for exercise in exercises]
+        for work, exercise in zip(works, exercises, strict=True):
+            work.wait()
+            exercise.check()
+        dist.barrier(group)
+        dist.destroy_process_group(group)
 
 
 @needs("async")

@@ -58,7 +58,7 @@ def wait_for_others(way: str) -> None:
     issued, issuing = threading.Event(), threading.get_ident()
 
     def then(work: Work) -> None:
-        # Of a work that has ended already it is called at once, and what comes after is not begun yet.
+        # Of a work that has ended already it is called immediately, and what comes after is not begun yet.
         assert threading.get_ident() == issuing or issued.wait(_SOON_S)
         for other in reversed(works):
             _WAYS[way](other)
@@ -68,6 +68,9 @@ def wait_for_others(way: str) -> None:
     works.extend(begun(dist.all_reduce(array, async_op=True)) for array in arrays[1:])
     issued.set()
     ended.check()
+    # A callback that was called immediately has waited for the first work alone.
+    for work in works:
+        work.wait(_SOON_S)
     for i, array in enumerate(arrays):
         same(array, host(3 * i))
 

@@ -15,7 +15,7 @@ from rankwise.groups.process_group import ProcessGroup
 from rankwise_testing.suite.arrays import on_device, pattern, same
 from rankwise_testing.suite.exercises import Case, perform
 from rankwise_testing.suite.expect import begun, error_of, host, numbers, still_usable
-from rankwise_testing.suite.place import Meeting
+from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.plugin import Kit, needs
 
 _SOON_S = 5.0
@@ -37,7 +37,7 @@ def _does_not_tell_who_left(kit: Kit) -> str:
     return "the backend's runtime does not tell who has left" if kit.spec.runtime is not None else ""
 
 
-def sent_before_destroy(meeting: Meeting, rank: int, late: bool, tells_who_left: bool) -> None:
+def sent_before_destroy(meeting: JoinPlan, rank: int, late: bool, tells_who_left: bool) -> None:
     meeting.join(rank)
     aside = meeting.aside()
     if rank == 0:
@@ -81,7 +81,7 @@ def test_small_messages_before_destroy_arrive_to_the_last(kit: Kit) -> None:
     kit.run_outside(2, small_before_destroy)
 
 
-def small_before_destroy(meeting: Meeting, rank: int) -> None:
+def small_before_destroy(meeting: JoinPlan, rank: int) -> None:
     for count in (1, 50):
         meeting.join(rank)
         if rank == 0:
@@ -129,7 +129,7 @@ def test_a_receive_that_waits_for_a_rank_that_leaves_is_ended(kit: Kit) -> None:
     kit.run_outside(2, left_alone)
 
 
-def left_alone(meeting: Meeting, rank: int) -> None:
+def left_alone(meeting: JoinPlan, rank: int) -> None:
     meeting.join(rank)
     if rank == 0:
         dist.recv(numbers(0), 1)

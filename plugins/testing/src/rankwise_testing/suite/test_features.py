@@ -11,7 +11,7 @@ import rankwise as dist
 from rankwise_testing.suite.arrays import same
 from rankwise_testing.suite.expect import begun, host, numbers
 from rankwise_testing.suite.measuring import join_unguarded
-from rankwise_testing.suite.place import Meeting
+from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.plugin import Kit
 
 _OPS = {
@@ -37,7 +37,7 @@ def test_an_undeclared_feature_does_not_work(kit: Kit, feature: str) -> None:
         assert not works, "works, but is not declared: declare it, or say in the table why it is not offered"
 
 
-def works_unguarded(meeting: Meeting, rank: int, backend: str, feature: str) -> bool:
+def works_unguarded(meeting: JoinPlan, rank: int, backend: str, feature: str) -> bool:
     join_unguarded(meeting, rank, backend)
     try:
         _TRIALS[feature](rank)

@@ -9,7 +9,7 @@ import pytest
 import rankwise as dist
 from rankwise.errors import DistTimeoutError, RendezvousError
 from rankwise_testing.suite.expect import error_of
-from rankwise_testing.suite.place import Meeting
+from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.plugin import Kit
 
 _TIMEOUT_S = 1.0
@@ -28,7 +28,7 @@ def test_two_processes_that_claim_one_rank_are_named_to_all(kit: Kit, rank: int)
     assert text.count(f"rank {rank} (host ") == 2, text
 
 
-def claim(meeting: Meeting, rank: int, claimed: int) -> str:
+def claim(meeting: JoinPlan, rank: int, claimed: int) -> str:
     return str(_refused(meeting, claimed if rank == 2 else rank))
 
 
@@ -38,7 +38,7 @@ def test_world_sizes_that_disagree_are_named_to_all(kit: Kit) -> None:
     assert "4 for rank 2 " in text, text
 
 
-def miscount(meeting: Meeting, rank: int) -> str:
+def miscount(meeting: JoinPlan, rank: int) -> str:
     return str(_refused(replace(meeting, size=4) if rank == 2 else meeting, rank))
 
 
@@ -49,7 +49,7 @@ def test_a_rank_that_does_not_come_is_named_to_all_that_do(kit: Kit) -> None:
     assert "rank 2 of 3 did not come" in text, text
 
 
-def stay_away(meeting: Meeting, rank: int) -> str | None:
+def stay_away(meeting: JoinPlan, rank: int) -> str | None:
     if rank == 2:
         return None
     error = error_of(DistTimeoutError, replace(meeting, timeout_s=_TIMEOUT_S).join, rank)
@@ -57,7 +57,7 @@ def stay_away(meeting: Meeting, rank: int) -> str | None:
     return str(error)
 
 
-def _refused(meeting: Meeting, rank: int) -> RendezvousError:
+def _refused(meeting: JoinPlan, rank: int) -> RendezvousError:
     error = error_of(RendezvousError, meeting.join, rank)
     assert not dist.is_initialized()
     return error

@@ -11,7 +11,7 @@ import pytest
 import rankwise as dist
 from rankwise.groups.process_group import ProcessGroup
 from rankwise_testing.suite.expect import error_of, numbers, still_usable, until
-from rankwise_testing.suite.place import Meeting
+from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.plugin import Kit, needs
 
 pytestmark = needs("all_reduce")
@@ -23,7 +23,7 @@ def test_a_world_may_be_made_and_destroyed_many_times(kit: Kit) -> None:
     kit.run_outside(3, many_lives)
 
 
-def many_lives(meeting: Meeting, rank: int) -> None:
+def many_lives(meeting: JoinPlan, rank: int) -> None:
     for _ in range(_LIVES):
         assert not dist.is_initialized()
         meeting.join(rank)
@@ -36,7 +36,7 @@ def test_what_is_there_is_not_made_again_and_what_is_gone_not_destroyed(kit: Kit
     kit.run_outside(2, twice)
 
 
-def twice(meeting: Meeting, rank: int) -> None:
+def twice(meeting: JoinPlan, rank: int) -> None:
     error_of(ValueError, dist.all_reduce, numbers(1))
     meeting.join(rank)
     error_of(ValueError, meeting.join, rank)
@@ -52,7 +52,7 @@ def test_destroying_the_world_destroys_its_groups_and_finishes_what_was_issued(k
     kit.run_outside(2, all_at_once)
 
 
-def all_at_once(meeting: Meeting, rank: int) -> None:
+def all_at_once(meeting: JoinPlan, rank: int) -> None:
     meeting.join(rank)
     group = dist.new_group()
     assert isinstance(group, ProcessGroup)
@@ -70,7 +70,7 @@ def test_nothing_is_left_behind(kit: Kit) -> None:
         assert _no_more(after, before), f"threads and descriptors grew from {before} to {after} in {_LIVES} lives"
 
 
-def grown(meeting: Meeting, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def grown(meeting: JoinPlan, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     def live() -> None:
         meeting.join(rank)
         group = dist.new_group()

@@ -8,7 +8,7 @@ import rankwise as dist
 from rankwise.errors import CollectiveMismatchError
 from rankwise_testing.suite.arrays import on_device, own_stream, plain, same
 from rankwise_testing.suite.expect import error_of, host, numbers, still_usable, together
-from rankwise_testing.suite.place import Meeting
+from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.plugin import Kit, needs
 
 
@@ -17,7 +17,7 @@ def test_a_group_may_be_made_without_a_world_again_and_again(kit: Kit) -> None:
     kit.run_outside(3, made_again)
 
 
-def made_again(meeting: Meeting, rank: int) -> None:
+def made_again(meeting: JoinPlan, rank: int) -> None:
     for _ in range(3):
         group = meeting.make(rank, "team")
         assert not dist.is_initialized()
@@ -33,7 +33,7 @@ def test_messages_pass_in_such_a_group(kit: Kit) -> None:
     kit.run_outside(2, message)
 
 
-def message(meeting: Meeting, rank: int) -> None:
+def message(meeting: JoinPlan, rank: int) -> None:
     group = meeting.make(rank, "pair")
     array = numbers(rank, 7)
     if rank == 0:
@@ -51,7 +51,7 @@ def test_its_members_are_told_when_they_disagree(kit: Kit) -> None:
     assert "'team'" in texts[0], texts[0]
 
 
-def disagree(meeting: Meeting, rank: int) -> str:
+def disagree(meeting: JoinPlan, rank: int) -> str:
     group = meeting.make(rank, "team")
     array = numbers(*range(3 if rank == 2 else 4))
     error = error_of(CollectiveMismatchError, dist.all_reduce, array, group=group)
@@ -65,7 +65,7 @@ def test_several_such_groups_and_a_world_live_side_by_side(kit: Kit) -> None:
     kit.run_outside(3, side_by_side)
 
 
-def side_by_side(meeting: Meeting, rank: int) -> None:
+def side_by_side(meeting: JoinPlan, rank: int) -> None:
     first = meeting.make(rank, "first")
     meeting.join(rank)
     second = meeting.make(rank, "second")

@@ -14,7 +14,7 @@ from rankwise_testing.suite.expect import begun, still_usable, together
 from rankwise_testing.suite.plugin import Kit, needs
 
 _THREADS = 4
-#: Below and above what sockets and eager protocols take at once.
+#: Below and above what sockets and eager protocols take in one call.
 _SIZES = (1, 70_000, 1_500_000, 3, 400_000, 2_500_000, 300, 900_000)
 
 

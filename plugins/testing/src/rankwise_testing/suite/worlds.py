@@ -23,7 +23,7 @@ from rankwise.testing.local_world import LocalWorld
 from rankwise_testing.harness import RankPool
 from rankwise_testing.messages import FunctionName
 from rankwise_testing.suite.arrays import Terms, use_terms, why_not
-from rankwise_testing.suite.place import TIMEOUT_S, Meeting, Place, in_world, outside
+from rankwise_testing.suite.place import TIMEOUT_S, JoinPlan, RankTask, in_world, outside
 
 __all__ = [
     "LARGE_SIZES",
@@ -150,7 +150,7 @@ class ThreadRanks(Ranks):
 
     def run_outside(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
         __tracebackhide__ = True
-        meeting = Meeting(self.full_name, size, HashStore())
+        meeting = JoinPlan(self.full_name, size, HashStore())
 
         def program() -> Any:
             rank = dist.get_rank()
@@ -221,7 +221,7 @@ class ProcessRanks(Ranks):
             self.renew()  # the pool starts anew
 
     def renew(self) -> None:
-        # Whoever was told to stop has given up all its worlds.
+        # A process that was told to stop has given up all its worlds.
         self._life.clear()
 
     def close(self) -> None:
@@ -240,8 +240,8 @@ class ProcessRanks(Ranks):
         where = None if self._has_runtime else f"file://{self._directory.name}/{life}"
         folder = os.path.join(self._directory.name, f"{life}-outside")
         os.makedirs(folder, exist_ok=True)
-        meeting = Meeting(self.full_name, size, where, folder)
-        place = Place(self.module, self.terms, meeting, life, (life, *self._life.values()))
+        meeting = JoinPlan(self.full_name, size, where, folder)
+        place = RankTask(self.module, self.terms, meeting, life, (life, *self._life.values()))
         try:
             with self.noted(size):
                 return self._pools[number].run(runner, place, *args, timeout=self.run_s, size=size, doomed=doomed)

@@ -18,7 +18,7 @@ MARK = "rankwise-bench "
 _ITEM_NBYTES = 4
 #: Into how many parts the calls of a size are divided: so many that on a busy machine some are undisturbed.
 _BATCHES = 100
-#: Unless told how many calls to time: so many at least, and for so long, lest a part is shorter than a machine's moods.
+#: Unless told how many calls to time: so many at least, and for so long, as a shorter part shows the machine's moods.
 _LEAST_CALLS, _MOST_CALLS, _LEAST_S = 20, 5000, 0.1
 
 

@@ -7,7 +7,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from rankwise.collective.algorithms.steps import Blocks, Recv, Rounds, Send
-from rankwise.collective.algorithms.table import ALGORITHMS, rooted
+from rankwise.collective.algorithms.table import rooted
+from rankwise_tools.explaining.algorithms import ALGORITHMS
 
 __all__ = ["Cost", "Network", "costs", "reckoned"]
 

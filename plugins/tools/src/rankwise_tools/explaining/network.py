@@ -10,13 +10,13 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from rankwise.backends.declaration import Explanation, Stage
-from rankwise.collective.algorithms.table import ALGORITHMS
+from rankwise_tools.explaining.algorithms import ALGORITHMS
 from rankwise_tools.explaining.costs import Network
 from rankwise_tools.explaining.simulator import simulate
 
 __all__ = ["LONG_NBYTES", "Line", "Parameters", "Sample", "fitted", "off_by", "predicted"]
 
-#: From here on the rate of a link decides, and not what passes at once.
+#: From here on the rate of a link decides, and not what passes in one piece.
 LONG_NBYTES = 256 << 10
 
 

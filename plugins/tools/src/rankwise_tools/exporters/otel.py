@@ -61,7 +61,7 @@ def instrument(spans: bool = True, *, meter_provider: Any = None, tracer_provide
         report.begin()
     meter = metrics.get_meter("rankwise", __version__, meter_provider)
     for name, unit, text, value_of in _COUNTERS:
-        # The SDK makes an instrument once, and keeps the first callbacks: they must serve whoever reports later.
+        # The SDK makes an instrument once, and keeps the first callbacks: they must serve later readers too.
         meter.create_observable_counter(name, callbacks=[_observer(value_of)], unit=unit, description=text)
     return report.end
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rankwise_tools.recordings.clocks import TOGETHER
 
-__all__ = ["Arrival", "Lateness", "Meeting", "Waited", "latest", "lateness", "meetings", "waits"]
+__all__ = ["Arrival", "Lateness", "CompleteCollective", "Waited", "latest", "lateness", "meetings", "waits"]
 
 #: A collective is held up if the last rank comes to it so long after all others; less is no more than scheduling.
 _NOTABLE_NS = 100_000
@@ -29,7 +29,7 @@ class Arrival(NamedTuple):
     began_ns: int
 
 
-class Meeting(NamedTuple):
+class CompleteCollective(NamedTuple):
     """One collective to which all members have come."""
 
     op: str
@@ -79,7 +79,7 @@ class Waited(NamedTuple):
     cost_ns: int
 
 
-def meetings(arrivals: Mapping[int, Iterable[Arrival]], ranks: Sequence[int]) -> list[Meeting]:
+def meetings(arrivals: Mapping[int, Iterable[Arrival]], ranks: Sequence[int]) -> list[CompleteCollective]:
     """Return the collectives that wait for all and to which all of `ranks` are known to have come, in order."""
     came: dict[tuple[int, str], dict[int, int]] = {}
     for rank in ranks:
@@ -87,10 +87,10 @@ def meetings(arrivals: Mapping[int, Iterable[Arrival]], ranks: Sequence[int]) ->
             if op in TOGETHER:
                 came.setdefault((number, op), {})[rank] = began_ns
     whole = ((key, times) for key, times in came.items() if len(times) == len(ranks))
-    return [Meeting(op, number, times) for (number, op), times in sorted(whole, key=lambda item: item[0])]
+    return [CompleteCollective(op, number, times) for (number, op), times in sorted(whole, key=lambda item: item[0])]
 
 
-def lateness(met: Sequence[Meeting]) -> dict[int, Lateness]:
+def lateness(met: Sequence[CompleteCollective]) -> dict[int, Lateness]:
     """Return for each rank how it comes."""
     if not met or len(met[0].came_ns) < 2:
         return {}
@@ -127,7 +127,7 @@ def _first(late: Lateness, limit_ns: int) -> int:
     return bisect_left(late.alone_ns, limit_ns)
 
 
-def waits(met: Iterable[Meeting]) -> dict[int, tuple[int, int]]:
+def waits(met: Iterable[CompleteCollective]) -> dict[int, tuple[int, int]]:
     """Return for how many nanoseconds each rank has waited for the last one to come, and of how many.
 
     What counts is the time since the first collective of each rank was complete.

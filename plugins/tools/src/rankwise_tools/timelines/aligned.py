@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rankwise_tools.recordings.arrivals import Meeting
+from rankwise_tools.recordings.arrivals import CompleteCollective
 from rankwise_tools.recordings.clocks import TOGETHER, Call, Clock, align
 from rankwise_tools.recordings.records import Operation, Record
 
@@ -28,7 +28,7 @@ class Aligned:
     shifts: Mapping[int, int]
     origin_ns: int
 
-    def meetings(self) -> dict[tuple[str, int], Meeting]:
+    def meetings(self) -> dict[tuple[str, int], CompleteCollective]:
         """Return the collectives to which at least two ranks came, by group and number."""
         came: dict[tuple[str, int], dict[int, int]] = {}
         names: dict[tuple[str, int], str] = {}
@@ -38,9 +38,9 @@ class Aligned:
                     key = op.group, op.number
                     came.setdefault(key, {})[rank] = op.began_ns + self.shifts[rank]
                     names.setdefault(key, op.op)
-        return {key: Meeting(names[key], key[1], times) for key, times in came.items() if len(times) > 1}
+        return {key: CompleteCollective(names[key], key[1], times) for key, times in came.items() if len(times) > 1}
 
-    def is_complete(self, key: tuple[str, int], meeting: Meeting) -> bool:
+    def is_complete(self, key: tuple[str, int], meeting: CompleteCollective) -> bool:
         """Tell whether all members of its group are known to have come."""
         group = next(r.groups[key[0]] for r in self.records.values() if key[0] in r.groups)
         return set(meeting.came_ns) >= set(group.ranks)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from rankwise_tools.recordings.arrivals import Meeting, lateness, latest
+from rankwise_tools.recordings.arrivals import CompleteCollective, lateness, latest
 from rankwise_tools.recordings.clocks import TOGETHER, Clock
 from rankwise_tools.recordings.records import Operation, Record
 from rankwise_tools.timelines.aligned import Aligned, all_aligned, end_of, rows
@@ -44,7 +44,9 @@ def _title(record: Record, clock: Clock) -> str:
     return f"rank {record.rank}{whose}{doubt}"
 
 
-def _op(op: Operation, record: Record, found: Aligned, met: Mapping[tuple[str, int], Meeting], world: int) -> list[Any]:
+def _op(
+    op: Operation, record: Record, found: Aligned, met: Mapping[tuple[str, int], CompleteCollective], world: int
+) -> list[Any]:
     """Return an operation: what it is, number, times in us, how long it waited, where, bytes, state, more, group."""
     shift, key = found.shifts[record.rank], (op.group, op.number)
     meeting = None if op.message else met.get(key)
@@ -65,11 +67,11 @@ def waited_for(records: Mapping[int, Record]) -> list[str]:
     return [told for found in all_aligned([records]) for told in _late(found, _met(found))]
 
 
-def _met(found: Aligned) -> dict[tuple[str, int], Meeting]:
+def _met(found: Aligned) -> dict[tuple[str, int], CompleteCollective]:
     return {key: each for key, each in found.meetings().items() if each.op in TOGETHER and found.is_complete(key, each)}
 
 
-def _late(found: Aligned, met: Mapping[tuple[str, int], Meeting]) -> list[str]:
+def _late(found: Aligned, met: Mapping[tuple[str, int], CompleteCollective]) -> list[str]:
     """Say who was waited for in each group."""
     told = []
     for name, group in {n: g for r in found.records.values() for n, g in r.groups.items()}.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rankwise_tools.recordings.arrivals import Meeting
+from rankwise_tools.recordings.arrivals import CompleteCollective
 from rankwise_tools.recordings.clocks import TOGETHER, Clock
 from rankwise_tools.recordings.records import Operation, Record
 from rankwise_tools.timelines.aligned import Aligned, all_aligned, end_of, rows
@@ -39,7 +39,7 @@ def timeline(*worlds: Mapping[int, Record]) -> dict[str, Any]:
 class _World:
     """One world as it is drawn: its processes' numbers begin with `first`."""
 
-    def __init__(self, found: Aligned, first: int, met: Mapping[tuple[str, int], Meeting]) -> None:
+    def __init__(self, found: Aligned, first: int, met: Mapping[tuple[str, int], CompleteCollective]) -> None:
         self._found, self._first, self._met = found, first, met
         #: For each collective, where it is drawn: process, thread and time.
         self.places: dict[tuple[str, int], list[tuple[float, int, int]]] = {}
@@ -64,7 +64,7 @@ class _World:
         return event
 
 
-def _arrows(number: int, meeting: Meeting, places: list[tuple[float, int, int]]) -> Iterator[dict[str, Any]]:
+def _arrows(number: int, meeting: CompleteCollective, places: list[tuple[float, int, int]]) -> Iterator[dict[str, Any]]:
     """Yield a chain from the first rank that came to the last."""
     for index, (ts, process, thread) in enumerate(sorted(places)):
         phase = "s" if index == 0 else "f" if index == len(places) - 1 else "t"
@@ -72,7 +72,7 @@ def _arrows(number: int, meeting: Meeting, places: list[tuple[float, int, int]])
         yield {**told, "pid": process, "tid": thread, **({"bp": "e"} if phase == "f" else {})}
 
 
-def _waits(found: Aligned, key: tuple[str, int], meeting: Meeting, rank: int) -> dict[str, Any]:
+def _waits(found: Aligned, key: tuple[str, int], meeting: CompleteCollective, rank: int) -> dict[str, Any]:
     """Return for how long a rank waited for the last one, where that is how the collective works."""
     if meeting.op not in TOGETHER or not found.is_complete(key, meeting):
         return {}

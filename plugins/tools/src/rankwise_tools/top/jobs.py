@@ -12,8 +12,8 @@ from time import monotonic, sleep
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from rankwise.cli.commands import CommandError
 from rankwise.errors import DistError
+from rankwise_launch.commands import CommandError
 from rankwise_tools.top.samples import Sample, checked
 from rankwise_watch.window import NAME, QUESTION, answer_key, owner_of, wish_key
 

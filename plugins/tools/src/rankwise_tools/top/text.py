@@ -124,8 +124,10 @@ def footer(view: View) -> list[str]:
         lines.append(f"{seen}; `rankwise top tcp://HOST:PORT` asks all through the store")
     lines += [f"group {name!r} has failed: {why}" for name, why in view.failures.items()]
     lines += _clocks(view.ranks)
-    if view.ways:
-        lines.append("moving: " + ", ".join(f"{way} {format_rate(rate)}" for way, rate in sorted(view.ways.items())))
+    if view.transports:
+        lines.append(
+            "moving: " + ", ".join(f"{way} {format_rate(rate)}" for way, rate in sorted(view.transports.items()))
+        )
     return lines
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rankwise_tools.recordings.arrivals import Arrival, Lateness, Meeting, lateness, latest, meetings, waits
+from rankwise_tools.recordings.arrivals import Arrival, CompleteCollective, Lateness, lateness, latest, meetings, waits
 from rankwise_tools.recordings.clocks import TOGETHER, Call, Clock, align
 from rankwise_tools.top.samples import Sample
 
@@ -103,7 +103,7 @@ class View:
     interval_s: float
     ranks: tuple[RankRow, ...]
     groups: tuple[GroupRow, ...]
-    ways: Mapping[str, float]
+    transports: Mapping[str, float]
     stragglers: tuple[Straggler, ...]
     missing: tuple[int, ...]
     silent: tuple[int, ...] = ()
@@ -120,7 +120,7 @@ class History:
     def __init__(self) -> None:
         self._before: dict[int, Sample] = {}
         #: By group: collectives that all have come to, and the last number among them.
-        self._met: dict[str, deque[Meeting]] = {}
+        self._met: dict[str, deque[CompleteCollective]] = {}
 
     def look(self, samples: Mapping[int, Sample], silent: Iterable[int] = ()) -> View:
         """Return what is new; `silent` are ranks that have not answered. The first time there are no rates."""
@@ -138,7 +138,7 @@ class History:
                 for rank, sample in sorted(samples.items())
             ),
             groups=tuple(_operations(samples, own, late)),
-            ways=_ways(samples, own),
+            transports=_transports(samples, own),
             stragglers=tuple(_stragglers(samples, late, clocks)),
             missing=tuple(rank for rank in first["ranks"] if rank not in samples and rank not in set(silent)),
             silent=tuple(sorted(silent)),
@@ -319,7 +319,7 @@ def _way(group: Mapping[str, Any], op: str) -> str:
     return max(moved, key=lambda way: moved[way], default="") if is_message else group["way"]
 
 
-def _ways(samples: Mapping[int, Sample], own: Mapping[int, tuple[float, Sample]]) -> dict[str, float]:
+def _transports(samples: Mapping[int, Sample], own: Mapping[int, tuple[float, Sample]]) -> dict[str, float]:
     """Return how many bytes a second move on each way, all ranks together; of a board, what ranks bring to it."""
     found: Counter[str] = Counter()
     for rank, sample in samples.items():

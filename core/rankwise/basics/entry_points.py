@@ -1,0 +1,153 @@
+"""Entry points: what the installed distributions say that they bring.
+
+`importlib.metadata` knows every way in which a distribution can be installed, but it loads `email`, `zipfile` and
+`csv`, which costs a rank more time than making its group. So what is looked for is looked for first where pip puts
+distributions (`declared`), and taken if there is exactly one. Everything else is told by `importlib.metadata`
+(`installed`): none, several, one that cannot be loaded, and the list of all. A distribution whose metadata cannot be
+read brings nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rankwise.errors import PluginError
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+__all__ = ["Point", "declared", "installed", "load", "one_line", "part", "same"]
+
+#: What another distribution of this project brings for a name that the core has, and programs know.
+PARTS_GROUP = "rankwise.parts"
+_LONGEST = 1000
+
+
+class Point(NamedTuple):
+    """An entry point: a backend's name, where its plugin is, and the distribution that brings it.
+
+    Attributes:
+        name: The backend's name.
+        value: The module, and perhaps an attribute of it: "module:attribute".
+        distribution: The distribution's name.
+        version: Its version.
+        requires: What it requires of rankwise, as it says it.
+    """
+
+    name: str
+    value: str
+    distribution: str
+    version: str
+    requires: str = ""
+
+    @property
+    def owner(self) -> str:
+        """The distribution with its version."""
+        return f"{self.distribution} {self.version}".strip()
+
+
+def installed(group: str) -> list[Point]:
+    """Return the entry points of a group, afresh each time: a plugin may be installed while the process runs."""
+    from importlib import metadata
+
+    found: dict[str, list[Point]] = {}
+    for distribution in metadata.distributions():
+        try:
+            if group not in (distribution.read_text("entry_points.txt") or ""):
+                continue  # as with nearly all distributions
+            name = distribution.metadata["Name"]
+            if name is None:  # its metadata is damaged; what it brings is there all the same
+                found[f"without a name {len(found)}"] = list(
+                    _points("a distribution without a name", distribution, group)
+                )
+            elif _normal(name) not in found:  # what comes first on the path is what is imported
+                found[_normal(name)] = list(_points(name, metadata.distribution(name), group))
+        except Exception:  # whatever is wrong with one distribution, the others are there
+            continue
+    return [point for several in found.values() for point in several]
+
+
+def declared(group: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and value of each entry point of a group, of the distributions in the folders of `sys.path`."""
+    for folder in dict.fromkeys(sys.path):
+        try:
+            names = os.listdir(folder or os.curdir)
+        except OSError:
+            continue  # a zip file, or nothing at all
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info")):
+                yield from _declared_in(os.path.join(folder, name, "entry_points.txt"), group)
+
+
+def _declared_in(path: str, group: str) -> Iterator[tuple[str, str]]:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            text = file.read()
+        if group.encode() not in text:
+            return  # as with nearly all distributions
+        lines = text.decode().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    yield from _in_section(lines, group)
+
+
+def _in_section(lines: list[str], group: str) -> Iterator[tuple[str, str]]:
+    section = ""
+    for line in map(str.strip, lines):
+        if line.startswith("["):
+            section = line
+        elif section == f"[{group}]" and "=" in line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            yield name.strip(), value.partition("[")[0].strip()  # an extra of the distribution, in an old notation
+
+
+def same(one: str, other: str) -> bool:
+    """Tell whether two names of distributions are spelled alike, as pip takes them."""
+    return _normal(one) == _normal(other)
+
+
+def load(value: str) -> Any:
+    """Import what an entry point stands for."""
+    module, _, attribute = value.partition(":")
+    loaded = import_module(module.strip())
+    return attrgetter(attribute.strip())(loaded) if attribute else loaded
+
+
+@cache
+def part(name: str, distribution: str) -> Any:
+    """Return what a distribution brings for a name of the core's; what is not there is looked for each time.
+
+    Raises:
+        PluginError: It is not installed.
+    """
+    values = [value for found, value in declared(PARTS_GROUP) if found == name]
+    values = values or [point.value for point in installed(PARTS_GROUP) if point.name == name]
+    if not values:
+        remedy = f"pip install {distribution}"
+        raise PluginError(f"{distribution} is not installed: {remedy}", remedy)
+    return load(values[0])
+
+
+def one_line(text: str) -> str:
+    """Return a text of a plugin's in one line of bounded length, with what a terminal would obey made visible."""
+    joined = " ".join(text[: 4 * _LONGEST].split())
+    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
+    return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}..."
+
+
+def _points(name: str, distribution: Distribution, group: str) -> Iterator[Point]:
+    version = str(distribution.version)
+    requires = ", ".join(r for r in distribution.requires or () if re.match(r"rankwise\b(?![-_.])", r))
+    for key, value in _in_section((distribution.read_text("entry_points.txt") or "").splitlines(), group):
+        yield Point(key, value, one_line(name), one_line(version), one_line(requires))
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,273 @@
+"""Bytes to objects. The bytes may be anything; whatever they announce is held against how many of them there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from struct import error as StructError
+from typing import Any, NoReturn
+
+import numpy as np
+
+from rankwise_codec.classes import find
+from rankwise_codec.dtypes import dtype_from_spec
+from rankwise_codec.layout import (
+    MAGIC,
+    MAX_DEPTH,
+    MAX_INT_BYTES,
+    MAX_ITEMS,
+    NUMBER_RUNS,
+    DecodeError,
+    Tag,
+    as_bytes,
+    layout_of,
+)
+from rankwise_codec.values import Collisions, value_type_by_code
+
+__all__ = ["decode"]
+
+_LENGTH = layout_of("Q").unpack_from
+_INT = layout_of("q").unpack_from
+_FLOAT = layout_of("d").unpack_from
+_COMPLEX = layout_of("dd").unpack_from
+
+
+def decode(data: bytes | bytearray | memoryview) -> Any:
+    """Return the object that `encode` turned into `data`; nothing in it shares memory with `data`.
+
+    Raises:
+        DecodeError: The bytes are no encoded object, or one that cannot be made here (a dataclass that this process
+            has not registered, a dtype or time zone that it does not have).
+    """
+    decoder = _Decoder(memoryview(data).cast("B"))
+    try:
+        return decoder.whole()
+    except (DecodeError, MemoryError):
+        raise
+    except (StructError, IndexError) as error:
+        raise DecodeError("the encoded object is cut short") from error
+    except Exception as error:
+        # Constructors have many ways to say no, and keys that are dataclasses hash and compare as their class says.
+        raise DecodeError(f"malformed object before byte {decoder.pos}: {str(error)[:300]}") from error
+
+
+class _Decoder:
+    """A place in the bytes, and how deep and how many items it went so far."""
+
+    __slots__ = ("collisions", "data", "depth", "end", "items", "pos")
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.end = len(data)
+        self.pos = 0
+        self.depth = 0
+        self.items = 0
+        self.collisions = Collisions()
+
+    def whole(self) -> Any:
+        """Read the one object that the bytes should be."""
+        start = bytes(self.data[: len(MAGIC)])
+        if start != MAGIC:
+            what = "a pickle, which is never loaded here" if start[:1] == b"\x80" else "no encoded object"
+            raise DecodeError(f"what arrived is {what} (or from another version of rankwise)")
+        self.pos = len(MAGIC)
+        value = self.value()
+        if self.pos != self.end:
+            raise DecodeError(f"{self.end - self.pos} bytes follow after the encoded object")
+        return value
+
+    def value(self) -> Any:
+        """Read one value."""
+        tag = self.data[self.pos]
+        self.pos += 1
+        return _READERS[tag](self)
+
+    def length(self, item_nbytes: int) -> int:
+        """Read how many items follow, of at least so many bytes each."""
+        (count,) = _LENGTH(self.data, self.pos)
+        self.pos += 8
+        if count * item_nbytes > self.end - self.pos:
+            raise DecodeError(f"{count} items are announced where {self.end - self.pos} bytes follow")
+        return int(count)
+
+    def take(self, nbytes: int) -> memoryview:
+        """Read so many bytes."""
+        start = self.pos
+        if nbytes > self.end - start:
+            raise DecodeError(f"{nbytes} bytes are announced where {self.end - start} follow")
+        self.pos = start + nbytes
+        return self.data[start : self.pos]
+
+    def block(self) -> memoryview:
+        """Read a length, and so many bytes."""
+        (nbytes,) = _LENGTH(self.data, self.pos)
+        self.pos += 8
+        return self.take(nbytes)
+
+    def open(self, items: int) -> None:
+        """Go one level down, into a container of so many items; the caller comes up again."""
+        self.count(items)
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise DecodeError(f"the encoded object is nested deeper than {MAX_DEPTH} levels")
+
+    def count(self, items: int) -> None:
+        """Add to the number of items."""
+        self.items += items
+        if self.items > MAX_ITEMS:
+            raise DecodeError(f"the encoded object holds more than {MAX_ITEMS} items")
+
+    def note(self, key: Any, seen: dict[int, int]) -> None:
+        """Count a key of a dict or set, of which those with equal hashes take time."""
+        if not self.collisions.note(key, seen):
+            raise DecodeError("too many keys of dicts or members of sets have equal hashes")
+
+
+def _read_int(decoder: _Decoder) -> int:
+    (value,) = _INT(decoder.data, decoder.pos)
+    decoder.pos += 8
+    return value  # type: ignore[no-any-return]
+
+
+def _read_float(decoder: _Decoder) -> float:
+    (value,) = _FLOAT(decoder.data, decoder.pos)
+    decoder.pos += 8
+    return value  # type: ignore[no-any-return]
+
+
+def _read_complex(decoder: _Decoder) -> complex:
+    real, imag = _COMPLEX(decoder.data, decoder.pos)
+    decoder.pos += 16
+    return complex(real, imag)
+
+
+def _read_big_int(decoder: _Decoder) -> int:
+    raw = decoder.block()
+    if len(raw) > MAX_INT_BYTES:
+        raise DecodeError(f"an int of more than {8 * MAX_INT_BYTES} bits")
+    return int.from_bytes(raw, "little", signed=True)
+
+
+def _read_str(decoder: _Decoder) -> str:
+    return str(decoder.block(), "utf-8", "surrogatepass")
+
+
+def _read_bytes(decoder: _Decoder) -> bytes:
+    return bytes(decoder.block())
+
+
+def _read_bytearray(decoder: _Decoder) -> bytearray:
+    return bytearray(decoder.block())
+
+
+def _read_list(decoder: _Decoder) -> list[Any]:
+    count = decoder.length(1)
+    decoder.open(count)
+    value = decoder.value
+    items = [value() for _ in range(count)]
+    decoder.depth -= 1
+    return items
+
+
+def _read_tuple(decoder: _Decoder) -> tuple[Any, ...]:
+    return tuple(_read_list(decoder))
+
+
+def _read_set(decoder: _Decoder, kind: type[set[Any]] | type[frozenset[Any]]) -> set[Any] | frozenset[Any]:
+    members = _read_list(decoder)
+    seen: dict[int, int] = {}
+    for member in members:
+        decoder.note(member, seen)
+    value = kind(members)
+    if len(value) != len(members):
+        raise DecodeError("a set holds the same member twice")
+    return value
+
+
+def _read_dict(decoder: _Decoder) -> dict[Any, Any]:
+    count = decoder.length(2)
+    decoder.open(2 * count)
+    value = decoder.value
+    items: dict[Any, Any] = {}
+    seen: dict[int, int] = {}
+    for _ in range(count):
+        key = value()
+        if type(key) is not str:
+            decoder.note(key, seen)
+        items[key] = value()
+    if len(items) != count:
+        raise DecodeError("a dict holds the same key twice")
+    decoder.depth -= 1
+    return items
+
+
+def _read_numbers(decoder: _Decoder, container: type, element: type) -> list[Any] | tuple[Any, ...]:
+    count = decoder.length(8)
+    decoder.count(count)
+    numbers = np.frombuffer(decoder.take(8 * count), "<f8" if element is float else "<i8").tolist()
+    return numbers if container is list else tuple(numbers)
+
+
+def _read_array(decoder: _Decoder) -> np.ndarray[Any, Any]:
+    ndim = decoder.take(1)[0]
+    shape = layout_of(f"{ndim}Q").unpack(decoder.take(8 * ndim))
+    decoder.open(0)
+    dtype = dtype_from_spec(decoder.value())
+    decoder.depth -= 1
+    if dtype.subdtype is not None:
+        raise DecodeError("the dtype of an array is that of a part of it")
+    count = math.prod(shape)
+    if dtype.itemsize == 0:
+        decoder.count(count)
+    memory = decoder.take(count * dtype.itemsize)
+    array: np.ndarray[Any, Any] = np.ndarray(shape, dtype)
+    if memory:
+        as_bytes(array)[:] = memory
+    return array
+
+
+def _read_dataclass(decoder: _Decoder) -> Any:
+    entry = find(_read_str(decoder))
+    decoder.open(len(entry.names))
+    value: Any = object.__new__(entry.cls)
+    for name in entry.names:
+        object.__setattr__(value, name, decoder.value())
+    decoder.depth -= 1
+    return value
+
+
+def _read_value(decoder: _Decoder) -> Any:
+    entry = value_type_by_code(decoder.take(1)[0])
+    decoder.open(0)
+    payload = decoder.value()
+    decoder.depth -= 1
+    return entry.build(payload)
+
+
+def _unknown(decoder: _Decoder) -> NoReturn:
+    raise DecodeError(f"byte {decoder.pos - 1} is {decoder.data[decoder.pos - 1]:#04x}, which begins no value")
+
+
+_KNOWN: dict[int, Callable[[_Decoder], Any]] = {
+    Tag.NONE: lambda _: None,
+    Tag.TRUE: lambda _: True,
+    Tag.FALSE: lambda _: False,
+    Tag.INT: _read_int,
+    Tag.FLOAT: _read_float,
+    Tag.COMPLEX: _read_complex,
+    Tag.BIG_INT: _read_big_int,
+    Tag.STR: _read_str,
+    Tag.BYTES: _read_bytes,
+    Tag.BYTEARRAY: _read_bytearray,
+    Tag.LIST: _read_list,
+    Tag.TUPLE: _read_tuple,
+    Tag.SET: partial(_read_set, kind=set),
+    Tag.FROZENSET: partial(_read_set, kind=frozenset),
+    Tag.DICT: _read_dict,
+    Tag.ARRAY: _read_array,
+    Tag.DATACLASS: _read_dataclass,
+    Tag.VALUE: _read_value,
+    **{tag: partial(_read_numbers, container=c, element=e) for (c, e), tag in NUMBER_RUNS.items()},
+}
+_READERS = [_KNOWN.get(byte, _unknown) for byte in range(256)]

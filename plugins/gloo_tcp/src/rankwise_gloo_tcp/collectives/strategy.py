@@ -1,0 +1,72 @@
+"""What a communicator asks of whatever runs its collectives; by itself all of them as the core derives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from rankwise.backends import Call, Caller, Communicator, Deadline, Prepared, Shortcuts, is_sparse
+from rankwise.errors import DistError
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.communicator import GlooCommunicator
+
+__all__ = ["Strategy"]
+
+
+class Strategy:
+    """Which algorithm each collective of one group takes.
+
+    Arrays that are not NumPy's go by way of the host or in parts, whatever leads from rank to rank.
+    """
+
+    __slots__ = ("comm", "rank", "size")
+
+    #: What chooses the algorithm of an operation, as a function of the strategy and the call, or returns None; what is
+    #: not here is derived.
+    OWN: ClassVar[Mapping[str, Callable[[Any, Call], Any]]] = {}
+    #: The group of this host alone, where the strategy uses one.
+    local: GlooCommunicator | None = None
+
+    def __init__(self, comm: GlooCommunicator) -> None:
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+
+    def prepare(self, call: Call) -> Prepared | None:
+        """Return what does all calls of a kind, of NumPy's arrays, where much of them is the same each time."""
+        return None
+
+    def algorithm(self, call: Call) -> Any:
+        """Return what `compare_and_run` runs."""
+        if call.array is None or type(call.array) is np.ndarray:
+            own = self.OWN.get(call.op)
+            return (own and own(self, call)) or call.derived(self.comm)
+        if is_sparse(call.array):
+            from rankwise_gloo_tcp.collectives import sparse
+
+            return sparse.all_reduce(self.comm, call.array)
+        from rankwise_gloo_tcp.collectives import staging
+
+        return staging.staged(self.comm, call)
+
+    def own_collectives(self) -> Collection[str]:
+        """Return those that are not derived: at a barrier the comparison is all there is."""
+        return {*self.OWN, "barrier"}
+
+    def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare the calls of all ranks, and run the collective."""
+        Communicator.compare_and_run(self.comm, call, algorithm, sequence, deadline)
+
+    def shortcuts(self, group: Caller) -> Shortcuts:
+        """Return the fast path of a group's plain calls."""
+        return Communicator.shortcuts(self.comm, group)
+
+    def forget(self) -> None:
+        """Forget what is kept for kinds of calls, as the communicator does."""
+
+    def give_up(self, error: DistError) -> None:
+        """End what is pending in groups of the strategy's own."""
+
+    def close(self) -> None:
+        """Give back what belongs to the strategy alone."""

@@ -1,0 +1,20 @@
+"""What a failed collective has raised is kept, and with it the frames that it has come through."""
+
+from honest import spec
+
+from rankwise.testing.local import LocalCommunicator
+
+KEPT = []
+
+
+class Communicator(LocalCommunicator):
+    def compare_and_run(self, call, algorithm, sequence, deadline):
+        try:
+            super().compare_and_run(call, algorithm, sequence, deadline)
+        except BaseException as error:
+            KEPT.append(error)
+            raise
+
+
+def rankwise_backend():
+    return spec("keeps_errors", Communicator)

@@ -1,0 +1,55 @@
+"""What tests of several processes share: environments, ports, processes, and waiting for what comes soon."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["alive", "environment", "free_port", "idle_process", "wait_until"]
+
+_LOOK_S = 0.01
+
+
+def environment(*folders: Path) -> dict[str, str]:
+    """Return an environment in which a process also finds the modules of some folders."""
+    paths = [*map(str, folders), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths).rstrip(os.pathsep)}
+
+
+def free_port() -> int:
+    """Return a port that nobody listened at a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process runs; one that only waits to be noticed does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@contextmanager
+def idle_process(exit_code: int = 0) -> Iterator[subprocess.Popen[bytes]]:
+    """Have a process that does nothing until its input ends."""
+    with subprocess.Popen(["sh", "-c", 'read line; exit "$0"', str(exit_code)], stdin=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_until(condition: Callable[[], object], within_s: float) -> bool:
+    """Wait until something is so, and tell whether it came to be."""
+    end = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(_LOOK_S)
+    return True
