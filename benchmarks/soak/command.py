@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from functools import partial
 from itertools import count
 
 from rankwise.errors import DistTimeoutError
@@ -25,6 +26,8 @@ _DEATHS = 50
 _TELL_S = 30.0
 #: How often a shorter program is run before it is said to go well.
 _TRIES = 3
+#: How often the line that replays a failure runs it: what depends on who is first seldom fails the first time.
+_REPLAYS = 50
 #: Of how many ranks that failed it is told where.
 _PLACES = 3
 
@@ -52,6 +55,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--ranks", default="1-9", help="how many ranks: 5, or 2-9")
     parser.add_argument("--timeout", type=float, default=10.0, help="the time-out of the groups, in seconds")
     parser.add_argument("--keep", default="", help="run only these steps of the seed's program: 3,7")
+    parser.add_argument("--times", type=int, default=1, help="run each program so often, as long as it goes well")
     parser.add_argument("--pauses", type=float, default=0.0, metavar="P", help="stop at any call so likely: 0.001")
     parser.add_argument("--deaths", action="store_true", help="let ranks die at the end of some programs")
     parser.add_argument("--failures", type=int, default=1, help="stop after so many programs that failed")
@@ -109,28 +113,29 @@ class _Soak:
 
     def _one(self, seed: int, transport: str) -> bool:
         program = self.program(seed)
-        problem = self._problem(program, transport)
+        problem = self._in_several_runs(program, transport, self.given.times)
         self.done += 1
         if not problem:
             return True
         self.failed += 1
         shape = f"{program.size} ranks, {len(program.steps)} steps"
         print(f"\nseed {seed} over {transport}, {shape}: {problem}", flush=True)
-        shorter = minimised(program, lambda p: self._fails(p, transport), self.given.minimise)
+        fails = partial(self._in_several_runs, transport=transport, times=_TRIES)
+        shorter = minimised(program, fails, self.given.minimise)
         if len(shorter.steps) < len(program.steps):
-            print(f"with {len(shorter.steps)} steps: {self._problem(shorter, transport) or 'not every time'}")
+            print(f"with {len(shorter.steps)} steps: {fails(shorter) or 'not every time'}")
         for step in shorter.steps:
             print(f"    {step.at}: {step.kind} of ranks {program.groups[step.group]} {step.what!s:.600}")
         keep = ",".join(str(step.at) for step in shorter.steps)
         where = f"--backend {self.given.backend} --transport {transport} --ranks {self.given.ranks}"
         pauses = f" --pauses {self.given.pauses:g}" if self.given.pauses else ""
-        which = f"--seed {seed}{' --deaths' * self.given.deaths} --keep {keep}"
+        which = f"--seed {seed}{' --deaths' * self.given.deaths} --keep {keep} --times {_REPLAYS}"
         print(f"replay: python benchmarks/soak {where}{pauses} {which}", flush=True)
         return False
 
-    def _fails(self, program: Program, transport: str) -> bool:
-        """Tell whether a program fails in one of several runs: much depends on who is first."""
-        return any(self._problem(program, transport) for _ in range(_TRIES))
+    def _in_several_runs(self, program: Program, transport: str, times: int) -> str:
+        """Return what went wrong in the first of several runs that fails: much depends on who is first."""
+        return next(filter(None, (self._problem(program, transport) for _ in range(times))), "")
 
     def _problem(self, program: Program, transport: str) -> str:
         """Run a program, and return what went wrong."""

@@ -10,12 +10,12 @@ from soak.program import Program
 __all__ = ["minimised"]
 
 
-def minimised(program: Program, fails: Callable[[Program], bool], limit_s: float) -> Program:
+def minimised(program: Program, fails: Callable[[Program], object], limit_s: float) -> Program:
     """Leave out as many steps as possible: halves first, then ever smaller runs of steps.
 
     Args:
         program: A program that fails.
-        fails: Tells whether a program fails.
+        fails: Returns something true if a program fails.
         limit_s: How long to go on trying.
     """
     deadline = time.monotonic() + limit_s

@@ -16,7 +16,7 @@ from tests.processes import alive, wait_until
 import rankwise as dist
 from rankwise.backends.registry import registry
 from rankwise.errors import DistTimeoutError, PeerDiedError
-from rankwise_testing import RankFailedError, RankPool, run_ranks
+from rankwise_testing import RankFailedError, RankPool, processes, run_ranks
 
 LEEWAY_S = 2.0
 THIRD_PARTY = str(Path(__file__).parents[1] / "third_party/src")
@@ -228,6 +228,30 @@ def test_processes_that_cannot_start_are_told_with_what_they_printed(tmp_path):
 def test_a_function_runs_on_fresh_processes():
     assert run_ranks(rank, 2) == [0, 1]
     assert run_ranks(os.getpid, 1) != run_ranks(os.getpid, 1)
+
+
+def parent_and_modules():
+    return os.getppid(), sorted({"rankwise.groups.lifecycle", "zmq"} & set(sys.modules))
+
+
+def test_ranks_are_forked_from_a_process_that_has_loaded_what_they_need(monkeypatch):
+    with RankPool(2) as pool:
+        first, second = pool.run(parent_and_modules)
+        assert first == second and first[0] != os.getpid() and len(first[1]) == 2
+        monkeypatch.setenv("ANOTHER", "value")
+        pool._kill()  # as after a failure; what is started then has the environment of then
+        (parent, _), _ = pool.run(parent_and_modules)
+        assert parent != first[0] and pool.run(variable, "ANOTHER") == ["value"] * 2
+    assert not alive(first[0]) and not alive(parent)
+
+
+def test_ranks_are_started_one_by_one_where_modules_start_threads(monkeypatch, tmp_path):
+    (tmp_path / "of_threads.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(processes, "_LOADED", (*processes._LOADED, "of_threads"))
+    assert {parent for parent, _ in run_ranks(parent_and_modules, 2)} == {os.getpid()}
 
 
 def test_nothing_is_left_behind():

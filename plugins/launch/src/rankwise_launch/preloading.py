@@ -8,17 +8,21 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
+from rankwise.basics.deadline import Deadline
+from rankwise_launch.config import ExitCode, LaunchError
 from rankwise_launch.preload import HEAD_NBYTES, read
 
 __all__ = ["Forked", "Preloaded"]
 
+#: How often somebody who does not wait for longer looks whether a process has ended.
+_LOOK_S = 0.005
 #: With more threads than one, numerical libraries start them as soon as they are imported.
 _ADVICE = {
     "threads": "; leave it out, or have its library use one thread, as OMP_NUM_THREADS=1 does for most",
@@ -32,13 +36,15 @@ class Forked:
 
     Attributes:
         pid: Its number.
-        stdout: Where its output comes.
-        stderr: Where its errors come.
+        stdout: Where its output comes, if that is a pipe.
+        stderr: Where its errors come, if that is a pipe.
         returncode: How it has ended, once it has been asked for.
     """
 
-    def __init__(self, pid: int, stdout: IO[bytes], stderr: IO[bytes], ask: Callable[[str, int], int | None]) -> None:
-        self.pid, self.stdout, self.stderr = pid, stdout, stderr
+    def __init__(self, pid: int, ask: Callable[[str, int], int | None]) -> None:
+        self.pid = pid
+        self.stdout: IO[bytes] | None = None
+        self.stderr: IO[bytes] | None = None
         self.returncode: int | None = None
         self._ask = ask
 
@@ -52,44 +58,63 @@ class Forked:
             self.returncode = self._ask("poll", self.pid)
         return self.returncode
 
-    def wait(self) -> int | None:
-        """Wait for its end."""
-        if self.returncode is None:
-            with suppress(LaunchError):  # its parent has gone, and nobody knows
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Wait for its end, or raise `subprocess.TimeoutExpired`."""
+        with suppress(LaunchError):  # its parent has gone, and nobody knows
+            if timeout is None and self.returncode is None:
                 self.returncode = self._ask("wait", self.pid)
+            deadline = Deadline(timeout or 0.0)
+            while timeout is not None and self.poll() is None:
+                if deadline.expired():
+                    raise subprocess.TimeoutExpired(str(self.pid), timeout)
+                time.sleep(_LOOK_S)
         return self.returncode
 
 
 class Preloaded:
     """The process, from its start to its end.
 
+    Args:
+        modules: What to import.
+        environment: Its environment; a rank has its own.
+        folder: Where ranks find modules first.
+        program: The file that the ranks run; nothing if they run a module.
+        pass_fds: Descriptors that ranks inherit.
+
     Raises:
         LaunchError: Something cannot be preloaded; the text says what.
     """
 
-    def __init__(self, config: LaunchConfig, environment: Mapping[str, str], secret_fd: int) -> None:
-        self._module = config.module
+    def __init__(
+        self,
+        modules: Sequence[str],
+        environment: Mapping[str, str],
+        folder: str,
+        program: str = "",
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        self._program = program
         mine, theirs = socket.socketpair()
         self._line = mine
-        program = str(Path(__file__).with_name("preload.py"))
+        preload = str(Path(__file__).with_name("preload.py"))
         self._printed = b""
         self._output, theirs_out = os.pipe()
         os.set_blocking(self._output, False)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, program, str(theirs.fileno())],
+                [sys.executable, preload, str(theirs.fileno())],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=theirs_out,
                 stderr=theirs_out,
-                pass_fds=(secret_fd, theirs.fileno()),
+                pass_fds=(*pass_fds, theirs.fileno()),
                 start_new_session=True,
             )
         os.close(theirs_out)
         try:
-            self._import(config)
+            self._import(modules, folder)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.close()
             raise
 
     def said(self) -> str:
@@ -105,10 +130,7 @@ class Preloaded:
         out, err = os.pipe(), os.pipe()
         null = os.open(os.devnull, os.O_RDONLY) if stdin == subprocess.DEVNULL else -1
         try:
-            order = {"do": "fork", "argv": list(command), "environment": dict(environment), "module": self._module}
-            answer = self._talk(order, [0 if null < 0 else null, out[1], err[1]])
-            if "error" in answer:
-                raise LaunchError(ExitCode.CANNOT_START, f"cannot start a rank: {answer['error']}")
+            forked = self.fork_into((0 if null < 0 else null, out[1], err[1]), command, environment)
         except BaseException:
             os.close(out[0])
             os.close(err[0])
@@ -116,7 +138,28 @@ class Preloaded:
         finally:
             for descriptor in (out[1], err[1], *([null] if null >= 0 else [])):
                 os.close(descriptor)
-        return Forked(answer["pid"], os.fdopen(out[0], "rb", 0), os.fdopen(err[0], "rb", 0), self._ask)
+        forked.stdout, forked.stderr = os.fdopen(out[0], "rb", 0), os.fdopen(err[0], "rb", 0)
+        return forked
+
+    def fork_into(self, streams: Sequence[int], command: Sequence[str], environment: Mapping[str, str]) -> Forked:
+        """Start a rank with these descriptors as its standard streams.
+
+        Raises:
+            LaunchError: The system refuses.
+        """
+        order = {"do": "fork", "argv": list(command), "environment": dict(environment), "module": not self._program}
+        answer = self._talk(order, streams)
+        if "error" in answer:
+            raise LaunchError(ExitCode.CANNOT_START, f"cannot start a rank: {answer['error']}")
+        return Forked(answer["pid"], self._ask)
+
+    def close(self) -> None:
+        """End the process, but not the ranks; again does nothing."""
+        if self._output >= 0:
+            self._line.close()
+            self._process.wait()
+            os.close(self._output)
+            self._output = -1
 
     def __enter__(self) -> Preloaded:
         return self
@@ -124,15 +167,11 @@ class Preloaded:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._line.close()
-        self._process.wait()
-        os.close(self._output)
+        self.close()
 
-    def _import(self, config: LaunchConfig) -> None:
-        folder = os.getcwd() if config.module else str(Path(config.command[0]).resolve().parent)
-        modules = [*config.preload, *(["rankwise_launch.ready"] if "rankwise" in config.preload else [])]
-        program = "" if config.module else config.command[0]
-        trouble = self._talk({"modules": modules, "folder": folder, "program": program}, [])
+    def _import(self, modules: Sequence[str], folder: str) -> None:
+        more = ["rankwise_launch.ready"] if "rankwise" in modules else []
+        trouble = self._talk({"modules": [*modules, *more], "folder": folder, "program": self._program}, [])
         if trouble:
             text = f"--preload {trouble['text']}{_ADVICE[trouble['kind']]}"
             code = ExitCode.NOT_FOUND if trouble["kind"] == "missing" else ExitCode.CANNOT_START

@@ -83,7 +83,10 @@ class _Job:
         self._nodes = stack.enter_context(Nodes(config)) if config.nnodes > 1 else None
 
     def _preload(self) -> Preloaded:
-        preloaded = Preloaded(self._config, job_environment(self._config, self._secret_fd), self._secret_fd)
+        config, secret = self._config, self._secret_fd
+        program = "" if config.module else config.command[0]
+        folder = str(Path(program).resolve().parent) if program else os.getcwd()
+        preloaded = Preloaded(config.preload, job_environment(config, secret), folder, program, [secret])
         if preloaded.said():
             self._console.say(preloaded.said())
         return preloaded

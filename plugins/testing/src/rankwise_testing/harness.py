@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistNetworkError, DistTimeoutError, GroupAbortedError, PeerDiedError
 from rankwise_testing.messages import Task
-from rankwise_testing.processes import Processes
+from rankwise_testing.processes import Origin, Processes
 
 __all__ = ["RankFailedError", "RankPool", "run_ranks"]
 
@@ -63,6 +63,8 @@ class RankPool:
         self._launch, self._env = tuple(launch), dict(env or {})
         self._processes: Processes | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
+        self._origin = Origin()
+        weakref.finalize(self, self._origin.close)
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -115,10 +117,11 @@ class RankPool:
             if self._processes is not None:
                 self._processes.close(seconds(timeout))
             self._kill()
+            self._origin.close()
 
     def _ready(self) -> Processes:
         if self._processes is None:
-            self._processes = Processes(self.size, self._launch, self._env, _START_S)
+            self._processes = Processes(self.size, self._launch, self._env, _START_S, self._origin)
             self._finalizer = weakref.finalize(self, self._processes.kill)
         return self._processes
 

@@ -19,12 +19,18 @@ from typing import Any
 
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistTimeoutError
+from rankwise_launch.config import LaunchError
+from rankwise_launch.preloading import Forked, Preloaded
 from rankwise_testing.messages import STACKS_SIGNAL, Setup
 
-__all__ = ["Processes"]
+__all__ = ["Origin", "Processes"]
 
 #: What another launcher has told this process about itself is not true of the processes started here.
 _PLACES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+#: What ranks run, and what is loaded before they are forked; the program itself runs as `__main__` in each.
+_WORKER = "rankwise_testing.worker"
+_LOADED = ("numpy", "rankwise", "rankwise_testing.messages", "multiprocessing.connection")
 
 _STACKS_S = 2.0
 _LAUNCHER_S = 2.0
@@ -33,26 +39,70 @@ _LONGEST_PATH = 100
 _LAST_LINES = 30
 
 
+class Origin:
+    """The process that ranks are forked from, as it has loaded all that a first group loads.
+
+    It is started when it is needed, and anew once the environment is another. Where it cannot be had, such as with
+    modules that start threads, ranks are started one by one.
+    """
+
+    def __init__(self) -> None:
+        self._preloaded: Preloaded | None = None
+        self._environment: Mapping[str, str] | None = None
+
+    def prepare(self, environment: Mapping[str, str]) -> None:
+        """Have a process with this environment, if it can be had."""
+        if self._environment == environment:
+            return
+        self.close()
+        with contextlib.suppress(LaunchError):
+            self._preloaded = Preloaded(_LOADED, environment, os.getcwd())
+        self._environment = environment
+
+    def fork(self, directory: str, environment: Mapping[str, str], output: int) -> Forked | None:
+        """Fork a rank, if that can be."""
+        if self._preloaded is None:
+            return None
+        with open(os.devnull, "rb") as null, contextlib.suppress(LaunchError):
+            return self._preloaded.fork_into((null.fileno(), output, output), [_WORKER, directory], environment)
+        return None
+
+    def close(self) -> None:
+        """End the process; again does nothing."""
+        if self._preloaded is not None:
+            self._preloaded.close()
+        self._preloaded = self._environment = None
+
+
 class Processes:
     """One process for each rank, and a connection to each.
+
+    Args:
+        size: Number of ranks.
+        launch: The command that starts them; if empty they are started directly.
+        env: Variables to set.
+        timeout_s: How long they may take to connect.
+        origin: What they are forked from if they are started directly.
 
     Attributes:
         connections: By rank.
     """
 
-    def __init__(self, size: int, launch: Sequence[str], env: Mapping[str, str], timeout_s: float) -> None:
+    def __init__(
+        self, size: int, launch: Sequence[str], env: Mapping[str, str], timeout_s: float, origin: Origin
+    ) -> None:
         if not hasattr(os, "killpg"):
             raise OSError("run_ranks needs processes of a POSIX system; local_world runs ranks as threads anywhere")
         self.size = size
         self.connections: list[Connection[Any, Any]] = []
         self._pids: list[int] = []
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._started: list[subprocess.Popen[bytes] | Forked] = []
         self._read = [0] * size
         self._directory = _new_directory()
         self._port = _reserved_port()
         self._listener = socket.socket(socket.AF_UNIX)
         try:
-            self._start([part.replace("{size}", str(size)) for part in launch], env)
+            self._start([part.replace("{size}", str(size)) for part in launch], env, origin)
             self._connect(env, Deadline(timeout_s))
         except BaseException:
             self.kill()
@@ -64,6 +114,8 @@ class Processes:
             return "its process has ended"
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._started[rank].wait(5)
+            if code is None:
+                return "its process has ended"
             return f"killed by {signal.Signals(-code).name}" if code < 0 else f"its process ended with exit code {code}"
         return "its process has closed the connection"
 
@@ -112,7 +164,7 @@ class Processes:
         if len(self._started) == 1 < self.size:
             # A launcher ends its processes if it is asked to, and knows better than we where they are.
             with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                self._started[0].terminate()
+                os.kill(self._started[0].pid, signal.SIGTERM)
                 self._started[0].wait(_LAUNCHER_S)
         for process in self._started:
             with contextlib.suppress(ProcessLookupError):
@@ -123,32 +175,36 @@ class Processes:
         self._listener.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _start(self, launch: list[str], env: Mapping[str, str]) -> None:
-        command = [sys.executable, "-m", "rankwise_testing.worker", str(self._directory)]
+    def _start(self, launch: list[str], env: Mapping[str, str], origin: Origin) -> None:
         common = {
             **{name: value for name, value in os.environ.items() if name not in _PLACES},
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(self._port.getsockname()[1]),
+            **_constant(env),
         }
         common.setdefault("OMP_NUM_THREADS", "1")  # ranks that each take all cores slow each other down
         _write_secret(self._directory / "key")
         self._listener.bind(str(self._directory / "socket"))
         self._listener.listen(self.size)
+        master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self._port.getsockname()[1])}
         if launch:
-            self._popen([_program(launch[0]), *launch[1:], *command], {**common, **_constant(env)})
+            self._begin({**master, **common}, None, [_program(launch[0]), *launch[1:]])
             return
+        origin.prepare(common)
         for rank in range(self.size):
             place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.size, "LOCAL_WORLD_SIZE": self.size}
             place_text = {name: str(value) for name, value in place.items()}
-            self._popen(command, {**common, **place_text, **_of_rank(env, rank)})
+            self._begin({**common, **master, **place_text, **_of_rank(env, rank)}, origin)
 
-    def _popen(self, command: list[str], environ: Mapping[str, str]) -> None:
+    def _begin(self, environment: Mapping[str, str], origin: Origin | None, launch: Sequence[str] = ()) -> None:
+        """Start a rank, or what launches all of them."""
+        directory = str(self._directory)
         with open(self._directory / f"output-{len(self._started)}", "wb") as output:
+            forked = origin.fork(directory, environment, output.fileno()) if origin else None
             self._started.append(
-                subprocess.Popen(
-                    command,
-                    env=environ,
+                forked
+                or subprocess.Popen(
+                    [*launch, sys.executable, "-m", _WORKER, directory],
+                    env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
