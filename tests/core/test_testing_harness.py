@@ -234,6 +234,7 @@ def parent_and_modules():
     return os.getppid(), sorted({"rankwise.groups.lifecycle", "zmq"} & set(sys.modules))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux alone")
 def test_ranks_are_forked_from_a_process_that_has_loaded_what_they_need(monkeypatch):
     with RankPool(2) as pool:
         first, second = pool.run(parent_and_modules)

@@ -55,8 +55,9 @@ class Origin:
         if self._environment == environment:
             return
         self.close()
-        with contextlib.suppress(LaunchError):
-            self._preloaded = Preloaded(_LOADED, environment, os.getcwd())
+        if sys.platform == "linux":  # elsewhere the system's own libraries may not survive a fork
+            with contextlib.suppress(LaunchError):
+                self._preloaded = Preloaded(_LOADED, environment, os.getcwd())
         self._environment = environment
 
     def fork(self, directory: str, environment: Mapping[str, str], output: int) -> Forked | None:
