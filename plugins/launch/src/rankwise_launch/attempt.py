@@ -240,6 +240,8 @@ class Attempt:
             self._seen_signals += 1
             if self._interrupted is not None:
                 self._signal_all(signal.SIGKILL)
+                if self._verdicts is not None:
+                    self._verdicts.kill()
                 continue
             self._interrupted = number
             name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
@@ -265,7 +267,10 @@ class Attempt:
 
     def _on_verdict(self) -> None:
         assert self._verdicts is not None
-        self._unwatch(self._verdicts.fileno())
+        self._verdicts.clear()
+        if self._verdicts.killed:
+            self._signal_all(signal.SIGKILL)
+            return
         self._elsewhere = self._verdicts.current
         if self._elsewhere is None or self._elsewhere.success:
             return

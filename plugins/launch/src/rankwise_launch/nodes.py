@@ -162,20 +162,28 @@ class Verdicts:
 
     Attributes:
         current: The verdict, once there is one.
+        killed: Whether a second signal to a launcher has asked for the end of all ranks at once.
     """
 
     def __init__(self, store: TCPStore, config: LaunchConfig, attempt: int) -> None:
         self._store, self._config, self._attempt = store, config, attempt
         self._key = f"{attempt}/verdict"
+        #: One for each node: a node that stops waiting says so to itself alone.
+        self._kill_keys = [f"{attempt}/kill/{node}" for node in range(config.nnodes)]
         self.current: Verdict | None = None
+        self.killed = False
         self._reader, self._writer = os.pipe()
         self._closing = False
         self._thread = threading.Thread(target=self._listen, name="rankwise verdicts", daemon=True)
         start_thread(self._thread)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable once there is a verdict."""
+        """Return a descriptor that is readable when there is news."""
         return self._reader
+
+    def clear(self) -> None:
+        """Make the descriptor wait for the next news."""
+        os.read(self._reader, 1)
 
     def failed(self, exit_code: int, text: str) -> None:
         """Say that the attempt has failed on this node."""
@@ -185,6 +193,11 @@ class Verdicts:
         """Say that a signal has stopped the launcher of this node."""
         text = f"its launcher was stopped by {name}"
         self._give(Verdict(False, self._config.node_rank, socket.gethostname(), 128 + number, text, number))
+
+    def kill(self) -> None:
+        """Ask all nodes to kill their ranks at once."""
+        with contextlib.suppress(DistError):
+            self._store.multi_set(self._kill_keys, [b"kill"] * len(self._kill_keys))
 
     def node_is_done(self) -> None:
         """Say that all ranks of this node have ended well; the last node's word ends the attempt."""
@@ -196,8 +209,9 @@ class Verdicts:
         """Stop waiting."""
         self._closing = True
         with contextlib.suppress(DistError):
-            # Wakes the thread where there has been no verdict.
+            # Wakes the thread where there has been no verdict, or no second signal.
             self._store.compare_set(self._key, b"", b"null")
+            self._store.compare_set(self._kill_keys[self._config.node_rank], b"", b"closed")
         self._thread.join(5.0)
         os.close(self._reader)
         os.close(self._writer)
@@ -207,15 +221,23 @@ class Verdicts:
             self._store.compare_set(self._key, b"", json.dumps(asdict(verdict)).encode())
 
     def _listen(self) -> None:
+        verdict = self._awaited(self._key)
+        if verdict is not None and (found := json.loads(verdict)):
+            self.current = Verdict(**found)
+        os.write(self._writer, b"!")
+        if self.current is not None and self.current.signal:
+            self.killed = self._awaited(self._kill_keys[self._config.node_rank]) == b"kill"
+            os.write(self._writer, b"!")
+
+    def _awaited(self, key: str) -> bytes | None:
+        """Return what a key gets; None once this end stops waiting, or the launcher of node 0 has gone."""
         while not self._closing:
             try:
-                value = json.loads(self._store.get(self._key, _LOOK_S))
+                return self._store.get(key, _LOOK_S)
             except DistTimeoutError:
                 continue
             except (DistError, OSError) as error:
                 text = f"the launcher of node 0 is gone: {error}"
-                self.current = Verdict(False, 0, self._config.master_addr, ExitCode.NODE_LOST, text)
-            else:
-                self.current = Verdict(**value) if value else None
-            break
-        os.write(self._writer, b"!")
+                self.current = self.current or Verdict(False, 0, self._config.master_addr, ExitCode.NODE_LOST, text)
+                break
+        return None
