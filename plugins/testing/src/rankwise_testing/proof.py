@@ -166,7 +166,7 @@ class _Run:
         if _NOTHING in content:
             block = blocks[content.index(_NOTHING)]
             raise ProofError(f"{self.what}: rank {step.source} sends block {block} before it has it")
-        if _together(row, blocks):
+        if _together(blocks, row):
             beside = slice(blocks.start, blocks.stop)
             if not step.combine:
                 row[beside] = content
@@ -180,10 +180,10 @@ class _Run:
             row[block] = row[block] | value if step.combine else value
 
 
-def _together(row: list[int], blocks: Blocks) -> TypeGuard[range]:
+def _together(blocks: Blocks, row: list[int]) -> TypeGuard[range]:
     """Tell whether blocks are beside each other in a row, where they are got and set at once."""
     return isinstance(blocks, range) and blocks.step == 1 and 0 <= blocks.start <= blocks.stop <= len(row)
 
 
 def _at(row: list[int], blocks: Blocks) -> list[int]:
-    return row[blocks.start : blocks.stop] if _together(row, blocks) else [row[block] for block in blocks]
+    return row[blocks.start : blocks.stop] if _together(blocks, row) else [row[block] for block in blocks]
