@@ -6,31 +6,26 @@ import os
 import sys
 from pathlib import Path
 
-import numpy as np
 
-import rankwise as dist
-import rankwise_watch
+def look(told: str) -> None:
+    """Write down the places of the standard streams, with a store alone and with a group."""
+    import numpy as np
 
+    import rankwise as dist
+    import rankwise_watch
 
-def look(told: str, launched: bool) -> None:
-    """Write down the places of the standard streams, with and without a group."""
-
-    def places() -> list[str]:
-        return [os.readlink(f"/proc/self/fd/{number}") + "\n" for number in range(3)]
-
-    found = []
-    if launched:
-        dist.init_process_group("gloo")
-    else:
-        store = dist.TCPStore("127.0.0.1", is_master=True)
-        found += places()
-        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-        rankwise_watch.serve_prometheus(0)
+    store = dist.TCPStore("127.0.0.1", is_master=True)
+    found = _places()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    rankwise_watch.serve_prometheus(0)
     dist.all_reduce(np.ones(2))
-    found += places()
+    found += _places()
     dist.destroy_process_group()
-    with open(told, "a", encoding="utf-8") as file:
-        file.write("".join(found))
+    Path(told).write_text("".join(found), encoding="utf-8")
+
+
+def _places() -> list[str]:
+    return [os.readlink(f"/proc/self/fd/{number}") + "\n" for number in range(3)]
 
 
 def chatter(told: str, held: str) -> None:

@@ -216,9 +216,10 @@ def test_a_beginning_takes_five_requests_however_long_it_takes_and_signs_of_life
         assert not asked, rank
 
 
-def _made_by_the_others_alone(address, backend):
+def _made_by_the_others_alone(address, transport):
     """Begin where one rank's time-out passes when all others have made the group already."""
     rank, settle = int(os.environ["RANK"]), making._settle
+    os.environ["RANKWISE_GLOO_TRANSPORT"] = transport
 
     def late(*terms):
         settle(*terms)
@@ -226,21 +227,21 @@ def _made_by_the_others_alone(address, backend):
 
     try:
         making._settle = late if rank == 1 else settle
-        dist.init_process_group(backend, address, rank=rank, world_size=SIZE, timeout=TIMEOUT_S)
+        dist.init_process_group("gloo", address, rank=rank, world_size=SIZE, timeout=TIMEOUT_S)
         dist.barrier()
     except dist.DistError as error:
         return type(error).__name__, str(error)
     finally:
         making._settle = settle
+        del os.environ["RANKWISE_GLOO_TRANSPORT"]
         if dist.is_initialized():
             dist.destroy_process_group()
     return "none", ""
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
-def test_a_rank_that_comes_too_late_to_the_end_of_a_beginning_says_so(tcp_address, transport):
-    with RankPool(SIZE, env={"RANKWISE_GLOO_TRANSPORT": transport}) as pool:
-        found = pool.run(_made_by_the_others_alone, tcp_address, "gloo")
+def test_a_rank_that_comes_too_late_to_the_end_of_a_beginning_says_so(pool, tcp_address, transport):
+    found = pool.run(_made_by_the_others_alone, tcp_address, transport)
     assert found.pop(1) == ("DistTimeoutError", "timed out: the answer came too late")
     text = "init_process_group has failed on rank 1: timed out: the answer came too late"
     assert [kind for kind, _ in found] == ["GroupAbortedError"] * 2
@@ -251,7 +252,7 @@ class _Stopped(Exception):
     pass
 
 
-def _interrupted_when_all_have_met(address, transport):
+def _interrupted_when_all_have_met(address):
     """Make a group of which one rank is interrupted between the end of the meeting and its hearing of that."""
     rank, attended = int(os.environ["RANK"]), making.attended
 
@@ -277,7 +278,7 @@ def _interrupted_when_all_have_met(address, transport):
 
 
 def test_a_rank_that_is_interrupted_when_all_have_met_is_not_waited_for(pool, tcp_address):
-    found = pool.run(_interrupted_when_all_have_met, tcp_address, "gloo")
+    found = pool.run(_interrupted_when_all_have_met, tcp_address)
     for rank, (said, took_s) in enumerate(found):
         assert said[1] == "made"
         assert said[0].startswith("_Stopped" if rank == 1 else "GroupAbortedError"), found

@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests import warm
 from tests.processes import alive
 
 import rankwise
@@ -35,16 +35,11 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 @contextmanager
-def on_a_terminal(*arguments: str, **variables: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def on_a_terminal(*arguments: str, **variables: str) -> Iterator[tuple[warm.Process, int]]:
     """Start `rankwise` on a terminal of its own; yield the process and the terminal's other end."""
     leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rankwise", *arguments],
-        env=environment(**variables),
-        stdin=subprocess.DEVNULL,
-        stdout=follower,
-        stderr=follower,
-    )
+    words = ["-m", "rankwise", *arguments]
+    process = warm.start(words, env=environment(**variables), stdout=follower, stderr=follower)
     os.close(follower)
     try:
         yield process, leader

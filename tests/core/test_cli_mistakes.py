@@ -3,6 +3,7 @@
 import argparse
 
 import pytest
+from tests.core.launch_programs import ranks_of, tell
 
 from rankwise.cli import main
 from rankwise_launch.config import LaunchError
@@ -10,12 +11,14 @@ from rankwise_launch.options import _ANSWERS, _WITHOUT_EFFECT, add_options, to_c
 
 
 def said(capsys, *arguments):
-    """Return the exit code of a command line, and the last paragraph of what it says."""
+    """Return the exit code of a command line, and the last paragraph of what it says; it has to show nothing."""
     try:
         code = main(list(arguments))
     except SystemExit as end:
         code = end.code
-    return code, capsys.readouterr().err.strip()
+    out, err = capsys.readouterr()
+    assert out == ""
+    return code, err.strip()
 
 
 @pytest.mark.parametrize(
@@ -44,9 +47,27 @@ def said(capsys, *arguments):
         (["top", "tcp://host:99999"], "is no address of a job; it must read like tcp://HOST:PORT"),
         (["top", "tcp://host:port"], "is no address of a job; it must read like tcp://HOST:PORT"),
         (["demo", "--completely-else"], "unrecognized arguments: --completely-else"),
+        (["bench", "--ops", "all_redcue"], "cannot measure 'all_redcue'"),
+        (["bench", "--sizes", "8:4:1"], "a factor of 2 or more"),
+        (["bench", "--sizes", "lots"], "'lots' is not a number of bytes"),
+        (["bench", "--sizes", "16MiB:1KiB:4"], "--sizes 16MiB:1KiB:4: 16MiB is more than 1KiB"),
+        (["bench", "--warmup", "-1"], "--warmup cannot be -1"),
+        (["bench", "--iterations", "0"], "at least 1 rank and 1 iteration"),
+        (["bench", "-n", "0"], "at least 1 rank"),
+        (["bench", "--plot", "out.gif"], "must end in .svg or .png"),
+        (["bench", "--plot", "no-such-folder/out.svg"], "there is no folder no-such-folder"),
+        (["bench", "--compare", "magic"], "cannot compare with 'magic'"),
+        (["explain", "all_reduce", "--ranks", "0"], "at least 1 rank is needed"),
+        *(
+            (["explain", "all_reduce", option, value], f"{option} must be a number")
+            for option in ("--alpha-us", "--gbit-per-s", "--combine-gb-per-s")
+            for value in ("nan", "inf", "-1")
+        ),
+        (["explain", "all_reduce", "--gbit-per-s", "0"], "--gbit-per-s must be a number above 0, not 0"),
+        (["explain", "all_reduce", "--combine-gb-per-s", "0"], "--combine-gb-per-s must be a number above 0, not 0"),
     ],
 )
-def test_what_was_meant_is_named(capsys, arguments, words):
+def test_what_was_meant_is_named_before_anything_is_shown(capsys, arguments, words):
     code, text = said(capsys, *arguments)
     assert code == 2
     assert words in " ".join(text.split()) or words in text
@@ -65,6 +86,12 @@ def said_out(capsys, *arguments):
         main(list(arguments))
     assert ended.value.code == 0
     return capsys.readouterr().out
+
+
+def test_a_backend_that_is_not_installed_is_named(capsys):
+    code, text = said(capsys, "bench", "--backend", "bogus")
+    assert code == 69
+    assert "no backend 'bogus' is installed" in text.replace("\n", " ")
 
 
 def test_a_commands_mistakes_show_its_own_usage(capsys):
@@ -132,8 +159,7 @@ def test_an_endpoint_given_twice_is_an_error_of_usage():
         parse("--rdzv-endpoint", "head:1", "--master-port", "2")
 
 
-def test_only_the_ranks_that_are_asked_for_are_shown(tmp_path, capfd):
-    (tmp_path / "who.py").write_text("import os\nprint('rank', os.environ['RANK'], os.environ['ROLE_NAME'])\n")
-    code = main(["run", "-n", "3", "--local-ranks-filter", "0,2", "--role", "me", str(tmp_path / "who.py")])
-    assert code == 0
-    assert sorted(capfd.readouterr().out.splitlines()) == ["[0]: rank 0 me", "[2]: rank 2 me"]
+def test_only_the_ranks_that_are_asked_for_are_shown(capfd):
+    options = ["--local-ranks-filter", "0,2", "--role", "me"]
+    assert main(["run", "-n", "3", *options, *ranks_of(tell, "RANK", "ROLE_NAME")]) == 0
+    assert sorted(capfd.readouterr().out.splitlines()) == ["[0]: 0 me", "[2]: 2 me"]

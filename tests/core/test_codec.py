@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests import fresh
-from tests.by_reference import call
+from tests.warm import call
 
 from rankwise_codec import MAX_DEPTH, MAX_INT_BYTES, DecodeError, decode, encode, register_dataclass
 

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.by_reference import call
+from tests.warm import call
 
 from rankwise_codec import MAX_DEPTH, MAX_INT_BYTES, MAX_ITEMS, DecodeError, decode, encode, register_dataclass
 from rankwise_codec.layout import MAGIC, Tag

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import warm
 from tests.by_reference import command, returned
 
 import rankwise as dist
@@ -151,9 +152,7 @@ BY_TCP = ("ZeroDivisionError", "exit", "destroy")
 def test_a_rank_that_crashed_has_not_destroyed_the_group(end: str, intra: str, tmp_path: Path) -> None:
     # Without a launcher, which stops the others a moment after a rank has failed.
     env = {**os.environ, **({"RANKWISE_GLOO_TRANSPORT": intra} if intra else {})}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    commands = [command(crash, f"file://{tmp_path}/store", rank, end) for rank in range(2)]
-    ranks = [subprocess.Popen(each, text=True, env=env, **pipes) for each in commands]
+    ranks = [warm.start(command(crash, f"file://{tmp_path}/store", rank, end)[1:], env=env) for rank in range(2)]
     try:
         out, err = ranks[0].communicate(timeout=PATIENCE_S)
     finally:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests import fresh
+from tests import fresh, warm
 from tests.by_reference import command, returned
 from tests.processes import environment
 
@@ -249,5 +249,6 @@ def test_what_a_handler_raises_is_no_fault_of_a_plugin(place: str, kind: str, ti
     (info / "entry_points.txt").write_text("[rankwise.backends]\nsignalled = signalled\n")
     source = HEAD.replace("FAULT", "sys.signals()").replace("VALUE", "True") + PLACES[place]
     (tmp_path / "signalled.py").write_text(source.replace("NAME", "signalled"))
-    done = call(tmp_path, fresh.be_signalled, kind, place == "condition", times)
+    words = command(fresh.be_signalled, kind, place == "condition", times)[1:]
+    done = warm.run(words, env=environment(tmp_path), timeout_s=PATIENCE_S)
     assert (done.stdout.splitlines()[:-1], done.stderr) == (["interrupted by a handler", "True True"], "")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests import warm
 from tests.processes import free_port
 
 import rankwise
@@ -22,71 +21,40 @@ ROOT = Path(rankwise.__file__).parents[2]
 FOREIGN = re.compile("RANK|WORLD|MASTER|TORCHELASTIC|OMPI|PMI|SLURM|MPI_|SECRET|IFNAME")
 
 
-def torchrun(rank: int, job: int) -> dict[str, str]:
-    """Set what torchrun sets; it keeps the port itself for a store of its own."""
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(SIZE),
-        "LOCAL_WORLD_SIZE": str(SIZE),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(job - 1),
-        "TORCHELASTIC_RUN_ID": "none",
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-    }
+#: What each launcher sets.
+LAUNCHERS = {
+    # It keeps the port itself, for a store of its own.
+    "torchrun": "RANK={rank} LOCAL_RANK={rank} WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 MASTER_ADDR=127.0.0.1"
+    " MASTER_PORT={before} TORCHELASTIC_RUN_ID=none TORCHELASTIC_USE_AGENT_STORE=True",
+    "open_mpi": "OMPI_COMM_WORLD_RANK={rank} OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_RANK={rank}"
+    " OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_RANK={rank} PMIX_NAMESPACE=prterun-here-{job}@1",
+    # It does not set the port.
+    "mpich": "PMI_RANK={rank} PMI_SIZE=3 MPI_LOCALRANKID={rank} MPI_LOCALNRANKS=3 MASTER_PORT={job}",
+    "srun": "SLURM_PROCID={rank} SLURM_LOCALID={rank} SLURM_NTASKS=3 SLURM_STEP_NUM_TASKS=3 SLURM_JOB_ID={job}"
+    " SLURM_STEP_ID=0 SLURM_STEP_NODELIST=node07 SLURM_JOB_NODELIST=node07",
+}
 
 
-def open_mpi(rank: int, job: int) -> dict[str, str]:
-    """Set what Open MPI's mpirun sets."""
-    return {
-        "OMPI_COMM_WORLD_RANK": str(rank),
-        "OMPI_COMM_WORLD_SIZE": str(SIZE),
-        "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
-        "OMPI_COMM_WORLD_LOCAL_SIZE": str(SIZE),
-        "PMIX_RANK": str(rank),
-        "PMIX_NAMESPACE": f"prterun-here-{job}@1",
-    }
+def variables(launcher: str, rank: int, job: int) -> dict[str, str]:
+    """Return what a launcher sets for a rank of a job."""
+    words = LAUNCHERS[launcher].format(rank=rank, job=job, before=job - 1).split()
+    return dict(word.split("=") for word in words)
 
 
-def mpich(rank: int, job: int) -> dict[str, str]:
-    """Set what MPICH's mpiexec sets, and the port, which it does not."""
-    return {
-        "PMI_RANK": str(rank),
-        "PMI_SIZE": str(SIZE),
-        "MPI_LOCALRANKID": str(rank),
-        "MPI_LOCALNRANKS": str(SIZE),
-        "MASTER_PORT": str(job),
-    }
-
-
-def srun(rank: int, job: int) -> dict[str, str]:
-    """Set what Slurm's srun sets."""
-    return {
-        "SLURM_PROCID": str(rank),
-        "SLURM_LOCALID": str(rank),
-        "SLURM_NTASKS": str(SIZE),
-        "SLURM_STEP_NUM_TASKS": str(SIZE),
-        "SLURM_JOB_ID": str(job),
-        "SLURM_STEP_ID": "0",
-        "SLURM_STEP_NODELIST": "node07",
-        "SLURM_JOB_NODELIST": "node07",
-    }
-
-
-def free_job(variables: object) -> int:
+def free_job(launcher: str) -> int:
     """Return a number for a job whose port nobody has."""
     for _ in range(100):
         job = free_port()
         try:
-            with socket.create_server(("127.0.0.1", from_environment(env=variables(0, job)).master_port)):  # type: ignore[operator]
+            with socket.create_server(("127.0.0.1", from_environment(env=variables(launcher, 0, job)).master_port)):
                 return job
         except OSError:
             continue
     raise AssertionError("no free port was found")
 
 
-@pytest.mark.parametrize("launcher", [torchrun, open_mpi, mpich, srun])
-def test_the_environment_of_a_launcher_is_enough(launcher: object) -> None:
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_the_environment_of_a_launcher_is_enough(launcher: str) -> None:
     plain = {name: value for name, value in os.environ.items() if not FOREIGN.search(name)}
     paths = [str(ROOT / "core"), *([] if "gloo" in registry.names() else [str(ROOT / "plugins/gloo_tcp/src")])]
     plain["PYTHONPATH"] = os.pathsep.join([*paths, plain.get("PYTHONPATH", "")]).rstrip(os.pathsep)
@@ -94,14 +62,7 @@ def test_the_environment_of_a_launcher_is_enough(launcher: object) -> None:
         pytest.skip(f"gloo: {registry.availability('gloo').reason}")
     job = free_job(launcher)
     ranks = [
-        subprocess.Popen(
-            [sys.executable, str(ROOT / "examples/hello.py")],
-            env={**plain, **launcher(rank, job)},  # type: ignore[operator]
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        warm.start([str(ROOT / "examples/hello.py")], env={**plain, **variables(launcher, rank, job)})
         for rank in range(SIZE)
     ]
     try:

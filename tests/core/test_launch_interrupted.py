@@ -3,26 +3,14 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 
 import pytest
+from tests import warm
+from tests.core.launch_programs import be_interrupted, ranks_of
 
 from rankwise_launch.output import Fold
 
 PATIENCE_S = 30.0
-
-PROGRAM = """\
-import signal, sys
-import numpy as np
-import rankwise as dist
-
-dist.init_process_group("gloo")
-if dist.get_rank() == 0:
-    print("waiting", flush=True)
-    signal.pause()
-dist.all_reduce(np.ones(3))
-"""
 
 TRACEBACK = b"""\
 Traceback (most recent call last):
@@ -84,18 +72,11 @@ def test_what_has_no_places_stays_an_interrupt():
     assert shown(b"Traceback (most recent call last):\nKeyboardInterrupt") == [b"KeyboardInterrupt"]
 
 
-@pytest.mark.parametrize(("level", "lines"), [("off", 4), ("detail", None)])
+@pytest.mark.parametrize(("level", "lines"), [("off", 3), ("detail", None)])
 def test_each_rank_says_a_line_after_ctrl_c(tmp_path, level, lines):
-    (tmp_path / "program.py").write_text(PROGRAM)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RANKWISE_")}
-    with subprocess.Popen(
-        [sys.executable, "-m", "rankwise", "run", "-n", "3", "program.py"],
-        cwd=tmp_path,
-        env={**kept, "RANKWISE_DEBUG": level},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as launcher:
+    words = ["-m", "rankwise", "run", "-n", "2", *ranks_of(be_interrupted)]
+    with warm.start(words, cwd=tmp_path, env={**kept, "RANKWISE_DEBUG": level}) as launcher:
         assert launcher.stdout is not None
         assert launcher.stdout.readline() == "[0]: waiting\n"
         launcher.send_signal(signal.SIGINT)
@@ -106,7 +87,7 @@ def test_each_rank_says_a_line_after_ctrl_c(tmp_path, level, lines):
         return
     said = errors.splitlines()
     assert said[0].startswith("rankwise: Ctrl-C: stopping all ranks")
-    assert any(line.startswith("[0]: KeyboardInterrupt at program.py:") for line in said)
+    assert any(line.startswith("[0]: KeyboardInterrupt at launch_programs.py:") for line in said)
     for line in said[1:]:
-        assert re.fullmatch(r"\[\d\]: \w+ at program.py:\d+: .+", line)
+        assert re.fullmatch(r"\[\d\]: \w+ at launch_programs.py:\d+: .+", line)
     assert len(said) <= lines

@@ -6,19 +6,25 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
+from tests import warm
+from tests.core import launch_programs as programs
+from tests.core.launch_programs import ranks_of
 from tests.processes import wait_until
 
 import rankwise
 from rankwise.network import secret
 
 TIMEOUT_S = 30
+STARTED = ranks_of(programs.say, "started")
 SOURCE = str(Path(rankwise.__file__).parents[1])
+
+#: The exit code, and what was printed.
+End: TypeAlias = "tuple[int | None, str, str]"
 
 
 class Cluster:
@@ -30,19 +36,12 @@ class Cluster:
         self.environment = {**os.environ, "PYTHONPATH": SOURCE, "RANKWISE_SECRET_FILE": str(folder / "secret")}
         self.environment.pop("RANKWISE_SECRET_FD", None)
         self.port = _free_pair()
-        self.nodes: list[subprocess.Popen[str]] = []
+        self.nodes: list[warm.Process] = []
 
-    def start(self, node: int, *arguments: str, nnodes: int = 2) -> subprocess.Popen[str]:
+    def start(self, node: int, *arguments: str, nnodes: int = 2) -> warm.Process:
         where = ["--nnodes", str(nnodes), "--node-rank", str(node), "--master-addr", "127.0.0.1"]
         where += ["--master-port", str(self.port), "--join-timeout", "20"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "rankwise", "run", *where, *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = warm.start(["-m", "rankwise", "run", *where, *arguments], cwd=self.folder, env=self.environment)
         self.nodes.append(process)
         return process
 
@@ -52,7 +51,11 @@ class Cluster:
             process.kill()
             process.communicate()
 
-    def finish(self, *nodes: subprocess.Popen[str]) -> list[tuple[int, str, str]]:
+    def run(self, *arguments: str, nodes: Sequence[int] = (0, 1), nnodes: int = 2) -> list[End]:
+        """Run some nodes alike, and return how each of them has ended, and what it has printed."""
+        return self.finish(*[self.start(node, *arguments, nnodes=nnodes) for node in nodes])
+
+    def finish(self, *nodes: warm.Process) -> list[End]:
         ends = [node.communicate(timeout=TIMEOUT_S) for node in nodes]
         return [(node.returncode, out, err) for node, (out, err) in zip(nodes, ends, strict=True)]
 
@@ -78,24 +81,15 @@ def _free_pair() -> int:
 
 
 def test_nodes_of_different_sizes_make_one_world(cluster: Cluster) -> None:
-    (cluster.folder / "place.py").write_text(
-        "import os; print(*(os.environ[n] for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'GROUP_RANK')))"
-    )
-    first, second = cluster.start(0, "-n", "2", "place.py"), cluster.start(1, "-n", "1", "place.py")
-    ends = cluster.finish(first, second)
+    tell_place = ranks_of(programs.tell, "RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK")
+    ends = cluster.finish(cluster.start(0, "-n", "2", *tell_place), cluster.start(1, "-n", "1", *tell_place))
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert sorted(ends[0][1].splitlines()) == ["[0]: 0 0 3 0", "[1]: 1 1 3 0"]
     assert ends[1][1] == "[2]: 2 0 3 1\n"
 
 
 def test_a_failure_ends_all_nodes_with_its_exit_code(cluster: Cluster) -> None:
-    (cluster.folder / "fail.py").write_text(
-        "import os, sys, time\n"
-        "if os.environ['RANK'] == '1':\n"
-        "    print('these are the last words', file=sys.stderr); sys.exit(7)\n"
-        "time.sleep(60)"
-    )
-    ends = cluster.finish(cluster.start(0, "fail.py"), cluster.start(1, "fail.py"))
+    ends = cluster.run(*ranks_of(programs.fail_with_last_words))
     assert [code for code, _, _ in ends] == [7, 7], ends
     assert "node 1" in ends[0][2]
     assert "rank 1 failed first: exit code 7" in ends[0][2]
@@ -104,10 +98,7 @@ def test_a_failure_ends_all_nodes_with_its_exit_code(cluster: Cluster) -> None:
 
 def test_how_a_rank_was_killed_is_told_on_all_nodes(cluster: Cluster) -> None:
     """Its own node's launcher alone has seen it, if nothing else of the job runs there."""
-    (cluster.folder / "die.py").write_text(
-        "import os, signal\nif os.environ['RANK'] == '1':\n    os.kill(os.getpid(), signal.SIGKILL)\nsignal.pause()"
-    )
-    ends = cluster.finish(cluster.start(0, "die.py"), cluster.start(1, "die.py"))
+    ends = cluster.run(*ranks_of(programs.end_as, -9))
     assert [code for code, _, _ in ends] == [137, 137], ends
     for _, _, err in ends:
         assert "rank 1 failed first: killed by SIGKILL (signal 9)" in err
@@ -115,23 +106,14 @@ def test_how_a_rank_was_killed_is_told_on_all_nodes(cluster: Cluster) -> None:
 
 def test_a_failure_after_the_end_of_another_node_counts_there_too(cluster: Cluster) -> None:
     """And all nodes start again together."""
-    (cluster.folder / "late.py").write_text(
-        "import os, sys, time\n"
-        "print('attempt', os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
-        "if os.environ['RANK'] == '1': time.sleep(0.3); sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n"
-    )
-    ends = cluster.finish(*(cluster.start(node, "--max-restarts", "1", "late.py") for node in (0, 1)))
+    ends = cluster.run("--max-restarts", "1", *ranks_of(programs.fail_late))
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert [out.count("attempt") for _, out, _ in ends] == [2, 2]
 
 
 def test_a_failure_over_the_early_end_of_another_nodes_rank_is_told_there(cluster: Cluster) -> None:
     """That node's own ranks have all ended well."""
-    (cluster.folder / "early.py").write_text(
-        "import os\nfrom rankwise import PeerDiedError\n"
-        "if os.environ['RANK'] == '0': raise PeerDiedError(1, 'here', 'it was said')\n"
-    )
-    ends = cluster.finish(cluster.start(0, "early.py"), cluster.start(1, "early.py"))
+    ends = cluster.run(*ranks_of(programs.miss_another))
     assert [code for code, _, _ in ends] == [1, 1], ends
     assert "node 0" in ends[1][2]
     assert "PeerDiedError" in ends[1][2]
@@ -143,14 +125,8 @@ def test_ranks_of_all_nodes_have_their_time_after_a_signal_to_one_launcher(
     cluster: Cluster, told: int, number: signal.Signals
 ) -> None:
     """They get the same signal as those of the launcher that was stopped, and nobody starts them again."""
-    (cluster.folder / "save.py").write_text(
-        "import os, signal, sys, time, pathlib\n"
-        "def save(number, _): time.sleep(1.5); print('saved after', number, flush=True); sys.exit(0)\n"
-        "for number in (signal.SIGTERM, signal.SIGINT): signal.signal(number, save)\n"
-        "pathlib.Path(f'ready-{os.environ[\"RANK\"]}').touch()\n"
-        "time.sleep(60)"
-    )
-    nodes = [cluster.start(node, "--grace", "20", "--max-restarts", "1", "save.py") for node in (0, 1)]
+    words = ["--grace", "20", "--max-restarts", "1", *ranks_of(programs.save_at_a_signal)]
+    nodes = [cluster.start(node, *words) for node in (0, 1)]
     assert wait_until(lambda: len(list(cluster.folder.glob("ready-*"))) == 2, TIMEOUT_S)
     nodes[told].send_signal(number)
     ends = cluster.finish(*nodes)
@@ -161,16 +137,7 @@ def test_ranks_of_all_nodes_have_their_time_after_a_signal_to_one_launcher(
 
 def test_a_signal_to_each_launcher_reaches_each_rank_once(cluster: Cluster) -> None:
     """As where a scheduler stops all nodes: a second signal would break off what a rank does at its end."""
-    (cluster.folder / "count.py").write_text(
-        "import os, signal, time, pathlib\n"
-        "rank, got = os.environ['RANK'], []\n"
-        "def note(number, _): got.append(number); pathlib.Path(f'got-{rank}').touch()\n"
-        "signal.signal(signal.SIGTERM, note)\n"
-        "pathlib.Path(f'ready-{rank}').touch()\n"
-        "while not pathlib.Path('end').exists(): time.sleep(0.01)\n"
-        "print(len(got))"
-    )
-    nodes = [cluster.start(node, "--grace", "20", "count.py") for node in (0, 1)]
+    nodes = [cluster.start(node, "--grace", "20", *ranks_of(programs.count_signals)) for node in (0, 1)]
     assert wait_until(lambda: len(list(cluster.folder.glob("ready-*"))) == 2, TIMEOUT_S)
     nodes[0].send_signal(signal.SIGTERM)
     assert wait_until(lambda: len(list(cluster.folder.glob("got-*"))) == 2, TIMEOUT_S)
@@ -183,47 +150,40 @@ def test_a_signal_to_each_launcher_reaches_each_rank_once(cluster: Cluster) -> N
 
 
 def test_a_node_that_never_joins_is_named(cluster: Cluster) -> None:
-    (cluster.folder / "none.py").write_text("print('started')")
-    waiting = [cluster.start(node, "--join-timeout", "2", "none.py", nnodes=3) for node in (0, 2)]
-    ends = cluster.finish(*waiting)
+    ends = cluster.run("--join-timeout", "2", *STARTED, nodes=(0, 2), nnodes=3)
     assert [(code, out) for code, out, _ in ends] == [(110, ""), (110, "")], ends
     assert "node 1 has not joined at 127.0.0.1:" in ends[0][2]
 
 
 def test_a_missing_node_0_is_told(cluster: Cluster) -> None:
-    (cluster.folder / "none.py").write_text("print('started')")
-    [(code, _, err)] = cluster.finish(cluster.start(1, "--join-timeout", "0.5", "none.py"))
+    [(code, _, err)] = cluster.run("--join-timeout", "0.5", *STARTED, nodes=[1])
     assert code == 110
     assert f"the launcher of node 0 has not answered at 127.0.0.1:{cluster.port + 1} within 0.5 s" in err
 
 
 def test_the_same_node_twice_is_refused(cluster: Cluster) -> None:
-    (cluster.folder / "none.py").write_text("")
-    first, one, other = (cluster.start(node, "--join-timeout", "3", "none.py", nnodes=3) for node in (0, 1, 1))
-    ends = cluster.finish(one, other, first)
-    assert sorted(code for code, _, _ in ends) == [2, 110, 110], ends
-    assert "is node 1 already" in ends[0][2] + ends[1][2]
+    ends = cluster.run("--join-timeout", "3", *STARTED, nodes=(0, 1, 1), nnodes=3)
+    assert sorted(code for code, _, _ in ends[1:]) == [2, 110], ends
+    assert ends[0][0] == 110, ends
+    assert "is node 1 already" in ends[1][2] + ends[2][2]
 
 
 def test_node_0_twice_is_refused_by_name(cluster: Cluster) -> None:
-    (cluster.folder / "none.py").write_text("")
-    ends = cluster.finish(*(cluster.start(0, "--join-timeout", "4", "none.py") for _ in range(2)))
+    ends = cluster.run("--join-timeout", "4", *STARTED, nodes=(0, 0))
     assert sorted(code for code, _, _ in ends) == [2, 110], ends
     refused = next(err for code, _, err in ends if code == 2)
     assert re.search(r"another launcher, on \S+, is node 0 already; check --node-rank", refused)
 
 
 def test_a_strangers_port_is_not_taken_for_another_node_0(cluster: Cluster) -> None:
-    (cluster.folder / "none.py").write_text("")
     with socket.create_server(("127.0.0.1", cluster.port + 1)):
-        [(code, _, err)] = cluster.finish(cluster.start(0, "none.py"))
+        [(code, _, err)] = cluster.run(*STARTED, nodes=[0])
     assert code == 98
     assert "the port is in use by another program" in err
 
 
 def test_several_nodes_need_a_secret(cluster: Cluster) -> None:
-    (cluster.folder / "none.py").write_text("")
     del cluster.environment["RANKWISE_SECRET_FILE"]
-    [(code, _, err)] = cluster.finish(cluster.start(0, "none.py"))
+    [(code, _, err)] = cluster.run(*STARTED, nodes=[0])
     assert code == 77
     assert "rankwise secret new FILE" in err

@@ -10,8 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import warm
+from tests.by_reference import command
+from tests.core import launch_programs as programs
+from tests.core.launch_programs import ranks_of
 
 import rankwise
+from rankwise.cli import main
 from rankwise_launch.config import STDERR, STDOUT
 from rankwise_launch.output import _LONGEST_LINE_NBYTES, Console, LineStream, Tail
 from rankwise_launch.sink import LogFile
@@ -35,13 +40,10 @@ class Recorder(Console):
         self.said.append(text)
 
 
-def run(folder: Path, *arguments: str, script: str, **settings: Any) -> subprocess.CompletedProcess[str]:
-    (folder / "script.py").write_text(script)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RANKWISE_SECRET")}
-    command = [sys.executable, "-m", "rankwise", "run", *arguments, "script.py"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings}
-    environment["PYTHONPATH"] = SOURCE
-    return subprocess.run(command, cwd=folder, env=environment, text=True, timeout=TIMEOUT_S, **pipes)
+def run(folder: Path, *arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RANKWISE_SECRET")}
+    words = ["-m", "rankwise", "run", *arguments]
+    return warm.run(words, cwd=folder, env={**env, "PYTHONPATH": SOURCE}, timeout_s=TIMEOUT_S, **settings)
 
 
 # ---------------------------------------------------------------------- bounds
@@ -118,14 +120,15 @@ def test_what_the_log_does_not_take_is_on_the_console(shown: bool) -> None:
     assert console.lines == [b"one\n", b"two\n"]
 
 
+def run_in_little_room(words: list[str]) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    sys.exit(main(words))
+
+
 @pytest.mark.parametrize("option", ["--tee", "--redirects"])
 def test_a_disk_that_fills_up_does_not_end_the_ranks(tmp_path: Path, option: str) -> None:
-    def little_room() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-
-    script = "for i in range(300): print('x' * 200)\nprint('the end')"
-    arguments = ("-n", "2", "--log-dir", "logs", "--run-id", "r", option, "3")
-    result = run(tmp_path, *arguments, script=script, preexec_fn=little_room)
+    words = ["run", "-n", "2", "--log-dir", "logs", "--run-id", "r", option, "3", *ranks_of(programs.say_much, 300)]
+    result = warm.run(command(run_in_little_room, words)[1:], cwd=tmp_path, timeout_s=TIMEOUT_S)
     assert result.returncode == 0, result.stderr
     for rank in (0, 1):
         path = tmp_path / "logs" / "r" / "attempt_0" / str(rank) / "stdout.log"
@@ -138,10 +141,8 @@ def test_a_disk_that_fills_up_does_not_end_the_ranks(tmp_path: Path, option: str
 
 @pytest.mark.parametrize("sink", ["stdout", "stderr"])
 def test_a_console_on_a_full_disk_does_not_end_the_ranks(tmp_path: Path, sink: str) -> None:
-    script = "import pathlib, sys\nfor i in range(300): print(i); print(i, file=sys.stderr)\n"
-    script += "pathlib.Path('ended').touch()"
     with open("/dev/full", "w") as full:
-        result = run(tmp_path, script=script, **{sink: full})
+        result = run(tmp_path, *ranks_of(programs.count_up_both_ways), **{sink: full.fileno()})
     assert (tmp_path / "ended").exists()
     assert result.returncode == 0, (result.stdout, result.stderr)
     if sink == "stdout":
@@ -153,7 +154,7 @@ def test_a_console_on_a_full_disk_does_not_end_the_ranks(tmp_path: Path, sink: s
 
 def test_two_runs_of_one_name_have_logs_of_their_own(tmp_path: Path) -> None:
     for text in ("first", "second", "third"):
-        result = run(tmp_path, "--log-dir", "logs", "--run-id", "same", script=f"print({text!r})")
+        result = run(tmp_path, "--log-dir", "logs", "--run-id", "same", *ranks_of(programs.say, text))
         assert result.returncode == 0
     logs = {str(path.relative_to(tmp_path / "logs")): path.read_text() for path in tmp_path.rglob("stdout.log")}
     tail = "attempt_0/0/stdout.log"
@@ -167,11 +168,7 @@ def test_two_runs_of_one_name_have_logs_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGFPE", "SIGBUS", "SIGABRT"])
 def test_a_rank_that_a_fault_ends_says_where_it_was(tmp_path: Path, name: str) -> None:
-    script = (
-        "import os, signal\n\ndef deep_inside():\n"
-        f"    os.kill(os.getpid(), signal.{name})\n    signal.pause()\n\ndeep_inside()\n"
-    )
-    result = run(tmp_path, script=script)
+    result = run(tmp_path, *ranks_of(programs.deep_inside, name))
     report = result.stderr[result.stderr.index("=" * 20) :]
     assert name in report
     assert "in deep_inside" in report

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import warm
 
 import rankwise
 
@@ -65,15 +66,9 @@ class Runner:
 
     def run(self, *words: str, preload: str = "", stdin: str = "") -> subprocess.CompletedProcess[str]:
         more = ["--preload", preload] if preload else []
-        return subprocess.run(
-            [sys.executable, "-m", "rankwise", "run", *more, *words],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-        )
+        env = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+        words = ("-m", "rankwise", "run", *more, *words)
+        return warm.run(words, cwd=self.folder, env=env, given=stdin, timeout_s=TIMEOUT_S)
 
     def both(self, *words: str, **settings: str) -> tuple[subprocess.CompletedProcess[str], ...]:
         return self.run(*words, **settings), self.run(*words, preload="json,rankwise", **settings)
@@ -180,14 +175,8 @@ def test_only_python_files_are_preloaded_for(runner: Runner) -> None:
 def test_ctrl_c_and_the_death_of_the_launcher_leave_nothing(runner: Runner) -> None:
     runner.script("import os, time; print(os.getpid(), flush=True); time.sleep(60)")
     for number in (signal.SIGINT, signal.SIGKILL):
-        with subprocess.Popen(
-            [sys.executable, "-m", "rankwise", "run", "-n", "2", "--preload", "json", "script.py"],
-            cwd=runner.folder,
-            env={**os.environ, "PYTHONPATH": SOURCE},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as launcher:
+        words = ["-m", "rankwise", "run", "-n", "2", "--preload", "json", "script.py"]
+        with warm.start(words, cwd=runner.folder, env={**os.environ, "PYTHONPATH": SOURCE}) as launcher:
             assert launcher.stdout is not None
             pids = [int(launcher.stdout.readline().split()[-1]) for _ in range(2)]
             descriptors = [os.pidfd_open(pid) for pid in pids] if hasattr(os, "pidfd_open") else []

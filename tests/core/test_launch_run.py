@@ -12,6 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tests import warm
+from tests.core import launch_programs as programs
+from tests.core.launch_programs import ranks_of
 from tests.processes import alive, wait_until
 
 import rankwise
@@ -20,15 +23,6 @@ from rankwise.cli import main
 TIMEOUT_S = 30
 LEEWAY_S = 1.5
 SOURCE = str(Path(rankwise.__file__).parents[1])
-
-#: Writes its own and a grandchild's process id into the working directory, tells that it is ready, and stays.
-STAYING = """
-import os, pathlib, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
-pathlib.Path(f"pids-{os.environ['RANK']}").write_text(f"{os.getpid()} {child.pid}")
-print("ready", flush=True)
-time.sleep(60)
-"""
 
 
 class Launcher:
@@ -40,30 +34,15 @@ class Launcher:
         for name in ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE"):
             self.environment.pop(name, None)
 
-    def script(self, text: str) -> str:
-        (self.folder / "script.py").write_text(text)
-        return "script.py"
+    def start(self, *arguments: str) -> warm.Process:
+        return warm.start(["-m", "rankwise", "run", *arguments], cwd=self.folder, env=self.environment)
 
-    def start(self, *arguments: str, module: str = "rankwise", **variables: str) -> subprocess.Popen[str]:
-        words = ["run", *arguments] if module == "rankwise" else arguments
-        return subprocess.Popen(
-            [sys.executable, "-m", module, *words],
-            cwd=self.folder,
-            env={**self.environment, **variables},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-        with self.start(*arguments, **settings) as process:
-            try:
-                out, err = process.communicate(timeout=TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    def run(
+        self, *arguments: str, module: str = "rankwise", given: str = "", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        words = ["-m", module, *(["run"] if module == "rankwise" else []), *arguments]
+        env = {**self.environment, **variables}
+        return warm.run(words, cwd=self.folder, env=env, given=given, timeout_s=TIMEOUT_S)
 
     def pids(self) -> list[int]:
         return [int(word) for path in self.folder.glob("pids-*") for word in path.read_text().split()]
@@ -87,8 +66,7 @@ def test_every_rank_finds_its_place_in_the_variables_of_torchrun(launcher: Launc
         "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_NAME ROLE_WORLD_SIZE "
         "MASTER_ADDR OMP_NUM_THREADS TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID"
     )
-    script = launcher.script(f"import os; print(*(os.environ[name] for name in '{names}'.split()))")
-    result = launcher.run("-n", "2", "--run-id", "mine", script)
+    result = launcher.run("-n", "2", "--run-id", "mine", *ranks_of(programs.tell, *names.split()))
     assert (result.returncode, result.stderr) == (0, "")
     assert sorted(result.stdout.splitlines()) == [
         f"[{rank}]: {rank} {rank} 2 2 0 1 {rank} default 2 127.0.0.1 1 0 0 mine" for rank in (0, 1)
@@ -96,23 +74,12 @@ def test_every_rank_finds_its_place_in_the_variables_of_torchrun(launcher: Launc
 
 
 def test_a_thread_count_that_is_set_is_left_alone(launcher: Launcher) -> None:
-    script = launcher.script("import os; print(os.environ['OMP_NUM_THREADS'])")
-    result = launcher.run("-n", "2", script, OMP_NUM_THREADS="7")
+    result = launcher.run("-n", "2", *ranks_of(programs.tell, "OMP_NUM_THREADS"), OMP_NUM_THREADS="7")
     assert sorted(result.stdout.splitlines()) == ["[0]: 7", "[1]: 7"]
 
 
 def test_the_ranks_share_a_secret_that_nobody_can_see(launcher: Launcher) -> None:
-    script = launcher.script(
-        "import hashlib, os, pathlib\n"
-        "from rankwise.network import secret\n"
-        "known = secret.load()\n"
-        "seen = pathlib.Path('/proc/self/environ').read_bytes() + pathlib.Path('/proc/self/cmdline').read_bytes()\n"
-        "seen += pathlib.Path(f'/proc/{os.getppid()}/cmdline').read_bytes()\n"
-        "seen += pathlib.Path(f'/proc/{os.getppid()}/environ').read_bytes()\n"
-        "print(len(known), bytes(known) in seen or known.hex().encode() in seen, hashlib.sha256(known).hexdigest())"
-    )
-    first = launcher.run("-n", "2", script)
-    second = launcher.run("-n", "1", script)
+    first, second = (launcher.run("-n", number, *ranks_of(programs.tell_secret)) for number in "21")
     lines = {line.split(": ", 1)[1] for line in first.stdout.splitlines()}
     assert len(lines) == 1, first
     assert lines.pop().startswith("32 False ")
@@ -120,28 +87,12 @@ def test_the_ranks_share_a_secret_that_nobody_can_see(launcher: Launcher) -> Non
 
 
 def test_the_port_is_free_for_rank_0_to_serve(launcher: Launcher) -> None:
-    script = launcher.script(
-        "import os\n"
-        "from rankwise import TCPStore\n"
-        "rank = int(os.environ['RANK'])\n"
-        "store = TCPStore('127.0.0.1', int(os.environ['MASTER_PORT']), 3, rank == 0, 20)\n"
-        "store.set(f'key {rank}', str(rank)); store.wait([f'key {i}' for i in range(3)])\n"
-        "store.barrier('end', 3); print('met')"
-    )
-    result = launcher.run("-n", "3", script)
+    result = launcher.run("-n", "3", *ranks_of(programs.meet))
     assert (result.returncode, result.stdout.count("met")) == (0, 3), result
 
 
 def test_lines_of_all_ranks_arrive_whole_and_on_their_own_stream(launcher: Launcher) -> None:
-    script = launcher.script(
-        "import os, sys\n"
-        "for i in range(300):\n"
-        "    for stream, mark in ((1, 'o'), (2, 'e')):\n"
-        "        line = f'{mark}{i:04}' + mark * 3000 + '\\n'\n"
-        "        for part in (line[:7], line[7:]): os.write(stream, part.encode())\n"
-        "os.write(1, b'no newline')"
-    )
-    result = launcher.run("-n", "4", script)
+    result = launcher.run("-n", "4", *ranks_of(programs.say_in_pieces))
     for stream, mark in ((result.stdout, "o"), (result.stderr, "e")):
         lines = [line for line in stream.splitlines() if "no newline" not in line]
         assert len(lines) == 4 * 300
@@ -154,8 +105,9 @@ def test_colour_is_for_terminals_only_and_not_for_those_who_do_not_want_it(launc
     for no_color in ("", "1"):
         leader, follower = os.openpty()
         environment = {**launcher.environment, "TERM": "xterm", "NO_COLOR": no_color}
-        command = [sys.executable, "-m", "rankwise", "run", "--no-python", "echo", "hello"]
-        subprocess.run(command, cwd=launcher.folder, env=environment, stdout=follower, timeout=TIMEOUT_S, check=True)
+        words = ["-m", "rankwise", "run", "--no-python", "echo", "hello"]
+        with warm.start(words, cwd=launcher.folder, env=environment, stdout=follower) as process:
+            assert process.wait(TIMEOUT_S) == 0
         os.close(follower)
         shown[no_color] = os.read(leader, 4096)
         os.close(leader)
@@ -163,19 +115,7 @@ def test_colour_is_for_terminals_only_and_not_for_those_who_do_not_want_it(launc
 
 
 def test_the_first_failure_stops_the_others_within_a_second_and_comes_last(launcher: Launcher) -> None:
-    script = launcher.script(
-        STAYING.replace("time.sleep(60)\n", "\n") + "import signal\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "rank = int(os.environ['RANK'])\n"
-        "if rank == 3: sys.exit(0)\n"
-        "while rank == 2 and len(list(pathlib.Path().glob('pids-*'))) < 4: time.sleep(0.01)\n"
-        "if rank == 2:\n"
-        "    time.sleep(0.3); print(time.time(), flush=True)\n"
-        "    try: 1 / 0\n"
-        "    except ZeroDivisionError as error: raise ValueError('the cause') from error\n"
-        "time.sleep(60)"
-    )
-    result = launcher.run("-n", "4", script)
+    result = launcher.run("-n", "4", *ranks_of(programs.stay_beside_a_failure))
     ended = time.time()
     failed = float(re.findall(r"\[2\]: ([\d.]+)\n", result.stdout)[0])
     assert result.returncode == 1
@@ -189,80 +129,36 @@ def test_the_first_failure_stops_the_others_within_a_second_and_comes_last(launc
     assert result.stderr.endswith("=" * 80 + "\n")
 
 
-#: For scripts: tells whether a process has yet to end; the launcher may keep it for a moment after that.
-LIVES = (
-    "def lives(pid):\n"
-    "    try: return pathlib.Path('/proc', pid, 'stat').read_text().rpartition(')')[2].split()[0] not in 'ZX'\n"
-    "    except OSError: return False\n"
-)
-
-
 def test_a_rank_that_fell_over_another_is_not_the_one_to_blame(launcher: Launcher) -> None:
-    script = launcher.script(
-        "import os, sys, time, pathlib\n"
-        "from rankwise import PeerDiedError\n"
-        "if os.environ['RANK'] == '0':\n"
-        "    pathlib.Path('mine').write_text(str(os.getpid())); os.replace('mine', 'failed')\n"
-        "    raise PeerDiedError(1, 'here', 'it was said')\n"
-        "while not pathlib.Path('failed').exists(): time.sleep(0.005)\n"
-        f"{LIVES}while lives(pathlib.Path('failed').read_text()): time.sleep(0.005)\n"
-        "os._exit(9)"
-    )
-    result = launcher.run("-n", "2", script)
+    result = launcher.run("-n", "2", *ranks_of(programs.fall_over_another))
     assert result.returncode == 9
     assert "rank 1 failed first: exit code 9" in result.stderr
     assert "rank 0 failed too: exit code 1" in result.stderr
 
 
 def test_a_rank_that_falls_over_another_may_say_so_before_it_is_stopped(launcher: Launcher) -> None:
-    script = launcher.script(
-        "import os, sys, time, pathlib\n"
-        "if os.environ['RANK'] == '0':\n"
-        "    pathlib.Path('mine').write_text(str(os.getpid())); os.replace('mine', 'failed'); sys.exit(3)\n"
-        "while not pathlib.Path('failed').exists(): time.sleep(0.005)\n"
-        f"{LIVES}while lives(pathlib.Path('failed').read_text()): time.sleep(0.005)\n"
-        "time.sleep(0.1)  # what it takes to notice, and to unwind\n"
-        "sys.exit('the last words')"
-    )
-    result = launcher.run("-n", "2", script)
+    result = launcher.run("-n", "2", *ranks_of(programs.say_last_words))
     assert result.returncode == 3
     assert "[1]: the last words" in result.stderr
     assert "rank 1 failed too: exit code 1" in result.stderr
 
 
 def test_exit_codes_and_signals_are_passed_on(launcher: Launcher) -> None:
-    script = launcher.script(
-        "import os, sys, time\n"
-        "if os.environ['RANK'] != '1': time.sleep(60)\n"
-        "code = int(sys.argv[1])\n"
-        "sys.exit(code) if code >= 0 else os.kill(os.getpid(), -code)"
-    )
-    assert launcher.run("-n", "2", script, "42").returncode == 42
-    killed = launcher.run("-n", "2", script, "-9")
+    assert launcher.run("-n", "2", *ranks_of(programs.end_as, 42)).returncode == 42
+    killed = launcher.run("-n", "2", *ranks_of(programs.end_as, -9))
     assert killed.returncode == 128 + 9
     assert "rank 1 failed first: killed by SIGKILL (signal 9)" in killed.stderr
 
 
 def test_a_fault_in_native_code_is_told_by_its_name(launcher: Launcher) -> None:
-    result = launcher.run(launcher.script("import ctypes; ctypes.string_at(0)"))
+    result = launcher.run(*ranks_of(programs.fault))
     assert result.returncode == 128 + 11
     assert "rank 0 failed first: killed by SIGSEGV (signal 11)" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "error", ["PeerDiedError(1, 'here', 'it was said')", "DistTimeoutError('rank 1 did not come')"]
-)
-def test_a_rank_that_ends_well_but_too_early_is_the_one_to_blame(launcher: Launcher, error: str) -> None:
-    script = launcher.script(
-        "import os, sys, time, pathlib\n"
-        "from rankwise import DistTimeoutError, PeerDiedError\n"
-        "if os.environ['RANK'] == '1':\n"
-        "    pathlib.Path('mine').write_text(str(os.getpid())); os.replace('mine', 'gone'); sys.exit(0)\n"
-        "while not pathlib.Path('gone').exists(): time.sleep(0.005)\n"
-        f"{LIVES}while lives(pathlib.Path('gone').read_text()): time.sleep(0.005)\n"
-        f"raise {error}"
-    )
-    result = launcher.run("-n", "3", script)
+@pytest.mark.parametrize("what", ["gone", "late"])
+def test_a_rank_that_ends_well_but_too_early_is_the_one_to_blame(launcher: Launcher, what: str) -> None:
+    result = launcher.run("-n", "3", *ranks_of(programs.miss_one, what))
     assert result.returncode == 104, result.stderr
     report = result.stderr[result.stderr.index("=" * 80) :]
     assert "rank 1 ended too early: with exit code 0, " in report
@@ -271,8 +167,7 @@ def test_a_rank_that_ends_well_but_too_early_is_the_one_to_blame(launcher: Launc
 
 
 def test_it_is_told_when_some_run_on_long_after_another(launcher: Launcher) -> None:
-    script = launcher.script("import os, time; time.sleep(6.0 if os.environ['RANK'] == '0' else 0.0)")
-    result = launcher.run("-n", "3", script)
+    result = launcher.run("-n", "3", *ranks_of(programs.stay_longer))
     assert result.returncode == 0
     assert "rankwise: ranks 1, 2 ended with exit code 0 some time ago; still running: rank 0." in result.stderr
 
@@ -282,7 +177,7 @@ def test_it_is_told_when_some_run_on_long_after_another(launcher: Launcher) -> N
 )
 def test_no_process_outlives_the_launcher(launcher: Launcher, number: int, code: int) -> None:
     """Neither ranks nor what they have started, even if the launcher itself is killed."""
-    with launcher.start("-n", "2", launcher.script(STAYING)) as process:
+    with launcher.start("-n", "2", *ranks_of(programs.stay)) as process:
         assert process.stdout is not None
         assert {process.stdout.readline() for _ in range(2)} == {"[0]: ready\n", "[1]: ready\n"}
         pids = launcher.pids()
@@ -294,10 +189,7 @@ def test_no_process_outlives_the_launcher(launcher: Launcher, number: int, code:
 
 
 def test_ranks_can_clean_up_after_a_signal(launcher: Launcher) -> None:
-    script = launcher.script(
-        "import time\ntry: print('ready'); time.sleep(60)\nexcept KeyboardInterrupt: print('cleaned up')\n"
-    )
-    with launcher.start(script) as process:
+    with launcher.start(*ranks_of(programs.clean_up)) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
@@ -308,30 +200,22 @@ def test_ranks_can_clean_up_after_a_signal(launcher: Launcher) -> None:
 
 
 def test_what_a_rank_leaves_running_is_ended_with_the_job(launcher: Launcher) -> None:
-    result = launcher.run("-n", "1", launcher.script(STAYING.replace("time.sleep(60)\n", "\n")))
+    result = launcher.run("-n", "1", *ranks_of(programs.have_child))
     assert result.returncode == 0
     assert wait_until(lambda: not any(map(alive, launcher.pids())), 0.5)
 
 
 def test_a_failed_job_is_started_again(launcher: Launcher) -> None:
-    script = launcher.script(
-        "import os, sys\n"
-        "attempt = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
-        "print('attempt', attempt, 'of', os.environ['TORCHELASTIC_MAX_RESTARTS'])\n"
-        "sys.exit(3 if attempt < sys.argv[1] else 0)"
-    )
-    good = launcher.run("--max-restarts", "2", script, "1")
+    good = launcher.run("--max-restarts", "2", *ranks_of(programs.attempt, 1))
     assert (good.returncode, good.stdout) == (0, "[0]: attempt 0 of 2\n[0]: attempt 1 of 2\n")
     assert "starting all ranks again (2 of 2 left)" in good.stderr
-    bad = launcher.run("--max-restarts", "1", script, "9")
+    bad = launcher.run("--max-restarts", "1", *ranks_of(programs.attempt, 9))
     assert (bad.returncode, bad.stdout.count("attempt")) == (3, 2)
 
 
 def test_log_files_take_what_they_are_told_to(launcher: Launcher) -> None:
-    script = launcher.script("import sys; print('out'); print('err', file=sys.stderr)")
-    result = launcher.run(
-        *("-n", "2", "--log-dir", "logs", "--run-id", "x", "--redirects", "1:3", "--tee", "0:1", script)
-    )
+    words = ("-n", "2", "--log-dir", "logs", "--run-id", "x", "--redirects", "1:3", "--tee", "0:1")
+    result = launcher.run(*words, *ranks_of(programs.tell_both_ways))
     logs = {str(p.relative_to(launcher.folder)): p.read_text() for p in launcher.folder.rglob("*.log")}
     assert logs == {
         "logs/x/attempt_0/0/stdout.log": "out\n",
@@ -340,7 +224,7 @@ def test_log_files_take_what_they_are_told_to(launcher: Launcher) -> None:
     }
     assert result.stdout == "[0]: out\n"
     assert [line for line in result.stderr.splitlines() if "logs in" not in line] == ["[0]: err"]
-    launcher.run("--log-dir", "both", "--run-id", "y", script)
+    launcher.run("--log-dir", "both", "--run-id", "y", *ranks_of(programs.tell_both_ways))
     assert (launcher.folder / "both/y/attempt_0/0/stderr.log").read_text() == "err\n"
 
 
@@ -351,7 +235,8 @@ def test_modules_and_programs_run_too(launcher: Launcher) -> None:
 
 
 def test_the_older_command_line_tells_the_local_rank(launcher: Launcher) -> None:
-    script = launcher.script("import os, sys; print(os.environ['LOCAL_RANK'], *sys.argv[1:])")
+    script = "script.py"
+    (launcher.folder / script).write_text("import os, sys; print(os.environ['LOCAL_RANK'], *sys.argv[1:])")
     result = launcher.run("--nproc_per_node=2", script, "--lr", "1", module="rankwise.launch")
     assert sorted(result.stdout.splitlines()) == [f"[{i}]: {i} --local_rank={i} --lr 1" for i in (0, 1)]
     result = launcher.run("--nproc_per_node", "1", "--use_env", script, module="rankwise.launch")
@@ -359,17 +244,12 @@ def test_the_older_command_line_tells_the_local_rank(launcher: Launcher) -> None
 
 
 def test_only_rank_0_reads_the_standard_input(launcher: Launcher) -> None:
-    script = launcher.script("import sys; print(repr(sys.stdin.read()))")
-    command = [sys.executable, "-m", "rankwise", "run", "-n", "2", script]
-    result = subprocess.run(
-        command, cwd=launcher.folder, env=launcher.environment, input=b"text", capture_output=True, timeout=TIMEOUT_S
-    )
-    assert sorted(result.stdout.splitlines()) == [b"[0]: 'text'", b"[1]: ''"]
+    result = launcher.run("-n", "2", *ranks_of(programs.tell_input), given="text")
+    assert sorted(result.stdout.splitlines()) == ["[0]: 'text'", "[1]: ''"]
 
 
 def test_a_reader_that_goes_away_ends_the_job(launcher: Launcher) -> None:
-    script = launcher.script("while True: print('more', flush=True)")
-    with launcher.start("-n", "2", script) as process:
+    with launcher.start("-n", "2", *ranks_of(programs.say_without_end)) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
@@ -405,7 +285,7 @@ def test_bad_input_gets_a_sentence_and_an_exit_code(
     code: int,
     sentence: str,
 ) -> None:
-    launcher.script("")
+    (launcher.folder / "script.py").touch()
     monkeypatch.chdir(launcher.folder)
     for name in ("PET_NODE_RANK", "SLURM_NODEID", "LWS_WORKER_INDEX", "JOB_COMPLETION_INDEX"):
         monkeypatch.delenv(name, raising=False)
@@ -418,18 +298,17 @@ def test_bad_input_gets_a_sentence_and_an_exit_code(
 def test_a_port_in_use_is_told_before_anything_starts(launcher: Launcher) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        result = launcher.run("--master-port", port, launcher.script("print('started')"))
+        result = launcher.run("--master-port", port, *ranks_of(programs.say, "started"))
     assert (result.returncode, result.stdout) == (98, "")
     assert f"port {port} on 127.0.0.1 is in use" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["..", ".", "../outside", "/tmp/outside", "a/b"])
-def test_a_run_s_name_leads_to_no_other_folder(name: str, tmp_path: Path) -> None:
+def test_a_run_s_name_leads_to_no_other_folder(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "script.py").write_text("")
-    command = [sys.executable, "-m", "rankwise", "run", "--log-dir", "logs", "--run-id", name, "-n", "1", "script.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=2 * TIMEOUT_S)
-    assert done.returncode == 2
-    assert "--run-id" in done.stderr
+    words = ["run", "--log-dir", str(tmp_path / "logs"), "--run-id", name, "-n", "1", str(tmp_path / "script.py")]
+    assert exit_code(words) == 2
+    assert "--run-id" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["script.py"]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.core.launch_programs import fail_beside, wait_for, write_place
 
 import rankwise
 from rankwise.launch import ProcessExitedException, ProcessRaisedException
@@ -18,55 +18,15 @@ from rankwise_launch.processes import hand_down
 PATIENCE_S = 20.0
 LEEWAY_S = 5.0
 
-SOURCE = str(Path(rankwise.__file__).parents[1])
-
 
 @pytest.fixture(autouse=True)
-def no_job_around_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def no_job_around_us(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE"):
         monkeypatch.delenv(name, raising=False)
-    functions = tmp_path / "spawned_functions.py"
-    functions.write_text(FUNCTIONS)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{SOURCE}")
-    return tmp_path
-
-
-#: A module of its own, since new processes have to import it.
-FUNCTIONS = """
-import os, pathlib, signal, sys, time
-from rankwise.network import secret
-
-NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-def place(i, folder):
-    known = secret.load()
-    text = " ".join(os.environ.get(name, "-") for name in NAMES)
-    pathlib.Path(folder, str(i)).write_text(f"{text} {known.hex() if known else None}")
-
-def fail(i, how, folder):
-    pathlib.Path(folder, f"pid-{i}").write_text(str(os.getpid()))
-    while len(list(pathlib.Path(folder).glob("pid-*"))) < 2: time.sleep(0.005)
-    if i == 1:
-        if how == "raise": raise ValueError("the cause")
-        if how == "exit": sys.exit(5)
-        os.kill(os.getpid(), signal.SIGKILL)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    time.sleep(60)
-
-def wait_for(i, path):
-    while not os.path.exists(path): time.sleep(0.005)
-"""
-
-
-def spawned(name: str):  # type: ignore[no-untyped-def]
-    import importlib
-
-    return getattr(importlib.import_module("spawned_functions"), name)
 
 
 def test_each_process_has_its_place_and_the_secret_of_the_job(tmp_path: Path) -> None:
-    assert rankwise.spawn(spawned("place"), (str(tmp_path),), nprocs=2) is None
+    assert rankwise.spawn(write_place, (str(tmp_path),), nprocs=2) is None
     places = [(tmp_path / str(i)).read_text().split() for i in range(2)]
     assert [place[:4] for place in places] == [["0", "0", "2", "127.0.0.1"], ["1", "1", "2", "127.0.0.1"]]
     assert places[0][4:] == places[1][4:]
@@ -75,7 +35,7 @@ def test_each_process_has_its_place_and_the_secret_of_the_job(tmp_path: Path) ->
 
 def test_a_program_that_arranges_for_itself_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASTER_ADDR", "10.1.2.3")
-    rankwise.spawn(spawned("place"), (str(tmp_path),), nprocs=1)
+    rankwise.spawn(write_place, (str(tmp_path),), nprocs=1)
     assert (tmp_path / "0").read_text() == "- - - 10.1.2.3 - None"
 
 
@@ -85,7 +45,7 @@ def test_the_secret_of_a_rank_is_passed_on(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("RANKWISE_SECRET_FD", str(descriptor))
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     try:
-        rankwise.spawn(spawned("place"), (str(tmp_path),), nprocs=1)
+        rankwise.spawn(write_place, (str(tmp_path),), nprocs=1)
     finally:
         os.close(descriptor)
     assert (tmp_path / "0").read_text().split()[-1] == known.hex()
@@ -93,7 +53,7 @@ def test_the_secret_of_a_rank_is_passed_on(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_traceback_of_a_failed_process_is_raised_and_the_others_are_stopped(tmp_path: Path) -> None:
     with pytest.raises(ProcessRaisedException, match=r"(?s)Process 1 failed.*ValueError: the cause") as caught:
-        rankwise.spawn(spawned("fail"), ("raise", str(tmp_path)), nprocs=2)
+        rankwise.spawn(fail_beside, ("raise", str(tmp_path)), nprocs=2)
     assert caught.value.error_index == 1
     pids = [int((tmp_path / f"pid-{i}").read_text()) for i in range(2)]
     assert caught.value.error_pid == pids[1]
@@ -104,18 +64,18 @@ def test_the_traceback_of_a_failed_process_is_raised_and_the_others_are_stopped(
 
 def test_exit_codes_and_signals_are_told(tmp_path: Path) -> None:
     with pytest.raises(ProcessExitedException, match="process 1 ended with exit code 5") as exited:
-        rankwise.spawn(spawned("fail"), ("exit", str(tmp_path)), nprocs=2)
+        rankwise.spawn(fail_beside, ("exit", str(tmp_path)), nprocs=2)
     assert (exited.value.exit_code, exited.value.signal_name) == (5, None)
     for path in tmp_path.glob("pid-*"):
         path.unlink()
     with pytest.raises(ProcessExitedException, match="ended by SIGKILL") as killed:
-        rankwise.spawn(spawned("fail"), ("kill", str(tmp_path)), nprocs=2)
+        rankwise.spawn(fail_beside, ("kill", str(tmp_path)), nprocs=2)
     assert (killed.value.exit_code, killed.value.signal_name) == (-signal.SIGKILL, "SIGKILL")
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_without_join_a_context_waits(tmp_path: Path, method: str) -> None:
-    context = rankwise.spawn(spawned("wait_for"), (str(tmp_path / "go"),), 2, join=False, start_method=method)
+    context = rankwise.spawn(wait_for, (str(tmp_path / "go"),), 2, join=False, start_method=method)
     assert context is not None
     assert len(set(context.pids)) == 2
     before = time.monotonic()

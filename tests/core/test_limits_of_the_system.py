@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 import rankwise as dist
 from rankwise.basics.systems import cause
-from rankwise_testing import run_ranks
+from rankwise_testing import RankPool
 
 resource = pytest.importorskip("resource")
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[RankPool]:
+    with RankPool(2) as pool:
+        yield pool
 
 
 def begin_with_small_files() -> str:
@@ -27,8 +34,8 @@ def begin_with_small_files() -> str:
     return "made"
 
 
-def test_a_limit_of_files_sizes_is_named_on_all_ranks() -> None:
-    for said in run_ranks(begin_with_small_files, 2):
+def test_a_limit_of_files_sizes_is_named_on_all_ranks(pool: RankPool) -> None:
+    for said in pool.run(begin_with_small_files):
         assert said == "made" or ("1048576 bytes" in said and "ulimit -f" in said), said
 
 
@@ -60,8 +67,8 @@ def begin_without(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["rankwise meeting", "rankwise watch", "rankwise gloo idle", "rankwise gloo"])
-def test_a_limit_of_threads_is_named_wherever_it_is_met(name: str) -> None:
-    said = run_ranks(begin_without, 2, name)
+def test_a_limit_of_threads_is_named_wherever_it_is_met(pool: RankPool, name: str) -> None:
+    said = pool.run(begin_without, name)
     assert any("ulimit -u" in each for each in said), said
     assert "made" not in said, said  # one that comes late finds nobody
 

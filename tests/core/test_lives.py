@@ -3,10 +3,10 @@
 import contextlib
 import os
 import signal
-import subprocess
 import threading
 
 import pytest
+from tests import warm
 from tests.by_reference import command, returned
 
 import rankwise as dist
@@ -33,8 +33,7 @@ def _ranks(port, dies, ranks):
     started = []
     try:
         for rank in ranks:
-            words = command(_attempt, port, rank, dies)
-            started.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            started.append(warm.start(command(_attempt, port, rank, dies)[1:]))
         yield started
     finally:
         for process in started:

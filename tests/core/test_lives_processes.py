@@ -6,7 +6,6 @@ import importlib.util
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests import warm
 from tests.busy_machine import slowness
 from tests.by_reference import command, returned
 from tests.processes import free_port
@@ -286,9 +286,8 @@ def end_as_told(port, rank, way):
 
 def leave(*ways):
     """Run two ranks that end in their own ways; return exit codes and how long they took after their last line."""
-    port, pipes = free_port(), {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    words = [command(end_as_told, port, rank, way.__name__) for rank, way in enumerate(ways)]
-    processes, outcomes = [subprocess.Popen(each, **pipes) for each in words], []
+    port, outcomes = free_port(), []
+    processes = [warm.start(command(end_as_told, port, rank, way.__name__)[1:]) for rank, way in enumerate(ways)]
     for process in processes:
         out, err = process.communicate(timeout=PATIENCE_S)
         outcomes.append((process.returncode, time.monotonic() - returned(out) if out else None, err))

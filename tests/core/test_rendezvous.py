@@ -208,13 +208,8 @@ def test_a_second_job_with_the_same_file_is_told_so(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- env://
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "node7", "MASTER_PORT": "29500"}
-OPEN_MPI = {
-    "OMPI_COMM_WORLD_RANK": "1",
-    "OMPI_COMM_WORLD_SIZE": "4",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
-    "PMIX_RANK": "1",
-    "PMIX_NAMESPACE": "prterun-node7-1234@1",
-}
+OPEN_MPI = {f"OMPI_COMM_WORLD_{name}": number for name, number in (("RANK", "1"), ("SIZE", "4"), ("LOCAL_SIZE", "4"))}
+OPEN_MPI |= {"PMIX_RANK": "1", "PMIX_NAMESPACE": "prterun-node7-1234@1"}
 MPICH = {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "4", "MASTER_PORT": "29500"}
 SLURM = {
     "SLURM_PROCID": "1",

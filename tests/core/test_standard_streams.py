@@ -29,20 +29,24 @@ def run(closed: tuple[str, ...], *command: str, folder: Path) -> subprocess.Comp
 
 
 @pytest.mark.parametrize("closed", CLOSED, ids="".join)
-@pytest.mark.parametrize("launched", [False, True])
-def test_no_descriptor_of_ours_takes_the_place_of_a_standard_stream(
-    closed: tuple[str, ...], launched: bool, tmp_path: Path
-) -> None:
+def test_no_descriptor_of_ours_takes_the_place_of_a_standard_stream(closed: tuple[str, ...], tmp_path: Path) -> None:
     told = tmp_path / "told"
-    words = command(programs.look, str(told), launched)
-    if launched:
-        words[1:1] = ["-m", "rankwise", "run", "-n", "2"]
-    done = run(closed, *words, folder=tmp_path)
+    done = run(closed, *command(programs.look, str(told)), folder=tmp_path)
     assert done.returncode == 0, done
     places = told.read_text().splitlines()
     assert len(places) == 6
-    expected = ("/dev/null", "pipe:") if launched else ("/dev/null", *("pipe:" for _ in closed[:2]), "pipe:")
-    assert all(place.startswith(expected) for place in places), places
+    assert all(place.startswith(("/dev/null", "pipe:")) for place in places), places
+
+
+@pytest.mark.parametrize("closed", [each for each in CLOSED if len(each) in (1, 3)], ids="".join)
+def test_no_descriptor_of_the_launcher_takes_the_place_of_a_stream(closed: tuple[str, ...], tmp_path: Path) -> None:
+    look = 'found=$(for n in 0 1 2; do readlink "/proc/$$/fd/$n"; done); echo "$found" > "told-$RANK"'
+    words = ["-m", "rankwise", "run", "-n", "2", "--no-python", "sh", "-c", look]
+    done = run(closed, sys.executable, *words, folder=tmp_path)
+    assert done.returncode == 0, done
+    for rank in range(2):
+        places = (tmp_path / f"told-{rank}").read_text().splitlines()
+        assert [place.partition("[")[0] for place in places] == ["/dev/null", "pipe:", "pipe:"]
 
 
 @pytest.mark.parametrize("words", [["--version"], ["backends"], ["secret", "new", "key"], ["run", "nothing.py"]])

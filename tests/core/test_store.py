@@ -247,7 +247,7 @@ class TestStore:
             come = [pool.submit(inner._arrive, {series[rank]: b"%d" % rank}, place, series, 20.0) for rank in range(3)]
             assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", [b"0", b"1", b"2", None])] * 3
         with pytest.raises(DistTimeoutError, match="said', which nobody has set"):
-            store._arrive({}, ArrivalPoint("other", "said", 2), NO_KEYS, 0.2)
+            store._arrive({}, ArrivalPoint("other", "said", 2), NO_KEYS, PATIENCE_S / 100)
 
     def test_the_last_to_arrive_removes_what_nobody_needs_any_more(self, store: Store) -> None:
         inner, kept = PrefixStore("inner", store), ["inner/come", "inner/said", "outside/of/0"]
@@ -272,7 +272,7 @@ class TestStore:
             assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", everything)] * 12
         assert inner._arrive({"of/1": b"new"}, place, Series("of/", 2), 20.0) == (b"ok", [b"0", b"new"])
         with pytest.raises(DistTimeoutError, match="said', which nobody has set"):
-            store._arrive({}, ArrivalPoint("other", "said", 2), Series("of/", 2), 0.2)
+            store._arrive({}, ArrivalPoint("other", "said", 2), Series("of/", 2), PATIENCE_S / 100)
 
     def test_those_who_arrive_hear_what_somebody_has_said_before(self, store: Store) -> None:
         large = b"x" * (3 << 20)

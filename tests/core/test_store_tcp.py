@@ -243,7 +243,7 @@ def test_a_zeromq_server_of_another_kind_is_told_from_a_store() -> None:
     with zmq.Context() as context, context.socket(zmq.ROUTER) as alien:
         port = alien.bind_to_random_port("tcp://127.0.0.1")
         with pytest.raises(DistTimeoutError, match="speaks ZeroMQ, but does not answer"):
-            TCPStore("127.0.0.1", port, timeout=0.05)
+            TCPStore("127.0.0.1", port, timeout=PATIENCE_S / 400)
         alien.recv_multipart()
         with ThreadPoolExecutor(1) as threads:
             coming = threads.submit(TCPStore, "127.0.0.1", port, timeout=PATIENCE_S)

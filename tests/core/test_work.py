@@ -361,7 +361,7 @@ def test_a_mailbox_matches_as_a_list_that_is_searched_from_the_front_does(seed):
 
 @pytest.mark.parametrize("src", [0, None], ids=["from one", "from anyone"])
 def test_what_a_match_costs_does_not_grow_with_what_waits(src):
-    box, count, buffer = Mailbox(), 30_000, np.zeros(1, np.uint8)
+    box, count, buffer = Mailbox(), 10_000, np.zeros(1, np.uint8)
     begin = time.process_time()
     works = [box.receive(buffer, src, tag) for tag in range(count)]
     for tag in reversed(range(count)):
@@ -372,7 +372,7 @@ def test_what_a_match_costs_does_not_grow_with_what_waits(src):
     withdrawn = [box.receive(buffer, src, 0) for _ in range(count)]
     assert all(work.cancel() for work in reversed(withdrawn))
     assert all(work.is_success() for work in works)
-    assert time.process_time() - begin < 15  # half a second; looking through a list took minutes
+    assert time.process_time() - begin < 5  # a fifth of a second; looking through a list takes a hundred times as long
 
 
 @pytest.mark.parametrize("text", ["get('x') on a store: waited 5 s for it", "", "x: timed out: not done within 1 s"])

@@ -35,7 +35,9 @@ def all_points() -> list[Point]:
 
 def points_of(name: str) -> list[Point]:
     """Return the installed entry points of a name."""
-    return [point for point in all_points() if point.name == name]
+    points = [point for point in entry_points.installed(ENTRY_POINT_GROUP, name) if point.name == name]
+    names_seen.update(point.name for point in points)
+    return points
 
 
 def quickly(name: str) -> str | None:

@@ -53,22 +53,28 @@ class Point(NamedTuple):
         return f"{self.distribution} {self.version}".strip()
 
 
-def installed(group: str) -> list[Point]:
-    """Return the entry points of a group, afresh each time: a plugin may be installed while the process runs."""
+def installed(group: str, name: str = "") -> list[Point]:
+    """Return the entry points of a group, afresh each time: a plugin may be installed while the process runs.
+
+    Args:
+        group: The group.
+        name: Leave out distributions that have nothing of this name.
+    """
     from importlib import metadata
 
     found: dict[str, list[Point]] = {}
     for distribution in metadata.distributions():
         try:
-            if group not in (distribution.read_text("entry_points.txt") or ""):
+            text = distribution.read_text("entry_points.txt") or ""
+            if group not in text or name not in text:
                 continue  # as with nearly all distributions
-            name = distribution.metadata["Name"]
-            if name is None:  # its metadata is damaged; what it brings is there all the same
+            owner = distribution.metadata["Name"]
+            if owner is None:  # its metadata is damaged; what it brings is there all the same
                 found[f"without a name {len(found)}"] = list(
                     _points("a distribution without a name", distribution, group)
                 )
-            elif _normal(name) not in found:  # what comes first on the path is what is imported
-                found[_normal(name)] = list(_points(name, metadata.distribution(name), group))
+            elif _normal(owner) not in found:  # what comes first on the path is what is imported
+                found[_normal(owner)] = list(_points(owner, metadata.distribution(owner), group))
         except Exception:  # whatever is wrong with one distribution, the others are there
             continue
     return [point for several in found.values() for point in several]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from operator import and_, or_
+from typing import TypeAlias, TypeGuard
 
 from rankwise.collective.algorithms.steps import Blocks, Recv, Round, Rounds, Send
 from rankwise.collective.algorithms.table import rooted
@@ -39,48 +40,59 @@ def prove(op: str, algorithm: Callable[..., Rounds], size: int, root: int = 0) -
     target = [[_NOTHING] * size for _ in range(size)] if op in ("all_to_all", "barrier") else source
     programs = [algorithm(rank, size, *rooted(op, root)) for rank in range(size)]
     _Run(what, programs, source, target, _inputs(op, size, root)).to_the_end()
-    for rank, block, wanted in _after(op, size, root):
-        if target[rank][block] != wanted:
-            raise ProofError(f"{what}: block {block} of rank {rank} holds {target[rank][block]:b}, not {wanted:b}")
+    for rank, blocks, wanted in _after(op, size, root):
+        found = target[rank][blocks]
+        if found != wanted:
+            block = next(i for i, content in enumerate(found) if content != wanted[i])
+            text = f"block {blocks.start + block} of rank {rank} holds {found[block]:b}, not {wanted[block]:b}"
+            raise ProofError(f"{what}: {text}")
 
 
 def _before(op: str, size: int, root: int) -> State:
+    nothing, each = [_NOTHING] * size, [1 << block for block in range(size)]
     if op in ("all_gather", "gather"):
-        return [[1 << rank if block == rank else _NOTHING for block in range(size)] for rank in range(size)]
+        return [[*nothing[:rank], each[rank], *nothing[rank + 1 :]] for rank in range(size)]
     if op in ("broadcast", "scatter"):
-        return [[1 << block if rank == root else _NOTHING for block in range(size)] for rank in range(size)]
+        return [each.copy() if rank == root else nothing.copy() for rank in range(size)]
     if op == "all_to_all":
         return [[1 << (rank * size + block) for block in range(size)] for rank in range(size)]
-    return [[1 << rank] * size for rank in range(size)]
+    return [[own] * size for own in each]
 
 
-def _inputs(op: str, size: int, root: int) -> set[tuple[int, int]]:
-    """Return (rank, block) for every block whose memory the caller only gives, and which may be read-only."""
+def _inputs(op: str, size: int, root: int) -> dict[int, set[int]]:
+    """Return for each rank the blocks whose memory the caller only gives, and which may be read-only."""
     if op in ("all_gather", "gather"):
-        return {(rank, rank) for rank in range(size)}
+        return {rank: {rank} for rank in range(size)}
     if op in ("broadcast", "scatter"):
-        return {(root, block) for block in range(size)}
-    return set()  # reductions work on copies, and `all_to_all` has a second buffer
+        return {root: set(range(size))}
+    return {}  # reductions work on copies, and `all_to_all` has a second buffer
 
 
-def _after(op: str, size: int, root: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (rank, block, content) for every block that the operation defines."""
-    everyone = (1 << size) - 1
+def _after(op: str, size: int, root: int) -> Iterator[tuple[int, slice, list[int]]]:
+    """Yield rank, blocks and their contents for all that the operation defines."""
+    everyone, each = (1 << size) - 1, [1 << block for block in range(size)]
+    everything = slice(0, size)
     for rank in range(size):
-        for block in range(size):
-            if op == "all_reduce" or (op == "reduce" and rank == root) or (op == "reduce_scatter" and rank == block):
-                yield rank, block, everyone
-            elif op in ("all_gather", "broadcast") or (op, rank) in (("gather", root), ("scatter", block)):
-                yield rank, block, 1 << block
-            elif op == "all_to_all" and rank != block:
-                yield rank, block, 1 << (block * size + rank)
+        own = slice(rank, rank + 1)
+        if op == "all_reduce" or (op == "reduce" and rank == root):
+            yield rank, everything, [everyone] * size
+        elif op == "reduce_scatter":
+            yield rank, own, [everyone]
+        elif op in ("all_gather", "broadcast") or (op, rank) == ("gather", root):
+            yield rank, everything, each
+        elif op == "scatter":
+            yield rank, own, [each[rank]]
+        elif op == "all_to_all":
+            arrived = [1 << (block * size + rank) for block in range(size)]
+            yield rank, slice(0, rank), arrived[:rank]
+            yield rank, slice(rank + 1, size), arrived[rank + 1 :]
 
 
 class _Run:
     """One run of all ranks; messages between two ranks arrive in the order they were sent."""
 
     def __init__(
-        self, what: str, programs: Sequence[Rounds], source: State, target: State, inputs: set[tuple[int, int]]
+        self, what: str, programs: Sequence[Rounds], source: State, target: State, inputs: dict[int, set[int]]
     ) -> None:
         self.what, self.programs, self.source, self.target, self.inputs = what, programs, source, target, inputs
         self.wires: dict[tuple[int, int], deque[tuple[Blocks, list[int]]]] = defaultdict(deque)
@@ -117,19 +129,19 @@ class _Run:
         self._refuse_overlap(rank, steps)
         for step in steps:
             if isinstance(step, Send):
-                row = self.source[rank]
-                content = [row[block] for block in step.blocks] or [self.heard[rank]]
+                content = _at(self.source[rank], step.blocks) or [self.heard[rank]]
                 self.wires[rank, step.to].append((step.blocks, content))
                 yield step.to
 
     def _refuse_overlap(self, rank: int, steps: Round) -> None:
         """Raise if a block is replaced while it is on its way out: a transport may send straight from it."""
-        replaced = {b for step in steps if isinstance(step, Recv) and not step.combine for b in step.blocks}
-        if not replaced or self.source is not self.target:
+        sent = [step.blocks for step in steps if isinstance(step, Send)]
+        if not sent or self.source is not self.target:
             return
-        for step in steps:
-            if isinstance(step, Send) and not replaced.isdisjoint(step.blocks):
-                raise ProofError(f"{self.what}: rank {rank} sends and replaces blocks {step.blocks} in one round")
+        replaced = set().union(*(step.blocks for step in steps if isinstance(step, Recv) and not step.combine))
+        for blocks in sent:
+            if replaced and not replaced.isdisjoint(blocks):
+                raise ProofError(f"{self.what}: rank {rank} sends and replaces blocks {blocks} in one round")
 
     def _arrived(self, rank: int, steps: Round) -> bool:
         return all(self.wires[step.source, rank] for step in steps if isinstance(step, Recv))
@@ -144,15 +156,34 @@ class _Run:
                 continue
             if len(named) != len(step.blocks) or (self.source is self.target and named != step.blocks):
                 raise ProofError(f"{self.what}: rank {rank} expects {step.blocks} of rank {step.source}, gets {named}")
-            for block, value in zip(step.blocks, content, strict=True):
-                self._put(rank, block, value, step)
+            self._put(rank, content, step)
 
-    def _put(self, rank: int, block: int, value: int, step: Recv) -> None:
-        row = self.target[rank]
-        if (rank, block) in self.inputs:
+    def _put(self, rank: int, content: list[int], step: Recv) -> None:
+        row, blocks, given = self.target[rank], step.blocks, self.inputs.get(rank)
+        if given and not given.isdisjoint(blocks):
+            block = next(block for block in blocks if block in given)
             raise ProofError(f"{self.what}: rank {rank} receives block {block} into an input")
-        if value == _NOTHING:
+        if _NOTHING in content:
+            block = blocks[content.index(_NOTHING)]
             raise ProofError(f"{self.what}: rank {step.source} sends block {block} before it has it")
-        if step.combine and row[block] & value:
-            raise ProofError(f"{self.what}: rank {rank} combines a contribution to block {block} twice")
-        row[block] = row[block] | value if step.combine else value
+        if _together(blocks, row):
+            beside = slice(blocks.start, blocks.stop)
+            if not step.combine:
+                row[beside] = content
+                return
+            if not any(map(and_, row[beside], content)):
+                row[beside] = list(map(or_, row[beside], content))
+                return
+        for block, value in zip(blocks, content, strict=True):
+            if step.combine and row[block] & value:
+                raise ProofError(f"{self.what}: rank {rank} combines a contribution to block {block} twice")
+            row[block] = row[block] | value if step.combine else value
+
+
+def _together(blocks: Blocks, row: list[int]) -> TypeGuard[range]:
+    """Tell whether blocks are beside each other in a row, where they are got and set at once."""
+    return isinstance(blocks, range) and blocks.step == 1 and 0 <= blocks.start <= blocks.stop <= len(row)
+
+
+def _at(row: list[int], blocks: Blocks) -> list[int]:
+    return row[blocks.start : blocks.stop] if _together(blocks, row) else [row[block] for block in blocks]
