@@ -184,6 +184,8 @@ def variable(name):
 def test_variables_may_name_the_rank():
     with RankPool(2, env={"SOME_PLACE": "host-{rank}"}) as pool:
         assert pool.run(variable, "SOME_PLACE") == ["host-0", "host-1"]
+        # What a rank has loaded may depend on it, so that it is forked from no other process.
+        assert {parent for parent, _ in pool.run(parent_and_modules)} == {os.getpid()}
 
 
 def meet(third_party):
