@@ -112,18 +112,6 @@ class waits_for_nobody(LocalCommunicator):
         super().close()
 
 
-@planted
-class loses_at_destroy(LocalCommunicator):
-    """What was sent, and not yet received, is lost when its sender destroys the group."""
-
-    def close(self):
-        super().close()
-        for box in self._boxes:
-            for (source, _), message in list(box._messages_from):
-                if source == self.rank:
-                    box._take(message)
-
-
 def phantom_device():
     """The table offers arrays on a GPU, whether there is one or not."""
     ops = native("send", "recv", "broadcast")

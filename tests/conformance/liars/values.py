@@ -271,15 +271,3 @@ class bad_end(LocalCommunicator):
         if call.op == "broadcast" and array.nbytes > 4 << 20 and self.rank != call.root and not async_op:
             array.reshape(-1)[-1:] = array.reshape(-1)[:1]
         return work
-
-
-@planted
-class byte_order(LocalCommunicator):
-    """From five ranks on a broadcast brings numbers of the other byte order in the machine's own."""
-
-    def run(self, call, timeout_s, async_op=False):
-        work, array = super().run(call, timeout_s, async_op), call.array
-        lies = call.op == "broadcast" and self.size >= 5 and self.rank != call.root
-        if lies and array.dtype.kind in "if" and not array.dtype.isnative:
-            array.byteswap(inplace=True)
-        return work
