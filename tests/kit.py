@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import rankwise_testing
 
-__all__ = ["PARTS", "passes", "run"]
+__all__ = ["passes", "run"]
 
 _SUITE = "rankwise_testing.suite"
-_FOLDER = Path(rankwise_testing.__file__).with_name("suite")
-#: The modules of the kit.
-PARTS = tuple(sorted(f"{_SUITE}.{file.stem}" for file in _FOLDER.glob("test_*.py")))
+_SETTINGS = Path(rankwise_testing.__file__).with_name("suite") / "pytest.ini"
 
 
 def run(
-    *arguments: str, cwd: Path, timeout_s: float, parts: Sequence[str] = (_SUITE,), env: Mapping[str, str] | None = None
+    *arguments: str, cwd: Path, timeout_s: float, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the kit, or parts of it, in a process of its own."""
-    settings = ["-c", str(_FOLDER / "pytest.ini"), "-p", f"{_SUITE}.plugin"]
+    """Run the kit in a process of its own."""
+    settings = ["-c", str(_SETTINGS), "-p", f"{_SUITE}.plugin"]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *settings, "--pyargs", *parts, *arguments],
+        [sys.executable, "-m", "pytest", "-q", *settings, "--pyargs", _SUITE, *arguments],
         cwd=cwd,
         env=env,
         capture_output=True,
@@ -33,9 +31,7 @@ def run(
     )
 
 
-def passes(
-    *arguments: str, cwd: Path, timeout_s: float, parts: Sequence[str] = (_SUITE,), env: Mapping[str, str] | None = None
-) -> None:
+def passes(*arguments: str, cwd: Path, timeout_s: float, env: Mapping[str, str] | None = None) -> None:
     """Run the kit likewise, and say what fails."""
-    done = run(*arguments, cwd=cwd, timeout_s=timeout_s, parts=parts, env=env)
+    done = run(*arguments, cwd=cwd, timeout_s=timeout_s, env=env)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,23 @@ def test_an_error_comes_home_with_its_traceback_and_the_processes_live_on(pool):
     assert set(caught.value.errors) == {1}
     assert isinstance(caught.value.__cause__, KeyError)
     assert "in fail" in str(caught.value.__cause__.__cause__)
+    assert pool.run(os.getpid) == before
+
+
+def make_group_alone(address, failing):
+    dist.init_process_group("gloo", address, rank=rank(), world_size=3, timeout=20)
+    if rank() == failing:
+        raise KeyError("lost")
+    dist.new_group([0, 1, 2])
+    dist.destroy_process_group()
+
+
+def test_who_waits_for_a_failed_rank_to_make_a_group_is_stopped_for_this_time(pool, tmp_path):
+    began, before = time.monotonic(), pool.run(os.getpid)
+    with pytest.raises(RankFailedError, match="rank 1 of 3 failed: KeyError"):
+        pool.run(make_group_alone, f"file://{tmp_path}/first", 1)
+    assert time.monotonic() - began < LEEWAY_S
+    pool.run(make_group_alone, f"file://{tmp_path}/second", None)
     assert pool.run(os.getpid) == before
 
 
@@ -166,6 +184,8 @@ def variable(name):
 def test_variables_may_name_the_rank():
     with RankPool(2, env={"SOME_PLACE": "host-{rank}"}) as pool:
         assert pool.run(variable, "SOME_PLACE") == ["host-0", "host-1"]
+        # What a rank has loaded may depend on it, so that it is forked from no other process.
+        assert {parent for parent, _ in pool.run(parent_and_modules)} == {os.getpid()}
 
 
 def meet(third_party):
@@ -246,8 +266,7 @@ def test_ranks_are_forked_from_a_process_that_has_loaded_what_they_need(monkeypa
         (parent, _), _ = pool.run(parent_and_modules)
         assert parent != first[0]
         assert pool.run(variable, "ANOTHER") == ["value"] * 2
-    assert not alive(first[0])
-    assert not alive(parent)
+    assert not any(map(alive, (first[0], parent)))
 
 
 def test_ranks_are_started_one_by_one_where_modules_start_threads(monkeypatch, tmp_path):

@@ -48,16 +48,35 @@ def test_the_ranks_see_the_callers_context():
         assert [state["divide"] for state in ranks.run(np.geterr)] == ["raise"] * 2
 
 
-def test_the_first_error_comes_home_with_its_rank_and_stops_the_others():
+#: What others may be waiting for when a rank fails.
+WAITS = {
+    "a message": lambda: dist.recv(np.zeros(1), 1),
+    "a group": lambda: dist.new_group([0, 2]),
+    "a group of several": lambda: dist.new_group([0, 1, 2], use_local_synchronization=True),
+    "a group outside": lambda: dist.ProcessGroup.create(
+        store=dist.group.WORLD.store, rank=dist.get_rank(), size=3, name="outside", timeout=PATIENCE_S
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_the_first_error_comes_home_with_its_rank_and_stops_the_others(what):
+    others = []
+
     def program():
         if dist.get_rank() == 1:
             raise KeyError("lost")
-        dist.recv(np.zeros(1), 1)
+        try:
+            WAITS[what]()
+        except GroupAbortedError as error:
+            others.append(str(error))
+            raise
 
     begin = time.monotonic()
     with local_world(3) as ranks, pytest.raises(KeyError, match="lost") as caught:
         ranks.run(program)
     assert time.monotonic() - begin < LEEWAY_S
+    assert len(others) == 2, others
     if hasattr(caught.value, "__notes__"):
         assert "rank 1" in caught.value.__notes__[0]
 

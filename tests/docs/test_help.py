@@ -31,7 +31,7 @@ def blocks():
             except ModuleNotFoundError:  # a class of a module
                 path, _, one = name.rpartition(".")
                 module, chosen = import_module(path), [one]
-            yield page.stem, module, chosen or list(source(module))
+            yield page.stem, module, chosen or list(dict.fromkeys([*getattr(module, "__all__", ()), *source(module)]))
 
 
 @cache
@@ -52,7 +52,9 @@ def texts():
             one = getattr(module, name)
             if not (inspect.isclass(one) or inspect.isroutine(one)):
                 continue
-            node = source(import_module(one.__module__))[one.__name__]
+            node = source(import_module(one.__module__)).get(one.__name__)
+            if node is None:  # a method by another name, which is shown with its class
+                continue
             yield f"{one.__module__}.{name}", one, node
             if inspect.isclass(one):
                 for method, inner in named(node.body).items():
@@ -90,6 +92,14 @@ def test_every_public_function_is_on_a_page_with_the_text_of_help(name):
     _, node = TEXTS[f"{function.__module__}.{function.__qualname__}"]
     shown = pydoc.plain(pydoc.render_doc(function))
     assert squeezed(ast.get_docstring(node)) in squeezed(shown)
+
+
+def test_every_public_name_is_on_a_page():
+    covered = {name for _, _, names in BLOCKS.values() for name in names}
+    # A module is documented where its contents are.
+    modules = {"group": "GroupMember", "reduce_op": "ReduceOp"}
+    assert {modules.get(name, name) for name in dist.__all__} - covered == {"__version__"}
+    assert "`dist.__version__`" in (ROOT / "docs/api/index.md").read_text()
 
 
 def squeezed(text):

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from tests.packaging.conftest import ROOT, native_source
+from tests.packaging.conftest import Scratch, native_source
 
 WAYS = {
     "no compiler": ({"CC": "no-such-compiler"}, "no C compiler: 'no-such-compiler' was not found"),
@@ -11,14 +11,21 @@ WAYS = {
 }
 
 
+@pytest.fixture(scope="module")
+def without(wheel_of, tmp_path_factory):
+    """An environment with gloo and with what builds the compiled parts, but without these."""
+    scratch = Scratch(tmp_path_factory.mktemp("without"))
+    names = ("rankwise", "rankwise_codec", "rankwise_launch", "rankwise_watch", "rankwise_gloo_tcp")
+    scratch.pip("setuptools>=64", "wheel", "numpy", *(wheel_of[name] for name in names))
+    return scratch
+
+
 @pytest.mark.parametrize("way", WAYS)
-def test_the_installation_succeeds_and_doctor_says_why_it_is_slower(scratch, tmp_path, way):
+def test_the_installation_succeeds_and_doctor_says_why_it_is_slower(without, tmp_path, way):
     variables, reason = WAYS[way]
-    scratch.pip("hatchling>=1.21", "setuptools>=64", "wheel", "numpy")
-    plugins = [str(ROOT / "plugins" / name) for name in ("codec", "launch", "watch", "gloo_tcp")]
-    parts = [str(ROOT), native_source(tmp_path), *plugins]
-    scratch.pip("--no-build-isolation", "--no-cache-dir", *parts, env={**os.environ, **variables})
-    said = scratch.run(
+    anew = ("--no-build-isolation", "--no-cache-dir", "--force-reinstall", "--no-deps")
+    without.pip(*anew, native_source(tmp_path), env={**os.environ, **variables})
+    said = without.run(
         """
         import rankwise as dist, subprocess, sys
         from rankwise.basics import native
@@ -35,8 +42,7 @@ def test_the_installation_succeeds_and_doctor_says_why_it_is_slower(scratch, tmp
     assert any(reason in line for line in doctor)
 
 
-def test_a_build_that_must_have_them_fails_in_words(scratch, tmp_path):
-    scratch.pip("setuptools>=64", "wheel", "numpy")
+def test_a_build_that_must_have_them_fails_in_words(without, tmp_path):
     variables = {"CC": "no-such-compiler", "RANKWISE_NATIVE_BUILD": "required"}
     with pytest.raises(AssertionError, match="rankwise-native cannot be built here: no C compiler"):
-        scratch.pip(*("--no-build-isolation", "--no-deps", native_source(tmp_path)), env={**os.environ, **variables})
+        without.pip(*("--no-build-isolation", "--no-deps", native_source(tmp_path)), env={**os.environ, **variables})

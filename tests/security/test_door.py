@@ -127,74 +127,68 @@ def read(visitor: socket.socket, nbytes: int) -> bytes:
 
 # ---------------------------------------------------------------------- what strangers try
 
+#: What anybody may say first, as it is public.
+PUBLIC = HELLO.pack(b"RKW2", 1, 0, 3, bytes(16))
 
-def garbage(house: House) -> None:
-    for word in (os.urandom(32), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(64), b"\xff" * 64, b"\x80\x04\x95" * 20):
+
+def say(house: House, *words: bytes) -> None:
+    """Come with each of some words, and be shown out."""
+    for word in words:
         with house.call() as visitor:
             visitor.sendall(word)
             assert is_shown_out(visitor)
 
 
+def prove(house: House, hello: bytes, proof: Callable[[bytes], bytes]) -> None:
+    """Come with a hello, prove something with the answer to it, and be shown out."""
+    with house.call() as visitor:
+        visitor.sendall(hello)
+        visitor.sendall(proof(read(visitor, handshake.ANSWER_NBYTES)))
+        assert is_shown_out(visitor)
+
+
+def garbage(house: House) -> None:
+    say(house, os.urandom(32), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(64), b"\xff" * 64, b"\x80\x04\x95" * 20)
+
+
 def truncated(house: House) -> None:
-    whole = HELLO.pack(b"RKW2", 1, 0, 3, bytes(16))
     for length in (0, 1, 4, 31):
         with house.call() as visitor:
-            visitor.sendall(whole[:length])
+            visitor.sendall(PUBLIC[:length])
             visitor.shutdown(socket.SHUT_WR)
             assert is_shown_out(visitor)
 
 
 def no_key(house: House) -> None:
-    with house.call() as visitor:
-        visitor.sendall(HELLO.pack(b"RKW2", 1, 0, 3, bytes(16)))
-        read(visitor, handshake.ANSWER_NBYTES)
-        visitor.sendall(os.urandom(handshake.PROOF_NBYTES))
-        assert is_shown_out(visitor)
+    prove(house, PUBLIC, lambda answered: os.urandom(handshake.PROOF_NBYTES))
 
 
 def another_key(house: House) -> None:
     hello = handshake.Hello.new(1, 0, 3)
-    with house.call() as visitor:
-        visitor.sendall(hello.pack())
-        answered = read(visitor, handshake.ANSWER_NBYTES)
-        visitor.sendall(handshake.proof(OTHER_KEY, hello, answered))
-        assert is_shown_out(visitor)
+    prove(house, hello.pack(), lambda answered: handshake.proof(OTHER_KEY, hello, answered))
 
 
 def impossible_ranks(house: House) -> None:
     """With the right key, as a rank of this job that has lost its way: the very hello is refused."""
-    for source, target, size in ((0, 0, 3), (3, 0, 3), (1, 2, 3), (1, 0, 4), (2**32 - 1, 0, 3)):
-        with house.call() as visitor:
-            visitor.sendall(HELLO.pack(b"RKW2", source, target, size, bytes(16)))
-            assert is_shown_out(visitor)
+    places = ((0, 0, 3), (3, 0, 3), (1, 2, 3), (1, 0, 4), (2**32 - 1, 0, 3))
+    say(house, *(HELLO.pack(b"RKW2", *place, bytes(16)) for place in places))
 
 
 def another_rank_than_proved(house: House) -> None:
     """A proof made for rank 2 does not open the door to rank 1."""
-    nonce = os.urandom(16)
-    with house.call() as visitor:
-        visitor.sendall(handshake.Hello(1, 0, 3, nonce).pack())
-        answered = read(visitor, handshake.ANSWER_NBYTES)
-        visitor.sendall(handshake.proof(KEY, handshake.Hello(2, 0, 3, nonce), answered))
-        assert is_shown_out(visitor)
+    one, two = (handshake.Hello(rank, 0, 3, bytes(range(16))) for rank in (1, 2))
+    prove(house, one.pack(), lambda answered: handshake.proof(KEY, two, answered))
 
 
 def replayed(house: House) -> None:
     """What a rank has said at the door of another time is worth nothing now."""
     hello = handshake.Hello.new(1, 0, 3)
-    recorded = hello.pack() + handshake.proof(KEY, hello, handshake.answer(KEY, hello))
-    for _ in range(3):
-        with house.call() as visitor:
-            visitor.sendall(recorded)
-            assert is_shown_out(visitor)
+    say(house, *[hello.pack() + handshake.proof(KEY, hello, handshake.answer(KEY, hello))] * 3)
 
 
 def reflected(house: House) -> None:
     """The listener's own proof, sent back to it, is not the dialler's."""
-    with house.call() as visitor:
-        visitor.sendall(HELLO.pack(b"RKW2", 1, 0, 3, bytes(16)))
-        visitor.sendall(read(visitor, handshake.ANSWER_NBYTES)[-handshake.PROOF_NBYTES :])
-        assert is_shown_out(visitor)
+    prove(house, PUBLIC, lambda answered: answered[-handshake.PROOF_NBYTES :])
 
 
 def asked_elsewhere(house: House) -> None:
@@ -212,23 +206,14 @@ def asked_elsewhere(house: House) -> None:
 def wrong_role(house: House) -> None:
     """Somebody who knows the key but proves to be a listener, or has the key of the connections."""
     hello = handshake.Hello.new(1, 0, 3)
-    for prove in (
-        lambda answered: handshake.answer(KEY, hello)[-handshake.PROOF_NBYTES :],
-        lambda answered: handshake.session_keys(KEY, hello, answered)[0],
-    ):
-        with house.call() as visitor:
-            visitor.sendall(hello.pack())
-            visitor.sendall(prove(read(visitor, handshake.ANSWER_NBYTES)))
-            assert is_shown_out(visitor)
+    prove(house, hello.pack(), lambda answered: handshake.answer(KEY, hello)[-handshake.PROOF_NBYTES :])
+    prove(house, hello.pack(), lambda answered: handshake.session_keys(KEY, hello, answered)[0])
 
 
 def frames_at_once(house: House) -> None:
     """An order to give the group up, before anything was proved, and behind a hello."""
     frame = frames.Header(frames.Kind.ABORT, length=2).pack() + b"{}"
-    for words in (frame, HELLO.pack(b"RKW2", 1, 0, 3, bytes(16)) + frame + bytes(32)):
-        with house.call() as visitor:
-            visitor.sendall(words)
-            assert is_shown_out(visitor)
+    say(house, frame, PUBLIC + frame + bytes(32))
 
 
 TRIED = [
@@ -283,7 +268,7 @@ def test_visitors_who_say_nothing_are_few_and_take_little(house: House) -> None:
         for number in range(count):
             visitor = stack.enter_context(house.call())
             if number % 2:
-                visitor.sendall(HELLO.pack(b"RKW2", 1, 0, 3, bytes(16)))
+                visitor.sendall(PUBLIC)
             assert len(house.rank0.peers.acceptor.incoming) <= connecting.MAX_INCOMING
         house.come_as_rank_1()
         assert len(house.rank0.peers.acceptor.incoming) <= connecting.MAX_INCOMING

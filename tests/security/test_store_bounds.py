@@ -25,9 +25,6 @@ from rankwise.store.memory import Table
 from rankwise.store.operations import multi_get, wait
 from rankwise.store.primitives import Missing
 from rankwise.store.tcp import waiting, wire
-from rankwise.store.tcp import waiting as assembly
-from rankwise.store.tcp import waiting as unread
-from rankwise.store.tcp.waiting import Assembly
 
 PATIENCE_S = 30.0
 MIB = 1 << 20
@@ -89,7 +86,7 @@ def test_replies_that_nobody_reads_do_not_fill_the_memory() -> None:
 
 
 def test_one_who_does_not_read_is_told_so_and_nobody_else_is_hurt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unread, "MAX_OF_ONE_NBYTES", 3 * MIB)
+    monkeypatch.setattr(waiting, "MAX_OF_ONE_NBYTES", 3 * MIB)
     with TCPStore("127.0.0.1", is_master=True, timeout=PATIENCE_S) as store:
         store.set("large", bytes(MIB))
         with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
@@ -112,7 +109,7 @@ def test_one_who_does_not_read_is_told_so_and_nobody_else_is_hurt(monkeypatch: p
 
 
 def test_replies_wait_until_there_is_room_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unread, "_MAX_TOTAL_NBYTES", 2 * MIB)
+    monkeypatch.setattr(waiting, "_MAX_TOTAL_NBYTES", 2 * MIB)
     with TCPStore("127.0.0.1", is_master=True, timeout=PATIENCE_S) as store, ExitStack() as stack:
         store.set("large", bytes(MIB))
         users = [stack.enter_context(TCPStore("127.0.0.1", store.port, timeout=PATIENCE_S)) for _ in range(12)]
@@ -123,7 +120,7 @@ def test_replies_wait_until_there_is_room_for_them(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_a_client_has_not_read_counts_no_more_once_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unread, "_MAX_TOTAL_NBYTES", 8 * MIB)
+    monkeypatch.setattr(waiting, "_MAX_TOTAL_NBYTES", 8 * MIB)
     with TCPStore("127.0.0.1", is_master=True, timeout=PATIENCE_S) as store:
         store.set("large", bytes(8 * MIB))
         store.queue_push("q", bytes(MIB))
@@ -148,13 +145,13 @@ def test_what_a_client_has_not_read_counts_no_more_once_it_is_gone(monkeypatch: 
 
 
 def test_pieces_of_requests_are_bounded_for_one_and_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces, piece = Assembly(), bytes(wire.FRAME_NBYTES)
+    pieces, piece = waiting.Assembly(), bytes(wire.FRAME_NBYTES)
     for _ in range(wire.MAX_MESSAGE_NBYTES // len(piece)):
         assert pieces.add(b"one", piece, more=True) is None
     with pytest.raises(ProtocolError, match="too large"):
         pieces.add(b"one", piece, more=True)
     assert pieces.add(b"one", b"data", more=False) == b"data"
-    monkeypatch.setattr(assembly, "_MAX_TOTAL_NBYTES", 10 * len(piece))
+    monkeypatch.setattr(waiting, "_MAX_TOTAL_NBYTES", 10 * len(piece))
     for number in range(100):
         pieces.add(b"%d" % number, piece, more=True)
         assert pieces._nbytes <= 10 * len(piece)

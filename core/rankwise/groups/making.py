@@ -20,6 +20,7 @@ from rankwise.basics.attending import attended
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import tell
 from rankwise.basics.systems import cause
+from rankwise.basics.tracebacks import anew
 from rankwise.basics.version import __version__
 from rankwise.errors import (
     DistBackendError,
@@ -180,7 +181,7 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
 
     try:
         with _watched(world, place, participants, what) as look:
-            attended(step, look, deadline, what, _served(world, plan))
+            attended(step, partial(_look, world, look), deadline, what, _served(world, plan))
     except (DistNetworkError, DistStoreError) as error:
         if world.default is None:
             if plan.global_rank == 0 or not hasattr(world.owned_store, "is_master"):
@@ -190,9 +191,18 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
             f"{what}: the store of the job is gone, perhaps with the rank that hosted it: {error}"
         ) from error
     except BaseException as error:
-        if interrupts.is_a_handlers(error):
+        if interrupts.is_a_handlers(error) or (world.home or world).stopped is not None:
             _call_off(world, plan, store, error)
         raise
+
+
+def _look(world: World, look: Callable[[], None] | None) -> None:
+    """Raise if the others are waited for in vain: this rank has been stopped, or one of them has died."""
+    stopped = (world.home or world).stopped
+    if stopped is not None:
+        raise anew(stopped)
+    if look is not None:
+        look()
 
 
 def _call_off(world: World, plan: Plan, store: Store, error: BaseException) -> None:

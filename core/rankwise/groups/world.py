@@ -17,7 +17,7 @@ from rankwise.basics import unasked
 from rankwise.basics.recorder import make_recorder
 from rankwise.basics.recording import FlightRecorder
 from rankwise.basics.systems import after_fork
-from rankwise.errors import ForkedProcessError
+from rankwise.errors import ForkedProcessError, GroupAbortedError
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class World:
     outside: list[World] = field(default_factory=list)
     #: For such a world, the one that lists it there.
     home: World | None = None
+    #: Why no group can be made in it or outside of it, for as long as that is so; see `stop`.
+    stopped: GroupAbortedError | None = None
     #: Called with groups that are about to be forgotten, when nothing goes on in them any more.
     on_leaving: list[Callable[[list[ProcessGroup]], object]] = field(default_factory=list)
 
@@ -78,6 +80,16 @@ class World:
     def every_group(self) -> list[ProcessGroup]:
         """Return all live groups of this context, in whatever world."""
         return [group for world in self.worlds() for group in list(world.groups.values())]
+
+    def stop(self, reason: str) -> None:
+        """Abort all groups of this context and end the making of others, for who runs ranks of which one has failed.
+
+        Args:
+            reason: How or why, for the message; it follows "was aborted on rank 1".
+        """
+        self.stopped = GroupAbortedError(f"the making of a group was aborted {reason}")
+        for group in self.every_group():
+            group.abort(reason)
 
     def serves_store(self) -> bool:
         """Tell whether this process serves the store that the others meet in, so that they would miss it."""

@@ -167,8 +167,7 @@ class _Ranks:
 
     def _abort(self, reason: str) -> None:
         for world in self._worlds:
-            for group in world.every_group():
-                group.abort(reason)
+            world.stop(reason)
 
 
 def _raise_first(errors: dict[int, BaseException], places: str) -> None:

@@ -94,6 +94,24 @@ class closes_the_rest(LocalCommunicator):
             self.context.parent.abort(DistBackendError("a subgroup has been closed"))
 
 
+@planted
+class silent_abort(LocalCommunicator):
+    """An abort ends what is pending on the rank that aborts, and tells nobody."""
+
+    def abort(self, error):
+        self._boxes[self.rank].fail(error)
+
+
+@planted
+class waits_for_nobody(LocalCommunicator):
+    """What was sent is read from the sender's memory even after it has destroyed the group, and changed its array."""
+
+    def close(self):
+        for box in self._boxes:
+            box.keep = lambda src: None
+        super().close()
+
+
 def phantom_device():
     """The table offers arrays on a GPU, whether there is one or not."""
     ops = native("send", "recv", "broadcast")
@@ -134,3 +152,10 @@ def hides_a_feature():
     features = {name: cell for name, cell in device.features.items() if name != "any_source"}
     table = Capabilities("hides_a_feature", {"cpu": Device(device.ops, features)})
     return BackendSpec("hides_a_feature", 1, table, declaration.create, launch=IN_THREADS)
+
+
+def says_native():
+    """An all_reduce that the core derives is declared native."""
+    device = CAPABILITIES.devices["cpu"]
+    table = Capabilities("says_native", {"cpu": Device({**device.ops, **native("all_reduce")}, device.features)})
+    return BackendSpec("says_native", 1, table, LocalCommunicator, launch=IN_THREADS)

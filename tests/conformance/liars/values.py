@@ -5,6 +5,8 @@ from functools import reduce
 import numpy as np
 from honest import Meddling, OwnReductions, planted
 
+from rankwise.testing.local import LocalCommunicator
+
 
 def _folded(ufunc, arrays):
     with np.errstate(all="ignore"):
@@ -229,3 +231,43 @@ class odd_counts(Meddling):
     def after(self, call):
         if call.op == "broadcast" and call.array.size > 1_000 and call.array.size % 2 and self.rank != call.root:
             call.array.reshape(-1)[-1:] = call.array.reshape(-1)[:1]
+
+
+@planted
+class ignores_nan(OwnReductions):
+    """MAX of floats ignores NaN."""
+
+    def fold(self, op, arrays):
+        return _folded(np.fmax, arrays) if op.name == "MAX" and arrays[0].dtype.kind == "f" else None
+
+
+@planted
+class signed_min(OwnReductions):
+    """MIN of uint64 compares as if they were signed."""
+
+    def fold(self, op, arrays):
+        if op.name != "MIN" or arrays[0].dtype != np.uint64:
+            return None
+        return _folded(np.minimum, [array.astype(np.int64) for array in arrays]).astype(np.uint64)
+
+
+@planted
+class float_product(OwnReductions):
+    """PRODUCT of int64 goes through float64, and loses what does not fit into 53 bits."""
+
+    def fold(self, op, arrays):
+        if op.name != "PRODUCT" or arrays[0].dtype != np.int64:
+            return None
+        with np.errstate(all="ignore"):
+            return _folded(np.multiply, [array.astype(np.float64) for array in arrays]).astype(np.int64)
+
+
+@planted
+class bad_end(LocalCommunicator):
+    """The last element of a broadcast of more than 4 MiB is wrong."""
+
+    def run(self, call, timeout_s, async_op=False):
+        work, array = super().run(call, timeout_s, async_op), call.array
+        if call.op == "broadcast" and array.nbytes > 4 << 20 and self.rank != call.root and not async_op:
+            array.reshape(-1)[-1:] = array.reshape(-1)[:1]
+        return work

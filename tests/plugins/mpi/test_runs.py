@@ -12,11 +12,11 @@ TIMEOUT_S = 120.0
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_everything_agrees_with_numpy(fine, size):
-    fine(size, "oracle.py", "0", "7", "3000", timeout_s=TIMEOUT_S)
+    fine(size, "oracle.py", "0", "1", "7", "3000", timeout_s=TIMEOUT_S)
 
 
 def test_everything_agrees_with_numpy_on_more_ranks_than_cores(fine):
-    fine(4, "oracle.py", "1", "5000", timeout_s=TIMEOUT_S)
+    fine(4, "oracle.py", "5000", timeout_s=TIMEOUT_S)
 
 
 def test_large_counts_are_cut_and_wrapped(fine):
@@ -86,10 +86,9 @@ def test_a_process_may_end_without_destroying_its_groups(fine, how):
     fine(2, "leaving.py", how)
 
 
-@pytest.mark.parametrize("how", ["small", "large", "barrier", "async"])
 @pytest.mark.parametrize("where", ["together", "apart"])
-def test_nobody_waits_for_a_rank_that_has_destroyed_the_group(fine, where, how):
-    fine(3, "destroyed.py", how, where)
+def test_nobody_waits_for_a_rank_that_has_destroyed_the_group(fine, where):
+    fine(3, "destroyed.py", where)
 
 
 @pytest.mark.parametrize("how", ["raise", "own-init-raise"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -35,6 +36,7 @@ def in_use() -> tuple[bool, str]:
     return native.state()[0], f"{type(group.trail).__name__} {board} {type(group.shortcuts.all_reduce).__name__}"
 
 
+@lru_cache(4)  # one dtype and count after the other, for many ops
 def bit_patterns(dtype: np.dtype[Any], count: int, seed: int) -> Any:
     """Return an array of all kinds of values, NaN of every kind, infinities and both zeros among them."""
     rng = np.random.default_rng(seed)
@@ -50,10 +52,9 @@ def bit_patterns(dtype: np.dtype[Any], count: int, seed: int) -> Any:
 
 def _cases() -> Iterator[tuple[np.dtype[Any], ReduceOp, int]]:
     for dtype in [np.dtype(d) for d in (*DTYPES, *FLOATS)]:
-        for name in [op for op in REDUCE_OPS if op != "PREMUL_SUM"]:
-            if getattr(ReduceOp, name).defined_for(dtype):
-                for count in COUNTS:
-                    yield dtype, getattr(ReduceOp, name), count
+        ops = [getattr(ReduceOp, name) for name in REDUCE_OPS if name != "PREMUL_SUM"]
+        for count in COUNTS:
+            yield from ((dtype, op, count) for op in ops if op.defined_for(dtype))
 
 
 def _say(array: Any, op: ReduceOp | None = None) -> str:
@@ -68,7 +69,7 @@ def reductions(twice: bool = True) -> dict[str, str]:
     (rank, size), told = begin(), {}
     for dtype, op, count in _cases():
         for again in range(2 if twice else 1):
-            array = bit_patterns(dtype, count, 17 * rank + count)
+            array = bit_patterns(dtype, count, 17 * rank + count).copy()
             dist.all_reduce(array, op)
             told[f"all_reduce {dtype} {op} {count} {again}"] = _say(array, op)
         parts = [bit_patterns(dtype, count, 31 * rank + peer) for peer in range(size)]
@@ -86,7 +87,7 @@ def movements() -> dict[str, str]:
         for count in COUNTS:
             for again in range(2):
                 name = f"{dtype} {count} {again}"
-                array = bit_patterns(dtype, count, 5 + rank)
+                array = bit_patterns(dtype, count, 5 + rank).copy()
                 dist.broadcast(array, src=size - 1)
                 told[f"broadcast {name}"] = _say(array)
                 mine = bit_patterns(dtype, count, 50 + rank)

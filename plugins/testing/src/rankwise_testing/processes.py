@@ -190,11 +190,14 @@ class Processes:
         if launch:
             self._begin({**master, **common}, None, [_program(launch[0]), *launch[1:]])
             return
-        origin.prepare(common)
+        # What is loaded may depend on any variable: ranks that have their own load for themselves.
+        parent = origin if len(_constant(env)) == len(env) else None
+        if parent is not None:
+            parent.prepare(common)
         for rank in range(self.size):
             place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.size, "LOCAL_WORLD_SIZE": self.size}
             place_text = {name: str(value) for name, value in place.items()}
-            self._begin({**common, **master, **place_text, **_of_rank(env, rank)}, origin)
+            self._begin({**common, **master, **place_text, **_of_rank(env, rank)}, parent)
 
     def _begin(self, environment: Mapping[str, str], origin: Origin | None, launch: Sequence[str] = ()) -> None:
         """Start a rank, or what launches all of them."""

@@ -33,7 +33,7 @@ _at_end: list[Callable[[], object]] = []
 
 
 def watch_world(world: World) -> None:
-    """Let the harness abort the groups of `world` when another rank has failed."""
+    """Let the harness stop `world` when another rank has failed."""
     _worlds[:] = [other for other in _worlds if other() is not None and other() is not world] + [weakref.ref(world)]
 
 
@@ -86,6 +86,8 @@ def _listen(connection: Connection[Any, Any], tasks: SimpleQueue[Task | None], d
         if isinstance(message, str):
             _abort(message)
         else:
+            for world in _living():
+                world.stopped = None  # what has failed was an earlier task
             tasks.put(message)
             if message is None:
                 return
@@ -106,9 +108,12 @@ def _run(task: Task) -> Outcome:
 
 
 def _abort(reason: str) -> None:
-    for world in [reference() for reference in _worlds]:
-        for group in [] if world is None else world.every_group():
-            group.abort(reason)
+    for world in _living():
+        world.stop(reason)
+
+
+def _living() -> list[World]:
+    return [world for reference in _worlds if (world := reference()) is not None]
 
 
 def _vanish(directory: Path) -> None:

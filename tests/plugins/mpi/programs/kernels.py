@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ dist.init_process_group("mpi", timeout=60)
 rank, size = dist.get_rank(), dist.get_world_size()
 
 
+@cache  # it is the same for every op
 def data(dtype: np.dtype[Any], count: int, seed: int) -> Any:
     rng = np.random.default_rng([seed, count])
     if dtype.kind in "iuM":

@@ -37,7 +37,7 @@ def main() -> None:
     for count in (1, 1000):
         life(count)
     before = held()
-    for count in range(60):
+    for count in range(20):
         life(count)
     assert held() == before, f"{before} threads and descriptors before, {held()} after"
     print("fine", flush=True)

@@ -19,7 +19,7 @@ from rankwise import ReduceOp
 from rankwise_mpi.process.process import Process
 
 APART = "apart" in sys.argv
-TIMEOUT_S, LEEWAY_S = (1.0, 4.0) if APART else (30.0, 0.0)
+TIMEOUT_S, LEEWAY_S = (0.4, 4.0) if APART else (30.0, 0.0)
 
 if APART:
     Process.may_share_memory = lambda self, ranks: False  # type: ignore[method-assign]
