@@ -96,6 +96,21 @@ def addresses() -> list[str]:
     return found
 
 
+def addresses_by(choices: list[tuple[str, str]]) -> list[list[str]]:
+    """Return the same for each variable and value that chooses an interface."""
+    found = []
+    for variable, value in choices:
+        os.environ[variable] = value
+        found.append(addresses())
+        del os.environ[variable]
+    return found
+
+
+def in_turn(*names: str) -> list[Any]:
+    """Run some of these programs, one after the other, and return what each returns."""
+    return [globals()[name]() for name in names]
+
+
 def _raised(call: Callable[[], object]) -> tuple[str, str, float]:
     """Return what a call raises, in words too, and how long that took."""
     start = time.perf_counter()

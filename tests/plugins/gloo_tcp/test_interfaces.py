@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -35,13 +36,10 @@ def test_the_route_to_the_master_decides(hosts: Hosts, tmp_path: Path) -> None:
     assert run(hosts, tmp_path, [0, 1], across.addresses) == [[address] for address in hosts.addresses]
 
 
-@pytest.mark.parametrize("variable", ["RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"])
-@pytest.mark.parametrize("names", ["eth0", "empty,eth0", " eth0 , lo"])
-def test_the_first_named_interface_with_an_address_is_used(
-    hosts: Hosts, tmp_path: Path, variable: str, names: str
-) -> None:
-    found = run(hosts, tmp_path, [0, 1], across.addresses, **{variable: names})
-    assert found == [[address] for address in hosts.addresses]
+def test_the_first_named_interface_with_an_address_is_used(hosts: Hosts, tmp_path: Path) -> None:
+    variables, names = ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), ("eth0", "empty,eth0", " eth0 , lo")
+    found = run(hosts, tmp_path, [0, 1], across.addresses_by, list(product(variables, names)))
+    assert found == [[[address]] * 6 for address in hosts.addresses]
 
 
 def test_a_name_that_is_wrong_lists_those_that_exist(hosts: Hosts, tmp_path: Path) -> None:

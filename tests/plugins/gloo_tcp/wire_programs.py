@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import far_away
 import numpy as np
 import random_calls
+from failing import end_of, error_of
 from long_programs import LONG_CALLS, everyones_call, in_the_middle
 
 import rankwise as dist
@@ -319,12 +320,8 @@ def breaks_off_in_the_middle(how: str, victim: int) -> list[str]:
         in_the_middle(lambda: now[0].abort() if how == "abort" else time.sleep(1.5))  # it is to be late
     for name, group in zip(LONG_CALLS, groups, strict=True):
         now[0] = group
-        try:
-            everyones_call(name, group, 30.0 if how == "abort" or rank == victim else 0.5)
-            dist.barrier(group=group)
-            found.append("done")
-        except dist.DistError as error:
-            found.append(type(error).__name__)
+        end = end_of(lambda: everyones_call(name, now[0], 30.0 if how == "abort" or rank == victim else 0.5))
+        found.append(end if end != "done" else end_of(lambda: dist.barrier(group=now[0])))
         dist.barrier()  # the next one waits for nobody
     dist.destroy_process_group()
     return found
@@ -337,7 +334,7 @@ def one_is_late(count: int = 4) -> list[str]:
         dist.barrier()
     said: list[str] = []
     if rank:
-        error = _failure(lambda: dist.all_reduce(np.zeros(count, np.float32), timeout=0.5))
+        error = error_of(lambda: dist.all_reduce(np.zeros(count, np.float32), timeout=0.5))
         assert isinstance(error, DistTimeoutError)
         said = [str(error).split(":")[0], *map(str, error.waited_for)]
         store.set(f"done {rank}", b"")
@@ -358,17 +355,9 @@ def interrupted(count: int = 4) -> str:
     else:
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 0.1)
-    error = _failure(lambda: dist.all_reduce(array))
+    found = end_of(lambda: dist.all_reduce(array))
     dist.destroy_process_group()
-    return type(error).__name__
-
-
-def _failure(call: Callable[[], object]) -> BaseException:
-    try:
-        call()
-    except (dist.DistError, KeyboardInterrupt) as error:
-        return error
-    raise AssertionError("it has not failed")
+    return found
 
 
 def behind_a_long_message() -> int:
