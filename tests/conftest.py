@@ -135,6 +135,7 @@ def _origins_are_kept():
     with kept_origins(_ORIGINS):
         yield
 
+
 #: The compiled parts, where they could be built, and what stands in for them.
 COMPILED = ("on", "off") if find_spec("rankwise_native") else ("off",)
 

@@ -246,12 +246,16 @@ def parent_and_modules():
 def test_ranks_are_forked_from_a_process_that_has_loaded_what_they_need(monkeypatch):
     with RankPool(2) as pool:
         first, second = pool.run(parent_and_modules)
-        assert first == second and first[0] != os.getpid() and len(first[1]) == 2
+        assert first == second
+        assert first[0] != os.getpid()
+        assert len(first[1]) == 2
         monkeypatch.setenv("ANOTHER", "value")
         pool._kill()  # as after a failure; what is started then has the environment of then
         (parent, _), _ = pool.run(parent_and_modules)
-        assert parent != first[0] and pool.run(variable, "ANOTHER") == ["value"] * 2
-    assert not alive(first[0]) and not alive(parent)
+        assert parent != first[0]
+        assert pool.run(variable, "ANOTHER") == ["value"] * 2
+    assert not alive(first[0])
+    assert not alive(parent)
 
 
 def test_pools_of_one_environment_may_share_what_their_ranks_are_forked_from_one_after_another():
@@ -267,7 +271,8 @@ def test_pools_of_one_environment_may_share_what_their_ranks_are_forked_from_one
             assert one.run(parent_and_modules) != other.run(parent_and_modules)
         second = parent()
         third = parent(ANOTHER="value")
-        assert len({first, second, third}) == 3 and not alive(second)
+        assert len({first, second, third}) == 3
+        assert not alive(second)
     assert not alive(third)
 
 

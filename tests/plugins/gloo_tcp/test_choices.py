@@ -172,7 +172,9 @@ def call(strategy: Any, op: str, count: int, dtype: np.dtype[Any], reduction: st
         "gather": lambda: Call(op, np.empty_like(own), root=root, outs=at_root),
         "scatter": lambda: Call(op, np.empty_like(own), root=root, ins=at_root),
         "reduce_scatter": lambda: Call(op, np.empty_like(own), how, ins=parts),
-        "all_to_all": lambda: Call(op, own, ins=_to_all(parts, own), outs=[np.empty_like(part) for part in _to_all(parts, own)]),
+        "all_to_all": lambda: Call(
+            op, own, ins=_to_all(parts, own), outs=list(map(np.empty_like, _to_all(parts, own)))
+        ),
     }
     made = calls[op]()
     along = strategy.prepare(made) if isinstance(strategy, several_hosts.SeveralHosts) else None

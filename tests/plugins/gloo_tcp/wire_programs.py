@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -183,7 +184,7 @@ def long_calls() -> str:
     seen = hashlib.sha256()
     for place, (count, dtype) in enumerate(LONG):
         numbers = np.random.default_rng(place).integers(0, 5, (size, count), np.uint8)
-        data, total = numbers.astype(dtype), numbers.sum(0, np.float32).astype(dtype)  # which no order of adding changes
+        data, total = numbers.astype(dtype), numbers.sum(0, np.float32).astype(dtype)  # the same in any order
         for root in (place % size, (place + 2) % size):
             array = data[rank].copy()
             average = np.issubdtype(dtype, np.floating) and root % 2
@@ -320,11 +321,16 @@ def breaks_off_in_the_middle(how: str, victim: int) -> list[str]:
         in_the_middle(lambda: now[0].abort() if how == "abort" else time.sleep(1.5))  # it is to be late
     for name, group in zip(LONG_CALLS, groups, strict=True):
         now[0] = group
-        end = end_of(lambda: everyones_call(name, now[0], 30.0 if how == "abort" or rank == victim else 0.5))
-        found.append(end if end != "done" else end_of(lambda: dist.barrier(group=now[0])))
+        timeout_s = 30.0 if how == "abort" or rank == victim else 0.5
+        found.append(end_of(partial(_call_and_meet, name, group, timeout_s)))
         dist.barrier()  # the next one waits for nobody
     dist.destroy_process_group()
     return found
+
+
+def _call_and_meet(name: str, group: Any, timeout_s: float) -> None:
+    everyones_call(name, group, timeout_s)
+    dist.barrier(group=group)
 
 
 def one_is_late(count: int = 4) -> list[str]:
