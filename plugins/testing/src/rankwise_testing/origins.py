@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 
 from rankwise_launch.config import LaunchError
@@ -59,7 +60,7 @@ class Origin:
 
 
 #: Processes that nobody forks from now, and how many there may be.
-_kept: dict[_Wanted, Preloaded] = {}
+_kept: OrderedDict[_Wanted, Preloaded] = OrderedDict()
 _most_kept = 0
 
 
@@ -85,5 +86,6 @@ def _leave(wanted: _Wanted, preloaded: Preloaded) -> None:
 
 
 def _end_beyond(most: int) -> None:
-    while len(_kept) > most:
-        _kept.pop(next(iter(_kept))).close()  # that which nobody has wanted for longest
+    with contextlib.suppress(KeyError):  # another thread has ended the last
+        while len(_kept) > most:
+            _kept.popitem(last=False)[1].close()  # that which nobody has wanted for longest
