@@ -120,6 +120,22 @@ def pytest_runtest_protocol(item):
 
 # ---------------------------------------------------------------------- fixtures
 
+#: How many processes that ranks are forked from wait for the next pool of the same environment.
+_ORIGINS = 6
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _origins_are_kept():
+    """Let pools share what they fork ranks from, one after another, where the harness is installed."""
+    if find_spec("rankwise_testing") is None:
+        yield
+        return
+    from rankwise_testing.origins import kept_origins
+
+    with kept_origins(_ORIGINS):
+        yield
+
+
 #: The compiled parts, where they could be built, and what stands in for them.
 COMPILED = ("on", "off") if find_spec("rankwise_native") else ("off",)
 

@@ -15,9 +15,11 @@ from tests.by_reference import command
 from tests.processes import alive, wait_until
 
 import rankwise as dist
+from rankwise.backends import compiled_parts
 from rankwise.backends.registry import registry
 from rankwise.errors import DistTimeoutError, PeerDiedError
-from rankwise_testing import RankFailedError, RankPool, processes, run_ranks
+from rankwise_testing import RankFailedError, RankPool, origins, run_ranks
+from rankwise_testing.origins import kept_origins
 
 LEEWAY_S = 2.0
 THIRD_PARTY = str(Path(__file__).parents[1] / "third_party/src")
@@ -25,6 +27,13 @@ THIRD_PARTY = str(Path(__file__).parents[1] / "third_party/src")
 
 def rank():
     return int(os.environ["RANK"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_kept():
+    """Have pools end what their ranks are forked from, as they do unless it is asked for."""
+    with kept_origins(0):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +275,35 @@ def test_ranks_are_forked_from_a_process_that_has_loaded_what_they_need(monkeypa
         (parent, _), _ = pool.run(parent_and_modules)
         assert parent != first[0]
         assert pool.run(variable, "ANOTHER") == ["value"] * 2
-    assert not any(map(alive, (first[0], parent)))
+    assert not alive(first[0])
+    assert not alive(parent)
+
+
+def test_pools_of_one_environment_may_share_what_their_ranks_are_forked_from_one_after_another():
+    def parent(**env):
+        return run_ranks(parent_and_modules, 1, env=env)[0][0]
+
+    with kept_origins(1):
+        first = parent()
+        assert parent() == first != os.getpid()
+        os.kill(first, signal.SIGKILL)
+        assert wait_until(lambda: not alive(first), LEEWAY_S)
+        with RankPool(1) as one, RankPool(1) as other:  # at a time each has its own
+            assert one.run(parent_and_modules) != other.run(parent_and_modules)
+        second = parent()
+        third = parent(ANOTHER="value")
+        assert len({first, second, third}) == 3
+        assert not alive(second)
+    assert not alive(third)
+
+
+def compiled_state():
+    return compiled_parts.state()[1]
+
+
+def test_what_modules_read_as_they_are_loaded_may_name_the_rank():
+    with RankPool(2, env={compiled_parts.VARIABLE: "{rank}"}) as pool:
+        assert ["turned off" in text for text in pool.run(compiled_state)] == [True, False]
 
 
 def test_ranks_are_started_one_by_one_where_modules_start_threads(monkeypatch, tmp_path):
@@ -274,7 +311,7 @@ def test_ranks_are_started_one_by_one_where_modules_start_threads(monkeypatch, t
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(processes, "_LOADED", (*processes._LOADED, "of_threads"))
+    monkeypatch.setattr(origins, "_LOADED", (*origins._LOADED, "of_threads"))
     assert {parent for parent, _ in run_ranks(parent_and_modules, 2)} == {os.getpid()}
 
 

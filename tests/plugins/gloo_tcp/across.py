@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,23 +96,40 @@ def addresses() -> list[str]:
     return found
 
 
-def refused() -> str:
-    """Return why the group cannot be made."""
+def addresses_by(choices: list[tuple[str, str]]) -> list[list[str]]:
+    """Return the same for each variable and value that chooses an interface."""
+    found = []
+    for variable, value in choices:
+        os.environ[variable] = value
+        found.append(addresses())
+        del os.environ[variable]
+    return found
+
+
+def in_turn(*names: str) -> list[Any]:
+    """Run some of these programs, one after the other, and return what each returns."""
+    return [globals()[name]() for name in names]
+
+
+def _raised(call: Callable[[], object]) -> tuple[str, str, float]:
+    """Return what a call raises, in words too, and how long that took."""
+    start = time.perf_counter()
     try:
-        _begin(16)  # half of it for a silent connection
+        call()
     except (DistError, ValueError) as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+        return type(error).__name__, str(error), time.perf_counter() - start
+    return "right", "", 0.0
 
 
-def unreachable() -> str:
-    """Return what a call says when the others' addresses lead nowhere."""
-    try:
+def trouble(in_a_call: bool = False) -> str:
+    """Return why the group cannot be made, or what a call says when the others' addresses lead nowhere."""
+
+    def begin() -> None:
         _begin(16)  # half of it for a silent connection
-        dist.barrier()
-    except DistError as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+        if in_a_call:
+            dist.barrier()
+
+    return ": ".join(_raised(begin)[:2])
 
 
 def walled_off(timeout_s: float, warm: bool) -> tuple[str, str, float]:
@@ -123,12 +141,8 @@ def walled_off(timeout_s: float, warm: bool) -> tuple[str, str, float]:
         dist.all_reduce(a, group=group)
     print("ready", flush=True)
     sys.stdin.readline()
-    start, found = time.perf_counter(), ("right", "", 0.0)
-    try:
-        for _ in range(3):  # a rank that can reach both others may finish the first
-            dist.all_reduce(a, group=group)
-    except DistError as error:
-        found = type(error).__name__, str(error), time.perf_counter() - start
+    # A rank that can reach both others may finish the first.
+    found = _raised(lambda: [dist.all_reduce(a, group=group) for _ in range(3)])
     print("said", flush=True)
     sys.stdin.readline()
     say(found)
@@ -161,12 +175,7 @@ def parted(timeout_s: float) -> tuple[str, str, float]:
     dist.all_reduce(a)
     print("ready", flush=True)
     sys.stdin.readline()
-    start = time.perf_counter()
-    try:
-        dist.all_reduce(a)
-    except DistError as error:
-        return type(error).__name__, str(error), time.perf_counter() - start
-    return "", "", 0.0
+    return _raised(lambda: dist.all_reduce(a))
 
 
 def cut_off_while_making_a_group(timeout_s: float | None, mute: bool = False) -> tuple[str, str, float]:
@@ -184,12 +193,7 @@ def cut_off_while_making_a_group(timeout_s: float | None, mute: bool = False) ->
     print("ready", flush=True)
     if rank == size - 1:
         sys.stdin.readline()  # the others wait for this one when the link is cut
-    start = time.perf_counter()
-    try:
-        dist.new_group(list(range(size)), timeout=timeout_s)
-    except DistError as error:
-        return type(error).__name__, str(error), time.perf_counter() - start
-    return "", "", 0.0
+    return _raised(lambda: dist.new_group(list(range(size)), timeout=timeout_s))
 
 
 def told_by_one_that_is_stopped(for_s: float, are_told: str) -> str:
@@ -294,36 +298,27 @@ def disagree() -> list[str]:
     return heard
 
 
-def somebody_dies(victim: int) -> tuple[str, int] | None:
-    """Return whom the survivors of a rank that kills itself hear of."""
+def somebody_dies(victim: int, name: str = "") -> tuple[str, int] | None:
+    """Return whom the survivors of a rank hear of that kills itself, perhaps once a long call of a name is compared."""
     rank, _ = _begin()
     a = np.ones(10, np.float32)
-    dist.all_reduce(a)
-    try:
-        for _ in range(1000):
-            if rank == victim:
-                print("None", flush=True)
-                os.kill(os.getpid(), signal.SIGKILL)
-            dist.all_reduce(a)
-    except DistError as error:
-        return type(error).__name__, getattr(error, "rank", -1)
-    return None
-
-
-def somebody_dies_in_the_middle(name: str, victim: int) -> tuple[str, int] | None:
-    """Return whom the survivors hear of, of a rank that kills itself once a long call is compared."""
-    rank, _ = _begin()
 
     def kill() -> None:
         print("None", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
     try:
-        everyones_call(name)
-        if rank == victim:
-            in_the_middle(kill)
-        everyones_call(name)
-        dist.barrier()
+        if name:
+            everyones_call(name)
+            if rank == victim:
+                in_the_middle(kill)
+            everyones_call(name)
+        else:
+            dist.all_reduce(a)
+            if rank == victim:
+                kill()
+        for _ in range(1000):
+            dist.all_reduce(a)
     except DistError as error:
         return type(error).__name__, getattr(error, "rank", -1)
     return None

@@ -1,14 +1,19 @@
-"""Process pools for each way in which the backend can move bytes."""
+"""Process pools for each way in which the backend can move bytes, and hosts."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 
 from rankwise_testing import RankPool
+
+sys.path.insert(0, str(Path(__file__).parent))
+from machines import Hosts
 
 #: In "copied" nobody may read another process's memory, as in many containers.
 TRANSPORTS = ("tcp", "shm", "copied")
@@ -22,3 +27,10 @@ def pool(request: pytest.FixtureRequest) -> Iterator[RankPool]:
         env.update(RANKWISE_GLOO_TRANSPORT="shm", RANKWISE_GLOO_PEER_MEMORY="off")
     with RankPool(3, env=env) as pool:
         yield pool
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Hosts]:
+    """Two hosts."""
+    with Hosts(2) as hosts:
+        yield hosts

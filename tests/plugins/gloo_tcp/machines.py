@@ -10,15 +10,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parents[2]), str(HERE.parents[2] / "benchmarks")]
 from tests.by_reference import command, returned  # noqa: E402
 from two_hosts import Hosts, forbidden  # noqa: E402
 
-__all__ = ["PORT", "Hosts", "forbidden", "results", "run", "started"]
+__all__ = ["PORT", "Hosts", "all_say", "between_hosts", "go_on", "results", "run", "started"]
 
 PORT = 29444
+
+_REASON = forbidden()
+between_hosts = pytest.mark.skipif(bool(_REASON), reason=_REASON or "namespaces are permitted")
 
 
 @contextmanager
@@ -58,7 +64,20 @@ def started(
             process.communicate()
 
 
-def results(processes: list[subprocess.Popen[str]], timeout_s: float = 60) -> list[object]:
+def all_say(word: str, processes: list[Any]) -> None:
+    """Wait until each process has printed a word."""
+    for process in processes:
+        assert process.stdout.readline() == f"{word}\n"
+
+
+def go_on(processes: list[Any]) -> None:
+    """Let processes go on that read a line."""
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
+
+def results(processes: list[subprocess.Popen[str]], timeout_s: float = 60) -> list[Any]:
     """Return what each process has printed last."""
     deadline = time.monotonic() + timeout_s
     found = []
@@ -77,7 +96,7 @@ def run(
     *args: object,
     timeout_s: float = 60,
     **env: str,
-) -> list[object]:
+) -> list[Any]:
     """Call a function of `across` on each rank, and return what each has returned."""
     with started(hosts, folder, where, function, *args, **env) as processes:
         return results(processes, timeout_s)

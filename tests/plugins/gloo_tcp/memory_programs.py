@@ -11,6 +11,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+from failing import end_of
 from programs import _descriptors, begin, end
 
 import rankwise as dist
@@ -231,25 +232,29 @@ def messages(seed: int, rounds: int, count: int) -> None:
     edges = [1, 32, 64, 32 << 10, 64 << 10, eager - 32, eager, eager, eager, piece, 2 * piece, ring, ring + piece]
     for turn in range(rounds):
         plan = _schedule(seed + turn, size, count, edges)
-        failures: list[BaseException] = []
-        jobs: list[Any] = [(failures, _send_all, plan, rank, size, seed + turn)]
-        jobs += [(failures, _receive_all, plan, rank, source, seed + turn) for source in range(size)]
-        threads = [threading.Thread(target=_guarded, args=job) for job in jobs]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failures:
+        jobs: list[Any] = [(_receive_all, plan, rank, source, seed + turn) for source in range(size)]
+        if failures := _failures([(_send_all, plan, rank, size, seed + turn), *jobs]):
             raise AssertionError(f"seed {seed}, round {turn}") from failures[0]
         dist.barrier()
     end()
 
 
-def _guarded(failures: list[BaseException], function: Any, *args: Any) -> None:
-    try:
-        function(*args)
-    except BaseException as error:
-        failures.append(error)
+def _failures(jobs: list[Any]) -> list[BaseException]:
+    """Call functions, each on a thread of its own, and return what they raise."""
+    found: list[BaseException] = []
+
+    def run(function: Any, *args: Any) -> None:
+        try:
+            function(*args)
+        except BaseException as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=run, args=job) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
 
 
 def _send_all(plan: Any, rank: int, size: int, seed: int) -> None:
@@ -302,7 +307,6 @@ def from_anyone(seed: int, count: int) -> None:
     rank, size = begin()
     rng = np.random.default_rng(seed)
     sizes = rng.choice([0, 8, 3000, 70_000, 140_000, 600_000], (2, size, count))
-    failures: list[BaseException] = []
 
     def take(tag: int) -> None:
         seen = dict.fromkeys(range(1, size), 0)
@@ -317,13 +321,8 @@ def from_anyone(seed: int, count: int) -> None:
         for work in works:
             work.wait()
 
-    threads = [threading.Thread(target=_guarded, args=(failures, give if rank else take, tag)) for tag in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    for error in _failures([(give if rank else take, tag) for tag in range(2)]):
+        raise error
     end()
 
 
@@ -509,14 +508,7 @@ def asked_for_after_the_abort(rounds: int) -> list[str]:
                 engine.progress_lock.callers -= 1
         else:
             work = dist.irecv(array, 0) if rank == 1 else None
-        try:
-            if work is not None:
-                work.wait()
-            else:
-                dist.barrier()
-            found.append("done")
-        except dist.DistError as error:
-            found.append(type(error).__name__)
+        found.append(end_of(dist.barrier if work is None else work.wait))
         dist.destroy_process_group()
     return found
 
@@ -526,7 +518,6 @@ def given_up_while_reading() -> str:
     rank, _ = begin()
     array = np.zeros(400_000, np.uint8)
     dist.barrier()
-    found = ""
     if rank == 1:
         read = peer_memory.read
 
@@ -535,21 +526,10 @@ def given_up_while_reading() -> str:
             return False
 
         peer_memory.read = failing
-        try:
-            dist.recv(array, 0, timeout=5)
-        except dist.DistError as error:
-            found = type(error).__name__
+        found = end_of(lambda: dist.recv(array, 0, timeout=5))
         peer_memory.read = read
-    elif rank == 0:
-        try:
-            dist.isend(array, 1).wait()
-        except dist.DistError as error:
-            found = type(error).__name__
     else:
-        try:
-            dist.barrier()
-        except dist.DistError as error:
-            found = type(error).__name__
+        found = end_of(dist.barrier if rank else lambda: dist.isend(array, 1).wait())
     dist.destroy_process_group()
     return found
 

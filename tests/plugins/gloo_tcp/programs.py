@@ -9,12 +9,15 @@ import socket
 import struct
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
 import rankwise as dist
 from rankwise.errors import DistError
+
+T = TypeVar("T")
 
 BIG = 6 << 20  # well beyond what sockets hold
 
@@ -25,6 +28,12 @@ def begin(timeout_s: float = 30.0) -> tuple[int, int]:
         numbers = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])} if where else {}
         dist.init_process_group("gloo", init_method=where, timeout=timeout_s, **numbers)
     return dist.get_rank(), dist.get_world_size()
+
+
+def meeting_at(where: str, function: Callable[..., T], *args: Any) -> T:
+    """Run one of these programs with a meeting place of its own."""
+    os.environ["MEET_AT"] = where
+    return function(*args)
 
 
 def end() -> None:
@@ -314,19 +323,22 @@ def somebody_dies(op: str, victim: int) -> tuple[str, int]:
         return str(error), error.rank
 
 
+def _heard(call: Callable[[], object]) -> str:
+    """Return what a call says of the end of the group."""
+    try:
+        call()
+    except dist.GroupAbortedError as error:
+        return str(error)
+    return "went on"
+
+
 def abort_from_another_thread() -> list[str]:
     rank, size = begin()
     dist.barrier()
-    found = []
     if rank == 0:
         threading.Timer(0.2, _abort).start()
-    for call in (lambda: dist.recv(np.zeros(9), (rank + 1) % size), dist.barrier):
-        try:
-            call()
-            found.append("went on")
-        except dist.GroupAbortedError as error:
-            found.append(str(error))
-    dist.destroy_process_group()
+    found = [_heard(lambda: dist.recv(np.zeros(9), (rank + 1) % size)), _heard(dist.barrier)]
+    end()
     return found
 
 
@@ -336,19 +348,15 @@ def abort_before_a_connection() -> tuple[str, float]:
     group = dist.new_group(timeout=20)
     if rank == 1:
         group.abort("on purpose")
-    began, said = time.perf_counter(), "went on"
-    try:
-        dist.recv(np.zeros(9), 1 - rank, group=group)
-    except dist.GroupAbortedError as error:
-        said = str(error)
+    began = time.perf_counter()
+    said = _heard(lambda: dist.recv(np.zeros(9), 1 - rank, group=group))
     took_s = time.perf_counter() - began
     dist.barrier()
-    dist.destroy_process_group()
+    end()
     return said, took_s
 
 
 def _abort() -> None:
-
     dist.group.WORLD.abort("on purpose")
 
 
@@ -498,25 +506,17 @@ def abort_in_the_middle_of_a_message() -> str:
     dist.barrier()
     engine, array = _engine(), np.ones(64 << 20, np.uint8)
     started = engine.peers[1 - rank].connection
-    heard = ""
     if rank == 0:
         read = started.receive
         started.receive = lambda: (time.sleep(0.05), read())[1]  # a slow reader
-        work = dist.irecv(array, 1)
-        try:
-            work.wait()
-        except dist.GroupAbortedError as error:
-            heard = str(error)
+        heard = _heard(dist.irecv(array, 1).wait)
     else:
         sending = dist.isend(array, 0)
         until = time.monotonic() + 10
         while started.idle and time.monotonic() < until:
             time.sleep(0.001)
         _abort()
-        try:
-            sending.wait()
-        except dist.GroupAbortedError as error:
-            heard = str(error)
+        heard = _heard(sending.wait)
         array[:] = 0  # the caller's again
-    dist.destroy_process_group()
+    end()
     return heard

@@ -7,7 +7,7 @@ written down; then the notes of all ranks are compared.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import SimpleNamespace
@@ -155,24 +155,30 @@ def counts(op: str, dtype: np.dtype[Any], reduction: str, table: Table) -> Itera
 
 
 def call(strategy: Any, op: str, count: int, dtype: np.dtype[Any], reduction: str, root: int) -> None:
-    """Make one rank's call on arrays of `count` elements, or of parts of that many, which are not alike in size."""
+    """Make one rank's call on arrays of `count` elements, or of parts of that many, which are not alike in size.
+
+    Nobody looks at what is in them.
+    """
     rank, size = strategy.rank, strategy.size
-    parts = [np.zeros(count * (i + 1) // size - count * i // size, dtype) for i in range(size)]
-    array, own = np.zeros(count if op in ("broadcast", "all_reduce", "reduce") else 0, dtype), parts[rank]
+    parts = [np.empty(count * (i + 1) // size - count * i // size, dtype) for i in range(size)]
+    array, own = np.empty(count if op in ("broadcast", "all_reduce", "reduce") else 0, dtype), parts[rank]
     how = ReduceOp.PREMUL_SUM(0.5 + rank) if reduction == "PREMUL_SUM" else getattr(ReduceOp, reduction)
     at_root = parts if rank == root else None
-    calls = {
-        "broadcast": Call(op, array, root=root),
-        "all_reduce": Call(op, array, how),
-        "reduce": Call(op, array, how, root),
-        "all_gather": Call(op, own.copy(), outs=parts),
-        "gather": Call(op, own.copy(), root=root, outs=at_root),
-        "scatter": Call(op, own.copy(), root=root, ins=at_root),
-        "reduce_scatter": Call(op, own.copy(), how, ins=parts),
-        "all_to_all": Call(op, own, ins=_to_all(parts, own), outs=[part.copy() for part in _to_all(parts, own)]),
+    calls: dict[str, Callable[[], Call]] = {
+        "broadcast": lambda: Call(op, array, root=root),
+        "all_reduce": lambda: Call(op, array, how),
+        "reduce": lambda: Call(op, array, how, root),
+        "all_gather": lambda: Call(op, np.empty_like(own), outs=parts),
+        "gather": lambda: Call(op, np.empty_like(own), root=root, outs=at_root),
+        "scatter": lambda: Call(op, np.empty_like(own), root=root, ins=at_root),
+        "reduce_scatter": lambda: Call(op, np.empty_like(own), how, ins=parts),
+        "all_to_all": lambda: Call(
+            op, own, ins=_to_all(parts, own), outs=list(map(np.empty_like, _to_all(parts, own)))
+        ),
     }
-    along = strategy.prepare(calls[op]) if isinstance(strategy, several_hosts.SeveralHosts) else None
-    strategy.comm.note(calls[op], along or strategy.algorithm(calls[op]))
+    made = calls[op]()
+    along = strategy.prepare(made) if isinstance(strategy, several_hosts.SeveralHosts) else None
+    strategy.comm.note(made, along or strategy.algorithm(made))
 
 
 def _to_all(parts: list[Any], own: Any) -> list[Any]:

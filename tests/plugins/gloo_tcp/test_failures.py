@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
-from tests.by_reference import command, returned
 from tests.plugins.gloo_tcp import programs
 
-PATIENCE_S = 60.0
+from rankwise_testing import RankPool
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -22,38 +19,25 @@ LEEWAY_S = 10.0
 
 
 def run(
-    tmp_path: Path, size: int, transport: str, function: Callable[..., object], *args: object, **env: str
+    tmp_path: Path,
+    size: int,
+    transport: str,
+    function: Callable[..., object],
+    *args: object,
+    doomed: Collection[int] = (),
+    **env: str,
 ) -> tuple[list[object], float]:
-    """Call a function of `programs` on processes; return what each has returned (None: it died), and the time."""
-    common = {**os.environ, "RANKWISE_GLOO_TRANSPORT": transport, "WORLD_SIZE": str(size), **env}
-    common["MEET_AT"] = f"file://{tmp_path / 'meet'}"
-    processes = [
-        subprocess.Popen(
-            command(function, *args),
-            env={name: value.replace("{rank}", str(rank)) for name, value in {**common, "RANK": str(rank)}.items()},
-            stdout=-1,
-            stderr=-1,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    start = time.perf_counter()
-    found: list[object] = []
-    try:
-        for process in processes:
-            out, err = process.communicate(timeout=PATIENCE_S)
-            assert process.returncode in (0, -9), err
-            found.append(returned(out) if out else None)
-    finally:
-        for process in processes:
-            process.kill()
-    return found, time.perf_counter() - start
+    """Call a function of `programs` on fresh ranks, any of which may die; return what each returned, and the time."""
+    with RankPool(size, env={"RANKWISE_GLOO_TRANSPORT": transport, **env}) as pool:
+        start = time.perf_counter()
+        found = pool.run(programs.meeting_at, f"file://{tmp_path / 'meet'}", function, *args, doomed=doomed)
+        return found, time.perf_counter() - start
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
 @pytest.mark.parametrize(("op", "victim"), [("all_reduce", 1), ("async", 0), ("barrier", 2), ("small", 1), ("recv", 0)])
 def test_all_survivors_name_the_rank_that_was_killed(tmp_path: Path, transport: str, op: str, victim: int) -> None:
-    found, took = run(tmp_path, 3, transport, programs.somebody_dies, op, victim)
+    found, took = run(tmp_path, 3, transport, programs.somebody_dies, op, victim, doomed=[victim])
     assert found.pop(victim) is None
     texts = {text for text, _ in found}  # type: ignore[misc]
     assert [rank for _, rank in found] == [victim, victim]  # type: ignore[misc]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import across
-from machines import Hosts, forbidden, run
+from machines import Hosts, between_hosts, run
 
 PATIENCE_S = 10.0
 
-REASON = forbidden()
-pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON or "namespaces are permitted")
+pytestmark = between_hosts
 
 
 @pytest.fixture(scope="module")
@@ -36,22 +36,19 @@ def test_the_route_to_the_master_decides(hosts: Hosts, tmp_path: Path) -> None:
     assert run(hosts, tmp_path, [0, 1], across.addresses) == [[address] for address in hosts.addresses]
 
 
-@pytest.mark.parametrize("variable", ["RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"])
-@pytest.mark.parametrize("names", ["eth0", "empty,eth0", " eth0 , lo"])
-def test_the_first_named_interface_with_an_address_is_used(
-    hosts: Hosts, tmp_path: Path, variable: str, names: str
-) -> None:
-    found = run(hosts, tmp_path, [0, 1], across.addresses, **{variable: names})
-    assert found == [[address] for address in hosts.addresses]
+def test_the_first_named_interface_with_an_address_is_used(hosts: Hosts, tmp_path: Path) -> None:
+    variables, names = ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), ("eth0", "empty,eth0", " eth0 , lo")
+    found = run(hosts, tmp_path, [0, 1], across.addresses_by, list(product(variables, names)))
+    assert found == [[[address]] * 6 for address in hosts.addresses]
 
 
 def test_a_name_that_is_wrong_lists_those_that_exist(hosts: Hosts, tmp_path: Path) -> None:
-    for text in run(hosts, tmp_path, [0, 1], across.refused, RANKWISE_SOCKET_IFNAME="eth7"):
+    for text in run(hosts, tmp_path, [0, 1], across.trouble, RANKWISE_SOCKET_IFNAME="eth7"):
         assert str(text).startswith("ValueError"), text
         for word in ("RANKWISE_SOCKET_IFNAME=eth7", "no interface eth7", "lo", "eth0", "spare", "empty"):
             assert word in str(text)
 
 
 def test_an_interface_that_does_not_lead_to_the_others_is_an_error_that_says_so(hosts: Hosts, tmp_path: Path) -> None:
-    found = run(hosts, tmp_path, [0, 1], across.unreachable, RANKWISE_SOCKET_IFNAME="spare")
+    found = run(hosts, tmp_path, [0, 1], across.trouble, True, RANKWISE_SOCKET_IFNAME="spare")
     assert all("rank" in str(text) for text in found), found

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import across
-from machines import Hosts, forbidden, results, run, started
+from machines import Hosts, all_say, between_hosts, go_on, results, run, started
 
 PATIENCE_S = 60.0
 LEEWAY_S = 2.0
 
-REASON = forbidden()
-pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON or "namespaces are permitted")
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[Hosts]:
-    with Hosts(2) as hosts:
-        yield hosts
+pytestmark = between_hosts
 
 
 @pytest.mark.parametrize("transport", ["auto", "tcp"])
@@ -60,15 +52,10 @@ def test_a_link_that_delays_and_loses_packets_only_takes_longer(tmp_path: Path) 
 
 def test_a_network_that_falls_apart_is_an_error_within_the_time_out(tmp_path: Path) -> None:
     with Hosts(2) as hosts, started(hosts, tmp_path, [0, 1], across.parted, 3) as processes:
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
+        all_say("ready", processes)
         hosts.part(1)
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        for rank, (kind, text, took) in enumerate(results(processes)):  # type: ignore[misc]
+        go_on(processes)
+        for rank, (kind, text, took) in enumerate(results(processes)):
             assert kind in ("DistTimeoutError", "PeerDiedError"), (kind, text)
             assert f"rank {1 - rank}" in text
             assert took < 3 + LEEWAY_S
@@ -83,14 +70,10 @@ def test_a_host_that_is_cut_off_while_a_group_is_made_ends_in_time(
     limits = {"RANKWISE_HEARTBEAT_S": "0.3", "RANKWISE_HEARTBEAT_LIMIT_S": "2" if timeout_s is None else "30"}
     call = (across.cut_off_while_making_a_group, timeout_s, mute)
     with Hosts(2) as hosts, started(hosts, tmp_path, [0, 0, 1], *call, **limits) as processes:
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
+        all_say("ready", processes)
         hosts.part(1)
-        assert processes[2].stdin is not None
-        processes[2].stdin.write("go\n")
-        processes[2].stdin.flush()
-        for kind, text, took in results(processes):  # type: ignore[misc]
+        go_on(processes[2:])
+        for kind, text, took in results(processes):
             assert kind in ("DistTimeoutError", "PeerDiedError", "DistStoreError"), (kind, text)
             assert took < (9 if timeout_s is None else timeout_s + 2), (kind, text, took)
 
@@ -103,11 +86,11 @@ def test_ranks_live_whose_heartbeats_are_told_by_one_that_is_stopped(hosts: Host
 
 def test_a_death_is_noticed_although_a_child_has_the_dead_ranks_sockets(hosts: Hosts, tmp_path: Path) -> None:
     with started(hosts, tmp_path, [0, 1], across.with_a_child, 20, RANKWISE_HEARTBEAT_S="0.3") as processes:
-        [(died, took)] = results(processes[:1])  # type: ignore[misc]
+        [(died, took)] = results(processes[:1])
         assert died == 1
         assert took < LEEWAY_S
 
 
 def test_ranks_on_two_hosts_need_a_secret(hosts: Hosts, tmp_path: Path) -> None:
-    found = run(hosts, tmp_path, [0, 1], across.refused, RANKWISE_SECRET_FILE="")
+    found = run(hosts, tmp_path, [0, 1], across.trouble, RANKWISE_SECRET_FILE="")
     assert all("rankwise secret new" in str(text) for text in found), found

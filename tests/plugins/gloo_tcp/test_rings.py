@@ -174,49 +174,44 @@ def test_whoever_waits_for_room_hears_of_it_once_everything_is_read(two: _Two, s
         two.reader.receive()
 
 
+@pytest.fixture
+def peers() -> Iterator[Any]:
+    """The peers of an engine that has no pipes yet."""
+    engine = Engine(EngineConfig(0, [], b"", False, (0, 1), 10.0, lambda error: None, False))
+    yield engine.peers
+    engine.peers.pipes = []
+    engine.close()
+
+
 @pytest.mark.parametrize("asleep", [False, True])
-def test_room_is_noticed_whether_it_comes_before_the_sleep_or_after(two: _Two, asleep: bool) -> None:
-    engine = Engine(EngineConfig(0, [], b"", False, (0, 1), 10.0, lambda error: None, False))
-    try:
-        peers = engine.peers
-        peers.pipes, peers._sleep = [two.writer], Sleep(two.asleep, 0)
-        _send(two.writer, 0, _PATTERN[: 2 * two.capacity])
-        if asleep:
-            assert peers.before_sleep(10.0) == 10.0
-            two.reader.receive()
-            assert os.read(two.bell, 10) == b"b"
-        else:
-            two.reader.receive()
-            assert peers.before_sleep(10.0) == 0.0
-    finally:
-        engine.peers.pipes = []
-        engine.close()
+def test_room_is_noticed_whether_it_comes_before_the_sleep_or_after(two: _Two, peers: Any, asleep: bool) -> None:
+    peers.pipes, peers._sleep = [two.writer], Sleep(two.asleep, 0)
+    _send(two.writer, 0, _PATTERN[: 2 * two.capacity])
+    if asleep:
+        assert peers.before_sleep(10.0) == 10.0
+        two.reader.receive()
+        assert os.read(two.bell, 10) == b"b"
+    else:
+        two.reader.receive()
+        assert peers.before_sleep(10.0) == 0.0
 
 
-def test_a_receive_from_anyone_has_news_only_if_something_has_come(two: _Two) -> None:
-    engine = Engine(EngineConfig(0, [], b"", False, (0, 1), 10.0, lambda error: None, False))
-    try:
-        engine.peers.pipes = [two.reader]
-        anyone: Any = type("Request", (), {"peer": None, "done": False})
-        assert not engine.peers.may_have_news(anyone)
-        _send(two.writer, 0, _PATTERN[:1])
-        assert engine.peers.may_have_news(anyone)
-    finally:
-        engine.peers.pipes = []
-        engine.close()
+def test_a_receive_from_anyone_has_news_only_if_something_has_come(two: _Two, peers: Any) -> None:
+    peers.pipes = [two.reader]
+    anyone: Any = type("Request", (), {"peer": None, "done": False})
+    assert not peers.may_have_news(anyone)
+    _send(two.writer, 0, _PATTERN[:1])
+    assert peers.may_have_news(anyone)
 
 
-def test_what_makes_no_sense_ends_the_pipe_and_raises_nothing(two: _Two) -> None:
-    two.writer.rings.write(Kind.LEAVING + 5, 0, 0, 0, _PATTERN[:0])
-    two.reader.receive()
-    assert isinstance(two.handlers[1].error, ProtocolError)
-    assert two.reader.closed
-
-
-def test_a_payload_that_is_longer_than_it_was_said_to_be_ends_the_pipe(two: _Two) -> None:
-    two.writer.rings.write(Kind.PAYLOAD, two.writer.eager_nbytes + 1, 0, 0, _PATTERN[:0])
-    for _ in range(2):
-        two.writer.rings.write(255, two.writer._piece_nbytes, 0, 0, _PATTERN[: two.writer._piece_nbytes])
+@pytest.mark.parametrize("what", ["a frame of no kind", "a payload that is longer than it was said to be"])
+def test_what_makes_no_sense_ends_the_pipe_and_raises_nothing(two: _Two, what: str) -> None:
+    if what == "a frame of no kind":
+        two.writer.rings.write(Kind.LEAVING + 5, 0, 0, 0, _PATTERN[:0])
+    else:
+        two.writer.rings.write(Kind.PAYLOAD, two.writer.eager_nbytes + 1, 0, 0, _PATTERN[:0])
+        for _ in range(2):
+            two.writer.rings.write(255, two.writer._piece_nbytes, 0, 0, _PATTERN[: two.writer._piece_nbytes])
     two.reader.receive()
     assert isinstance(two.handlers[1].error, ProtocolError)
     assert two.reader.closed

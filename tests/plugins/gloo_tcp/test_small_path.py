@@ -21,20 +21,9 @@ def test_the_parts_of_a_small_call_and_the_cost_of_counting_are_printed(compiled
 
 
 def test_contenders_over_tcp_are_set_beside_plain_sockets():
-    words = [
-        "--loopback",
-        "--rounds",
-        "1",
-        "--turns",
-        "1",
-        "--sizes",
-        "8",
-        "--only",
-        "rankwise in Python",
-        "gloo",
-        "MPICH",
-    ]
-    command = [sys.executable, str(PROGRAM.with_name("wire_peers.py")), *words]
+    options = "--loopback --rounds 1 --turns 1 --sizes 8 --only".split()
+    only = ["rankwise in Python", "gloo", "MPICH"]
+    command = [sys.executable, str(PROGRAM.with_name("wire_peers.py")), *options, *only]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     for call in ("all_reduce", "message", "broadcast", "barrier"):

@@ -19,7 +19,7 @@ from rankwise.errors import DistNetworkError, PeerDiedError
 
 sys.path.insert(0, str(Path(__file__).parent))
 import across
-from machines import PORT, Hosts, forbidden, results, started
+from machines import PORT, Hosts, all_say, between_hosts, go_on, results, started
 
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
@@ -28,9 +28,7 @@ from rankwise_gloo_tcp.protocol.card import Card
 PATIENCE_S = 20.0
 LEEWAY_S = 7.0
 
-REASON = forbidden()
 WALLS = Path(__file__).with_name("walls.py")
-between_hosts = pytest.mark.skipif(bool(REASON), reason=REASON or "namespaces are permitted")
 
 
 # ---------------------------------------------------------------------- one engine, and what stands at its peer's port
@@ -126,18 +124,13 @@ def told(  # type: ignore[no-untyped-def]
     where = list(range(len(hosts.names)))
     env["RANKWISE_HEARTBEAT_S"] = "0.5"
     with started(hosts, folder, where, across.walled_off, timeout_s, warm, **env) as processes:
-        for word in ("ready\n", "said\n"):
-            for process in processes:
-                assert process.stdout is not None
-                assert process.stdout.readline() == word
-            if word == "ready\n":
-                for here, source in walls:
-                    wall(hosts, here, source, how)
-            for process in processes:
-                assert process.stdin is not None
-                process.stdin.write("go\n")
-                process.stdin.flush()
-        return results(processes)  # type: ignore[return-value]
+        all_say("ready", processes)
+        for here, source in walls:
+            wall(hosts, here, source, how)
+        go_on(processes)
+        all_say("said", processes)
+        go_on(processes)
+        return results(processes)
 
 
 @between_hosts
@@ -200,16 +193,10 @@ def test_a_time_out_tells_of_a_connection_that_has_fallen_silent(tmp_path: Path)
 @between_hosts
 def test_a_connection_that_comes_back_in_time_goes_on(tmp_path: Path) -> None:
     with Hosts(2) as hosts, started(hosts, tmp_path, [0, 1], across.silent_for_a_while, 60) as processes:
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
+        all_say("ready", processes)
         wall(hosts, 1, 0, "drop-all-but")
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        assert processes[0].stdout is not None
-        assert processes[0].stdout.readline() == "silent\n"
+        go_on(processes)
+        all_say("silent", processes[:1])
         unwall(hosts, 1)
         assert results(processes) == ["right"] * 2
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -12,22 +13,22 @@ from rankwise.errors import DistError
 from rankwise_testing import RankPool, run_ranks
 
 
-class _Heard(logging.Handler):
-    """Keeps what the logger says."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
+@contextmanager
+def _heard() -> Iterator[list[str]]:
+    """Make a list of what the logger says."""
+    said: list[str] = []
+    logger, handler = logging.getLogger("rankwise"), logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        yield said
+    finally:
+        logger.removeHandler(handler)
 
 
 def leave_without_receiving(nbytes: int) -> list[str]:
     """Send from rank 0 to rank 1, which leaves instead of receiving; return what each has said."""
-    heard, logger = _Heard(), logging.getLogger("rankwise")
-    logger.addHandler(heard)
-    try:
+    with _heard() as said:
         dist.init_process_group("gloo", timeout=30)
         if dist.get_rank() == 0:
             for tag in range(6):
@@ -38,16 +39,12 @@ def leave_without_receiving(nbytes: int) -> list[str]:
             dist.recv(room, 0, tag=0)
             assert room.all()
         dist.destroy_process_group()
-    finally:
-        logger.removeHandler(heard)
-    return heard.said
+    return said
 
 
 def leave_before_a_collective() -> list[str]:
     """Begin a collective on rank 0 only; return what each has said when it left."""
-    heard, logger = _Heard(), logging.getLogger("rankwise")
-    logger.addHandler(heard)
-    try:
+    with _heard() as said:
         dist.init_process_group("gloo", timeout=30)
         if dist.get_rank() == 0:
             dist.broadcast(np.ones(10), 0, async_op=True)
@@ -56,9 +53,7 @@ def leave_before_a_collective() -> list[str]:
             dist.recv(np.ones(1), 0)  # what was sent before has come too
         with suppress(DistError):
             dist.destroy_process_group()
-    finally:
-        logger.removeHandler(heard)
-    return heard.said
+    return said
 
 
 def test_a_collective_that_a_rank_has_not_made_is_mentioned_in_words() -> None:

@@ -473,21 +473,19 @@ def test_mismatches_say_the_same(pools: dict[str, RankPool]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_errors_are_the_same(way: str) -> None:
-    env = {**TCP, **WAYS[way]}
+def test_errors_are_the_same(pools: dict[str, RankPool], way: str) -> None:
     for count in (4, 200_000, 2_000_000):
-        late = run_ranks(programs.one_is_late, 2, count, env=env, timeout=TIMEOUT_S)
+        late = pools[way].run(programs.one_is_late, count, timeout=TIMEOUT_S)
         assert late[1][1:] == ["0"]
         assert late[1][0].startswith("all_reduce #")
-        interrupted = run_ranks(programs.interrupted, 2, count, env=env, timeout=TIMEOUT_S)
+        interrupted = pools[way].run(programs.interrupted, count, timeout=TIMEOUT_S)
         assert interrupted[0] == "KeyboardInterrupt"
 
 
 @pytest.mark.parametrize("way", COMPILED)
 @pytest.mark.parametrize("what", programs.MEANWHILE)
-def test_what_moves_meanwhile_ends_as_it_should(what: str, way: str) -> None:
-    env = {**TCP, **WAYS[way]}
-    found = run_ranks(programs.while_it_moves, 2, what, env=env, timeout=TIMEOUT_S)
+def test_what_moves_meanwhile_ends_as_it_should(pools: dict[str, RankPool], what: str, way: str) -> None:
+    found = pools[way].run(programs.while_it_moves, what, timeout=TIMEOUT_S)
     expected = programs.MEANWHILE[what]
     if expected == "done":
         assert found == ["done", "done"]

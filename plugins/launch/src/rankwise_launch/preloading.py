@@ -97,7 +97,7 @@ class Preloaded:
         mine, theirs = socket.socketpair()
         self._line = mine
         preload = str(Path(__file__).with_name("preload.py"))
-        self._printed = b""
+        self._printed, self._asked = b"", False
         self._output, theirs_out = os.pipe()
         os.set_blocking(self._output, False)
         with theirs:
@@ -153,6 +153,10 @@ class Preloaded:
             raise LaunchError(ExitCode.CANNOT_START, f"cannot start a rank: {answer['error']}")
         return Forked(answer["pid"], self._ask)
 
+    def is_ready(self) -> bool:
+        """Tell whether the process is there, and has answered all that it was asked."""
+        return not self._asked and self._process.poll() is None
+
     def close(self) -> None:
         """End the process, but not the ranks; again does nothing."""
         if self._output >= 0:
@@ -183,7 +187,7 @@ class Preloaded:
 
     def _talk(self, order: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
         data = json.dumps(order).encode()
-        answer = None
+        answer, self._asked = None, True
         with suppress(OSError):
             socket.send_fds(self._line, [len(data).to_bytes(HEAD_NBYTES, "big")], descriptors)
             self._line.sendall(data)
@@ -193,6 +197,7 @@ class Preloaded:
             said = self.said()
             text = "the process that ranks are forked from has ended" + (f":\n{said}" if said else "")
             raise LaunchError(ExitCode.CANNOT_START, text)
+        self._asked = False
         return answer
 
     def _listen(self) -> None:

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistNetworkError, DistTimeoutError, GroupAbortedError, PeerDiedError
 from rankwise_testing.messages import Task
-from rankwise_testing.processes import Origin, Processes
+from rankwise_testing.origins import Origin
+from rankwise_testing.processes import Processes
 
 __all__ = ["RankFailedError", "RankPool", "run_ranks"]
 

@@ -19,60 +19,23 @@ from typing import Any
 
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistTimeoutError
-from rankwise_launch.config import LaunchError
-from rankwise_launch.preloading import Forked, Preloaded
+from rankwise_launch.preloading import Forked
 from rankwise_testing.messages import STACKS_SIGNAL, Setup
+from rankwise_testing.origins import Origin
 
-__all__ = ["Origin", "Processes"]
+__all__ = ["Processes"]
 
 #: What another launcher has told this process about itself is not true of the processes started here.
 _PLACES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 
-#: What ranks run, and what is loaded before they are forked; the program itself runs as `__main__` in each.
+#: What ranks run; the program itself runs as `__main__` in each.
 _WORKER = "rankwise_testing.worker"
-_LOADED = ("numpy", "rankwise", "rankwise_testing.messages", "multiprocessing.connection")
 
 _STACKS_S = 2.0
 _LAUNCHER_S = 2.0
 #: What fits into the address of a Unix socket.
 _LONGEST_PATH = 100
 _LAST_LINES = 30
-
-
-class Origin:
-    """The process that ranks are forked from, as it has loaded all that a first group loads.
-
-    It is started when it is needed, and anew once the environment is another. Where it cannot be had, such as with
-    modules that start threads, ranks are started one by one.
-    """
-
-    def __init__(self) -> None:
-        self._preloaded: Preloaded | None = None
-        self._environment: Mapping[str, str] | None = None
-
-    def prepare(self, environment: Mapping[str, str]) -> None:
-        """Have a process with this environment, if it can be had."""
-        if self._environment == environment:
-            return
-        self.close()
-        if sys.platform == "linux":  # elsewhere the system's own libraries may not survive a fork
-            with contextlib.suppress(LaunchError):
-                self._preloaded = Preloaded(_LOADED, environment, os.getcwd())
-        self._environment = environment
-
-    def fork(self, directory: str, environment: Mapping[str, str], output: int) -> Forked | None:
-        """Fork a rank, if that can be."""
-        if self._preloaded is None:
-            return None
-        with open(os.devnull, "rb") as null, contextlib.suppress(LaunchError):
-            return self._preloaded.fork_into((null.fileno(), output, output), [_WORKER, directory], environment)
-        return None
-
-    def close(self) -> None:
-        """End the process; again does nothing."""
-        if self._preloaded is not None:
-            self._preloaded.close()
-        self._preloaded = self._environment = None
 
 
 class Processes:
@@ -190,20 +153,20 @@ class Processes:
         if launch:
             self._begin({**master, **common}, None, [_program(launch[0]), *launch[1:]])
             return
-        # What is loaded may depend on any variable: ranks that have their own load for themselves.
-        parent = origin if len(_constant(env)) == len(env) else None
-        if parent is not None:
-            parent.prepare(common)
+        # What modules read as they are loaded is each rank's own if it names the rank.
+        forked_from = None if any("{rank}" in value for value in env.values()) else origin
+        if forked_from:
+            forked_from.prepare(common)
         for rank in range(self.size):
             place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.size, "LOCAL_WORLD_SIZE": self.size}
             place_text = {name: str(value) for name, value in place.items()}
-            self._begin({**common, **master, **place_text, **_of_rank(env, rank)}, parent)
+            self._begin({**common, **master, **place_text, **_of_rank(env, rank)}, forked_from)
 
     def _begin(self, environment: Mapping[str, str], origin: Origin | None, launch: Sequence[str] = ()) -> None:
         """Start a rank, or what launches all of them."""
         directory = str(self._directory)
         with open(self._directory / f"output-{len(self._started)}", "wb") as output:
-            forked = origin.fork(directory, environment, output.fileno()) if origin else None
+            forked = origin.fork([_WORKER, directory], environment, output.fileno()) if origin else None
             self._started.append(
                 forked
                 or subprocess.Popen(
