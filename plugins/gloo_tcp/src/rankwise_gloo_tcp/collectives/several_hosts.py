@@ -32,7 +32,7 @@ from rankwise.errors import DistError
 from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.between_hosts import reducing
 from rankwise_gloo_tcp.collectives.copying import pieces
-from rankwise_gloo_tcp.collectives.opening import RECORD_NBYTES
+from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES
 from rankwise_gloo_tcp.collectives.relay import RELAYED, Relay, Relayed, travelling
 from rankwise_gloo_tcp.collectives.strategy import Strategy
 from rankwise_gloo_tcp.collectives.subset import Subset
@@ -74,6 +74,7 @@ class SeveralHosts(Strategy):
         self.local: GlooCommunicator = local
         self._here = next(index for index, host in enumerate(hosts) if comm.rank in host)
         self._place = hosts[self._here].index(comm.rank)
+        self._at_once_nbytes = _AT_ONCE_NBYTES * min(len(hosts) - 1, FEW_RANKS)
         self._even = len({len(host) for host in hosts}) == 1
         local.on_failure = comm.fail
         local.engine.progress_lock.in_background = comm._order.serves_here
@@ -181,13 +182,24 @@ class SeveralHosts(Strategy):
 
     def _reduce_across(self, across: Subset, total: Array, op: ReduceOp, deadline: Deadline) -> None:
         """Reduce what this rank and its counterparts on other hosts have."""
-        streams.all_reduce(across, total, op, deadline)
+        if across.size == 2:
+            streams.all_reduce(across, total, op, deadline)
+            return
+        mine, others = _divided(across, total)
+        self._exchange(across, others, dict.fromkeys(others, mine), op, deadline)
+        self._exchange(across, dict.fromkeys(others, mine), others, None, deadline)
 
     def _trade(
         self, between: Subset, sent: Array | None, taken: Array | None, op: ReduceOp | None, deadline: Deadline
     ) -> None:
         """Send something to the other of two ranks, and take something from there."""
         streams.trade(between, sent, taken, op, deadline)
+
+    def _exchange(
+        self, between: Subset, sent: streams.Lanes, taken: streams.Lanes, op: ReduceOp | None, deadline: Deadline
+    ) -> None:
+        """Send something to some of the others, and take something from there."""
+        streams.Exchange(between, sent, taken, op).finish(deadline)
 
     def _speakers(self, root: int) -> tuple[int, int, list[int]]:
         """Return the host of a root, and who speaks for this one, by place, and for each."""
@@ -199,7 +211,7 @@ class SeveralHosts(Strategy):
         home, speaker, speakers = self._speakers(root)
         between = Subset(self.comm.engine, speakers, self.comm.context) if self._place == speaker else None
         plain = op.is_plain_on(array.dtype)
-        for piece in pieces(array.reshape(-1), _AT_ONCE_NBYTES):
+        for piece in pieces(array.reshape(-1), self._at_once_nbytes):
             # Only the root's array may change, and the total is put into the speaker's.
             total = piece if plain and (between is None or self.rank == root) else op.accumulator(piece)
             self._locally(Call("reduce", total, op.base, speaker), deadline)
@@ -211,8 +223,13 @@ class SeveralHosts(Strategy):
     def _reduce_to(self, between: Subset, home: int, total: Array, op: ReduceOp, deadline: Deadline) -> None:
         """Reduce what the hosts have into what one of them has."""
         receipt = total[:1].copy()
-        if between.size > 2:
+        if between.size > FEW_RANKS:
             derived.reduce(between, total, op, home, deadline)
+        elif between.size > 2:
+            mine, others = _divided(between, total)
+            self._exchange(between, others, dict.fromkeys(others, mine), op, deadline)
+            back = (others, {}) if between.rank == home else ({}, {home: mine})
+            self._exchange(between, back[1], back[0], None, deadline)
         elif between.rank == home:
             self._trade(between, receipt, total, op, deadline)
         else:
@@ -221,15 +238,30 @@ class SeveralHosts(Strategy):
     def _broadcast(self, array: Array, root: int, deadline: Deadline, counts: object) -> None:
         home, speaker, speakers = self._speakers(root)
         between = Subset(self.comm.engine, speakers, self.comm.context) if self._place == speaker else None
-        if len(self._hosts) > 2:
+        if len(self._hosts) > FEW_RANKS:
             self._broadcast_to_all(array, home, speaker, between, deadline)
             return
-        for piece in pieces(_flat(array), _AT_ONCE_NBYTES):
-            receipt = np.zeros(1, np.uint8)
+        for piece in pieces(_flat(array), self._at_once_nbytes):
             if between is not None:
-                sent, taken = (piece, receipt) if self._here == home else (receipt, piece)
-                self._trade(between, sent, taken, None, deadline)
+                self._pass_around(between, piece, home, deadline)
             self._locally(Call("broadcast", piece, root=speaker), deadline)
+
+    def _pass_around(self, between: Subset, piece: Array, home: int, deadline: Deadline) -> None:
+        """Send each other host a share of what one of them has, for an element back; they tell each other of theirs."""
+        others = [host for host in range(between.size) if host != home]
+        shares = dict(zip(others, streams.cut(piece, len(others)), strict=True))
+        receipts = {host: np.zeros(1, np.uint8) for host in others}
+        at_home = between.rank == home
+        sent, taken = (shares, receipts) if at_home else (receipts, shares)
+        if between.size == 2:
+            self._trade(between, sent[others[0]], taken[others[0]], None, deadline)
+            return
+        if at_home:
+            self._exchange(between, shares, receipts, None, deadline)
+            return
+        mine = shares.pop(between.rank)
+        self._exchange(between, {home: receipts[between.rank]}, {home: mine}, None, deadline)
+        self._exchange(between, dict.fromkeys(shares, mine), shares, None, deadline)
 
     def _broadcast_to_all(
         self, array: Array, home: int, speaker: int, between: Subset | None, deadline: Deadline
@@ -256,14 +288,22 @@ class SeveralHosts(Strategy):
     def _all_gather(self, parts: Sequence[Array], array: Array, deadline: Deadline, counts: object) -> None:
         assert self.across is not None  # all ranks have counterparts where hosts are even
         counterparts = [parts[host[self._place]] for host in self._hosts]
-        if self.across.size == 2:
-            own, theirs = counterparts[self._here], counterparts[1 - self._here]
-            own[...] = array
-            self._trade(self.across, _flat(own), _flat(theirs), None, deadline)
-        else:
+        if self.across.size > FEW_RANKS:
             derived.all_gather(self.across, counterparts, array, deadline)
+        else:
+            self._gather_across(self.across, counterparts, array, deadline)
         for host, part in zip(self._hosts, counterparts, strict=True):
             self._locally(Call("all_gather", part, outs=[parts[rank] for rank in host]), deadline)
+
+    def _gather_across(self, across: Subset, parts: Sequence[Array], array: Array, deadline: Deadline) -> None:
+        """Copy what this rank and its counterparts on other hosts have into the parts of all."""
+        parts[across.rank][...] = array
+        others = {host: _flat(part) for host, part in enumerate(parts)}
+        mine = others.pop(across.rank)
+        if across.size == 2:
+            self._trade(across, mine, others[1 - across.rank], None, deadline)
+        else:
+            self._exchange(across, dict.fromkeys(others, mine), others, None, deadline)
 
     def _reduce_scatter(
         self, array: Array, parts: Sequence[Array], op: ReduceOp, deadline: Deadline, counts: object
@@ -282,11 +322,18 @@ class SeveralHosts(Strategy):
             if self.across.size == 2:
                 self._trade(self.across, sums[1 - self._here], mine, adding, deadline)
             else:
-                streams.reduce_scatter(self.across, mine, sums, adding, deadline)
+                others = {host: total for host, total in enumerate(sums) if host != self._here}
+                self._exchange(self.across, others, dict.fromkeys(others, mine), adding, deadline)
             target = flat[begin : begin + step]
             target[...] = mine
             if op.name == "AVG":
                 op.finish(target, target, self.size)
+
+
+def _divided(between: Subset, total: Array) -> tuple[Array, dict[int, Array]]:
+    """Return the share of an array that this rank reduces, and those of the others."""
+    shares = dict(enumerate(streams.cut(total, between.size)))
+    return shares.pop(between.rank), shares
 
 
 def _flat(array: Array) -> Array:
