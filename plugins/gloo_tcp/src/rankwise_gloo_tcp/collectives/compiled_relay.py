@@ -91,9 +91,7 @@ class CompiledSeveralHosts(SeveralHosts):
         if not self._wire(between).trade(sent, taken, None if op is None else op.name, deadline):
             super()._trade(between, sent, taken, op, deadline)
 
-    def _exchange(
-        self, between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None, deadline: Deadline
-    ) -> None:
+    def _exchange(self, between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None, deadline: Deadline) -> None:
         """Send something to some of the others, and take something from there, in C as far as that does it."""
         rounds = self._rounds.get(between.ranks)
         if rounds is None:

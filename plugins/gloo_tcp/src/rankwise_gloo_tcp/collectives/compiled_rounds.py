@@ -36,7 +36,9 @@ class Rounds:
         takes long, all others are begun together.
         """
         name, size = None if op is None else op.name, self.engine.size
-        left = self.wire.exchange(*(tuple(map(lanes.get, range(size))) for lanes in (sent, taken)), name, segment_nbytes(size))
+        left = self.wire.exchange(
+            *(tuple(map(lanes.get, range(size))) for lanes in (sent, taken)), name, segment_nbytes(size)
+        )
         if left is True:
             return
         if left is False:
@@ -66,7 +68,12 @@ class _Rest:
     """
 
     def __init__(
-        self, rounds: Rounds, sent: Lanes, taken: Lanes, op: ReduceOp | None, lanes: list[tuple[int, bool, bool, int, Any]]
+        self,
+        rounds: Rounds,
+        sent: Lanes,
+        taken: Lanes,
+        op: ReduceOp | None,
+        lanes: list[tuple[int, bool, bool, int, Any]],
     ) -> None:
         self._engine, self._op = rounds.engine, op
         rooms = rounds.opening.rooms()

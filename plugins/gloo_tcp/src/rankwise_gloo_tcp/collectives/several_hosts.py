@@ -301,7 +301,7 @@ class SeveralHosts(Strategy):
             self._locally(Call("all_gather", part, outs=[parts[rank] for rank in host]), deadline)
 
     def _is_brief(self, parts: Sequence[Array]) -> bool:
-        """Tell whether parts are so short that to copy them costs less than to have a host's ranks meet for each host."""
+        """Tell whether parts are so short that to copy them costs less than that a host's ranks meet for each host."""
         return len(self._hosts) > 2 and sum(part.nbytes for part in parts) <= _TOGETHER_NBYTES
 
     def _tell_together(self, parts: Sequence[Array], deadline: Deadline) -> None:
@@ -344,7 +344,6 @@ class SeveralHosts(Strategy):
             target[...] = mine
             if op.name == "AVG":
                 op.finish(target, target, self.size)
-
 
     def _sums(self, cuts: Sequence[Array], op: ReduceOp, deadline: Deadline) -> list[Array]:
         """Reduce what the ranks of this host have for this one's counterparts, by host."""

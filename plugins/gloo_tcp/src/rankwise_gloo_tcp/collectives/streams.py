@@ -172,10 +172,7 @@ def _in_turns(cut_up: Mapping[int, Sequence[Array]]) -> list[tuple[int, Array]]:
     """Return the first segment of each rank, then the second of each."""
     most = max(map(len, cut_up.values()), default=0)
     return [
-        (peer, segments[index])
-        for index in range(most)
-        for peer, segments in cut_up.items()
-        if index < len(segments)
+        (peer, segments[index]) for index in range(most) for peer, segments in cut_up.items() if index < len(segments)
     ]
 
 
@@ -259,13 +256,11 @@ class _Stream:
         """Send in the order in which the others combine, to all of them in turn."""
         cut_up = {peer: self.segments(share) for peer, share in outgoing.items()}
         return [
-            self.engine.send_bytes(as_bytes(segment), peer, COLLECTIVE_TAG, True)
-            for peer, segment in _in_turns(cut_up)
+            self.engine.send_bytes(as_bytes(segment), peer, COLLECTIVE_TAG, True) for peer, segment in _in_turns(cut_up)
         ]
 
     def _receive_all(self, results: Mapping[int, Array]) -> list[Request]:
         cut_up = {peer: self.segments(share) for peer, share in results.items()}
         return [
-            self.engine.receive_bytes(as_bytes(segment), peer, _RESULT_TAG, True)
-            for peer, segment in _in_turns(cut_up)
+            self.engine.receive_bytes(as_bytes(segment), peer, _RESULT_TAG, True) for peer, segment in _in_turns(cut_up)
         ]
