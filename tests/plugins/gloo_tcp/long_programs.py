@@ -31,6 +31,6 @@ def everyones_call(name: str, group: Any = None, timeout: float | None = None) -
 def in_the_middle(deed: Callable[[], object]) -> None:
     """Have this rank do something in each long call, between the comparison and the data."""
     kind = type(dist.group.WORLD.communicators()[0].strategy)
-    for step in ("_locally", "_trade"):
+    for step in ("_locally", "_trade", "_exchange"):
         rest = getattr(kind, step)
         setattr(kind, step, lambda *args, rest=rest: (deed(), rest(*args)))

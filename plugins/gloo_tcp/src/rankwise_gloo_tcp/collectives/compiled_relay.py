@@ -9,10 +9,12 @@ from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, served
+from rankwise_gloo_tcp.collectives.compiled_rounds import Rounds
 from rankwise_gloo_tcp.collectives.compiled_wire import InC, WireCallHooks, make_wire
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES, Opening, inline_nbytes
 from rankwise_gloo_tcp.collectives.relay import whom_the_first_awaits
 from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
+from rankwise_gloo_tcp.collectives.streams import Lanes, segment_nbytes
 from rankwise_gloo_tcp.collectives.subset import Subset
 from rankwise_gloo_tcp.collectives.tables import along_nbytes
 from rankwise_native import Calls, Relay, Trail, Wire
@@ -48,6 +50,7 @@ class CompiledSeveralHosts(SeveralHosts):
         self.carrier = self._carrier()
         self.calls = Calls(self.carrier, comm._order.turn, COMPILED_OPS, self._hooks)
         self._wires: dict[tuple[int, ...], Wire] = {}
+        self._rounds: dict[tuple[int, ...], Rounds] = {}
 
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does a kind of call whose data goes with the comparison, in C as far as that takes it."""
@@ -87,6 +90,16 @@ class CompiledSeveralHosts(SeveralHosts):
         """Send something to the other of two ranks, and take something from there, in C as far as that does it."""
         if not self._wire(between).trade(sent, taken, None if op is None else op.name, deadline):
             super()._trade(between, sent, taken, op, deadline)
+
+    def _exchange(self, between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None, deadline: Deadline) -> None:
+        """Send something to some of the others, and take something from there, in C as far as that does it."""
+        rounds = self._rounds.get(between.ranks)
+        if rounds is None:
+            names, room_nbytes = between.ranks, segment_nbytes(between.size)
+            opening = Opening(self.comm.engine, between.rank, between.size, names, room_nbytes)
+            wire = make_wire(self.comm, opening, names, self._hooks)
+            rounds = self._rounds[names] = Rounds(between, opening, wire)
+        rounds.exchange(sent, taken, op, deadline)
 
     def _wire(self, between: Subset) -> Wire:
         """Return the wire to the other of two ranks."""

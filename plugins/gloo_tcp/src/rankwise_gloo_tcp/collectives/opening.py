@@ -62,12 +62,14 @@ class Opening:
         rank: This rank among the members.
         size: Number of members.
         names: What the engine calls each member; if empty as they call themselves.
+        room_nbytes: How much memory there is for what comes from each; 0 is as much as goes along.
     """
 
-    def __init__(self, engine: Engine, rank: int, size: int, names: Sequence[int] = ()) -> None:
+    def __init__(self, engine: Engine, rank: int, size: int, names: Sequence[int] = (), room_nbytes: int = 0) -> None:
         self._engine, self._fast_path, self._names = engine, FastPath(engine), tuple(names) or tuple(range(size))
         self._others = [(rank + k) % size for k in range(1, size)]
         self._rank, self._size = rank, size
+        self._room_nbytes = room_nbytes or RECORD_NBYTES + inline_nbytes(size)
         self._rooms: dict[int, memoryview] = {}
 
     def exchange(
@@ -175,8 +177,7 @@ class Opening:
         """Return where what comes from each other rank goes."""
         rooms = self._rooms
         if len(rooms) < len(self._others):  # pages that no message has reached yet take no memory
-            nbytes = RECORD_NBYTES + inline_nbytes(self._size)
             # One thread may carry a call out while another prepares the next: both must come to the same rooms.
             for peer in self._others:
-                rooms.setdefault(peer, as_bytes(np.zeros(nbytes, np.uint8)))
+                rooms.setdefault(peer, as_bytes(np.zeros(self._room_nbytes, np.uint8)))
         return rooms

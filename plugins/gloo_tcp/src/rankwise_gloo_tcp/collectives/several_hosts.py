@@ -32,7 +32,7 @@ from rankwise.errors import DistError
 from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.between_hosts import reducing
 from rankwise_gloo_tcp.collectives.copying import pieces
-from rankwise_gloo_tcp.collectives.opening import RECORD_NBYTES
+from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES
 from rankwise_gloo_tcp.collectives.relay import RELAYED, Relay, Relayed, travelling
 from rankwise_gloo_tcp.collectives.strategy import Strategy
 from rankwise_gloo_tcp.collectives.subset import Subset
@@ -45,6 +45,8 @@ __all__ = ["SeveralHosts", "several_hosts"]
 
 #: How much of an array is under way at a time; a rank's scratch memory is a few times this.
 _PIECE_NBYTES = 4 << 20
+#: How much of all parts together the ranks of a host pass on at once, and not host by host: each time they meet.
+_TOGETHER_NBYTES = 1 << 20
 #: How much of what goes to one other host only: while it is on its way the ranks of a host pass on what came before.
 _AT_ONCE_NBYTES = 512 << 10
 
@@ -74,6 +76,7 @@ class SeveralHosts(Strategy):
         self.local: GlooCommunicator = local
         self._here = next(index for index, host in enumerate(hosts) if comm.rank in host)
         self._place = hosts[self._here].index(comm.rank)
+        self._at_once_nbytes = _AT_ONCE_NBYTES * min(len(hosts) - 1, FEW_RANKS)
         self._even = len({len(host) for host in hosts}) == 1
         local.on_failure = comm.fail
         local.engine.progress_lock.in_background = comm._order.serves_here
@@ -181,13 +184,24 @@ class SeveralHosts(Strategy):
 
     def _reduce_across(self, across: Subset, total: Array, op: ReduceOp, deadline: Deadline) -> None:
         """Reduce what this rank and its counterparts on other hosts have."""
-        streams.all_reduce(across, total, op, deadline)
+        if across.size == 2:
+            streams.all_reduce(across, total, op, deadline)
+            return
+        mine, others = _divided(across, total)
+        self._exchange(across, others, dict.fromkeys(others, mine), op, deadline)
+        self._exchange(across, dict.fromkeys(others, mine), others, None, deadline)
 
     def _trade(
         self, between: Subset, sent: Array | None, taken: Array | None, op: ReduceOp | None, deadline: Deadline
     ) -> None:
         """Send something to the other of two ranks, and take something from there."""
         streams.trade(between, sent, taken, op, deadline)
+
+    def _exchange(
+        self, between: Subset, sent: streams.Lanes, taken: streams.Lanes, op: ReduceOp | None, deadline: Deadline
+    ) -> None:
+        """Send something to some of the others, and take something from there."""
+        streams.Exchange(between, sent, taken, op).finish(deadline)
 
     def _speakers(self, root: int) -> tuple[int, int, list[int]]:
         """Return the host of a root, and who speaks for this one, by place, and for each."""
@@ -199,7 +213,7 @@ class SeveralHosts(Strategy):
         home, speaker, speakers = self._speakers(root)
         between = Subset(self.comm.engine, speakers, self.comm.context) if self._place == speaker else None
         plain = op.is_plain_on(array.dtype)
-        for piece in pieces(array.reshape(-1), _AT_ONCE_NBYTES):
+        for piece in pieces(array.reshape(-1), self._at_once_nbytes):
             # Only the root's array may change, and the total is put into the speaker's.
             total = piece if plain and (between is None or self.rank == root) else op.accumulator(piece)
             self._locally(Call("reduce", total, op.base, speaker), deadline)
@@ -211,8 +225,13 @@ class SeveralHosts(Strategy):
     def _reduce_to(self, between: Subset, home: int, total: Array, op: ReduceOp, deadline: Deadline) -> None:
         """Reduce what the hosts have into what one of them has."""
         receipt = total[:1].copy()
-        if between.size > 2:
+        if between.size > FEW_RANKS:
             derived.reduce(between, total, op, home, deadline)
+        elif between.size > 2:
+            mine, others = _divided(between, total)
+            self._exchange(between, others, dict.fromkeys(others, mine), op, deadline)
+            back = (others, {}) if between.rank == home else ({}, {home: mine})
+            self._exchange(between, back[1], back[0], None, deadline)
         elif between.rank == home:
             self._trade(between, receipt, total, op, deadline)
         else:
@@ -221,15 +240,30 @@ class SeveralHosts(Strategy):
     def _broadcast(self, array: Array, root: int, deadline: Deadline, counts: object) -> None:
         home, speaker, speakers = self._speakers(root)
         between = Subset(self.comm.engine, speakers, self.comm.context) if self._place == speaker else None
-        if len(self._hosts) > 2:
+        if len(self._hosts) > FEW_RANKS:
             self._broadcast_to_all(array, home, speaker, between, deadline)
             return
-        for piece in pieces(_flat(array), _AT_ONCE_NBYTES):
-            receipt = np.zeros(1, np.uint8)
+        for piece in pieces(_flat(array), self._at_once_nbytes):
             if between is not None:
-                sent, taken = (piece, receipt) if self._here == home else (receipt, piece)
-                self._trade(between, sent, taken, None, deadline)
+                self._pass_around(between, piece, home, deadline)
             self._locally(Call("broadcast", piece, root=speaker), deadline)
+
+    def _pass_around(self, between: Subset, piece: Array, home: int, deadline: Deadline) -> None:
+        """Send each other host a share of what one of them has, for an element back; they tell each other of theirs."""
+        others = [host for host in range(between.size) if host != home]
+        shares = dict(zip(others, streams.cut(piece, len(others)), strict=True))
+        receipts = {host: np.zeros(1, np.uint8) for host in others}
+        at_home = between.rank == home
+        sent, taken = (shares, receipts) if at_home else (receipts, shares)
+        if between.size == 2:
+            self._trade(between, sent[others[0]], taken[others[0]], None, deadline)
+            return
+        if at_home:
+            self._exchange(between, shares, receipts, None, deadline)
+            return
+        mine = shares.pop(between.rank)
+        self._exchange(between, {home: receipts[between.rank]}, {home: mine}, None, deadline)
+        self._exchange(between, dict.fromkeys(shares, mine), shares, None, deadline)
 
     def _broadcast_to_all(
         self, array: Array, home: int, speaker: int, between: Subset | None, deadline: Deadline
@@ -256,14 +290,39 @@ class SeveralHosts(Strategy):
     def _all_gather(self, parts: Sequence[Array], array: Array, deadline: Deadline, counts: object) -> None:
         assert self.across is not None  # all ranks have counterparts where hosts are even
         counterparts = [parts[host[self._place]] for host in self._hosts]
-        if self.across.size == 2:
-            own, theirs = counterparts[self._here], counterparts[1 - self._here]
-            own[...] = array
-            self._trade(self.across, _flat(own), _flat(theirs), None, deadline)
-        else:
+        if self.across.size > FEW_RANKS:
             derived.all_gather(self.across, counterparts, array, deadline)
+        else:
+            self._gather_across(self.across, counterparts, array, deadline)
+        if self._is_brief(parts):
+            self._tell_together(parts, deadline)
+            return
         for host, part in zip(self._hosts, counterparts, strict=True):
             self._locally(Call("all_gather", part, outs=[parts[rank] for rank in host]), deadline)
+
+    def _is_brief(self, parts: Sequence[Array]) -> bool:
+        """Tell whether parts are so short that to copy them costs less than that a host's ranks meet for each host."""
+        return len(self._hosts) > 2 and sum(part.nbytes for part in parts) <= _TOGETHER_NBYTES
+
+    def _tell_together(self, parts: Sequence[Array], deadline: Deadline) -> None:
+        """Tell the ranks of this host what this one has of all hosts, and hear what they have."""
+        theirs = [[_flat(parts[host[place]]) for host in self._hosts] for place in range(self.local.size)]
+        outs = [np.empty(sum(part.nbytes for part in each), np.uint8) for each in theirs]
+        self._locally(Call("all_gather", np.concatenate(theirs[self._place]), outs=outs), deadline)
+        for place, (out, each) in enumerate(zip(outs, theirs, strict=True)):
+            for part, told in zip(each, _cut_like(out, each), strict=True):
+                if place != self._place:
+                    part[:] = told
+
+    def _gather_across(self, across: Subset, parts: Sequence[Array], array: Array, deadline: Deadline) -> None:
+        """Copy what this rank and its counterparts on other hosts have into the parts of all."""
+        parts[across.rank][...] = array
+        others = {host: _flat(part) for host, part in enumerate(parts)}
+        mine = others.pop(across.rank)
+        if across.size == 2:
+            self._trade(across, mine, others[1 - across.rank], None, deadline)
+        else:
+            self._exchange(across, dict.fromkeys(others, mine), others, None, deadline)
 
     def _reduce_scatter(
         self, array: Array, parts: Sequence[Array], op: ReduceOp, deadline: Deadline, counts: object
@@ -274,19 +333,42 @@ class SeveralHosts(Strategy):
         step = max(1, _PIECE_NBYTES // (len(self._hosts) * array.itemsize))
         for begin in range(0, max(part.size for part in flats), step):
             cuts = [part[begin : begin + step] for part in flats]
-            sums = []
-            for host in self._hosts:
-                sums.append(np.empty_like(cuts[host[self._place]]))
-                self._locally(Call("reduce_scatter", sums[-1], adding, ins=[cuts[rank] for rank in host]), deadline)
+            sums = self._sums(cuts, adding, deadline)
             mine = sums[self._here]
             if self.across.size == 2:
                 self._trade(self.across, sums[1 - self._here], mine, adding, deadline)
             else:
-                streams.reduce_scatter(self.across, mine, sums, adding, deadline)
+                others = {host: total for host, total in enumerate(sums) if host != self._here}
+                self._exchange(self.across, others, dict.fromkeys(others, mine), adding, deadline)
             target = flat[begin : begin + step]
             target[...] = mine
             if op.name == "AVG":
                 op.finish(target, target, self.size)
+
+    def _sums(self, cuts: Sequence[Array], op: ReduceOp, deadline: Deadline) -> list[Array]:
+        """Reduce what the ranks of this host have for this one's counterparts, by host."""
+        wanted = [[cuts[host[place]] for place in range(self.local.size)] for host in self._hosts]
+        if self._is_brief(cuts):
+            together = [np.concatenate(each) for each in zip(*wanted, strict=True)]
+            total = np.empty_like(together[self._place])
+            self._locally(Call("reduce_scatter", total, op, ins=together), deadline)
+            return _cut_like(total, [each[self._place] for each in wanted])
+        sums = [np.empty_like(each[self._place]) for each in wanted]
+        for total, each in zip(sums, wanted, strict=True):
+            self._locally(Call("reduce_scatter", total, op, ins=each), deadline)
+        return sums
+
+
+def _cut_like(flat: Array, parts: Sequence[Array]) -> list[Array]:
+    """Cut an array into parts that are as long as these."""
+    ends = np.cumsum([part.size for part in parts]).tolist()
+    return [flat[end - part.size : end] for end, part in zip(ends, parts, strict=True)]
+
+
+def _divided(between: Subset, total: Array) -> tuple[Array, dict[int, Array]]:
+    """Return the share of an array that this rank reduces, and those of the others."""
+    shares = dict(enumerate(streams.cut(total, between.size)))
+    return shares.pop(between.rank), shares
 
 
 def _flat(array: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -13,10 +13,26 @@ from rankwise.errors import DistTimeoutError
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.engine.request import Request
 
-__all__ = ["Carrier", "all_reduce", "broadcast", "cut", "reduce_scatter", "trade", "wait_for"]
+__all__ = [
+    "Carrier",
+    "Exchange",
+    "Lanes",
+    "all_reduce",
+    "broadcast",
+    "cut",
+    "reduce_scatter",
+    "segment_nbytes",
+    "trade",
+    "wait_for",
+]
+
+#: What goes to some ranks, or comes from there.
+Lanes: TypeAlias = Mapping[int, Array]
 
 #: Segments are a quarter of a rank's share, within these bounds: each costs some tens of microseconds of its own.
 _LEAST_NBYTES, _MOST_NBYTES = 128 << 10, 1 << 20
+#: How much all segments have together that go to or from one of several ranks at the same time.
+_ROUND_NBYTES = 2 << 20
 #: How many segments of each peer may be here before they are combined.
 _DEPTH = 3
 _RESULT_TAG = COLLECTIVE_TAG + 1
@@ -111,10 +127,59 @@ def _send_ahead(engine: Carrier, segments: Sequence[Array], deadline: Deadline) 
     wait_for(engine, sends, deadline)
 
 
-def _segments(flat: Array | None) -> list[Array]:
+def segment_nbytes(size: int) -> int:
+    """Return how long segments are that one of so many ranks exchanges with all others at the same time."""
+    return max(_LEAST_NBYTES * 2, min(_MOST_NBYTES, _ROUND_NBYTES // size & -64))
+
+
+class Exchange:
+    """One in which flat arrays go to some of the other ranks, and others come from there; it begins at once.
+
+    Bytes sent: those of what is sent. Scratch: those of what is reduced.
+
+    Args:
+        engine: What carries messages among them.
+        sent: What goes to each.
+        taken: Where what comes from each goes; its elements are as long.
+        op: By what all of it is reduced into one array, which stands for each rank in `taken`, in the order of ranks;
+            None puts it there.
+    """
+
+    def __init__(self, engine: Carrier, sent: Lanes, taken: Lanes, op: ReduceOp | None) -> None:
+        nbytes = segment_nbytes(engine.size)
+        into = {peer: _segments(flat, nbytes) for peer, flat in sorted(taken.items())}
+        out = {peer: _segments(flat, nbytes) for peer, flat in sorted(sent.items())}
+        self._engine, self._op = engine, op
+        self._coming = [
+            (segment, room, engine.receive_bytes(as_bytes(room), peer, COLLECTIVE_TAG, True))
+            for peer, segment in _in_turns(into)
+            for room in [segment if op is None else np.empty_like(segment)]
+        ]
+        self._sends = [
+            engine.send_bytes(as_bytes(segment), peer, COLLECTIVE_TAG, True) for peer, segment in _in_turns(out)
+        ]
+
+    def finish(self, deadline: Deadline) -> None:
+        """Return when it is done."""
+        for segment, room, request in self._coming:
+            wait_for(self._engine, [request], deadline)
+            if self._op is not None:
+                self._op.combine(segment, room)
+        wait_for(self._engine, self._sends, deadline)
+
+
+def _in_turns(cut_up: Mapping[int, Sequence[Array]]) -> list[tuple[int, Array]]:
+    """Return the first segment of each rank, then the second of each."""
+    most = max(map(len, cut_up.values()), default=0)
+    return [
+        (peer, segments[index]) for index in range(most) for peer, segments in cut_up.items() if index < len(segments)
+    ]
+
+
+def _segments(flat: Array | None, nbytes: int = _MOST_NBYTES) -> list[Array]:
     if flat is None:
         return []
-    length = max(1, _MOST_NBYTES // flat.itemsize)
+    length = max(1, nbytes // flat.itemsize)
     return [flat[begin : begin + length] for begin in range(0, flat.size, length)]
 
 
@@ -190,20 +255,12 @@ class _Stream:
     def _send_all(self, outgoing: Mapping[int, Array]) -> list[Request]:
         """Send in the order in which the others combine, to all of them in turn."""
         cut_up = {peer: self.segments(share) for peer, share in outgoing.items()}
-        most = max(map(len, cut_up.values()), default=0)
         return [
-            self.engine.send_bytes(as_bytes(segments[index]), peer, COLLECTIVE_TAG, True)
-            for index in range(most)
-            for peer, segments in cut_up.items()
-            if index < len(segments)
+            self.engine.send_bytes(as_bytes(segment), peer, COLLECTIVE_TAG, True) for peer, segment in _in_turns(cut_up)
         ]
 
     def _receive_all(self, results: Mapping[int, Array]) -> list[Request]:
         cut_up = {peer: self.segments(share) for peer, share in results.items()}
-        most = max(map(len, cut_up.values()), default=0)
         return [
-            self.engine.receive_bytes(as_bytes(segments[index]), peer, _RESULT_TAG, True)
-            for index in range(most)
-            for peer, segments in cut_up.items()
-            if index < len(segments)
+            self.engine.receive_bytes(as_bytes(segment), peer, _RESULT_TAG, True) for peer, segment in _in_turns(cut_up)
         ]

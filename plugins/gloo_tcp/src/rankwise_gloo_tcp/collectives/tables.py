@@ -166,7 +166,10 @@ def _stages(name: str, op: str, nbytes: int, hosts: int, each: int) -> tuple[Sta
     across = {"all_reduce": "two_shot", "reduce_scatter": "direct", "broadcast": "flat"}
     algorithm = across.get(op) or derived_algorithm(op, nbytes if op == "reduce" else nbytes // each, hosts)
     here = {"all_reduce": 3 * nbytes, "reduce_scatter": 2 * nbytes, "reduce": 2 * nbytes}.get(op, nbytes)
-    return records, Stage("", "", 1, here), Stage(op, algorithm, hosts, nbytes)
+    between = [Stage(op, algorithm, hosts, nbytes)]
+    if op == "broadcast" and 2 < hosts <= _FEW_HOSTS:  # each host has a share, of which it tells the others
+        between = [Stage("scatter", "flat", hosts, nbytes), Stage("all_gather", "direct", hosts, nbytes)]
+    return records, Stage("", "", 1, here), *between
 
 
 def _within(choice: Choice, most: int) -> Choice:
