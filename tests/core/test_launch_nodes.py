@@ -135,6 +135,18 @@ def test_ranks_of_all_nodes_have_their_time_after_a_signal_to_one_launcher(
     assert f"node {told}" in ends[1 - told][2], ends
 
 
+@pytest.mark.parametrize("told", [0, 1])
+def test_a_second_signal_to_one_launcher_kills_the_ranks_of_all_nodes(cluster: Cluster, told: int) -> None:
+    """Here they take no notice of the first."""
+    nodes = [cluster.start(node, "--grace", "600", *ranks_of(programs.be_deaf)) for node in (0, 1)]
+    assert wait_until(lambda: len(list(cluster.folder.glob("ready-*"))) == 2, TIMEOUT_S)
+    nodes[told].send_signal(signal.SIGTERM)
+    assert "SIGTERM: stopping all ranks" in nodes[told].stderr.readline()  # type: ignore[union-attr]
+    nodes[told].send_signal(signal.SIGTERM)
+    ends = cluster.finish(*nodes)
+    assert [code for code, _, _ in ends] == [143, 143], ends
+
+
 def test_a_signal_to_each_launcher_reaches_each_rank_once(cluster: Cluster) -> None:
     """As where a scheduler stops all nodes: a second signal would break off what a rank does at its end."""
     nodes = [cluster.start(node, "--grace", "20", *ranks_of(programs.count_signals)) for node in (0, 1)]
