@@ -1,10 +1,10 @@
-"""Time an `all_reduce` whose parts go over several groups at a time, where one connection gets a share of the link only.
+"""Time an `all_reduce` whose parts go over several groups at a time, where one connection gets a share of the link.
 
     python benchmarks/several_connections.py --mbit 1000
 
 Each group has connections of its own. Each connection is held to so many Mbit/s by `SO_MAX_PACING_RATE`, as clouds do
-with each flow; the link itself is as fast as the machine. Two ranks take turns with one group and with several; a cell is
-the median, and the middle ratio to one group in the same turn.
+with each flow; the link itself is as fast as the machine. Two ranks take turns with one group and with several; a cell
+is the median, and the middle ratio to one group in the same turn.
 """
 
 from __future__ import annotations

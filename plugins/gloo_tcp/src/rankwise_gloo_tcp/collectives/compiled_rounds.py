@@ -36,9 +36,8 @@ class Rounds:
         takes long, all others are begun together.
         """
         name, size = None if op is None else op.name, self.engine.size
-        left = self.wire.exchange(
-            *(tuple(map(lanes.get, range(size))) for lanes in (sent, taken)), name, segment_nbytes(size)
-        )
+        to, source = (tuple(map(lanes.get, range(size))) for lanes in (sent, taken))
+        left = self.wire.exchange(to, source, name, segment_nbytes(size))
         if left is True:
             return
         if left is False:
@@ -46,7 +45,7 @@ class Rounds:
             return
         begin, end, lanes = left
         now, later = (_cut(sent, begin, end), _cut(taken, begin, end)), (_cut(sent, end), _cut(taken, end))
-        rest = [_Rest(self, *now, op, lanes), Exchange(self.engine, *later, op)]
+        rest: list[_Rest | Exchange] = [_Rest(self, *now, op, lanes), Exchange(self.engine, *later, op)]
         for each in rest:
             each.finish(deadline)
 
