@@ -153,8 +153,7 @@ def all_reduce_coalesced(
     """
     pg = None
     try:
-        pg = resolve(group, "all_reduce_coalesced")
-        if pg is None:
+        if (pg := resolve(group, "all_reduce_coalesced")) is None:
             return None
         with coalescing(group, async_ops=True) as block:
             for tensor in tensors:
@@ -197,8 +196,7 @@ def all_gather_coalesced(
     """
     pg = None
     try:
-        pg = resolve(group, "all_gather_coalesced")
-        if pg is None:
+        if (pg := resolve(group, "all_gather_coalesced")) is None:
             return None
         if len(output_tensor_lists) != len(input_tensor_list):
             raise ValueError(

@@ -30,14 +30,7 @@ from rankwise.groups.process_group import GroupLike
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
 
-__all__ = [
-    "all_reduce",
-    "barrier",
-    "broadcast",
-    "gather",
-    "reduce",
-    "scatter",
-]
+__all__ = ["all_reduce", "barrier", "broadcast", "gather", "reduce", "scatter"]
 
 
 def broadcast(
@@ -76,8 +69,7 @@ def broadcast(
     """
     pg = None
     try:
-        pg = resolve(group, "broadcast")
-        if pg is None:
+        if (pg := resolve(group, "broadcast")) is None:
             return None
         root = group_rank(pg, "src", src, group_src)
         if not async_op and pg.shortcuts.broadcast(tensor, root, timeout):
@@ -136,8 +128,7 @@ def all_reduce(
     """
     pg = None
     try:
-        pg = resolve(group, "all_reduce")
-        if pg is None:
+        if (pg := resolve(group, "all_reduce")) is None:
             return None
         if not async_op and pg.shortcuts.all_reduce(tensor, op, timeout):
             return None
@@ -198,8 +189,7 @@ def reduce(
     """
     pg = None
     try:
-        pg = resolve(group, "reduce")
-        if pg is None:
+        if (pg := resolve(group, "reduce")) is None:
             return None
         root = group_rank(pg, "dst", dst, group_dst)
         if not async_op and pg.shortcuts.reduce(tensor, op, root, timeout):
@@ -256,8 +246,7 @@ def gather(
     """
     pg = None
     try:
-        pg = resolve(group, "gather")
-        if pg is None:
+        if (pg := resolve(group, "gather")) is None:
             return None
         root = group_rank(pg, "dst", 0 if dst is None and group_dst is None else dst, group_dst)
         array = check.input_array(pg, "gather", "tensor", tensor)
@@ -319,8 +308,7 @@ def scatter(
     """
     pg = None
     try:
-        pg = resolve(group, "scatter")
-        if pg is None:
+        if (pg := resolve(group, "scatter")) is None:
             return None
         root = group_rank(pg, "src", 0 if src is None and group_src is None else src, group_src)
         array = check.output_array(pg, "scatter", "tensor", tensor)
@@ -364,8 +352,7 @@ def barrier(
     """
     pg = None
     try:
-        pg = resolve(group, "barrier")
-        if pg is None:
+        if (pg := resolve(group, "barrier")) is None:
             return None
         if not async_op and pg.shortcuts.barrier(timeout):
             return None

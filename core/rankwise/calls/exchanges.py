@@ -70,8 +70,7 @@ def all_gather(
     """
     pg = None
     try:
-        pg = resolve(group, "all_gather")
-        if pg is None:
+        if (pg := resolve(group, "all_gather")) is None:
             return None
         if not async_op and pg.shortcuts.all_gather(tensor_list, tensor, timeout):
             return None
@@ -127,8 +126,7 @@ def all_gather_single(
     """
     pg = None
     try:
-        pg = resolve(group, "all_gather_single")
-        if pg is None:
+        if (pg := resolve(group, "all_gather_single")) is None:
             return None
         if not async_op and pg.shortcuts.all_gather_single(output_tensor, input_tensor, timeout):
             return None
@@ -185,8 +183,7 @@ def reduce_scatter(
     """
     pg = None
     try:
-        pg = resolve(group, "reduce_scatter")
-        if pg is None:
+        if (pg := resolve(group, "reduce_scatter")) is None:
             return None
         if not async_op and pg.shortcuts.reduce_scatter(output, input_list, op, timeout):
             return None
@@ -245,8 +242,7 @@ def reduce_scatter_single(
     """
     pg = None
     try:
-        pg = resolve(group, "reduce_scatter_single")
-        if pg is None:
+        if (pg := resolve(group, "reduce_scatter_single")) is None:
             return None
         if not async_op and pg.shortcuts.reduce_scatter_single(output, input, op, timeout):
             return None
@@ -303,8 +299,7 @@ def all_to_all(
     """
     pg = None
     try:
-        pg = resolve(group, "all_to_all")
-        if pg is None:
+        if (pg := resolve(group, "all_to_all")) is None:
             return None
         if not async_op and pg.shortcuts.all_to_all(output_tensor_list, input_tensor_list, timeout):
             return None
@@ -361,8 +356,7 @@ def all_to_all_single(
     """
     pg = None
     try:
-        pg = resolve(group, "all_to_all_single")
-        if pg is None:
+        if (pg := resolve(group, "all_to_all_single")) is None:
             return None
         equal = not output_split_sizes and not input_split_sizes
         if equal and not async_op and pg.shortcuts.all_to_all_single(output, input, timeout):

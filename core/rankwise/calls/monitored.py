@@ -39,8 +39,7 @@ def monitored_barrier(
     """
     pg = None
     try:
-        pg = resolve(group, "monitored_barrier")
-        if pg is None:
+        if (pg := resolve(group, "monitored_barrier")) is None:
             return
         timeout_s = pg.timeout_s if timeout is None else seconds(timeout)
         lane, _ = pg.any_lane("barrier")

@@ -62,8 +62,7 @@ def broadcast_multigpu(
     """
     pg = None
     try:
-        pg = resolve(group, "broadcast_multigpu")
-        if pg is None:
+        if (pg := resolve(group, "broadcast_multigpu")) is None:
             return None
         arrays = _local(pg, "broadcast_multigpu", "tensor_list", tensor_list)
         root = group_rank(pg, "src", src, None)
@@ -108,8 +107,7 @@ def all_reduce_multigpu(
     """
     pg = None
     try:
-        pg = resolve(group, "all_reduce_multigpu")
-        if pg is None:
+        if (pg := resolve(group, "all_reduce_multigpu")) is None:
             return None
         arrays = _local(pg, "all_reduce_multigpu", "tensor_list", tensor_list)
         lane, total, inner = _reduced_here(pg, "all_reduce", arrays, op)
@@ -157,8 +155,7 @@ def reduce_multigpu(
     """
     pg = None
     try:
-        pg = resolve(group, "reduce_multigpu")
-        if pg is None:
+        if (pg := resolve(group, "reduce_multigpu")) is None:
             return None
         arrays = _local(pg, "reduce_multigpu", "tensor_list", tensor_list)
         root = group_rank(pg, "dst", dst, None)
@@ -203,8 +200,7 @@ def all_gather_multigpu(
     """
     pg = None
     try:
-        pg = resolve(group, "all_gather_multigpu")
-        if pg is None:
+        if (pg := resolve(group, "all_gather_multigpu")) is None:
             return None
         op = "all_gather_multigpu"
         arrays = [_input(pg, op, f"input_tensor_list[{i}]", a) for i, a in enumerate(input_tensor_list)]
@@ -262,8 +258,7 @@ def reduce_scatter_multigpu(
     """
     pg = None
     try:
-        pg = resolve(group, "reduce_scatter_multigpu")
-        if pg is None:
+        if (pg := resolve(group, "reduce_scatter_multigpu")) is None:
             return None
         name = "reduce_scatter_multigpu"
         outs = _local(pg, name, "output_tensor_list", output_tensor_list)

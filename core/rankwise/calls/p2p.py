@@ -54,8 +54,7 @@ def send(
     """
     pg = None
     try:
-        pg = resolve(group, "send")
-        if pg is None:
+        if (pg := resolve(group, "send")) is None:
             return
         if timeout is None and group_dst is None and pg.shortcuts.send(tensor, dst, tag):
             return
@@ -116,8 +115,7 @@ def recv(
     """
     pg = None
     try:
-        pg = resolve(group, "recv")
-        if pg is None:
+        if (pg := resolve(group, "recv")) is None:
             return -1
         if timeout is None and group_src is None and (source := pg.shortcuts.recv(tensor, src, tag)) is not None:
             return source
@@ -166,8 +164,7 @@ def isend(
     """
     pg = None
     try:
-        pg = resolve(group, "isend")
-        if pg is None:
+        if (pg := resolve(group, "isend")) is None:
             return None
         tag = check.tag(pg, "isend", tag)
         array, peer, lane = _outgoing(pg, "isend", tensor, dst, group_dst, tag)
@@ -216,8 +213,7 @@ def irecv(
     """
     pg = None
     try:
-        pg = resolve(group, "irecv")
-        if pg is None:
+        if (pg := resolve(group, "irecv")) is None:
             return None
         tag = check.tag(pg, "irecv", tag)
         array, peer, lane = _incoming(pg, "irecv", tensor, src, group_src, tag)
@@ -368,8 +364,7 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
             raise ValueError("batch_isend_irecv: the list is empty")
         if not all(isinstance(message, P2POp) for message in messages):
             raise TypeError("batch_isend_irecv takes a list of P2POp")
-        pg = resolve(messages[0].group, "batch_isend_irecv")
-        if pg is None:
+        if (pg := resolve(messages[0].group, "batch_isend_irecv")) is None:
             return []
         if any(resolve(message.group, "batch_isend_irecv") is not pg for message in messages):
             raise ValueError("batch_isend_irecv: all messages of a batch must belong to one group")

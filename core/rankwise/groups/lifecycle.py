@@ -17,10 +17,7 @@ from rankwise.basics.debug import tell
 from rankwise.basics.interrupts import held, is_interrupt
 from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shorten, shortened
-from rankwise.errors import (
-    BackendUnavailableError,
-    DistError,
-)
+from rankwise.errors import BackendUnavailableError, DistError
 from rankwise.groups import observers
 from rankwise.groups.handshake import leave, wait_for
 from rankwise.groups.joining import join
