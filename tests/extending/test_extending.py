@@ -46,7 +46,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Callable[..., Any]], list[A
     if env.get("RANKWISE_NATIVE") == "on":
         pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
     launch = registry.get(backend).launch
-    return lambda function: run_ranks(function, 2, backend, launch=launch, env=env, timeout=PATIENCE_S)
+    return lambda function: run_ranks(function, 2, backend, launch=launch, env=env, timeout=PATIENCE_S, fork=False)
 
 
 def test_a_new_reduce_op_is_one_line_of_the_table(run: Callable[[Callable[..., Any]], list[Any]]) -> None:

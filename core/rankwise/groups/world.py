@@ -82,7 +82,7 @@ class World:
         return [group for world in self.worlds() for group in list(world.groups.values())]
 
     def stop(self, reason: str) -> None:
-        """Abort all groups of this context and end the making of others, for who runs ranks of which one has failed.
+        """Abort all groups of this context and end the making of others, as one of several ranks has failed.
 
         Args:
             reason: How or why, for the message; it follows "was aborted on rank 1".

@@ -162,7 +162,7 @@ class Verdicts:
 
     Attributes:
         current: The verdict, once there is one.
-        killed: Whether a second signal to a launcher has asked for the end of all ranks at once.
+        killed: Whether a second signal to a launcher has asked that all ranks be killed.
     """
 
     def __init__(self, store: TCPStore, config: LaunchConfig, attempt: int) -> None:
@@ -195,7 +195,7 @@ class Verdicts:
         self._give(Verdict(False, self._config.node_rank, socket.gethostname(), 128 + number, text, number))
 
     def kill(self) -> None:
-        """Ask all nodes to kill their ranks at once."""
+        """Ask all nodes to kill their ranks immediately."""
         with contextlib.suppress(DistError):
             self._store.multi_set(self._kill_keys, [b"kill"] * len(self._kill_keys))
 

@@ -49,7 +49,9 @@ class RankPool:
     They are started by the first `run`, and started again after one that left them in an unknown state.
     """
 
-    def __init__(self, size: int, *, launch: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, size: int, *, launch: Sequence[str] = (), env: Mapping[str, str] | None = None, fork: bool = True
+    ) -> None:
         """Make a pool; nothing is started yet.
 
         Args:
@@ -57,6 +59,8 @@ class RankPool:
             launch: The command that starts them, such as ("mpiexec", "-n", "{size}"); if empty they are started
                 directly, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set.
             env: Variables to set; `{rank}` in a value stands for the rank.
+            fork: Fork ranks that are started directly from a process that has loaded rankwise and its backends; not
+                where functions change what these find as they are loaded.
         """
         if size < 1:
             raise ValueError(f"a pool needs at least one rank, not {size}")
@@ -64,7 +68,7 @@ class RankPool:
         self._launch, self._env = tuple(launch), dict(env or {})
         self._processes: Processes | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
-        self._origin = Origin()
+        self._origin = Origin(fork)
         weakref.finalize(self, self._origin.close)
         self._lock = threading.Lock()
 
@@ -230,7 +234,8 @@ def run_ranks(
     timeout: Timeout = 60.0,
     env: Mapping[str, str] | None = None,
     launch: Sequence[str] = (),
+    fork: bool = True,
 ) -> list[T]:
     """Run `function(*args)` on `size` fresh processes, and return what each rank returned; see `RankPool`."""
-    with RankPool(size, launch=launch, env=env) as pool:
+    with RankPool(size, launch=launch, env=env, fork=fork) as pool:
         return pool.run(function, *args, timeout=timeout)

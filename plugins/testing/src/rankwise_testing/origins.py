@@ -25,11 +25,15 @@ _Wanted = tuple[str, frozenset[tuple[str, str]]]
 class Origin:
     """The process that ranks are forked from, as it has loaded all that a first group loads.
 
-    It is started when it is needed, and anew once the environment is another. Where it cannot be had, such as with
+    It is started when it is needed, and again once the environment is another. Where it cannot be had, such as with
     modules that start threads, ranks are started one by one. Within `kept_origins` it takes one that another has left.
+
+    Args:
+        wanted: Whether ranks are to be forked at all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: bool = True) -> None:
+        self._may_fork = wanted and sys.platform == "linux"  # elsewhere system libraries may not survive it
         self._preloaded: Preloaded | None = None
         self._wanted: _Wanted | None = None
 
@@ -40,7 +44,7 @@ class Origin:
             return
         self.close()
         self._preloaded = _kept.pop(wanted, None)
-        if self._preloaded is None and sys.platform == "linux":  # elsewhere system libraries may not survive a fork
+        if self._preloaded is None and self._may_fork:
             with contextlib.suppress(LaunchError):
                 self._preloaded = Preloaded(_LOADED, environment, os.getcwd())
         self._wanted = wanted

@@ -181,7 +181,7 @@ class _Run:
 
 
 def _together(blocks: Blocks, row: list[int]) -> TypeGuard[range]:
-    """Tell whether blocks are beside each other in a row, where they are got and set at once."""
+    """Tell whether blocks are beside each other in a row, where they are got and set in one call."""
     return isinstance(blocks, range) and blocks.step == 1 and 0 <= blocks.start <= blocks.stop <= len(row)
 
 

@@ -55,7 +55,7 @@ def _cut(lanes: Lanes, begin: int, end: int | None = None) -> Lanes:
 
 
 class _Rest:
-    """What C has left of a round, which begins at once.
+    """What C has left of a round, which begins immediately.
 
     Args:
         rounds: What it is one of.

@@ -133,7 +133,7 @@ def segment_nbytes(size: int) -> int:
 
 
 class Exchange:
-    """One in which flat arrays go to some of the other ranks, and others come from there; it begins at once.
+    """One in which flat arrays go to some of the other ranks, and others come from there; it begins immediately.
 
     Bytes sent: those of what is sent. Scratch: those of what is reduced.
 
