@@ -45,8 +45,6 @@ __all__ = ["SeveralHosts", "several_hosts"]
 
 #: How much of an array is under way at a time; a rank's scratch memory is a few times this.
 _PIECE_NBYTES = 4 << 20
-#: How much of all parts together the ranks of a host pass on at once, and not host by host: each time they meet.
-_TOGETHER_NBYTES = 1 << 20
 #: How much of what goes to one other host only: while it is on its way the ranks of a host pass on what came before.
 _AT_ONCE_NBYTES = 512 << 10
 
@@ -294,25 +292,8 @@ class SeveralHosts(Strategy):
             derived.all_gather(self.across, counterparts, array, deadline)
         else:
             self._gather_across(self.across, counterparts, array, deadline)
-        if self._is_brief(parts):
-            self._tell_together(parts, deadline)
-            return
         for host, part in zip(self._hosts, counterparts, strict=True):
             self._locally(Call("all_gather", part, outs=[parts[rank] for rank in host]), deadline)
-
-    def _is_brief(self, parts: Sequence[Array]) -> bool:
-        """Tell whether parts are so short that to copy them costs less than that a host's ranks meet for each host."""
-        return len(self._hosts) > 2 and sum(part.nbytes for part in parts) <= _TOGETHER_NBYTES
-
-    def _tell_together(self, parts: Sequence[Array], deadline: Deadline) -> None:
-        """Tell the ranks of this host what this one has of all hosts, and hear what they have."""
-        theirs = [[_flat(parts[host[place]]) for host in self._hosts] for place in range(self.local.size)]
-        outs = [np.empty(sum(part.nbytes for part in each), np.uint8) for each in theirs]
-        self._locally(Call("all_gather", np.concatenate(theirs[self._place]), outs=outs), deadline)
-        for place, (out, each) in enumerate(zip(outs, theirs, strict=True)):
-            for part, told in zip(each, _cut_like(out, each), strict=True):
-                if place != self._place:
-                    part[:] = told
 
     def _gather_across(self, across: Subset, parts: Sequence[Array], array: Array, deadline: Deadline) -> None:
         """Copy what this rank and its counterparts on other hosts have into the parts of all."""
@@ -333,7 +314,10 @@ class SeveralHosts(Strategy):
         step = max(1, _PIECE_NBYTES // (len(self._hosts) * array.itemsize))
         for begin in range(0, max(part.size for part in flats), step):
             cuts = [part[begin : begin + step] for part in flats]
-            sums = self._sums(cuts, adding, deadline)
+            sums = []
+            for host in self._hosts:
+                sums.append(np.empty_like(cuts[host[self._place]]))
+                self._locally(Call("reduce_scatter", sums[-1], adding, ins=[cuts[rank] for rank in host]), deadline)
             mine = sums[self._here]
             if self.across.size == 2:
                 self._trade(self.across, sums[1 - self._here], mine, adding, deadline)
@@ -344,25 +328,6 @@ class SeveralHosts(Strategy):
             target[...] = mine
             if op.name == "AVG":
                 op.finish(target, target, self.size)
-
-    def _sums(self, cuts: Sequence[Array], op: ReduceOp, deadline: Deadline) -> list[Array]:
-        """Reduce what the ranks of this host have for this one's counterparts, by host."""
-        wanted = [[cuts[host[place]] for place in range(self.local.size)] for host in self._hosts]
-        if self._is_brief(cuts):
-            together = [np.concatenate(each) for each in zip(*wanted, strict=True)]
-            total = np.empty_like(together[self._place])
-            self._locally(Call("reduce_scatter", total, op, ins=together), deadline)
-            return _cut_like(total, [each[self._place] for each in wanted])
-        sums = [np.empty_like(each[self._place]) for each in wanted]
-        for total, each in zip(sums, wanted, strict=True):
-            self._locally(Call("reduce_scatter", total, op, ins=each), deadline)
-        return sums
-
-
-def _cut_like(flat: Array, parts: Sequence[Array]) -> list[Array]:
-    """Cut an array into parts that are as long as these."""
-    ends = np.cumsum([part.size for part in parts]).tolist()
-    return [flat[end - part.size : end] for end, part in zip(ends, parts, strict=True)]
 
 
 def _divided(between: Subset, total: Array) -> tuple[Array, dict[int, Array]]:
