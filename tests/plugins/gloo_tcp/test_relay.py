@@ -64,7 +64,7 @@ def test_a_rank_that_is_alone_on_its_host_takes_part(size: int) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_calls_give_what_they_must(ranks: Ranks, way: str, seed: int) -> None:
     assert ranks.run(way, "at_random", seed, 150) == [0] * 4
 
