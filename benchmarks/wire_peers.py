@@ -12,7 +12,7 @@ call needs, both looking first; the contenders alternate, round by round. Where 
 those of a host share one, as they might on a host of their own. The floor of an `all_reduce` is an exchange of the
 arrays and their sum, that of a barrier an exchange, that of a message or a broadcast and its answer a ping-pong; that
 of the calls in the last line an exchange of what one rank has for one other. Of more ranks only the first ones of the
-first two hosts have plain sockets, send messages and are roots. Below stands how many times as long each other takes
+first two hosts have plain sockets, send messages and are roots; the others sleep while plain sockets take a turn. Below stands how many times as long each other takes
 as rankwise, both beside their plain sockets: the geometric mean, and the cell where that is least. A contender that is
 not installed is named with the reason. MPICH and torch's gloo may each have an environment of their own, as
 `scripts/test` and `scripts/test-torch` make them.
@@ -21,6 +21,7 @@ not installed is named with the reason. MPICH and torch's gloo may each have an 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import shutil
@@ -160,14 +161,37 @@ def joined(who: str, rank: int, size: int, far: int, nbytes: int) -> tuple[Timed
     return by_torch_names(rankwise, rank, far, np.zeros(nbytes // 4, np.float32)), rankwise.destroy_process_group
 
 
-def work(who: str, names: list[str], sizes: list[int], turns: int, size: int, far: int) -> None:
+class Quiet:
+    """Lets all ranks sleep that have no plain socket while the others take their turn: in a call, MPI's would look."""
+
+    def __init__(self, path: str, rank: int, speaks: bool) -> None:
+        self._file = open(path, "a") if path else None  # noqa: SIM115
+        self._first, self._speaks = rank == 0, speaks
+
+    def begin(self, barrier: Callable[[], object]) -> None:
+        """Begin a turn of plain sockets: return once it is over, or on a rank that has one."""
+        if self._file is None:
+            return
+        if self._first:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        barrier()
+        if not self._speaks:
+            fcntl.flock(self._file, fcntl.LOCK_SH)
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def end(self) -> None:
+        if self._file is not None and self._first:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+
+def work(who: str, names: list[str], sizes: list[int], turns: int, size: int, far: int, turn_file: str) -> None:
     """Be one rank; rank 0 prints microseconds of floor and contender, in each turn."""
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or os.environ["RANK"])
     found: dict[str, list[tuple[float, float]]] = {}
     for nbytes in sizes:
         floor = Floor(int(rank > 0), nbytes) if rank in (0, far) else None
         calls, end = joined(who, rank, size, far, nbytes)
-        timed = [calls]
+        quiet, timed = Quiet(turn_file, rank, floor is not None), [calls]
         if floor is not None:
             plain = (floor.reduce, floor.answer, floor.answer, *[floor.exchange, floor.reduce] * 2)
             timed.insert(0, dict(zip(CALLS, plain, strict=True)))
@@ -177,7 +201,10 @@ def work(who: str, names: list[str], sizes: list[int], turns: int, size: int, fa
                 if name == "barrier" and nbytes != sizes[0]:
                     continue
                 times = []
+                quiet.begin(calls["barrier"])
                 for each in timed:
+                    if each is calls:
+                        quiet.end()
                     together(floor, calls if size > 2 and each is calls else {})
                     call = each[name]
                     start = time.perf_counter()
@@ -386,11 +413,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=CONTENDERS)
     parser.add_argument("--work", help=argparse.SUPPRESS)
     parser.add_argument("--ports", type=int, nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--turn-file", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
     size = given.hosts * given.ranks
     if given.work:
         plain_sockets.PORTS = tuple(given.ports)
-        work(given.work, given.calls, given.sizes, given.turns, size, given.ranks)
+        work(given.work, given.calls, given.sizes, given.turns, size, given.ranks, given.turn_file)
         return
     reason = "" if given.loopback else forbidden()
     if reason:
@@ -420,6 +448,7 @@ def main() -> None:
             *map(str, given.sizes),
             "--calls",
             *given.calls,
+            *(("--turn-file", str(folder / "turn")) if given.ranks > 1 or given.hosts > 2 else ()),
         ]
         reasons = {who: why for who in given.only if (why := missing(who, pythons[who]))}
         found: dict[str, dict[str, list[tuple[float, float]]]] = {}
