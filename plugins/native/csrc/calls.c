@@ -1,9 +1,8 @@
 /* The shortcuts of rankwise.backends.fast_calls: each does the whole of a plain call, or says that it did nothing. */
 #include "arguments.h"
 #include "hooks.h"
-#include "plans.h"
+#include "program.h"
 #include "recorder.h"
-#include "relay.h"
 #include "streams.h"
 #include "turn.h"
 #include <string.h>
@@ -19,6 +18,7 @@ typedef struct {
     const int64_t *waited_ns; /* for how long others were waited for in all */
     PyObject *sequence, *collected; /* of the group that is served, as the trail is; NULL before */
     PyObject *tell, *wait, *learn, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
+    PyArrayObject *scratch; /* memory beside what a program works on; NULL before */
     Plans plans;
 } Calls;
 
@@ -38,42 +38,14 @@ static bool calls_leave(Calls *calls)
     return told != NULL;
 }
 
-/* Whether the board has room for what a plan says; Python has looked too, but this is what memory depends on. */
-static bool calls_has_room(const Calls *calls, const Given *given, Way way, int slots)
+/* Whether a call can be made in a way that Python says; each over a wire looks by itself. */
+static bool calls_knows(const Calls *calls, const Given *given, const Doing *doing)
 {
-    const Board *board = calls->board;
-    if (calls->relay != NULL || calls->wire != NULL) /* each call looks by itself */
-        return (way == RELAY) == (calls->relay != NULL) && way >= SWAP;
-    if (way >= SWAP || way == MEET || given->key.name == REDUCE)
-        return way == MEET && given->key.name != REDUCE;
-    if (way == MOVE || way == COMBINE)
-        return board_slot_nbytes(board, slots) >= given->route.item && (way == MOVE || kernels_merge_of(given->op, given->kind));
-    Kind wide = kernels_accumulation_kind(given->op, given->kind);
-    size_t item = kernels_kind_nbytes(wide), count = (size_t)PyArray_SIZE(given->array);
-    if (board->size < 2 || kernels_merge_of(given->op, wide) == NULL)
-        return false;
-    return way == ONE_SHOT ? count <= board->area_nbytes / item : board_slot_nbytes(board, board->size) >= item;
-}
-
-/* Take what a kind of call says of itself: `way`, `about` and `fetch_count`. */
-static bool calls_read_plan(const Calls *calls, const Given *given, PyObject *kind, Doing *doing)
-{
-    PyObject *way = PyObject_GetAttrString(kind, "way"), *about = PyObject_GetAttrString(kind, "about");
-    PyObject *fetch_count = PyObject_GetAttrString(kind, "fetch_count");
-    if (way != NULL && about != NULL && fetch_count != NULL) {
-        long number = PyLong_AsLong(way);
-        bool known = number > NEVER && number < WAYS && calls_has_room(calls, given, (Way)number, given->route.slots);
-        doing->way = known ? (Way)number : NEVER;
-        doing->fetch_count = PyLong_AsSize_t(fetch_count);
-        if (!PyTuple_CheckExact(about) || PyTuple_GET_SIZE(about) != RECORD_WORDS - 1)
-            PyErr_SetString(PyExc_TypeError, "a kind of call has another record");
-        for (int i = 1; i < RECORD_WORDS && !PyErr_Occurred(); i++)
-            doing->about[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(about, i - 1));
-    }
-    Py_XDECREF(way);
-    Py_XDECREF(about);
-    Py_XDECREF(fetch_count);
-    return !PyErr_Occurred();
+    if (calls->relay != NULL)
+        return doing->way == RELAY || doing->way == PROGRAM;
+    if (calls->wire != NULL)
+        return doing->way >= SWAP && doing->way != RELAY;
+    return plans_has_room(doing, calls->board, given);
 }
 
 static bool calls_reduces(const Given *given)
@@ -92,8 +64,9 @@ static Plan *calls_learn(Calls *calls, const Given *given)
     bool reduces = calls_reduces(given);
     PyObject *option = reduces ? Py_NewRef(PyTuple_GET_ITEM(calls->members.ops, given->op)) : PyLong_FromLong(given->key.option);
     PyObject *kind = PyObject_CallFunction(calls->learn, "OONN", names[given->key.name], array, option, numbers);
-    Doing learnt = {.kind = kind};
-    if (kind != NULL && kind != Py_None && calls_read_plan(calls, given, kind, &learnt)) {
+    Doing learnt;
+    if (kind != NULL && kind != Py_None && plans_read(&learnt, kind)) {
+        learnt.way = calls_knows(calls, given, &learnt) ? learnt.way : NEVER;
         plan = plans_keep(&calls->plans, &given->key, &learnt);
         if (plan != NULL)
             Py_INCREF(kind);
@@ -103,22 +76,6 @@ static Plan *calls_learn(Calls *calls, const Given *given)
 }
 
 /* ------------------------------------------------------------------ carrying out */
-
-static Ending calls_go(Call *call, const Doing *doing, Given *given)
-{
-    given->route.fetch_count = doing->way == MOVE ? doing->fetch_count : SIZE_MAX;
-    given->route.told = given->key.name == ALL_TO_ALL; /* the others may send more than this rank knows */
-    given->route.longest = doing->about[LONGEST];
-    void *array = given->array == NULL ? NULL : PyArray_DATA(given->array);
-    size_t count = given->array == NULL ? 0 : (size_t)PyArray_SIZE(given->array);
-    switch (doing->way) {
-    case MEET: return collectives_meet(call);
-    case ONE_SHOT: return collectives_one_shot(call, array, count, given->op, given->kind);
-    case TWO_SHOT: return collectives_two_shot(call, array, count, given->op, given->kind);
-    case MOVE: return collectives_move(call, &given->route, given->keep_to, given->keep_from);
-    default: return collectives_combine(call, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
-    }
-}
 
 /* Let a hook raise what all ranks raise. */
 static void calls_explain(PyObject *hook, PyObject *kind, uint64_t sequence, Ending ending)
@@ -142,31 +99,16 @@ static bool calls_number(Calls *calls, uint64_t *sequence)
 
 static Ending calls_swap(Swap *swap, const Doing *doing, Given *given)
 {
-    void *array = given->array == NULL ? NULL : PyArray_DATA(given->array);
-    size_t count = given->array == NULL ? 0 : (size_t)PyArray_SIZE(given->array);
+    void *array = given->whole.bytes;
+    size_t count = given->whole.count;
     switch (doing->way) {
     case SWAP: return swaps_compare(swap);
     case SWAP_REDUCE: return swaps_reduce(swap, array, count, given->op, given->kind);
     case SWAP_MOVE: return swaps_move(swap, &given->route, given->keep_to, given->keep_from);
-    case SWAP_STREAM: return streams_reduce(swap, given->array, given->op, given->kind);
-    case SWAP_SEGMENTS: return streams_broadcast(swap, given->array, given->key.option);
+    case SWAP_STREAM: return streams_reduce(swap, swaps_whole(given->array), given->op, given->kind);
+    case SWAP_SEGMENTS: return streams_broadcast(swap, swaps_whole(given->array), given->route.item, given->key.option);
     default: return swaps_combine(swap, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
     }
-}
-
-/* What each rank has for all of them, or takes from all, in the order of ranks; false if that is not of one size. */
-static bool calls_parts(const Calls *calls, const Given *given, Load *load)
-{
-    bool gathers = given->key.name == ALL_GATHER;
-    const Route *route = &given->route;
-    Part *parts = gathers ? load->takes : load->gives;
-    parts[calls->members.rank] = gathers ? given->keep_to : given->keep_from;
-    for (int i = 0; i < calls->members.size - 1; i++)
-        parts[gathers ? route->take[i].peer : route->send[i].slot] = gathers ? route->take[i].part : route->send[i].part;
-    for (int peer = 0; peer < calls->members.size; peer++)
-        if (parts[peer].count != parts[0].count)
-            return false;
-    return true;
 }
 
 /* What goes along with a call; false if it is nothing that a relay knows. */
@@ -178,32 +120,50 @@ static bool calls_load(const Calls *calls, const Given *given, Load *load)
         return true;
     load->manner = calls_reduces(given) ? SUMMED : name == BROADCAST ? SENT_BY_ROOT : GATHERED;
     load->wide = load->manner == SUMMED ? kernels_accumulation_kind(given->op, given->kind) : given->kind;
-    Part whole = {PyArray_DATA(given->array), (size_t)PyArray_SIZE(given->array)};
-    load->count = whole.count;
+    load->count = given->whole.count;
     load->given = name != BROADCAST || rank == given->root;
     load->taken = name == BROADCAST ? rank != given->root : given->root < 0 || rank == given->root;
-    load->gives[0] = load->takes[0] = whole;
+    load->gives[0] = load->takes[0] = given->whole;
     if (name == REDUCE_SCATTER) {
-        load->count = whole.count * (size_t)calls->members.size;
-        load->given = calls->members.size;
-        load->first = whole.count * (size_t)rank;
-        load->takes[0].bytes = given->out;
-    } else if (name == ALL_GATHER)
-        load->taken = calls->members.size;
-    bool in_parts = name == ALL_GATHER || name == REDUCE_SCATTER;
-    return name != ALL_TO_ALL && (!in_parts || calls_parts(calls, given, load));
+        load->count = given->whole.count * (size_t)calls->members.size;
+        load->first = given->whole.count * (size_t)rank;
+        load->given = given->many;
+        memcpy(load->gives, given->parts, sizeof given->parts);
+    } else if (name == ALL_GATHER) {
+        load->taken = given->many;
+        memcpy(load->takes, given->parts, sizeof given->parts);
+    }
+    bool alike = true;
+    for (int i = 1; i < given->many; i++)
+        alike = alike && given->parts[i].count == given->parts[0].count;
+    return name != ALL_TO_ALL && alike;
+}
+
+static const Load calls_nothing = {.manner = NOTHING, .root = -1};
+
+/* What the program of a call works on. */
+static Works calls_works(const Given *given)
+{
+    Works works = {.bases = {swaps_whole(given->array)}, .count = 1 + given->many};
+    for (int i = 0; i < given->many; i++)
+        works.bases[1 + i] = (Owned){given->owners[i], given->parts[i]};
+    return works;
 }
 
 /* Whether what was given may go over the wire, whose rooms are limited. */
 static bool calls_fits(const Calls *calls, const Doing *doing, const Given *given)
 {
+    if (doing->way == PROGRAM) {
+        const Works works = calls_works(given);
+        return (calls->relay == NULL || relay_fits(calls->relay, &calls_nothing)) && program_fits((Program *)doing->program, &works);
+    }
     if (calls->relay != NULL) {
         Load load;
         return calls_load(calls, given, &load) && relay_fits(calls->relay, &load);
     }
     if (calls->wire == NULL)
         return true;
-    size_t nbytes = doing->way == SWAP_REDUCE ? (size_t)PyArray_NBYTES(given->array) : 0;
+    size_t nbytes = doing->way == SWAP_REDUCE ? given->whole.count * given->route.item : 0;
     bool reduces = doing->way == SWAP_REDUCE || doing->way == SWAP_COMBINE || doing->way == SWAP_STREAM;
     if (reduces && kernels_merge_of(given->op, kernels_accumulation_kind(given->op, given->kind)) == NULL)
         return false;
@@ -212,17 +172,35 @@ static bool calls_fits(const Calls *calls, const Doing *doing, const Given *give
     return calls->members.size <= MOST_PARCELS && swaps_fit(calls->wire, &given->route, calls->members.rank, calls->members.size, nbytes);
 }
 
-static bool calls_relay(Calls *calls, const Doing *doing, const Given *given, const uint64_t about[RECORD_WORDS], PyObject *deadline,
-                        PyObject *hook)
+/* Carry out the program of a call, once all have made the same. */
+static Ending calls_follow(Calls *calls, const Doing *doing, const Given *given, Call *call)
 {
-    Load load;
-    calls_load(calls, given, &load); /* which has been looked at before */
-    Call call = {.await = calls->wait, .deadline = deadline == Py_None ? NULL : Py_NewRef(deadline)};
-    Ending ending = relay_run(calls->relay, &call, about, &load, NULL);
-    if (ending != DONE)
-        calls_explain(hook, doing->kind, about[SEQUENCE], ending);
-    Py_XDECREF(call.deadline);
-    return ending == DONE;
+    const Program *program = (Program *)doing->program;
+    Works works = calls_works(given);
+    if (calls->scratch == NULL || (size_t)PyArray_NBYTES(calls->scratch) < program->scratch_nbytes) {
+        npy_intp nbytes = (npy_intp)program->scratch_nbytes + 1;
+        Py_XSETREF(calls->scratch, (PyArrayObject *)PyArray_ZEROS(1, &nbytes, NPY_UBYTE, 0));
+    }
+    if (calls->scratch == NULL)
+        return BROKEN;
+    works.bases[works.count] = swaps_whole(calls->scratch);
+    int64_t waited_ns = 0;
+    Ending ending = program_run(program, calls->relay, call, &works, &waited_ns);
+    if (calls->relay != NULL)
+        relay_note_waits(calls->relay, waited_ns);
+    else
+        calls->wire->waited_ns += waited_ns;
+    return ending;
+}
+
+/* Carry out a call of several hosts: its data goes with the comparison, or its program follows that. */
+static Ending calls_relay(Calls *calls, const Doing *doing, const Given *given, Call *call, const uint64_t about[RECORD_WORDS])
+{
+    Load load = calls_nothing;
+    if (doing->way == RELAY)
+        calls_load(calls, given, &load); /* which has been looked at before */
+    Ending ending = relay_run(calls->relay, call, about, &load, NULL);
+    return ending != DONE || doing->way == RELAY ? ending : calls_follow(calls, doing, given, call);
 }
 
 /* Do what was given, as the call of a number, until a deadline; it may also be a time-out, or None for the group's. */
@@ -232,24 +210,22 @@ static bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint
     uint64_t about[RECORD_WORDS];
     memcpy(about, doing->about, sizeof about);
     about[SEQUENCE] = sequence;
-    if (calls->relay != NULL)
-        return calls_relay(calls, doing, given, about, deadline, hook);
+    Ending ending = BROKEN;
+    Call call = {.board = calls->board, .about = about, .await = calls->wait, .holds = true, .looked_ns = began_ns, .deadline = Py_NewRef(deadline)};
     if (calls->wire != NULL) {
-        Swap swap = {.wire = calls->wire, .rank = calls->members.rank, .size = calls->members.size, .about = about, .deadline = deadline};
-        Ending ended = calls_swap(&swap, doing, given);
-        if (ended != DONE)
-            calls_explain(hook, doing->kind, sequence, ended);
-        return ended == DONE;
+        Swap swap = {.wire = calls->wire, .rank = calls->members.rank, .size = calls->members.size, .about = about, .deadline = &call.deadline};
+        ending = doing->way == PROGRAM ? swaps_compare(&swap) : calls_swap(&swap, doing, given);
+        if (ending == DONE && doing->way == PROGRAM)
+            ending = calls_follow(calls, doing, given, &call);
+    } else if (calls->relay != NULL)
+        ending = calls_relay(calls, doing, given, &call, about);
+    else if (board_enter(calls->board)) {
+        ending = plans_go(doing, &call, given);
+        board_leave(calls->board);
     }
-    if (!board_enter(calls->board))
-        return false;
-    Call call = {.board = calls->board, .about = about, .await = calls->wait, .holds = true, .looked_ns = began_ns,
-                 .deadline = deadline == Py_None ? NULL : Py_NewRef(deadline)};
-    Ending ending = calls_go(&call, doing, given);
-    board_leave(calls->board);
+    Py_DECREF(call.deadline);
     if (ending != DONE)
         calls_explain(hook, doing->kind, sequence, ending);
-    Py_XDECREF(call.deadline);
     return ending == DONE;
 }
 
@@ -267,18 +243,30 @@ static bool calls_make(Calls *calls, const Doing *doing, Given *given, PyObject 
     return true;
 }
 
-/* Find how to do what was given, if it can be done here. It is a copy, and its kind is owned by the caller, as others may
-   forget all plans whenever Python's code runs. */
+static void calls_drop(Doing *doing)
+{
+    Py_CLEAR(doing->kind);
+    Py_CLEAR(doing->program);
+}
+
+/* Find how to do what was given, if it can be done here. It is a copy, and what it holds is owned by the caller, as others
+   may forget all plans whenever Python's code runs. */
 static bool calls_find(Calls *calls, const Given *given, Doing *doing)
 {
     Plan *plan = plans_known(&calls->plans, &given->key);
     if (plan == NULL)
         plan = calls_learn(calls, given);
-    if (plan == NULL || plan->doing.way == NEVER || !calls_fits(calls, &plan->doing, given))
+    if (plan == NULL || plan->doing.way == NEVER)
         return false;
     *doing = plan->doing;
     Py_INCREF(doing->kind);
-    return true;
+    if (doing->way == PROGRAM)
+        doing->program = PyObject_GetAttrString(doing->kind, "program");
+    bool known = doing->way != PROGRAM || (doing->program != NULL && PyObject_TypeCheck(doing->program, &ProgramType));
+    if (known && calls_fits(calls, doing, given))
+        return true;
+    calls_drop(doing);
+    return false;
 }
 
 static bool calls_is_timeout(PyObject *timeout)
@@ -296,7 +284,7 @@ static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_
         Doing doing;
         if (calls_find(calls, &given, &doing)) {
             done = calls_make(calls, &doing, &given, args[count]);
-            Py_DECREF(doing.kind);
+            calls_drop(&doing);
         }
         PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL;
         if (!calls_leave(calls) && error == NULL)
@@ -361,7 +349,7 @@ static PyObject *calls_run(Calls *calls, PyObject *args)
             Doing doing;
             if (calls_find(calls, &given, &doing)) {
                 done = calls_carry_out(calls, &doing, &given, sequence, deadline, calls->failed, native_monotonic_ns());
-                Py_DECREF(doing.kind);
+                calls_drop(&doing);
             }
             break;
         }
@@ -378,8 +366,7 @@ static PyObject *calls_compare(Calls *calls, PyObject *args)
     PyObject *deadline;
     if (!PyArg_ParseTuple(args, "y#O", &record, &nbytes, &deadline))
         return NULL;
-    const Load nothing = {.manner = NOTHING, .root = -1};
-    if (calls->relay == NULL || nbytes != WIRE_RECORD_NBYTES || !relay_fits(calls->relay, &nothing))
+    if (calls->relay == NULL || nbytes != WIRE_RECORD_NBYTES || !relay_fits(calls->relay, &calls_nothing))
         Py_RETURN_NONE;
     uint64_t about[RECORD_WORDS] = {0};
     memcpy(about, record, WIRE_RECORD_NBYTES);
@@ -387,13 +374,22 @@ static PyObject *calls_compare(Calls *calls, PyObject *args)
     if (records == NULL)
         return NULL;
     Call call = {.await = calls->wait, .deadline = Py_NewRef(deadline)};
-    Ending ending = relay_run(calls->relay, &call, about, &nothing, (unsigned char *)PyBytes_AS_STRING(records));
+    Ending ending = relay_run(calls->relay, &call, about, &calls_nothing, (unsigned char *)PyBytes_AS_STRING(records));
     if (ending != DONE) {
         calls_explain(calls->failed, Py_None, about[SEQUENCE], ending);
         Py_CLEAR(records);
     }
-    Py_XDECREF(call.deadline);
+    Py_DECREF(call.deadline);
     return records;
+}
+
+/* program(arrays, scratch, steps): a long call of several hosts, see program.h; None if it is left to Python. */
+static PyObject *calls_make_program(Calls *calls, PyObject *args)
+{
+    PyObject *arrays, *scratch, *steps;
+    if (!PyArg_ParseTuple(args, "O!O!O!", &PyTuple_Type, &arrays, &PyTuple_Type, &scratch, &PyList_Type, &steps))
+        return NULL;
+    return calls->board != NULL ? Py_NewRef(Py_None) : program_new(calls->relay, calls->members.ops, arrays, scratch, steps);
 }
 
 /* Serve the public calls of a group from now on. */
@@ -432,7 +428,7 @@ static PyObject *calls_ops_of(PyObject *given)
 }
 
 /* Where each object is that is held. */
-static const size_t held[] = {offsetof(Calls, board),     offsetof(Calls, wire), offsetof(Calls, relay), offsetof(Calls, trail), offsetof(Calls, turn), offsetof(Calls, sequence),
+static const size_t held[] = {offsetof(Calls, scratch),   offsetof(Calls, board),     offsetof(Calls, wire), offsetof(Calls, relay), offsetof(Calls, trail), offsetof(Calls, turn), offsetof(Calls, sequence),
                               offsetof(Calls, collected), offsetof(Calls, members.ops),   offsetof(Calls, tell), offsetof(Calls, wait),
                               offsetof(Calls, learn),     offsetof(Calls, failed), offsetof(Calls, broken)};
 /* What is asked of `CallHooks`. */
@@ -516,6 +512,7 @@ static PyMethodDef methods[] = {
     FAST(barrier),
     {"run", (PyCFunction)calls_run, METH_VARARGS, "Carry out a collective whose turn it is."},
     {"compare", (PyCFunction)calls_compare, METH_VARARGS, "Compare the calls of ranks on several hosts."},
+    {"program", (PyCFunction)calls_make_program, METH_VARARGS, "Take the steps of a long call of several hosts."},
     {"serve", (PyCFunction)calls_serve, METH_VARARGS, "Serve the public calls of a group."},
     {"forget", (PyCFunction)calls_forget, METH_NOARGS, "Forget all kinds of calls."},
     {0},

@@ -34,7 +34,7 @@ static void collectives_take_back(Call *call)
 /* For how long a call may sleep before its deadline begins to count: little beside that, and not at all once it does. */
 static int64_t collectives_first_doze_ns(const Call *call)
 {
-    if (call->deadline == NULL)
+    if (call->deadline == Py_None)
         return FIRST_DOZE_NS;
     double timeout_s = PyFloat_CheckExact(call->deadline) ? PyFloat_AS_DOUBLE(call->deadline) : 0;
     return timeout_s * 1e8 < (double)FIRST_DOZE_NS ? (int64_t)(timeout_s * 1e8) : FIRST_DOZE_NS;
@@ -61,10 +61,10 @@ static bool collectives_wait_for_the_late(Call *call)
         return true;
     bool held = call->holds;
     collectives_take_back(call);
-    PyObject *deadline = PyObject_CallOneArg(call->await, call->deadline == NULL ? Py_None : call->deadline);
+    PyObject *deadline = PyObject_CallOneArg(call->await, call->deadline);
     if (deadline == NULL)
         return false;
-    Py_XSETREF(call->deadline, deadline);
+    Py_SETREF(call->deadline, deadline);
     if (!held)
         collectives_let_go(call);
     return true;
@@ -111,7 +111,7 @@ Ending collectives_meet(Call *call)
 
 /* ------------------------------------------------------------------ reductions to all */
 
-Ending collectives_one_shot(Call *call, void *array, size_t count, Op op, Kind kind)
+Ending collectives_one_shot(Call *call, void *array, size_t count, Op op, Kind kind, bool takes)
 {
     Board *board = call->board;
     Kind wide = kernels_accumulation_kind(op, kind);
@@ -127,7 +127,7 @@ Ending collectives_one_shot(Call *call, void *array, size_t count, Op op, Kind k
     }
     unsigned char total[PIECE];
     size_t item = kernels_kind_nbytes(wide), step = PIECE / item, narrow_item = kernels_kind_nbytes(kind);
-    for (size_t start = 0; start < count; start += step) {
+    for (size_t start = 0; takes && start < count; start += step) {
         size_t now = count - start < step ? count - start : step;
         void *into = wide == kind ? (unsigned char *)array + start * item : total;
         merge(into, board_area(board, 0, parity) + start * item, board_area(board, 1, parity) + start * item, now);

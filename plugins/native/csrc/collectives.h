@@ -12,7 +12,8 @@ enum { MOST_PARTS = 16 };
 typedef struct {
     Board *board;
     const uint64_t *about;
-    /* Called with the interpreter when others are late: waits for them, and returns the call's deadline. */
+    /* Called with the interpreter when others are late: waits for them, and returns the call's deadline; `deadline` is
+       owned, and before that a time-out, or None for the group's. */
     PyObject *await, *deadline;
     bool holds;       /* whether this thread holds the interpreter */
     PyThreadState *let_go;
@@ -39,16 +40,17 @@ typedef struct {
     uint64_t longest; /* the most elements that any rank sends to another through slots, and FETCHES if there are others */
 } Route;
 
-/* The ways in which Python has prepared a call: at the board, and from SWAP on over the wire, the last by both. NEVER
+/* The ways in which Python has prepared a call: at the board, and from SWAP on over the wire, the last two by both. NEVER
    is left to it. */
-typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, SWAP, SWAP_REDUCE, SWAP_MOVE, SWAP_COMBINE, SWAP_STREAM, SWAP_SEGMENTS, RELAY, WAYS } Way;
+typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, SWAP, SWAP_REDUCE, SWAP_MOVE, SWAP_COMBINE, SWAP_STREAM, SWAP_SEGMENTS, RELAY, PROGRAM, WAYS } Way;
 
 /* The areas to write before the next turn, and to read after it. */
 unsigned long long collectives_flip(Call *call);
 /* Post what was written and the record; DONE if all make the same call. */
 Ending collectives_exchange(Call *call);
 Ending collectives_meet(Call *call);
-Ending collectives_one_shot(Call *call, void *array, size_t count, Op op, Kind kind);
+/* Reduce what all have, into this rank's array if it takes the result. */
+Ending collectives_one_shot(Call *call, void *array, size_t count, Op op, Kind kind, bool takes);
 Ending collectives_two_shot(Call *call, void *array, size_t count, Op op, Kind kind);
 /* Copy what comes to its places, and at last what this rank has for itself. */
 Ending collectives_move(Call *call, const Route *route, Part to, Part from);

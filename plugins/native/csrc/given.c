@@ -4,11 +4,18 @@
 
 /* ------------------------------------------------------------------ arguments */
 
+static Part given_part_of(PyArrayObject *array)
+{
+    return (Part){(unsigned char *)PyArray_DATA(array), (size_t)PyArray_SIZE(array)};
+}
+
 static bool given_begin(Given *given, Name name, int option, PyArrayObject *array)
 {
     memset(&given->key, 0, sizeof given->key);
     given->array = array;
+    given->whole = (Part){0};
     given->root = -1;
+    given->many = 0;
     given->holds = 0;
     given->keep_to.count = 0;
     given->route.sends = given->route.takes = 0;
@@ -19,6 +26,7 @@ static bool given_begin(Given *given, Name name, int option, PyArrayObject *arra
         return true;
     int kind = arguments_kind(array);
     given->kind = (Kind)kind;
+    given->whole = given_part_of(array);
     given->key.type = PyArray_TYPE(array);
     given->route.item = (size_t)PyArray_ITEMSIZE(array);
     return kind >= 0;
@@ -34,9 +42,10 @@ static bool given_take_shape(Given *given)
     return true;
 }
 
-static Part given_part_of(PyArrayObject *array)
+static void given_note_part(Given *given, PyArrayObject *owner, Part part)
 {
-    return (Part){(unsigned char *)PyArray_DATA(array), (size_t)PyArray_SIZE(array)};
+    given->owners[given->many] = owner;
+    given->parts[given->many++] = part;
 }
 
 /* Take a list of one array for each rank, and their sizes into the key; it is held for as long as the call takes. */
@@ -45,6 +54,7 @@ static bool given_take_list(Given *given, const Members *members, PyObject *list
     bool is_list = PyList_CheckExact(list);
     if ((!is_list && !PyTuple_CheckExact(list)) || Py_SIZE(list) != members->size || members->size > MOST_PARTS)
         return false;
+    given->many = 0;
     for (int i = 0; i < members->size; i++) {
         PyObject *item = is_list ? PyList_GET_ITEM(list, i) : PyTuple_GET_ITEM(list, i);
         PyArrayObject *array = arguments_plain(item, written);
@@ -53,6 +63,7 @@ static bool given_take_list(Given *given, const Members *members, PyObject *list
         Py_INCREF(item);
         given->held[given->holds++] = item;
         parts[i] = given_part_of(array);
+        given_note_part(given, array, parts[i]);
         given->key.numbers[given->key.count++] = PyArray_SIZE(array);
     }
     return true;
@@ -64,9 +75,11 @@ static bool given_take_cut(Given *given, const Members *members, PyArrayObject *
     int size = members->size;
     if (size > MOST_PARTS || PyArray_TYPE(whole) != given->key.type || PyArray_SIZE(whole) != one * size)
         return false;
+    given->many = 0;
     for (int i = 0; i < size; i++) {
         parts[i].bytes = (unsigned char *)PyArray_DATA(whole) + (size_t)(one * i) * given->route.item;
         parts[i].count = (size_t)one;
+        given_note_part(given, whole, parts[i]);
         given->key.numbers[given->key.count++] = one;
     }
     return true;

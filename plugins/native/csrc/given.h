@@ -27,8 +27,13 @@ typedef struct {
     Op op;
     int root;             /* -1 where there is none */
     PyArrayObject *array; /* this rank's contribution; NULL for a barrier */
+    Part whole;           /* ... all of it */
     PyObject *held[MOST_NUMBERS];
     int holds;
+    /* What this rank has for each, or takes from each, and what that is part of. */
+    Part parts[MOST_PARTS];
+    PyArrayObject *owners[MOST_PARTS];
+    int many;
     void *out;
     Route route;
     Part keep_to, keep_from; /* what this rank has for itself */

@@ -5,7 +5,7 @@
 
 /* The version of what rankwise and this module call of each other; see rankwise.basics.native. It is here rather than in
    Python since it is about what was built: sources may be newer. */
-enum { API_VERSION = 15 };
+enum { API_VERSION = 16 };
 #ifndef SOURCES
 #define SOURCES 0u /* what tells these sources from others; setup.py says it */
 #endif
@@ -24,7 +24,7 @@ static const struct {
     {"SWAP_REDUCE", SWAP_REDUCE},     {"SWAP_MOVE", SWAP_MOVE},           {"SWAP_COMBINE", SWAP_COMBINE},
     {"SWAP_STREAM", SWAP_STREAM},
     {"SWAP_SEGMENTS", SWAP_SEGMENTS},
-    {"RELAY", RELAY},
+    {"RELAY", RELAY},                 {"PROGRAM", PROGRAM},
 
     {"MAX_RANKS", MOST_PEERS},        {"HEADER_NBYTES", HEADER_NBYTES},   {"CONTROL_NBYTES", CONTROL_NBYTES},
     {"HEAD", HEAD},                   {"WANTS_ROOM", WANTS_ROOM},         {"TAIL", TAIL},
@@ -52,7 +52,7 @@ static int module_fill(PyObject *module)
     import_array1(-1);
     bool added = recorder_add_types(module) == 0 && board_add_types(module) == 0 && rings_add_types(module) == 0 &&
                  turn_add_types(module) == 0 && calls_add_types(module) == 0 && messages_add_types(module) == 0 && state_add_types(module) == 0 &&
-                 wire_add_types(module) == 0 && relay_add_types(module) == 0 && tls_add_types(module) == 0 && module_add_constants(module) == 0 &&
+                 wire_add_types(module) == 0 && relay_add_types(module) == 0 && program_add_types(module) == 0 && tls_add_types(module) == 0 && module_add_constants(module) == 0 &&
                  PyModule_AddIntConstant(module, "API_VERSION", API_VERSION) == 0 &&
                  PyModule_AddIntConstant(module, "SOURCES", (long)SOURCES) == 0;
     return added ? 0 : -1;

@@ -36,6 +36,7 @@ int turn_add_types(PyObject *module);
 int state_add_types(PyObject *module);
 int wire_add_types(PyObject *module);
 int relay_add_types(PyObject *module);
+int program_add_types(PyObject *module);
 int tls_add_types(PyObject *module);
 
 #endif

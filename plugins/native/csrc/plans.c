@@ -27,6 +27,90 @@ static Plan *plans_place(const Plans *plans, const Key *key)
     return plan;
 }
 
+/* ------------------------------------------------------------------ what a kind says of itself */
+
+bool plans_read(Doing *doing, PyObject *kind)
+{
+    *doing = (Doing){.kind = kind};
+    PyObject *way = PyObject_GetAttrString(kind, "way"), *about = PyObject_GetAttrString(kind, "about");
+    PyObject *fetch_count = PyObject_GetAttrString(kind, "fetch_count");
+    if (way != NULL && about != NULL && fetch_count != NULL) {
+        long number = PyLong_AsLong(way);
+        doing->way = number > NEVER && number < WAYS ? (Way)number : NEVER;
+        doing->fetch_count = PyLong_AsSize_t(fetch_count);
+        if (!PyTuple_CheckExact(about) || PyTuple_GET_SIZE(about) != RECORD_WORDS - 1)
+            PyErr_SetString(PyExc_TypeError, "a kind of call has another record");
+        for (int i = 1; i < RECORD_WORDS && !PyErr_Occurred(); i++)
+            doing->about[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(about, i - 1));
+    }
+    Py_XDECREF(way);
+    Py_XDECREF(about);
+    Py_XDECREF(fetch_count);
+    return !PyErr_Occurred();
+}
+
+/* ------------------------------------------------------------------ at the board */
+
+/* Whether an operation can go this way at a board. */
+static bool plans_suits(Way way, int name)
+{
+    switch (way) {
+    case MEET: return name == BARRIER;
+    case ONE_SHOT: return name == ALL_REDUCE || name == REDUCE;
+    case TWO_SHOT: return name == ALL_REDUCE;
+    case MOVE: return name == BROADCAST || name == ALL_GATHER || name == ALL_TO_ALL;
+    case COMBINE: return name == REDUCE || name == REDUCE_SCATTER;
+    default: return false;
+    }
+}
+
+bool plans_has_room(const Doing *doing, const Board *board, const Given *given)
+{
+    Way way = doing->way;
+    if (!plans_suits(way, given->key.name))
+        return false;
+    if (way == MEET)
+        return true;
+    if (way == MOVE || way == COMBINE)
+        return board_slot_nbytes(board, given->key.name == REDUCE ? 1 : given->route.slots) >= given->route.item &&
+               (way == MOVE || kernels_merge_of(given->op, given->kind) != NULL);
+    Kind wide = kernels_accumulation_kind(given->op, given->kind);
+    size_t item = kernels_kind_nbytes(wide);
+    if (board->size < 2 || kernels_merge_of(given->op, wide) == NULL)
+        return false;
+    return way == ONE_SHOT ? given->whole.count <= board->area_nbytes / item : board_slot_nbytes(board, board->size) >= item;
+}
+
+/* At the board a contribution to the root has the only slot. */
+static void plans_use_one_slot(Route *route)
+{
+    route->slots = 1;
+    for (int i = 0; i < route->sends; i++)
+        route->send[i].slot = 0;
+    for (int i = 0; i < route->takes; i++)
+        route->take[i].slot = 0;
+}
+
+Ending plans_go(const Doing *doing, Call *call, Given *given)
+{
+    bool takes = given->root < 0 || given->root == call->board->rank;
+    given->route.fetch_count = doing->way == MOVE ? doing->fetch_count : SIZE_MAX;
+    given->route.told = given->key.name == ALL_TO_ALL; /* the others may send more than this rank knows */
+    given->route.longest = doing->about[LONGEST];
+    if (given->key.name == REDUCE)
+        plans_use_one_slot(&given->route);
+    Part whole = given->whole;
+    switch (doing->way) {
+    case MEET: return collectives_meet(call);
+    case ONE_SHOT: return collectives_one_shot(call, whole.bytes, whole.count, given->op, given->kind, takes);
+    case TWO_SHOT: return collectives_two_shot(call, whole.bytes, whole.count, given->op, given->kind);
+    case MOVE: return collectives_move(call, &given->route, given->keep_to, given->keep_from);
+    default: return collectives_combine(call, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
+    }
+}
+
+/* ------------------------------------------------------------------ those that are known */
+
 Plan *plans_known(const Plans *plans, const Key *key)
 {
     Plan *plan = plans->places == 0 ? NULL : plans_place(plans, key);

@@ -9,8 +9,16 @@ typedef struct {
     Way way;
     size_t fetch_count;
     uint64_t about[RECORD_WORDS];
-    PyObject *kind; /* of Python; NULL where there is none */
+    PyObject *kind;    /* of Python; NULL where there is none */
+    PyObject *program; /* of a call that is made; of a kind that is kept NULL */
 } Doing;
+
+/* Take what a kind of call says of itself, which is owned by the caller: `way`, `about` and `fetch_count`. */
+bool plans_read(Doing *doing, PyObject *kind);
+/* Whether the board has room for what a plan says; Python has looked too, but this is what memory depends on. */
+bool plans_has_room(const Doing *doing, const Board *board, const Given *given);
+/* Do what was given at the board. */
+Ending plans_go(const Doing *doing, Call *call, Given *given);
 
 typedef struct {
     Key key;

@@ -76,15 +76,20 @@ static unsigned long long relay_flip(Relay *relay, Call *call)
     return relay->board != NULL ? collectives_flip(call) : (relay->parity ^= 1);
 }
 
+bool relay_number(const Relay *relay, uint64_t *number)
+{
+    PyObject *next = Py_TYPE(relay->sequence)->tp_iternext(relay->sequence);
+    *number = next == NULL ? 0 : PyLong_AsUnsignedLongLong(next);
+    Py_XDECREF(next);
+    return !PyErr_Occurred();
+}
+
 /* Let all ranks of this host come to a step, which is a call of its group. */
 static Ending relay_meet(const Relay *relay, Call *call, uint64_t step[RECORD_WORDS])
 {
     if (relay->board == NULL)
         return DONE;
-    PyObject *next = Py_TYPE(relay->sequence)->tp_iternext(relay->sequence);
-    step[SEQUENCE] = next == NULL ? 0 : PyLong_AsUnsignedLongLong(next);
-    Py_XDECREF(next);
-    if (PyErr_Occurred())
+    if (!relay_number(relay, &step[SEQUENCE]))
         return BROKEN;
     call->about = step;
     Ending ending = collectives_exchange(call);
@@ -215,7 +220,7 @@ static Ending relay_ask_others(Relay *relay, Call *call, unsigned long long pari
     relay_fill_row(relay, parity, load);
     relay_take_back(let_go);
     Swap swap = {.wire = relay->wire, .rank = relay->here, .size = relay->hosts, .about = (const uint64_t *)(void *)relay->row,
-                 .deadline = call->deadline == NULL ? Py_None : call->deadline};
+                 .deadline = &call->deadline};
     size_t rest = relay->head - WIRE_RECORD_NBYTES; /* of the records, behind this rank's own */
     for (int k = 1; k < relay->hosts; k++) {
         int peer = (relay->here + k) % relay->hosts;
@@ -255,6 +260,19 @@ static Ending relay_exchange(Relay *relay, Call *call, const uint64_t about[RECO
     return ending;
 }
 
+/* Whether all ranks make the same call. Where data goes along they also give as much of it. */
+static bool relay_same_call(const Relay *relay, const unsigned char *records, const uint64_t about[RECORD_WORDS], const Load *load)
+{
+    uint64_t theirs[WIRE_RECORD_NBYTES / 8], balance = 0;
+    for (int rank = 0; rank < relay->size; rank++) {
+        memcpy(theirs, records + WIRE_RECORD_NBYTES * (size_t)rank, sizeof theirs);
+        if (theirs[SEQUENCE] != about[SEQUENCE] || theirs[DIGEST] != about[DIGEST] || (load->manner != NOTHING && theirs[COUNT] != about[COUNT]))
+            return false;
+        balance += theirs[SENT] - theirs[RECEIVED];
+    }
+    return balance == 0;
+}
+
 static Ending relay_carry_out(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Load *load, unsigned char *records)
 {
     const unsigned char *answer;
@@ -265,9 +283,8 @@ static Ending relay_carry_out(Relay *relay, Call *call, const uint64_t about[REC
         memcpy(records, answer, WIRE_RECORD_NBYTES * (size_t)relay->size);
         return DONE;
     }
-    for (int rank = 0; rank < relay->size; rank++)
-        if (memcmp(answer + WIRE_RECORD_NBYTES * (size_t)rank, about, WIRE_RECORD_NBYTES) != 0)
-            return UNLIKE;
+    if (!relay_same_call(relay, answer, about, load))
+        return UNLIKE;
     PyThreadState *let_go = relay_let_go(load);
     relay_read(relay, answer + WIRE_RECORD_NBYTES * (size_t)relay->size, load);
     relay_take_back(let_go);
@@ -283,6 +300,13 @@ Ending relay_run(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], c
     Ending ending = relay_carry_out(relay, call, about, load, records);
     if (relay->board != NULL)
         board_leave(relay->board);
-    relay->waited_ns = (relay->board == NULL ? 0 : relay->board->patience.waited_ns) + (relay->wire == NULL ? 0 : relay->wire->waited_ns);
+    relay_note_waits(relay, 0);
     return ending;
+}
+
+void relay_note_waits(Relay *relay, int64_t elsewhere_ns)
+{
+    int64_t here_ns = relay->board == NULL ? 0 : relay->board->patience.waited_ns, there_ns = relay->wire == NULL ? 0 : relay->wire->waited_ns;
+    relay->elsewhere_ns += elsewhere_ns;
+    relay->waited_ns = here_ns + there_ns + relay->elsewhere_ns;
 }

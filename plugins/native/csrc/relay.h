@@ -22,7 +22,8 @@ typedef struct {
     unsigned char *row;           /* what this host has written; NULL but on its first rank */
     unsigned char *areas;         /* of a rank that is alone: instead of the board's */
     unsigned long long parity;    /* ... and theirs */
-    int64_t waited_ns;            /* for how long others were waited for in all */
+    /* For how long others were waited for in all, and of that over other wires than this one. */
+    int64_t waited_ns, elsewhere_ns;
 } Relay;
 
 /* What the data comes to: what the root has, what that of all ranks comes to, or that of each behind the other's. */
@@ -48,5 +49,10 @@ bool relay_fits(const Relay *relay, const Load *load);
 /* Make a call; of `call` deadline and `await` are given. With a place for the records of all ranks it puts them there, and
    leaves it to the caller whether they are of one call. */
 Ending relay_run(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Load *load, unsigned char *records);
+
+/* Take the next number of the calls of this host's group; false with an exception set. */
+bool relay_number(const Relay *relay, uint64_t *number);
+/* Note for how long others were waited for, and for how long of that over other wires. */
+void relay_note_waits(Relay *relay, int64_t elsewhere_ns);
 
 #endif

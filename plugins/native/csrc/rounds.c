@@ -6,16 +6,16 @@
 enum { ROUNDS_PIECE = 8192 };
 
 /* How many elements of an array are in the round that goes on. */
-static size_t rounds_segment(const Rounds *rounds, PyArrayObject *array)
+static size_t rounds_segment(const Rounds *rounds, Owned array)
 {
-    size_t all = array == NULL ? 0 : (size_t)PyArray_SIZE(array);
+    size_t all = array.part.count;
     size_t left = all > rounds->begin ? all - rounds->begin : 0;
     return left < rounds->length ? left : rounds->length;
 }
 
-static unsigned char *rounds_at(const Rounds *rounds, PyArrayObject *array)
+static unsigned char *rounds_at(const Rounds *rounds, Owned array)
 {
-    return (unsigned char *)PyArray_DATA(array) + rounds->begin * rounds->item;
+    return array.part.bytes + rounds->begin * rounds->item;
 }
 
 /* ------------------------------------------------------------------ reducing */
@@ -28,8 +28,8 @@ static void rounds_merge(Rounds *rounds, bool all)
     size_t item = rounds->item, step = ROUNDS_PIECE / item, most = rounds->length;
     for (int i = 0; i < rounds->count; i++) {
         const Parcel *parcel = &rounds->parcels[i];
-        PyArrayObject *into = rounds->into[parcel->peer];
-        if (into == NULL)
+        Owned into = rounds->into[parcel->peer];
+        if (into.owner == NULL)
             continue;
         size_t segment = rounds_segment(rounds, into), came = all ? segment : parcel->headed ? parcels_came(parcel) / item : 0;
         most = came < most ? came : most;
@@ -37,7 +37,7 @@ static void rounds_merge(Rounds *rounds, bool all)
             size_t at = rounds->merged[i] * item;
             now = most - rounds->merged[i] < step ? most - rounds->merged[i] : step;
             unsigned char *mine = rounds_at(rounds, into) + at;
-            merge(mine, mine, wire_room(rounds->wire, parcel->peer) + at, now);
+            merge(mine, mine, wire_room(rounds->swap->wire, parcel->peer) + at, now);
         }
     }
 }
@@ -58,12 +58,12 @@ static bool rounds_reduces(const Rounds *rounds)
 static void rounds_prepare(Rounds *rounds)
 {
     rounds->count = 0;
-    for (int peer = 0; peer < rounds->wire->size; peer++) {
-        PyArrayObject *out = rounds->out[peer], *into = rounds->into[peer];
+    for (int peer = 0; peer < rounds->swap->size; peer++) {
+        Owned out = rounds->out[peer], into = rounds->into[peer];
         size_t sent = rounds_segment(rounds, out) * rounds->item, taken = rounds_segment(rounds, into) * rounds->item;
         if (sent == 0 && taken == 0)
             continue;
-        unsigned char *room = rounds_reduces(rounds) || taken == 0 ? wire_room(rounds->wire, peer) : rounds_at(rounds, into);
+        unsigned char *room = rounds_reduces(rounds) || taken == 0 ? wire_room(rounds->swap->wire, peer) : rounds_at(rounds, into);
         Parcel *parcel = &rounds->parcels[rounds->count];
         *parcel = (Parcel){.peer = peer, .data = sent == 0 ? NULL : rounds_at(rounds, out), .nbytes = sent, .room = room, .place = room};
         if (rounds_reduces(rounds) && taken > 0) {
@@ -78,9 +78,9 @@ static void rounds_prepare(Rounds *rounds)
     }
 }
 
-/* Tell what is left of a round: what it begins and ends with, and of each rank whether anything must still be sent or
-   has yet to come, how many elements are reduced, and what to wait for. */
-static PyObject *rounds_left(const Rounds *rounds)
+/* Of each rank of a round whether anything must still be sent or has yet to come, how many elements are reduced, and what
+   to wait for. */
+static PyObject *rounds_lanes(const Rounds *rounds)
 {
     PyObject *lanes = PyList_New(rounds->count);
     for (int i = 0; lanes != NULL && i < rounds->count; i++) {
@@ -93,25 +93,46 @@ static PyObject *rounds_left(const Rounds *rounds)
         else
             PyList_SET_ITEM(lanes, i, lane);
     }
-    return lanes == NULL ? NULL : Py_BuildValue("(nnN)", (Py_ssize_t)rounds->begin, (Py_ssize_t)(rounds->begin + rounds->length), lanes);
+    return lanes;
 }
 
-/* Make a round: true, what is left of it, or NULL with an exception set. */
-static PyObject *rounds_make(Rounds *rounds)
+/* Of each rank the array that goes there or comes from there, and which of its bytes; None for nothing. */
+static PyObject *rounds_sides(const Rounds *rounds, const Owned *arrays)
+{
+    PyObject *sides = PyList_New(rounds->swap->size);
+    for (int peer = 0; sides != NULL && peer < rounds->swap->size; peer++) {
+        Owned array = arrays[peer];
+        PyObject *side = array.owner == NULL ? Py_NewRef(Py_None)
+                                             : Py_BuildValue("(ON)", (PyObject *)array.owner, swaps_range(array, 0, array.part.count * rounds->item));
+        if (side == NULL)
+            Py_CLEAR(sides);
+        else
+            PyList_SET_ITEM(sides, peer, side);
+    }
+    return sides;
+}
+
+/* Let Python go on with a round and all that follow. */
+static bool rounds_go_on(const Rounds *rounds)
+{
+    const char *op = rounds_reduces(rounds) ? kernels_op_name(rounds->op) : NULL;
+    return swaps_set_deadline(rounds->swap, PyObject_CallFunction(
+        rounds->swap->wire->exchange, "ONNzOnnN", *rounds->swap->deadline, rounds_sides(rounds, rounds->out), rounds_sides(rounds, rounds->into),
+        op, rounds->dtype, (Py_ssize_t)rounds->begin, (Py_ssize_t)(rounds->begin + rounds->length), rounds_lanes(rounds)));
+}
+
+/* Make a round; `left` if Python has gone on with it. */
+static bool rounds_make(Rounds *rounds, bool *left)
 {
     rounds_prepare(rounds);
-    if (!wire_swap(rounds->wire, rounds->parcels, rounds->count)) {
-        wire_drop(rounds->parcels, rounds->count);
-        return NULL;
-    }
-    if (!wire_is_done(rounds->parcels, rounds->count)) {
-        PyObject *left = rounds_left(rounds);
-        wire_drop(rounds->parcels, rounds->count);
-        return left;
-    }
-    if (rounds_reduces(rounds))
+    bool well = wire_swap(rounds->swap->wire, rounds->parcels, rounds->count);
+    *left = well && !wire_is_done(rounds->parcels, rounds->count);
+    if (*left)
+        well = rounds_go_on(rounds);
+    else if (well && rounds_reduces(rounds))
         rounds_merge(rounds, true);
-    return PyErr_CheckSignals() == 0 ? Py_NewRef(Py_True) : NULL;
+    wire_drop(rounds->parcels, rounds->count);
+    return well && PyErr_CheckSignals() == 0;
 }
 
 /* ------------------------------------------------------------------ all of them */
@@ -119,28 +140,27 @@ static PyObject *rounds_make(Rounds *rounds)
 static size_t rounds_longest(const Rounds *rounds)
 {
     size_t most = 0;
-    for (int peer = 0; peer < rounds->wire->size; peer++)
-        for (int side = 0; side < 2; side++) {
-            PyArrayObject *array = side == 0 ? rounds->out[peer] : rounds->into[peer];
-            size_t count = array == NULL ? 0 : (size_t)PyArray_SIZE(array);
-            most = count > most ? count : most;
-        }
+    for (int peer = 0; peer < rounds->swap->size; peer++) {
+        size_t out = rounds->out[peer].part.count, into = rounds->into[peer].part.count, longer = out > into ? out : into;
+        most = longer > most ? longer : most;
+    }
     return most;
 }
 
 bool rounds_fit(const Rounds *rounds)
 {
-    for (int peer = 0; peer < rounds->wire->size; peer++)
-        if (rounds_reduces(rounds) && rounds->into[peer] != NULL && !wire_has_room(rounds->wire, peer, rounds->length * rounds->item))
+    for (int peer = 0; peer < rounds->swap->size; peer++)
+        if (rounds_reduces(rounds) && rounds->into[peer].owner != NULL && !wire_has_room(rounds->swap->wire, peer, rounds->length * rounds->item))
             return false;
     return true;
 }
 
-PyObject *rounds_run(Rounds *rounds)
+Ending rounds_run(Rounds *rounds)
 {
     size_t longest = rounds_longest(rounds);
-    PyObject *made = Py_NewRef(Py_True);
-    for (rounds->begin = 0; made == Py_True && rounds->begin < longest; rounds->begin += rounds->length)
-        Py_SETREF(made, rounds_make(rounds));
-    return made;
+    bool left = false;
+    for (rounds->begin = 0; !left && rounds->begin < longest; rounds->begin += rounds->length)
+        if (!rounds_make(rounds, &left))
+            return BROKEN;
+    return DONE;
 }

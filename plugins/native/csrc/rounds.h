@@ -4,14 +4,15 @@
 #define RANKWISE_ROUNDS_H
 
 #include "arguments.h"
-#include "wire.h"
+#include "swaps.h"
 
 /* One exchange, of which each round moves a segment to and from every other rank at the same time. Rounds are for all: a
    rank that went on with one of the others before it has heard of the rest could be waited for by somebody who waits. */
 typedef struct {
-    Wire *wire;
+    const Swap *swap; /* of which wire and deadline are used */
     /* What is sent to each rank, and where what comes from there goes; NULL for nothing. All that is reduced goes to one. */
-    PyArrayObject *out[MOST_PARCELS], *into[MOST_PARCELS];
+    Owned out[MOST_PARCELS], into[MOST_PARCELS];
+    PyObject *dtype;     /* of what is reduced; borrowed */
     size_t item, length; /* how long an element is, and how many make a segment */
     Op op;               /* OPS where nothing is reduced */
     Kind kind;
@@ -24,8 +25,7 @@ typedef struct {
 
 /* Whether there is room for what is reduced. */
 bool rounds_fit(const Rounds *rounds);
-/* Make all rounds: true once they are made, or what is left of one that took too long, from where Python goes on with it
-   and with all others at the same time; NULL with an exception set. */
-PyObject *rounds_run(Rounds *rounds);
+/* Make all rounds; with one that takes too long Python goes on, and with all others at the same time. */
+Ending rounds_run(Rounds *rounds);
 
 #endif

@@ -25,8 +25,7 @@ typedef bool Plan(Stream *stream);
 
 struct Stream {
     Swap *swap;
-    PyArrayObject *source, *array; /* what is sent, and where what comes goes: the same where nothing goes one way */
-    PyObject *deadline; /* owned: once Python has gone on, until when it all must be done */
+    Owned source, array; /* what is sent, and where what comes goes: the same where nothing goes one way */
     Plan *plan;
     Op op;
     Kind kind;
@@ -44,9 +43,9 @@ struct Stream {
     Parcel parcel;
 };
 
-static unsigned char *streams_at(const Stream *stream, PyArrayObject *array, size_t index)
+static unsigned char *streams_at(const Stream *stream, Owned array, size_t index)
 {
-    return (unsigned char *)PyArray_DATA(array) + index * stream->item;
+    return array.part.bytes + index * stream->item;
 }
 
 static size_t streams_nbytes(const Stream *stream, Slice slice)
@@ -113,11 +112,10 @@ static void streams_prepare(Stream *stream, unsigned tag, Slice out, Slice into,
         stream->parcel.in = wire_message_head(tag, taken, 0);
 }
 
-static PyObject *streams_range(const Stream *stream, Slice slice, bool done)
+/* Which bytes of an array have yet to move; None if they have. */
+static PyObject *streams_range(const Stream *stream, Owned array, Slice slice, bool done)
 {
-    if (done)
-        return Py_NewRef(Py_None);
-    return Py_BuildValue("(nn)", (Py_ssize_t)(slice.begin * stream->item), (Py_ssize_t)(slice.end * stream->item));
+    return done ? Py_NewRef(Py_None) : swaps_range(array, slice.begin * stream->item, slice.end * stream->item);
 }
 
 /* Let Python go on with a trade from where it stands. */
@@ -126,13 +124,11 @@ static bool streams_go_on(Stream *stream)
     const Wire *wire = stream->swap->wire;
     const Parcel *parcel = &stream->parcel;
     PyObject *rest = parcel->rest == NULL ? Py_None : parcel->rest;
-    PyObject *given = stream->deadline == NULL ? stream->swap->deadline : stream->deadline;
-    PyObject *deadline = PyObject_CallFunction(wire->stream, "OOOiINNOO", given, (PyObject *)stream->source, (PyObject *)stream->array, wire->links[parcel->peer].rank, stream->tag,
-                                               streams_range(stream, stream->out, parcel->sent), streams_range(stream, stream->into, parcel->taken),
-                                               stream->fate == PLACED ? Py_False : Py_True, rest);
-    if (deadline != NULL)
-        Py_XSETREF(stream->deadline, deadline);
-    return deadline != NULL;
+    Owned source = stream->source, array = stream->array;
+    return swaps_set_deadline(stream->swap, PyObject_CallFunction(
+        wire->stream, "OOOiINNOO", *stream->swap->deadline, (PyObject *)source.owner, (PyObject *)array.owner, wire->links[parcel->peer].rank,
+        stream->tag, streams_range(stream, source, stream->out, parcel->sent), streams_range(stream, array, stream->into, parcel->taken),
+        stream->fate == PLACED ? Py_False : Py_True, rest));
 }
 
 /* Compare the calls if that is asked for, and make all trades: those that nobody disturbs without the interpreter, one
@@ -153,7 +149,6 @@ static Ending streams_run(Stream *stream)
             streams_end_trade(stream);
         well = well && PyErr_CheckSignals() == 0;
     }
-    Py_XDECREF(stream->deadline);
     return well ? DONE : BROKEN;
 }
 
@@ -173,7 +168,7 @@ bool streams_fit(const Wire *wire)
 /* Each rank reduces its half: contributions to a segment of both, then the results. */
 static bool streams_plan_reduction(Stream *stream)
 {
-    size_t all = (size_t)PyArray_SIZE(stream->array), index = stream->step / 2;
+    size_t all = stream->array.part.count, index = stream->step / 2;
     const Slice shares[2] = {{0, all / 2}, {all / 2, all}};
     int rank = stream->swap->rank;
     if (index * stream->length >= all - all / 2)
@@ -186,10 +181,10 @@ static bool streams_plan_reduction(Stream *stream)
     return true;
 }
 
-Ending streams_reduce(Swap *swap, PyArrayObject *array, Op op, Kind kind)
+Ending streams_reduce(Swap *swap, Owned array, Op op, Kind kind)
 {
     Stream stream = {.swap = swap, .source = array, .array = array, .plan = streams_plan_reduction, .op = op, .kind = kind, .item = kernels_kind_nbytes(kind)};
-    size_t all = (size_t)PyArray_SIZE(array), nbytes = (all - all / 2) * stream.item / 4;
+    size_t all = array.part.count, nbytes = (all - all / 2) * stream.item / 4;
     nbytes = nbytes < LEAST_SEGMENT_NBYTES ? LEAST_SEGMENT_NBYTES : nbytes > MOST_SEGMENT_NBYTES ? MOST_SEGMENT_NBYTES : nbytes;
     stream.length = nbytes / stream.item;
     return streams_run(&stream);
@@ -215,21 +210,20 @@ static bool streams_plan_trade(Stream *stream)
     return true;
 }
 
-Ending streams_broadcast(Swap *swap, PyArrayObject *array, int root)
+Ending streams_broadcast(Swap *swap, Owned array, size_t item, int root)
 {
-    size_t all = (size_t)PyArray_SIZE(array);
-    Stream stream = {.swap = swap, .source = array, .array = array, .plan = streams_plan_trade, .item = (size_t)PyArray_ITEMSIZE(array),
+    size_t all = array.part.count;
+    Stream stream = {.swap = swap, .source = array, .array = array, .plan = streams_plan_trade, .item = item,
                      .goes = swap->rank == root ? all : 0, .comes = swap->rank == root ? 0 : all, .one_way = true};
     stream.length = MOST_SEGMENT_NBYTES / stream.item;
     return streams_run(&stream);
 }
 
-Ending streams_trade(Swap *swap, PyArrayObject *sent, PyArrayObject *taken, Op op, Kind kind)
+Ending streams_trade(Swap *swap, Owned sent, Owned taken, size_t item, Op op, Kind kind)
 {
-    PyArrayObject *source = sent == NULL ? taken : sent, *array = taken == NULL ? sent : taken;
-    Stream stream = {.swap = swap, .source = source, .array = array, .plan = streams_plan_trade, .op = op, .kind = kind,
-                     .item = (size_t)PyArray_ITEMSIZE(array), .reduces = op != OPS, .one_way = sent == NULL || taken == NULL,
-                     .goes = sent == NULL ? 0 : (size_t)PyArray_SIZE(sent), .comes = taken == NULL ? 0 : (size_t)PyArray_SIZE(taken)};
+    bool goes = sent.owner != NULL, comes = taken.owner != NULL;
+    Stream stream = {.swap = swap, .source = goes ? sent : taken, .array = comes ? taken : sent, .plan = streams_plan_trade, .op = op, .kind = kind,
+                     .item = item, .reduces = op != OPS, .one_way = !goes || !comes, .goes = sent.part.count, .comes = taken.part.count};
     stream.length = MOST_SEGMENT_NBYTES / stream.item;
     return streams_run(&stream);
 }

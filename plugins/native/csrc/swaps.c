@@ -7,6 +7,24 @@ enum { SWAPS_PIECE = 8192 };
 
 /* ------------------------------------------------------------------ what goes where */
 
+Owned swaps_whole(PyArrayObject *array)
+{
+    return array == NULL ? (Owned){0} : (Owned){array, {PyArray_DATA(array), (size_t)PyArray_SIZE(array)}};
+}
+
+PyObject *swaps_range(Owned array, size_t begin, size_t end)
+{
+    Py_ssize_t at = array.part.bytes - (unsigned char *)PyArray_DATA(array.owner);
+    return Py_BuildValue("(nn)", at + (Py_ssize_t)begin, at + (Py_ssize_t)end);
+}
+
+bool swaps_set_deadline(const Swap *swap, PyObject *deadline)
+{
+    if (deadline != NULL)
+        Py_SETREF(*swap->deadline, deadline);
+    return deadline != NULL;
+}
+
 static Part swaps_to(const Route *route, int peer)
 {
     for (int i = 0; i < route->sends; i++)
@@ -79,7 +97,7 @@ static bool swaps_finish(Swap *swap, int count, bool *misfit)
 {
     PyObject *state = swaps_state(swap, count);
     PyObject *record = PyBytes_FromStringAndSize((const char *)swap->about, WIRE_RECORD_NBYTES);
-    PyObject *lengths = state == NULL || record == NULL ? NULL : PyObject_CallFunction(swap->wire->finish, "OOO", swap->deadline, record, state);
+    PyObject *lengths = state == NULL || record == NULL ? NULL : PyObject_CallFunction(swap->wire->finish, "OOO", *swap->deadline, record, state);
     for (int i = 0; lengths != NULL && i < count; i++) {
         PyObject *length = PyList_CheckExact(lengths) && i < PyList_GET_SIZE(lengths) ? PyList_GET_ITEM(lengths, i) : NULL;
         long long nbytes = length == NULL ? -1 : PyLong_AsLongLong(length);

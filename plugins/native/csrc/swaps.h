@@ -9,12 +9,18 @@
 /* The tag of what compares calls. */
 #define FINGERPRINT_TAG 0x40000000u
 
+/* Part of an array, with which Python may have to go on; nothing where that has no owner. */
+typedef struct {
+    PyArrayObject *owner; /* borrowed */
+    Part part;
+} Owned;
+
 /* One call. */
 typedef struct {
     Wire *wire;
     int rank, size;
     const uint64_t *about; /* this rank's record */
-    PyObject *deadline;    /* borrowed: a deadline, a time-out, or None for the group's */
+    PyObject **deadline;   /* a deadline, a time-out, or None for the group's, of which Python makes a deadline */
     Parcel parcels[MOST_PARCELS];
     /* Of a long one of two ranks, while it comes: where the only part goes straight, or how it is reduced. */
     unsigned char *straight;
@@ -25,6 +31,12 @@ typedef struct {
     Kind kind;
 } Swap;
 
+/* All of an array; nothing for NULL. */
+Owned swaps_whole(PyArrayObject *array);
+/* Some bytes of it, from the first to the last, as Python counts them in the owner. */
+PyObject *swaps_range(Owned array, size_t begin, size_t end);
+/* Keep the deadline that Python has found; false for NULL. */
+bool swaps_set_deadline(const Swap *swap, PyObject *deadline);
 /* Whether what goes to and comes from each rank fits, and so many bytes from and to all. */
 bool swaps_fit(const Wire *wire, const Route *route, int rank, int size, size_t nbytes);
 /* Say what goes to the `k`th next rank, and how much comes from it, besides the records. */

@@ -33,7 +33,7 @@ typedef struct {
     /* WireHooks of rankwise_gloo_tcp: what is looked at, */
     PyObject *deferred, *arrivals, *receives, *lines;
     /* ... and what is left to Python. */
-    PyObject *lock, *unlock, *settle, *stand_up, *keep, *feed, *taken, *finish, *stream;
+    PyObject *lock, *unlock, *settle, *stand_up, *keep, *feed, *taken, *finish, *stream, *exchange;
     PyObject *mark, *receive, *finish_message;
     Trail *trail; /* of the group that is served; NULL before */
     int rank, size;

@@ -1,8 +1,7 @@
 /* The type of a wire, and the shortcuts for messages over it. */
 #include "arguments.h"
 #include "rings.h"
-#include "rounds.h"
-#include "streams.h"
+#include "transfers.h"
 #include <string.h>
 #include <structmember.h>
 
@@ -117,103 +116,40 @@ static PyObject *wire_py_recv(Wire *wire, PyObject *const *args, Py_ssize_t coun
     return PyLong_FromLong(wire->links[note.peer].name);
 }
 
-/* Whether Python's reduction of a dtype by an op is one of C's, in place. */
-static bool wire_can_reduce(Op op, int kind)
+/* Carry out what was taken; false if it is left to Python. */
+static PyObject *wire_transfer(const Transfer *transfer, bool taken, PyObject *given)
 {
-    return kind >= 0 && op != OPS && op != AVG && kernels_accumulation_kind(op, (Kind)kind) == (Kind)kind && kernels_merge_of(op, (Kind)kind) != NULL;
+    if (!taken)
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
+    PyObject *deadline = Py_NewRef(given);
+    Ending ending = transfers_run(transfer, &deadline);
+    Py_DECREF(deadline);
+    return ending == DONE ? Py_NewRef(Py_True) : NULL;
 }
 
-/* reduce(array, op, deadline): an all_reduce of two ranks that have compared their calls; false if it is left to Python. */
+/* reduce(array, op, deadline): see transfers_take_reduction. */
 static PyObject *wire_py_reduce(Wire *wire, PyObject *args)
 {
     PyObject *given, *deadline;
-    const char *name;
-    if (!PyArg_ParseTuple(args, "OsO", &given, &name, &deadline))
+    const char *op;
+    if (!PyArg_ParseTuple(args, "OsO", &given, &op, &deadline))
         return NULL;
-    PyArrayObject *array = arguments_plain(given, true);
-    int kind = array == NULL ? -1 : arguments_kind(array);
-    Op op = kernels_op_named(name);
-    if (!wire_can_reduce(op, kind) || PyArray_SIZE(array) == 0 || !streams_fit(wire))
-        Py_RETURN_FALSE;
-    Swap swap = {.wire = wire, .rank = wire->rank, .size = wire->size, .deadline = deadline};
-    return streams_reduce(&swap, array, op, (Kind)kind) == DONE ? Py_NewRef(Py_True) : NULL;
+    Transfer transfer;
+    bool taken = transfers_take_reduction(&transfer, wire, given, op);
+    return wire_transfer(&transfer, taken, deadline);
 }
 
-/* What is sent or taken: a plain array, or NULL for None; false where it is neither, or longer elements than segments. */
-static bool wire_take_array(PyObject *given, bool written, PyArrayObject **array)
-{
-    *array = given == Py_None ? NULL : arguments_plain(given, written);
-    return given == Py_None || (*array != NULL && PyArray_ITEMSIZE(*array) > 0 && PyArray_ITEMSIZE(*array) <= LONG_NBYTES);
-}
-
-/* trade(sent, taken, op, deadline): see streams_trade; false if it is left to Python. */
-static PyObject *wire_py_trade(Wire *wire, PyObject *args)
-{
-    PyObject *given[2], *deadline;
-    PyArrayObject *sent, *taken;
-    const char *name;
-    if (!PyArg_ParseTuple(args, "OOzO", &given[0], &given[1], &name, &deadline))
-        return NULL;
-    Op op = name == NULL ? OPS : kernels_op_named(name);
-    bool fits = streams_fit(wire) && wire_take_array(given[0], false, &sent) && wire_take_array(given[1], true, &taken);
-    if (!fits || (sent == NULL && taken == NULL) || (sent != NULL && taken != NULL && PyArray_ITEMSIZE(sent) != PyArray_ITEMSIZE(taken)))
-        Py_RETURN_FALSE;
-    int kind = name == NULL || taken == NULL ? 0 : arguments_kind(taken);
-    if (name != NULL && (taken == NULL || !wire_can_reduce(op, kind)))
-        Py_RETURN_FALSE;
-    Swap swap = {.wire = wire, .rank = wire->rank, .size = wire->size, .deadline = deadline};
-    return streams_trade(&swap, sent, taken, op, (Kind)kind) == DONE ? Py_NewRef(Py_True) : NULL;
-}
-
-/* Take an array or None for each rank; false where they are not as long, in elements of one length. */
-static bool wire_take_arrays(const Wire *wire, Rounds *rounds, PyObject *given, bool written, PyArrayObject **arrays)
-{
-    if (PyTuple_GET_SIZE(given) != wire->size)
-        return false;
-    for (int peer = 0; peer < wire->size; peer++) {
-        PyArrayObject *array;
-        if (!wire_take_array(PyTuple_GET_ITEM(given, peer), written, &array) || (array != NULL && wire->links[peer].peer == NULL))
-            return false;
-        size_t item = array == NULL ? rounds->item : (size_t)PyArray_ITEMSIZE(array);
-        if (rounds->item != 0 && item != rounds->item)
-            return false;
-        rounds->item = item;
-        arrays[peer] = array;
-    }
-    return true;
-}
-
-/* Whether all that comes is reduced into one array. */
-static bool wire_has_one_total(const Wire *wire, Rounds *rounds)
-{
-    PyArrayObject *total = NULL;
-    for (int peer = 0; peer < wire->size; peer++) {
-        if (rounds->into[peer] == NULL)
-            continue;
-        if (total != NULL && rounds->into[peer] != total)
-            return false;
-        total = rounds->into[peer];
-    }
-    int kind = total == NULL ? -1 : arguments_kind(total);
-    rounds->kind = kind < 0 ? (Kind)0 : (Kind)kind;
-    return wire_can_reduce(rounds->op, kind);
-}
-
-/* exchange(sent, taken, op, nbytes): see rounds.h, in segments of at most so many bytes; false if it is left to Python. */
+/* exchange(sent, taken, op, nbytes, deadline): see transfers_take_exchange. */
 static PyObject *wire_py_exchange(Wire *wire, PyObject *args)
 {
-    PyObject *sent, *taken;
-    const char *name;
+    PyObject *sent, *into, *deadline;
+    const char *op;
     Py_ssize_t nbytes;
-    if (!PyArg_ParseTuple(args, "O!O!zn", &PyTuple_Type, &sent, &PyTuple_Type, &taken, &name, &nbytes))
+    if (!PyArg_ParseTuple(args, "O!O!znO", &PyTuple_Type, &sent, &PyTuple_Type, &into, &op, &nbytes, &deadline))
         return NULL;
-    Rounds rounds = {.wire = wire, .op = name == NULL ? OPS : kernels_op_named(name)};
-    bool fits = nbytes >= LONG_NBYTES && (name == NULL || rounds.op != OPS) && wire_take_arrays(wire, &rounds, sent, false, rounds.out) &&
-                wire_take_arrays(wire, &rounds, taken, true, rounds.into) && (name == NULL || wire_has_one_total(wire, &rounds));
-    if (!fits || rounds.item == 0)
-        Py_RETURN_FALSE;
-    rounds.length = (size_t)nbytes / rounds.item;
-    return rounds_fit(&rounds) ? rounds_run(&rounds) : Py_NewRef(Py_False);
+    Transfer transfer;
+    bool taken = transfers_take_exchange(&transfer, wire, sent, into, op, nbytes);
+    return wire_transfer(&transfer, taken, deadline);
 }
 
 /* Serve the messages of a group from now on. */
@@ -238,7 +174,7 @@ static const Hook hooks[] = {
     {"lock", AT(lock)},         {"unlock", AT(unlock)},     {"settle", AT(settle)},         {"stand_up", AT(stand_up)},
     {"keep", AT(keep)},         {"feed", AT(feed)},             {"taken", AT(taken)},
     {"finish", AT(finish)},     {"mark", AT(mark)},         {"receive", AT(receive)},       {"finish_message", AT(finish_message)},
-    {"stream", AT(stream)},
+    {"stream", AT(stream)},     {"exchange", AT(exchange)},
 };
 enum { HOOKS = sizeof hooks / sizeof *hooks };
 
@@ -389,7 +325,6 @@ static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
 static PyMethodDef methods[] = {
     {"send", (PyCFunction)(void (*)(void))wire_py_send, METH_FASTCALL, NULL},
     {"recv", (PyCFunction)(void (*)(void))wire_py_recv, METH_FASTCALL, NULL},
-    {"trade", (PyCFunction)wire_py_trade, METH_VARARGS, "Send one array and take another, of two ranks that have compared their calls."},
     {"exchange", (PyCFunction)wire_py_exchange, METH_VARARGS, "Send arrays to other ranks and take others, of ranks that have compared their calls."},
     {"reduce", (PyCFunction)wire_py_reduce, METH_VARARGS, "Reduce an array of two ranks that have compared their calls."},
     {"serve", (PyCFunction)wire_py_serve, METH_O, "Serve the messages of a group."},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -54,3 +55,159 @@ def _reduced(rank: int, root: int, data: list[Any]) -> Iterator[tuple[Any, Any]]
     dist.broadcast(arrays[2], root)
     dist.reduce_scatter(arrays[3], [data[rank].copy() for _ in range(size)], op)
     yield from zip(arrays, (total, total if rank == root else data[rank], data[root], total), strict=True)
+
+
+def again_and_again() -> set[str]:
+    """Make long calls of the same kinds on other arrays each time, in place and not, in one array and in many.
+
+    Return which C has carried out as a whole.
+    """
+    rank, size = wire_programs.begin()
+    count = 130_001
+    for turn in range(4):
+        data = [_data(peer + turn * size, count, np.float32) for peer in range(size)]
+        total = sum(data)
+        for gathered in _gathered(data[rank], rank, size):
+            assert (gathered == np.stack(data)).all()
+        for scattered in _scattered(data[rank], rank, size):
+            assert np.allclose(scattered, total, rtol=1e-3, atol=1e-3)
+        arrays = [data[rank].copy() for _ in range(3)]
+        works = [dist.all_reduce(array, async_op=True) for array in arrays[:2]]
+        for work in works:
+            assert work is not None
+            work.wait()
+        dist.all_reduce(arrays[2], timeout=20)
+        assert all((array == arrays[0]).all() for array in arrays)
+        assert np.allclose(arrays[0], total, rtol=1e-3, atol=1e-3)
+        for root in range(size):
+            array = data[rank].copy()
+            dist.broadcast(array, root)
+            assert (array == data[root]).all()
+            dist.reduce(array, root, dist.ReduceOp.MAX)
+            assert (array == data[root]).all()
+    kinds = dist.group.WORLD.communicators()[0].kinds.values()
+    in_c = {kind.fingerprint.op for kind in kinds if getattr(kind, "program", None) is not None}
+    dist.destroy_process_group()
+    return in_c
+
+
+def _gathered(mine: Any, rank: int, size: int) -> Iterator[Any]:
+    """Return what has come of an `all_gather`, in each way in which arrays may be given."""
+    parts = [np.zeros_like(mine) for _ in range(size)]
+    dist.all_gather(parts, mine)
+    yield np.stack(parts)
+    parts = [np.zeros_like(mine) for _ in range(size)]
+    parts[rank][:] = mine
+    dist.all_gather(parts, parts[rank])
+    yield np.stack(parts)
+    whole = np.zeros((size, mine.size), mine.dtype)
+    dist.all_gather_single(whole, mine)
+    yield whole
+    whole = np.zeros((size, mine.size), mine.dtype)
+    whole[rank] = mine
+    dist.all_gather_single(whole, whole[rank])
+    yield whole
+
+
+def _scattered(mine: Any, rank: int, size: int) -> Iterator[Any]:
+    """Return what has come of a `reduce_scatter` of the same part for everyone, likewise."""
+    found, parts = np.zeros_like(mine), [mine.copy() for _ in range(size)]
+    dist.reduce_scatter(found, parts)
+    assert all((part == mine).all() for part in parts)
+    yield found
+    dist.reduce_scatter(parts[rank], parts)
+    yield parts[rank]
+    whole = np.stack([mine] * size)
+    dist.reduce_scatter_single(whole[rank], whole)
+    yield whole[rank]
+
+
+def refused() -> list[str]:
+    """Hand C what it must not take, and return what it has taken all the same."""
+    wire_programs.begin()
+    strategy: Any = dist.group.WORLD.communicators()[0].strategy
+    found = [
+        *(
+            name
+            for name, given in _wrong_exchanges(strategy.hosts).items()
+            if _takes(_wire_of(strategy).exchange, given)
+        ),
+        *(name for name, given in _wrong_programs(strategy).items() if _takes(strategy.calls.program, given)),
+    ]
+    if not _takes(strategy.calls.program, ((_ARRAY,), (), [_COPY] * 32)):
+        found.append("refused what is right")
+    dist.destroy_process_group()
+    return found
+
+
+_ARRAY = np.zeros(40_000, np.float32)
+_COPY = "copy", (_ARRAY[:9], _ARRAY[9:18])
+
+
+def _wire_of(strategy: Any) -> Any:
+    return strategy._wires.among(strategy.hosts.across)
+
+
+def _takes(function: Any, given: tuple[Any, ...]) -> bool:
+    """Tell whether C takes something; it may also raise."""
+    try:
+        return bool(function(*given))
+    except (TypeError, ValueError, AttributeError):
+        return False
+
+
+def _wrong_exchanges(hosts: Any) -> dict[str, tuple[Any, ...]]:
+    """Return exchanges that none of the ranks may begin, or they would wait for each other."""
+    size, here, other = len(hosts.ranks), hosts.here, (hosts.here + 1) % len(hosts.ranks)
+
+    def lanes(**arrays: Any) -> tuple[Any, ...]:
+        return tuple(arrays.get({here: "mine", other: "theirs"}.get(host, "")) for host in range(size))
+
+    nothing, good, frozen = lanes(), lanes(theirs=_ARRAY), _ARRAY.copy()
+    frozen.flags.writeable = False
+    segment = 1 << 18
+    return {
+        "too few": (good[:-1], nothing, None, segment, 1.0),
+        "to itself": (lanes(mine=_ARRAY), nothing, None, segment, 1.0),
+        "nothing": (nothing, nothing, None, segment, 1.0),
+        "a list": (list(good), nothing, None, segment, 1.0),
+        "with gaps": (lanes(theirs=_ARRAY[::2]), nothing, None, segment, 1.0),
+        "no array": (lanes(theirs=b"12345678"), nothing, None, segment, 1.0),
+        "read only": (nothing, lanes(theirs=frozen), None, segment, 1.0),
+        "unlike": (good, lanes(theirs=np.zeros(40_000)), None, segment, 1.0),
+        "unknown op": (nothing, good, "MODULO", segment, 1.0),
+        "unknown dtype": (nothing, lanes(theirs=np.zeros(99, "M8[s]")), "SUM", segment, 1.0),
+        "short segments": (good, nothing, None, 8, 1.0),
+        "segments beyond the room": (nothing, good, "SUM", 1 << 30, 1.0),
+    }
+
+
+def _wrong_programs(strategy: Any) -> dict[str, tuple[Any, ...]]:
+    arrays, elsewhere = (_ARRAY,), np.zeros(9, np.float32)
+    kind = SimpleNamespace(way=4, about=(0,) * 5, fetch_count=0)
+    wire, here = _wire_of(strategy), strategy.hosts.here
+    sent = tuple(None if host == here else elsewhere for host in range(3))
+    outside = {
+        "copy": (_ARRAY[:9], elsewhere),
+        "average": (elsewhere, 2),
+        "transfer": (wire, sent, (None,) * 3, None, 1 << 18),
+        "collective": (kind, "broadcast", (elsewhere, 0)),
+    }
+    return {
+        **{f"{name} elsewhere": (arrays, (), [(name, given)]) for name, given in outside.items()},
+        "too many steps": (arrays, (), [_COPY] * 33),
+        "an unknown step": (arrays, (), [("jump", (_ARRAY,))]),
+        "no step": (arrays, (), [None]),
+        "no arrays": ((b"12345678",), (), [_COPY]),
+        "copies of two lengths": (arrays, (), [("copy", (_ARRAY[:8], _ARRAY[9:18]))]),
+        "an average over nobody": (arrays, (), [("average", (_ARRAY, 0))]),
+        "an average of bytes": ((np.zeros(9, np.uint8),), (), [("average", (np.zeros(9, np.uint8), 2))]),
+        "a way that is none at the board": (
+            arrays,
+            (),
+            [("collective", (kind, "all_reduce", (_ARRAY, dist.ReduceOp.SUM)))],
+        ),
+        "an operation that is none": (arrays, (), [("collective", (kind, "scan", (_ARRAY,)))]),
+        "another wire": (arrays, (), [("transfer", (None, _ARRAY, "SUM"))]),
+        "a reduction of two among three": (arrays, (), [("transfer", (wire, _ARRAY, "SUM"))]),
+    }

@@ -25,6 +25,7 @@ from rankwise_gloo_tcp.collectives import several_hosts
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
 from rankwise_gloo_tcp.collectives.opening import inline_nbytes
 from rankwise_gloo_tcp.collectives.plans import Plan
+from rankwise_gloo_tcp.collectives.relay import Relayed
 from rankwise_gloo_tcp.collectives.selection import Selection
 from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK, along_nbytes
 from rankwise_gloo_tcp.engine.config import EngineConfig
@@ -44,6 +45,8 @@ REDUCTIONS = [
 PLAIN = [np.dtype("u1"), np.dtype(">f8"), np.dtype([("a", "u1"), ("b", "<i4")]), np.dtype("M8[s]")]
 ROOTED, REDUCING = {"broadcast", "reduce", "gather", "scatter"}, {"all_reduce", "reduce", "reduce_scatter"}
 DEADLINE = Deadline(10.0)
+#: What an algorithm calls the function that it is of.
+_STEPS = ("func", "algorithm")
 
 
 @dataclass
@@ -100,7 +103,11 @@ class Comm:
 
     def note(self, call: Call, body: Any) -> None:
         self.notes.body = body
-        self.notes.way += [call.op, type(body).__name__, getattr(getattr(body, "func", None), "__name__", "")]
+        self.notes.way += [
+            call.op,
+            type(body).__name__,
+            *(getattr(getattr(body, name, None), "__name__", "") for name in _STEPS),
+        ]
         self.notes.way += [getattr(a, "__name__", "") for a in getattr(body, "args", ())]
 
 
@@ -197,7 +204,7 @@ def run(all_notes: list[Notes], strategies: list[Any], count: int) -> None:
         return
     shares = [count * (i + 1) // size - count * i // size for i in range(size)]
     for notes in all_notes:
-        if isinstance(notes.body, several_hosts.Relayed):
+        if isinstance(notes.body, Relayed):
             assert notes.body.nbytes == all_notes[0].body.nbytes <= along_nbytes([2, 2])
             assert notes.body.given_nbytes == all_notes[0].body.given_nbytes
         else:

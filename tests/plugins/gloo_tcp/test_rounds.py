@@ -36,6 +36,13 @@ def test_long_calls_are_the_same_bytes_with_and_without_the_compiled_parts(size:
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.parametrize("size", [4, 6])
+@pytest.mark.parametrize("way", WAYS)
+def test_kinds_of_long_calls_do_the_same_each_time(way: str, size: int) -> None:
+    found = run(way, size, "again_and_again")
+    assert found == [set() if rank in WAYS[way] else set(LONG_CALLS) for rank in range(size)]
+
+
 def test_encrypted_calls_give_what_they_must() -> None:
     pytest.importorskip("cryptography", reason="the extra `encryption` is not installed")
     assert all(run("mixed", 6, "rounds", RANKWISE_GLOO_INTEGRITY="encrypted"))
@@ -52,3 +59,7 @@ def test_long_calls_in_which_one_rank_is_late_end_on_all(way: str) -> None:
     for found in zip(*run(way, 6, "breaks_off_in_the_middle", "late", 2), strict=True):
         assert "DistTimeoutError" in found
         assert set(found) <= {"DistTimeoutError", "GroupAbortedError"}  # of a rank that has found it first
+
+
+def test_c_takes_nothing_that_it_cannot_do() -> None:
+    assert run("native", 6, "refused") == [[]] * 6

@@ -146,7 +146,7 @@ class End:
     def keep(self, to: int, rest: bytes, tag: int) -> None:
         self.connection.keep(rest)
 
-    finish = finish_message = stream = None
+    finish = finish_message = stream = exchange = None
 
 
 @contextmanager

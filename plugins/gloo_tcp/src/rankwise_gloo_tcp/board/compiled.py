@@ -15,11 +15,12 @@ __all__ = ["SHARED", "WAYS", "WIRE_WAYS", "compare", "compare_hash", "make_board
 
 #: How C calls the ways of a call at the board.
 WAYS = {"MEET": 1, "ONE_SHOT": 2, "TWO_SHOT": 3, "MOVE": 4, "COMBINE": 5}
-#: And those over the wire, the last by both.
+#: And those over the wire, the last two by both.
 WIRE_WAYS = {
     name: number
     for number, name in enumerate(
-        ("SWAP", "SWAP_REDUCE", "SWAP_MOVE", "SWAP_COMBINE", "SWAP_STREAM", "SWAP_SEGMENTS", "RELAY"), start=6
+        ("SWAP", "SWAP_REDUCE", "SWAP_MOVE", "SWAP_COMBINE", "SWAP_STREAM", "SWAP_SEGMENTS", "RELAY", "PROGRAM"),
+        start=6,
     )
 }
 #: What the compiled parts and Python both know of memory that ranks share, and of frames.

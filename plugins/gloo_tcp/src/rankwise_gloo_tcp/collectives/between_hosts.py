@@ -4,7 +4,7 @@ and large reductions in segments, so that connections and processors are busy at
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankwise.backends import (
@@ -22,8 +22,10 @@ from rankwise.backends import (
 from rankwise.backends import compiled_parts as native
 from rankwise.backends import derived_collectives as derived
 from rankwise.backends import fitting_algorithm as fitting
-from rankwise_gloo_tcp.collectives import streams
+from rankwise_gloo_tcp.collectives import hierarchy, streams
 from rankwise_gloo_tcp.collectives.copying import assign, pieces
+from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
+from rankwise_gloo_tcp.collectives.means import Direct, Long
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, Opening, inline_nbytes
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot, Plan
 from rankwise_gloo_tcp.collectives.small import SmallAllGather, SmallAllReduce, SmallBroadcast, SmallCall, is_small
@@ -56,6 +58,15 @@ class BetweenHosts(Strategy):
         super().__init__(comm)
         self._opening = Opening(comm.engine, comm.rank, comm.size)
         self._none = [0] * comm.size
+
+    @cached_property
+    def hosts(self) -> Hosts:
+        """Where the ranks are: each is alone on its host."""
+        return Hosts(self.comm, [[rank] for rank in range(self.size)])
+
+    def means(self, deadline: Deadline) -> Means:
+        """Return what moves large data of a few ranks, until a deadline."""
+        return Direct(None, deadline)
 
     def choose(self, op: str, nbytes: int) -> str:
         """Return the algorithm of an operation; where a forced one is impossible, that of the table.
@@ -108,6 +119,8 @@ class BetweenHosts(Strategy):
             return None
         if name == "along":
             return OneShot(array, op, [array] * self.size)
+        if 2 < self.size <= FEW_RANKS:
+            return Long(self.hosts, self.means, hierarchy.all_reduce, (array, op))
         return partial(_all_reduce, self.comm, array, op)
 
     def _reduce(self, call: Call) -> Plan | None:
@@ -121,7 +134,11 @@ class BetweenHosts(Strategy):
         name = self.choose("reduce_scatter", sum(travelling(part, op) for part in parts))
         if name == "along":
             return OneShot(array, op, parts)
-        return None if name == "derived" else partial(_reduce_scatter, self.comm, array, parts, op)
+        if name == "derived":
+            return None
+        if self.size <= FEW_RANKS and op.is_plain_on(array.dtype):
+            return Long(self.hosts, self.means, hierarchy.reduce_scatter, (array, parts, op))
+        return partial(_reduce_scatter, self.comm, array, parts, op)
 
     def _exchange(self, call: Call) -> Plan | None:
         """Send what goes to each rank, and put what comes from there: one array to and from all, or the root."""

@@ -63,6 +63,7 @@ COMPILED_OPS = {name: op for name in REDUCE_OPS if isinstance(op := getattr(Redu
 ARGUMENTS: dict[str, Callable[[Call], tuple[Any, ...]]] = {
     "all_reduce": lambda call: (call.array, call.reduce_op),
     "broadcast": lambda call: (call.array, call.root),
+    "reduce": lambda call: (call.array, call.reduce_op, call.root),
     "all_gather": lambda call: (call.outs, call.array),
     "reduce_scatter": lambda call: (call.array, call.ins, call.reduce_op),
     "all_to_all": lambda call: (call.outs, call.ins),

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankwise.backends import Array, Call, Caller, Deadline, Prepared, ReduceOp, Shortcuts, Timeout
+from rankwise.backends import Call, Caller, Deadline, Prepared, Shortcuts, Timeout
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, served
-from rankwise_gloo_tcp.collectives.compiled_rounds import Rounds
-from rankwise_gloo_tcp.collectives.compiled_wire import InC, WireCallHooks, make_wire
+from rankwise_gloo_tcp.collectives.compiled_means import Compiled, Wires, noted
+from rankwise_gloo_tcp.collectives.compiled_wire import InC
+from rankwise_gloo_tcp.collectives.hierarchy import Means
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES, Opening, inline_nbytes
 from rankwise_gloo_tcp.collectives.relay import whom_the_first_awaits
 from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
-from rankwise_gloo_tcp.collectives.streams import Lanes, segment_nbytes
-from rankwise_gloo_tcp.collectives.subset import Subset
 from rankwise_gloo_tcp.collectives.tables import along_nbytes
-from rankwise_native import Calls, Relay, Trail, Wire
+from rankwise_gloo_tcp.collectives.wiring import WireCallHooks, make_wire
+from rankwise_native import Calls, Relay, Trail
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -49,13 +49,15 @@ class CompiledSeveralHosts(SeveralHosts):
         self._hooks = _Hooks(comm, local)
         self.carrier = self._carrier()
         self.calls = Calls(self.carrier, comm._order.turn, COMPILED_OPS, self._hooks)
-        self._wires: dict[tuple[int, ...], Wire] = {}
-        self._rounds: dict[tuple[int, ...], Rounds] = {}
+        self._wires = Wires(comm, self._hooks)
 
     def prepare(self, call: Call) -> Prepared | None:
-        """Return what does a kind of call whose data goes with the comparison, in C as far as that takes it."""
+        """Return what does a kind of call in C, as far as that takes it: its data goes along, or follows in steps."""
         relayed = super().prepare(call)
-        return None if relayed is None else InC(self, call, WIRE_WAYS["RELAY"], relayed)
+        if relayed is not None:
+            return InC(self, call, WIRE_WAYS["RELAY"], relayed)
+        program = noted(call, self, self.calls, self._wires)
+        return None if program is None else InC(self, call, WIRE_WAYS["PROGRAM"], None, program)
 
     def forget(self) -> None:
         """Forget the kinds of calls."""
@@ -79,35 +81,9 @@ class CompiledSeveralHosts(SeveralHosts):
             self.comm.on_wait(self.carrier.waited_ns - waited_ns)
         return records
 
-    def _reduce_across(self, across: Subset, total: Array, op: ReduceOp, deadline: Deadline) -> None:
-        """Reduce what this rank and its counterparts on other hosts have, in C where that is one."""
-        if across.size != 2 or not self._wire(across).reduce(total, op.name, deadline):
-            super()._reduce_across(across, total, op, deadline)
-
-    def _trade(
-        self, between: Subset, sent: Array | None, taken: Array | None, op: ReduceOp | None, deadline: Deadline
-    ) -> None:
-        """Send something to the other of two ranks, and take something from there, in C as far as that does it."""
-        if not self._wire(between).trade(sent, taken, None if op is None else op.name, deadline):
-            super()._trade(between, sent, taken, op, deadline)
-
-    def _exchange(self, between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None, deadline: Deadline) -> None:
-        """Send something to some of the others, and take something from there, in C as far as that does it."""
-        rounds = self._rounds.get(between.ranks)
-        if rounds is None:
-            names, room_nbytes = between.ranks, segment_nbytes(between.size)
-            opening = Opening(self.comm.engine, between.rank, between.size, names, room_nbytes)
-            wire = make_wire(self.comm, opening, names, self._hooks)
-            rounds = self._rounds[names] = Rounds(between, opening, wire)
-        rounds.exchange(sent, taken, op, deadline)
-
-    def _wire(self, between: Subset) -> Wire:
-        """Return the wire to the other of two ranks."""
-        wire = self._wires.get(between.ranks)
-        if wire is None:
-            opening = Opening(self.comm.engine, between.rank, 2, between.ranks)
-            wire = self._wires[between.ranks] = make_wire(self.comm, opening, between.ranks, self._hooks)
-        return wire
+    def means(self, deadline: Deadline) -> Means:
+        """Return what moves large data, until a deadline."""
+        return Compiled(self.local, deadline, self._wires)
 
     def _carrier(self) -> Relay:
         relay, local, wire = self._relay, self.local, None

@@ -1,0 +1,273 @@
+"""What the ranks of several hosts do with large data: through shared memory on a host, by messages between hosts.
+
+The algorithms say what is done, one thing after the other; by what means is the caller's to say: those that do it, or
+those that note it, to be done again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from rankwise.backends import COLLECTIVE_TAG, Array, Call, Deadline, ReduceOp
+from rankwise.backends import derived_collectives as derived
+from rankwise_gloo_tcp.collectives import streams
+from rankwise_gloo_tcp.collectives.copying import pieces
+from rankwise_gloo_tcp.collectives.opening import FEW_RANKS
+from rankwise_gloo_tcp.collectives.streams import Lanes
+from rankwise_gloo_tcp.collectives.subset import Subset
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.communicator import GlooCommunicator
+
+__all__ = ["Hosts", "Means", "all_gather", "all_reduce", "alone", "broadcast", "reduce", "reduce_scatter"]
+
+#: How much of an array is under way at a time; a rank's scratch memory is a few times this.
+_PIECE_NBYTES = 4 << 20
+#: How much of what goes to one other host only: while it is on its way the ranks of a host pass on what came before.
+_AT_ONCE_NBYTES = 512 << 10
+
+
+class Means(Protocol):
+    """By what large data moves; what a method is asked for is done, or noted, when it returns."""
+
+    @property
+    def deadline(self) -> Deadline:
+        """When all must be done."""
+
+    def on_host(self, call: Call) -> None:
+        """Carry a collective out among the ranks of this host."""
+
+    def exchange(self, between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None = None) -> None:
+        """Send flat arrays to some of the others; put what comes from some, or reduce it into one array."""
+
+    def reduce(self, between: Subset, total: Array, op: ReduceOp) -> None:
+        """Reduce a flat array of two ranks, for both."""
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Copy an array."""
+
+    def finish(self, op: ReduceOp, total: Array, target: Array, size: int) -> None:
+        """Put what ranks have reduced by an op to where it belongs, averaged over so many ranks if it is to be."""
+
+    def scratch(self, like: Array) -> Array:
+        """Return memory like an array, until the end of the call."""
+
+
+class Hosts:
+    """Where the ranks of a group are, as one of them sees it.
+
+    Args:
+        comm: The group.
+        ranks: The ranks of each host.
+
+    Attributes:
+        here: This host.
+        place: Which of its ranks this one is.
+        even: Whether all hosts have as many ranks.
+        across: The ranks with whom this one divides what comes from other hosts, if it does.
+    """
+
+    def __init__(self, comm: GlooCommunicator, ranks: Sequence[Sequence[int]]) -> None:
+        self._comm, self.ranks, self.rank, self.size = comm, ranks, comm.rank, comm.size
+        self.here = next(index for index, host in enumerate(ranks) if comm.rank in host)
+        self.place = ranks[self.here].index(comm.rank)
+        self.even = len({len(host) for host in ranks}) == 1
+        across = [host[self.place] for host in ranks] if self.even else [host[0] for host in ranks]
+        self.across = self.subset(across) if comm.rank in across else None
+        self.at_once_nbytes = _AT_ONCE_NBYTES * min(len(ranks) - 1, FEW_RANKS)
+
+    def subset(self, ranks: Sequence[int]) -> Subset:
+        """Return some ranks of the group, of which this is one."""
+        return Subset(self._comm.engine, ranks, self._comm.context)
+
+    def speakers(self, root: int) -> tuple[int, int, Subset | None]:
+        """Return the host of a root, which rank speaks for this one, by its place, and on that those of all hosts."""
+        home = next(index for index, host in enumerate(self.ranks) if root in host)
+        speaker = self.ranks[home].index(root) if self.here == home else 0
+        between = [root if host is self.ranks[home] else host[0] for host in self.ranks]
+        return home, speaker, self.subset(between) if self.place == speaker else None
+
+
+def alone(by: Means, call: Call) -> None:
+    """Carry out what a rank does on its host where it is the only one there."""
+    if call.op == "reduce_scatter":
+        by.copy(call.array, (call.ins or ())[0])
+    elif call.op == "all_gather":
+        by.copy((call.outs or ())[0], call.array)
+
+
+# ---------------------------------------------------------------------- reductions
+
+
+def all_reduce(hosts: Hosts, by: Means, array: Array, op: ReduceOp) -> None:
+    """Reduce an array for all: each rank of a host a share of it, with its counterparts on other hosts."""
+    plain = op.is_plain_on(array.dtype)
+    for piece in pieces(array.reshape(-1), _PIECE_NBYTES):
+        total = piece if plain else op.accumulator(piece)
+        _reduce_piece(hosts, by, total, op.base)
+        if not plain or op.name == "AVG":
+            by.finish(op, total, piece, hosts.size)
+
+
+def _reduce_piece(hosts: Hosts, by: Means, total: Array, op: ReduceOp) -> None:
+    if not hosts.even:
+        by.on_host(Call("reduce", total, op, 0))
+        if hosts.across is not None:
+            _reduce_across(hosts.across, by, total, op)
+        by.on_host(Call("broadcast", total, root=0))
+        return
+    assert hosts.across is not None  # where hosts are even all ranks have counterparts
+    if len(hosts.ranks[hosts.here]) == 1:
+        _reduce_across(hosts.across, by, total, op)
+        return
+    shares = streams.cut(total, len(hosts.ranks[hosts.here]))
+    mine = by.scratch(shares[hosts.place])
+    by.on_host(Call("reduce_scatter", mine, op, ins=shares))
+    _reduce_across(hosts.across, by, mine, op)
+    by.on_host(Call("all_gather", mine, outs=shares))
+
+
+def _reduce_across(across: Subset, by: Means, total: Array, op: ReduceOp) -> None:
+    """Reduce what this rank and its counterparts on other hosts have."""
+    if across.size == 2:
+        by.reduce(across, total, op)
+        return
+    mine, others = _divided(across, total)
+    by.exchange(across, others, dict.fromkeys(others, mine), op)
+    by.exchange(across, dict.fromkeys(others, mine), others)
+
+
+def reduce(hosts: Hosts, by: Means, array: Array, op: ReduceOp, root: int) -> None:
+    """Reduce an array for one rank: on each host for one, who speaks for it."""
+    home, speaker, between = hosts.speakers(root)
+    plain = op.is_plain_on(array.dtype)
+    for piece in pieces(array.reshape(-1), hosts.at_once_nbytes):
+        # Only the root's array may change, and the total is put into the speaker's.
+        total = piece
+        if not plain:
+            total = op.accumulator(piece)
+        elif between is not None and hosts.rank != root:
+            by.copy(total := by.scratch(piece), piece)
+        by.on_host(Call("reduce", total, op.base, speaker))
+        if between is not None:
+            _reduce_to(between, by, home, total, op.base)
+        if hosts.rank == root and (not plain or op.name == "AVG"):
+            by.finish(op, total, piece, hosts.size)
+
+
+def _reduce_to(between: Subset, by: Means, home: int, total: Array, op: ReduceOp) -> None:
+    """Reduce what the hosts have into what one of them has."""
+    at_home = between.rank == home
+    if between.size > FEW_RANKS:
+        derived.reduce(between, total, op, home, by.deadline)
+    elif between.size > 2:
+        mine, others = _divided(between, total)
+        by.exchange(between, others, dict.fromkeys(others, mine), op)
+        by.exchange(between, {} if at_home else {home: mine}, others if at_home else {})
+    else:
+        # Back comes an element, of no matter what, so that no more is sent than is taken.
+        sent, taken = (total[:1], total) if at_home else (total, by.scratch(total[:1]))
+        other = 1 - between.rank
+        by.exchange(between, {other: sent}, {other: taken}, op if at_home else None)
+
+
+def reduce_scatter(hosts: Hosts, by: Means, array: Array, parts: Sequence[Array], op: ReduceOp) -> None:
+    """Reduce a part for each rank: on each host those of a rank and of its counterparts, which exchange the sums."""
+    assert hosts.across is not None  # hosts are even
+    flat, flats = array.reshape(-1), [part.reshape(-1) for part in parts]
+    step = max(1, _PIECE_NBYTES // (len(hosts.ranks) * array.itemsize))
+    for begin in range(0, max(part.size for part in flats), step):
+        cuts = [part[begin : begin + step] for part in flats]
+        sums = {}
+        for index, host in enumerate(hosts.ranks):
+            sums[index] = cuts[host[hosts.place]]
+            if len(host) > 1 or index == hosts.here:  # what is alone need not be copied before it is sent
+                total = by.scratch(sums[index])
+                by.on_host(Call("reduce_scatter", total, op.base, ins=[cuts[rank] for rank in host]))
+                sums[index] = total
+        mine = sums.pop(hosts.here)
+        by.exchange(hosts.across, sums, dict.fromkeys(sums, mine), op.base)
+        target = flat[begin : begin + step]
+        by.copy(target, mine)
+        if op.name == "AVG":
+            by.finish(op, target, target, hosts.size)
+
+
+# ---------------------------------------------------------------------- copies
+
+
+def broadcast(hosts: Hosts, by: Means, array: Array, root: int) -> None:
+    """Copy an array to all: piece by piece to one rank of each host, who passes it on."""
+    home, speaker, between = hosts.speakers(root)
+    if len(hosts.ranks) > FEW_RANKS:
+        _broadcast_to_all(hosts, by, array, home, speaker, between)
+        return
+    for piece in pieces(_flat(array), hosts.at_once_nbytes):
+        if between is not None:
+            _pass_around(between, by, piece, home)
+        by.on_host(Call("broadcast", piece, root=speaker))
+
+
+def _pass_around(between: Subset, by: Means, piece: Array, home: int) -> None:
+    """Send each other host a share of what one of them has, for an element back; they tell each other of theirs."""
+    others = [host for host in range(between.size) if host != home]
+    shares = dict(zip(others, streams.cut(piece, len(others)), strict=True))
+    if between.rank == home:
+        by.exchange(between, shares, {host: by.scratch(piece[:1]) for host in others})
+        return
+    mine = shares.pop(between.rank)
+    by.exchange(between, {home: piece[:1]}, {home: mine})
+    if shares:
+        by.exchange(between, dict.fromkeys(shares, mine), shares)
+
+
+def _broadcast_to_all(hosts: Hosts, by: Means, array: Array, home: int, speaker: int, between: Subset | None) -> None:
+    """Send all of it to the other hosts, which pass on each piece when it is there."""
+    cut = list(pieces(array.reshape(-1), _PIECE_NBYTES))
+    sends: list[Any] = []
+    coming: list[Any] = []
+    if between is not None and hosts.here == home:
+        sends = [
+            between.send_bytes(memoryview(piece.view(np.uint8)), peer, COLLECTIVE_TAG, True)
+            for piece in cut
+            for peer in range(between.size)
+            if peer != home
+        ]
+    elif between is not None:
+        coming = [between.receive_bytes(memoryview(piece.view(np.uint8)), home, COLLECTIVE_TAG, True) for piece in cut]
+    for index, piece in enumerate(cut):
+        if between is not None:
+            streams.wait_for(between, coming[index : index + 1], by.deadline)
+        by.on_host(Call("broadcast", piece, root=speaker))
+    if between is not None:
+        streams.wait_for(between, sends, by.deadline)
+
+
+def all_gather(hosts: Hosts, by: Means, parts: Sequence[Array], array: Array) -> None:
+    """Copy what each rank has to all: first to its counterparts, then on each host what came for each place."""
+    assert hosts.across is not None  # hosts are even
+    counterparts = [parts[host[hosts.place]] for host in hosts.ranks]
+    if hosts.across.size > FEW_RANKS:
+        derived.all_gather(hosts.across, counterparts, array, by.deadline)
+    else:
+        by.copy(counterparts[hosts.here], array)
+        others = {host: _flat(part) for host, part in enumerate(counterparts)}
+        mine = others.pop(hosts.here)
+        by.exchange(hosts.across, dict.fromkeys(others, mine), others)
+    for host, part in zip(hosts.ranks, counterparts, strict=True):
+        by.on_host(Call("all_gather", part, outs=[parts[rank] for rank in host]))
+
+
+def _divided(between: Subset, total: Array) -> tuple[Array, dict[int, Array]]:
+    """Return the share of an array that this rank reduces, and those of the others."""
+    shares = dict(enumerate(streams.cut(total, between.size)))
+    return shares.pop(between.rank), shares
+
+
+def _flat(array: Array) -> Array:
+    """Return the bytes of an array."""
+    flat: Array = array.reshape(-1).view(np.uint8)
+    return flat

@@ -1,0 +1,83 @@
+"""What moves large data among hosts step by step, for the algorithms of `hierarchy`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rankwise.backends import Array, Call, Deadline, ReduceOp
+from rankwise_gloo_tcp.collectives import streams
+from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means, alone
+from rankwise_gloo_tcp.collectives.streams import Lanes
+from rankwise_gloo_tcp.collectives.subset import Subset
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.communicator import GlooCommunicator
+
+__all__ = ["Direct", "Long"]
+
+
+@dataclass(frozen=True)
+class Long:
+    """An algorithm of `hierarchy`, with what it works on.
+
+    Attributes:
+        hosts: Where the ranks are.
+        means: Returns what moves the data, until a deadline.
+        algorithm: The function.
+        args: What it takes besides.
+    """
+
+    hosts: Hosts
+    means: Callable[[Deadline], Means]
+    algorithm: Callable[..., None]
+    args: tuple[Any, ...]
+
+    def __call__(self, deadline: Deadline, counts: object) -> None:
+        self.algorithm(self.hosts, self.means(deadline), *self.args)
+
+
+class Direct:
+    """What moves the data: the group of this host, and messages between hosts.
+
+    Args:
+        local: The group of this host; None where this rank is alone on it.
+        deadline: When all must be done.
+    """
+
+    def __init__(self, local: GlooCommunicator | None, deadline: Deadline) -> None:
+        self._local, self.deadline = local, deadline
+
+    def on_host(self, call: Call) -> None:
+        """Carry a collective out among the ranks of this host."""
+        if self._local is None:
+            alone(self, call)
+        else:
+            self._local.run(call, self.deadline.remaining())
+
+    def exchange(self, between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None = None) -> None:
+        """Send flat arrays to some of the others; put what comes from some, or reduce it into one array."""
+        if between.size == 2:
+            other = 1 - between.rank
+            streams.trade(between, sent.get(other), taken.get(other), op, self.deadline)
+        else:
+            streams.Exchange(between, sent, taken, op).finish(self.deadline)
+
+    def reduce(self, between: Subset, total: Array, op: ReduceOp) -> None:
+        """Reduce a flat array of two ranks, for both."""
+        streams.all_reduce(between, total, op, self.deadline)
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Copy an array."""
+        target[...] = source
+
+    def finish(self, op: ReduceOp, total: Array, target: Array, size: int) -> None:
+        """Put what ranks have reduced by an op to where it belongs."""
+        op.finish(total, target, size)
+
+    def scratch(self, like: Array) -> Array:
+        """Return memory like an array."""
+        return np.empty_like(like)

@@ -1,0 +1,170 @@
+"""The compiled wires of a group, and what they leave to Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rankwise.backends import Array, Deadline, Timeout, as_bytes
+from rankwise.errors import DistError, ProtocolError
+from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, KindHooks
+from rankwise_gloo_tcp.collectives.compiled_rounds import Round, Side, go_on
+from rankwise_gloo_tcp.collectives.opening import Opening
+from rankwise_gloo_tcp.collectives.streams import Lanes, wait_for
+from rankwise_gloo_tcp.collectives.subset import Subset
+from rankwise_gloo_tcp.engine.fast_path import WireHooks
+from rankwise_gloo_tcp.engine.peer import Peer
+from rankwise_gloo_tcp.engine.request import Request
+from rankwise_gloo_tcp.protocol.flow import Window
+from rankwise_native import Wire
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.communicator import GlooCommunicator
+
+__all__ = ["WireCallHooks", "make_wire"]
+
+
+class WireCallHooks(KindHooks):
+    """What compiled calls over a wire ask for."""
+
+    def wait(self, given: Deadline | Timeout | None) -> Deadline:
+        """Wait for nobody: `WireHooks.finish` does."""
+        return self.deadline(given)
+
+    def garbage(self) -> DistError:
+        """Return what is wrong with a rank that says it makes the same call."""
+        return ProtocolError("a rank sent another number of bytes than its call has")
+
+
+class _Link(NamedTuple):
+    """What a wire knows of a rank: how errors and the engine call it, what leads there, and where what comes goes."""
+
+    name: int
+    rank: int
+    peer: Peer
+    window: Window
+    room: memoryview
+
+
+class _Hooks(WireHooks):
+    """What the wire of one group asks for."""
+
+    def __init__(self, comm: GlooCommunicator, opening: Opening, ranks: Sequence[int], calls: KindHooks) -> None:
+        super().__init__(comm.engine)
+        self.turn, self._comm, self._opening, self._calls = comm._order.turn, comm, opening, calls
+        self._between = Subset(comm.engine, ranks, comm.context)
+
+    def finish(
+        self, given: Deadline | Timeout | None, record: bytes, state: list[tuple[int, Any, bool, Any]]
+    ) -> list[int]:
+        """Go on with an exchange, and return how many bytes have come from each rank that had not sent all before.
+
+        Args:
+            given: The call's deadline, or its time-out; None is the group's.
+            record: What goes before the data.
+            state: Of each other rank its number, what must still be sent, whether its message is here, and a request
+                to wait for or None.
+        """
+        engine, deadline, opening = self._engine, self._calls.deadline(given), self._opening
+        receives = {peer: opening.receive(peer) for peer, _, taken, _ in state if not taken}
+        sends: list[Request] = [rest for _, _, _, rest in state if rest is not None]
+        sends += [opening.send(peer, record, data) for peer, data, _, _ in state if data is not None]
+        wait_for(engine, list(receives.values()), deadline)
+        wait_for(engine, sends, deadline)
+        return [receives[peer].nbytes if peer in receives else 0 for peer, _, _, _ in state]
+
+    def stream(
+        self,
+        given: Deadline | Timeout | None,
+        source: Array,
+        array: Array,
+        peer: int,
+        tag: int,
+        out: tuple[int, int] | None,
+        into: tuple[int, int] | None,
+        aside: bool,
+        rest: Request | None,
+    ) -> Deadline:
+        """Go on with one segment of a long collective, and return when all of it must be done.
+
+        Args:
+            given: The call's deadline, or its time-out; None is the group's.
+            source: What is sent.
+            array: Where what comes goes, or is reduced into.
+            peer: The other rank, as the engine calls it.
+            tag: The tag of the segments.
+            out: Which bytes of the source must still be sent, from the first to the last.
+            into: Which bytes of the array have yet to come.
+            aside: Whether they go into memory of their own, to be reduced, and not into the array.
+            rest: A request to wait for as well, if part of a segment has been sent.
+        """
+        engine, deadline = self._engine, self._calls.deadline(given)
+        receives, sends = [], [] if rest is None else [rest]
+        if into is not None:
+            room = self._opening.room_of(peer)[: into[1] - into[0]] if aside else as_bytes(array)[slice(*into)]
+            receives.append(engine.receive_bytes(room, peer, tag, True))
+        if out is not None:
+            sends.append(engine.send_bytes(as_bytes(source)[slice(*out)], peer, tag, True))
+        wait_for(engine, receives, deadline)
+        wait_for(engine, sends, deadline)
+        return deadline
+
+    def exchange(
+        self,
+        given: Deadline | Timeout | None,
+        sent: Side,
+        taken: Side,
+        op: str | None,
+        dtype: Any,
+        begin: int,
+        end: int,
+        lanes: list[tuple[int, bool, bool, int, Any]],
+    ) -> Deadline:
+        """Go on with a round of an exchange and with all that follow, and return when all of it must be done.
+
+        Args:
+            given: The call's deadline, or its time-out; None is the group's.
+            sent: What goes to each rank.
+            taken: Where what comes from each goes, or is reduced into.
+            op: By what.
+            dtype: The dtype of all that.
+            begin: The first element of the round.
+            end: The end of it.
+            lanes: See `Round`.
+        """
+        deadline = self._calls.deadline(given)
+        left = Round(_lanes(sent, dtype), _lanes(taken, dtype), COMPILED_OPS.get(op or ""), begin, end, lanes)
+        go_on(self._between, self._opening, left, deadline)
+        return deadline
+
+    def finish_message(self, request: Request, peer: int) -> None:
+        """Wait until a message has been sent."""
+        self._comm._finish(request, "send to", peer, self._calls.group.timeout_s)
+
+    def receive(self, array: Array, source: int, tag: int) -> None:
+        """Receive a message for which this has looked in vain."""
+        request = self._engine.receive(array, source, tag, waited=True)
+        self._comm._finish(request, "recv from", source, self._calls.group.timeout_s)
+
+
+def _lanes(side: Side, dtype: Any) -> Lanes:
+    """Return what goes to some ranks, or comes from there, as arrays."""
+    return {
+        peer: np.frombuffer(as_bytes(one[0]), np.uint8)[slice(*one[1])].view(dtype)
+        for peer, one in enumerate(side)
+        if one is not None
+    }
+
+
+def make_wire(comm: GlooCommunicator, opening: Opening, ranks: Sequence[int], calls: KindHooks) -> Wire:
+    """Return the compiled wire among few ranks of a group, in the order of their opening."""
+    engine, names = comm.engine, comm.context.global_ranks
+    windows, rooms = engine.dispatcher.outbox.windows, opening.rooms()
+    links = [
+        None if rank == comm.rank else _Link(names[rank], rank, engine.peers[rank], windows[rank], rooms[place])
+        for place, rank in enumerate(ranks)
+    ]
+    spin_ns = int(engine.progress_lock.spin_policy.spin_s * 1e9)
+    return Wire(ranks.index(comm.rank), links, _Hooks(comm, opening, ranks, calls), spin_ns)

@@ -1,0 +1,102 @@
+#include "transfers.h"
+#include "arguments.h"
+#include "streams.h"
+
+/* Whether Python's reduction of a dtype by an op is one of C's, in place. */
+static bool transfers_can_reduce(Op op, int kind)
+{
+    return kind >= 0 && op != OPS && op != AVG && kernels_accumulation_kind(op, (Kind)kind) == (Kind)kind && kernels_merge_of(op, (Kind)kind) != NULL;
+}
+
+bool transfers_take_reduction(Transfer *transfer, Wire *wire, PyObject *given, const char *op)
+{
+    PyArrayObject *array = arguments_plain(given, true);
+    int kind = array == NULL ? -1 : arguments_kind(array);
+    *transfer = (Transfer){.wire = wire, .pair = true, .op = kernels_op_named(op), .kind = (Kind)kind};
+    if (!transfers_can_reduce(transfer->op, kind) || PyArray_SIZE(array) == 0 || !streams_fit(wire))
+        return false;
+    transfer->into[0] = swaps_whole(array);
+    transfer->item = (size_t)PyArray_ITEMSIZE(array);
+    transfer->dtype = (PyObject *)PyArray_DESCR(array);
+    return true;
+}
+
+/* Take a plain array or None for each rank; false where they are not as long, in elements of one length. */
+static bool transfers_take_side(Transfer *transfer, PyObject *given, bool written, Owned *side)
+{
+    const Wire *wire = transfer->wire;
+    if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != wire->size)
+        return false;
+    for (int peer = 0; peer < wire->size; peer++) {
+        PyObject *item = PyTuple_GET_ITEM(given, peer);
+        if (item == Py_None)
+            continue;
+        PyArrayObject *array = arguments_plain(item, written);
+        size_t nbytes = array == NULL ? 0 : (size_t)PyArray_ITEMSIZE(array);
+        if (nbytes == 0 || nbytes > LONG_NBYTES || wire->links[peer].peer == NULL || (transfer->item != 0 && transfer->item != nbytes))
+            return false;
+        transfer->item = nbytes;
+        transfer->dtype = (PyObject *)PyArray_DESCR(array);
+        side[peer] = swaps_whole(array);
+    }
+    return true;
+}
+
+/* Whether all that comes is reduced into one array. */
+static bool transfers_has_one_total(Transfer *transfer)
+{
+    PyArrayObject *total = NULL;
+    for (int peer = 0; peer < transfer->wire->size; peer++) {
+        PyArrayObject *into = transfer->into[peer].owner;
+        if (into != NULL && total != NULL && into != total)
+            return false;
+        total = into == NULL ? total : into;
+    }
+    int kind = total == NULL ? -1 : arguments_kind(total);
+    transfer->kind = kind < 0 ? (Kind)0 : (Kind)kind;
+    if (total != NULL)
+        transfer->dtype = (PyObject *)PyArray_DESCR(total);
+    return transfers_can_reduce(transfer->op, kind);
+}
+
+/* The exchange of more than two ranks. */
+static Rounds transfers_rounds(const Transfer *transfer, const Swap *swap)
+{
+    Rounds rounds = {.swap = swap, .item = transfer->item, .length = transfer->nbytes / transfer->item, .op = transfer->op,
+                     .kind = transfer->kind, .dtype = transfer->dtype};
+    memcpy(rounds.out, transfer->out, sizeof rounds.out);
+    memcpy(rounds.into, transfer->into, sizeof rounds.into);
+    return rounds;
+}
+
+static bool transfers_fit(const Transfer *transfer)
+{
+    const Wire *wire = transfer->wire;
+    if (wire->size == 2)
+        return streams_fit(wire);
+    Swap swap = {.wire = transfer->wire, .rank = wire->rank, .size = wire->size};
+    Rounds rounds = transfers_rounds(transfer, &swap);
+    return rounds_fit(&rounds);
+}
+
+bool transfers_take_exchange(Transfer *transfer, Wire *wire, PyObject *sent, PyObject *taken, const char *op, Py_ssize_t nbytes)
+{
+    *transfer = (Transfer){.wire = wire, .op = op == NULL ? OPS : kernels_op_named(op), .nbytes = (size_t)nbytes};
+    return wire->size <= MOST_PARCELS && nbytes >= LONG_NBYTES && transfers_take_side(transfer, sent, false, transfer->out) &&
+           transfers_take_side(transfer, taken, true, transfer->into) && (op == NULL || transfers_has_one_total(transfer)) &&
+           transfer->item != 0 && transfers_fit(transfer);
+}
+
+Ending transfers_run(const Transfer *transfer, PyObject **deadline)
+{
+    Wire *wire = transfer->wire;
+    Swap swap = {.wire = wire, .rank = wire->rank, .size = wire->size, .deadline = deadline};
+    if (transfer->pair)
+        return streams_reduce(&swap, transfer->into[0], transfer->op, transfer->kind);
+    if (wire->size == 2) {
+        int peer = 1 - wire->rank;
+        return streams_trade(&swap, transfer->out[peer], transfer->into[peer], transfer->item, transfer->op, transfer->kind);
+    }
+    Rounds rounds = transfers_rounds(transfer, &swap);
+    return rounds_run(&rounds);
+}
