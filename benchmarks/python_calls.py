@@ -1,7 +1,8 @@
-"""Count the Python calls of one warm `all_reduce` of 16 bytes, on every way that it may go.
+"""Count the Python calls of one warm `all_reduce`, of 16 bytes or more, on every way that it may go.
 
     python benchmarks/python_calls.py                 # two hosts of two ranks are network namespaces, which need root
     python benchmarks/python_calls.py --names         # also where the calls are
+    python benchmarks/python_calls.py --nbytes 1048576
 
 A frame of Python is a call; calls of C are none. Every rank counts, and the table shows the most and the median: a rank
 that waits looks around meanwhile, and is counted for that too, so each row is the least of many calls.
@@ -39,9 +40,9 @@ WAYS = {
 TERMS: dict[str, dict[str, Any]] = {"plain": {}, "timeout=": {"timeout": 30.0}, "async_op=": {"async_op": True}}
 
 
-def counted(terms: dict[str, Any]) -> Counter[str]:
+def counted(terms: dict[str, Any], nbytes: int) -> Counter[str]:
     """Return the calls of that `all_reduce` which made the fewest."""
-    array, best = np.zeros(4, np.float32), Counter[str]()
+    array, best = np.zeros(nbytes // 4, np.float32), Counter[str]()
     calls: list[str] = []
 
     def note(frame: FrameType, event: str, arg: object) -> None:
@@ -62,16 +63,16 @@ def counted(terms: dict[str, Any]) -> Counter[str]:
     return best
 
 
-def rank() -> None:
+def rank(nbytes: int) -> None:
     """Print one line for each kind of call."""
     dist.init_process_group("gloo", timeout=60)
     for name, terms in TERMS.items():
-        best = counted(terms)
+        best = counted(terms, nbytes)
         print(f"{name}\t{best.total()}\t{' '.join(f'{where}*{count}' for where, count in best.most_common())}")
     dist.destroy_process_group()
 
 
-def measure(way: str, compiled: bool) -> dict[str, list[tuple[int, str]]]:
+def measure(way: str, compiled: bool, nbytes: int) -> dict[str, list[tuple[int, str]]]:
     """Return for each kind of call how many each rank has made, and which."""
     count, each, variables = WAYS[way]
     with ExitStack() as stack:
@@ -87,7 +88,7 @@ def measure(way: str, compiled: bool) -> dict[str, list[tuple[int, str]]]:
             "RANKWISE_SECRET_FILE": str(secret),
             "RANKWISE_NATIVE": "on" if compiled else "off",
         }
-        command = [sys.executable, __file__, "--rank"]
+        command = [sys.executable, __file__, "--rank", "--nbytes", str(nbytes)]
         ranks = [
             subprocess.Popen(
                 hosts.command(number // each, *command) if hosts else command,
@@ -107,10 +108,11 @@ def measure(way: str, compiled: bool) -> dict[str, list[tuple[int, str]]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--names", action="store_true", help="also print where the calls are")
+    parser.add_argument("--nbytes", type=int, default=16, help="how long the array is")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
-        rank()
+        rank(options.nbytes)
         return
     print(f"{'way':34}" + "".join(f"{name:>18}" for name in TERMS))
     for way, (count, _, _) in WAYS.items():
@@ -118,7 +120,7 @@ def main() -> None:
             print(f"{way:34} not here: {forbidden()}")
             continue
         for compiled in (False, True):
-            found = measure(way, compiled)
+            found = measure(way, compiled, options.nbytes)
             shown = [f"{statistics.median(n for n, _ in found[name]):g}, {max(found[name])[0]}" for name in TERMS]
             print(f"{way + (', compiled parts' if compiled else ''):34}" + "".join(f"{text:>18}" for text in shown))
             for name in TERMS if options.names else ():
