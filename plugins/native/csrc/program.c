@@ -299,7 +299,7 @@ static Ending program_meet(Step *step, const Relay *relay, Call *call)
     call->board = relay->board;
     call->about = about;
     Ending ending = plans_go(&step->doing, call, &step->given);
-    return ending == UNLIKE ? UNREADABLE : ending;
+    return ending == UNLIKE ? GARBLED : ending;
 }
 
 static Ending program_transfer(const Step *step, Call *call, int64_t *waited_ns)
