@@ -246,7 +246,6 @@ static bool program_take_arrays(Noted *noted)
         if (array == NULL)
             return false;
         size_t nbytes = (size_t)PyArray_NBYTES(array);
-        program->item = (size_t)PyArray_ITEMSIZE(array);
         if (i < arrays)
             program->needs[i] = nbytes;
         else {
