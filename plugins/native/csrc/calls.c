@@ -17,7 +17,7 @@ typedef struct {
     Turn *turn;
     const int64_t *waited_ns; /* for how long others were waited for in all */
     PyObject *sequence, *collected; /* of the group that is served, as the trail is; NULL before */
-    PyObject *tell, *wait, *learn, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
+    PyObject *tell, *wait, *learn, *unreadable, *garbled, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
     PyArrayObject *scratch; /* memory beside what a program works on; NULL before */
     Plans plans;
 } Calls;
@@ -77,12 +77,20 @@ static Plan *calls_learn(Calls *calls, const Given *given)
 
 /* ------------------------------------------------------------------ carrying out */
 
-/* Let a hook raise what all ranks raise. */
-static void calls_explain(PyObject *hook, PyObject *kind, uint64_t sequence, Ending ending)
+/* Why a call has ended like that; NULL where the calls differ, which all ranks find out together. */
+static PyObject *calls_reason(const Calls *calls, Ending ending)
 {
-    PyObject *error = ending == BROKEN ? arguments_raised() : NULL;
-    PyObject *told = PyObject_CallFunction(hook, "OKOO", kind, (unsigned long long)sequence,
-                                           error == NULL ? Py_None : error, ending == UNREADABLE ? Py_True : Py_False);
+    if (ending == UNLIKE)
+        return NULL;
+    PyObject *error = ending == BROKEN ? NULL : PyObject_CallNoArgs(ending == UNREADABLE ? calls->unreadable : calls->garbled);
+    return error == NULL ? arguments_raised() : error;
+}
+
+/* Let a hook raise what all ranks raise. */
+static void calls_explain(const Calls *calls, PyObject *hook, PyObject *kind, uint64_t sequence, Ending ending)
+{
+    PyObject *error = calls_reason(calls, ending);
+    PyObject *told = PyObject_CallFunction(hook, "OKO", kind, (unsigned long long)sequence, error == NULL ? Py_None : error);
     if (told != NULL)
         PyErr_SetString(PyExc_SystemError, "a call that has failed was not explained");
     Py_XDECREF(told);
@@ -225,7 +233,7 @@ static bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint
     }
     Py_DECREF(call.deadline);
     if (ending != DONE)
-        calls_explain(hook, doing->kind, sequence, ending);
+        calls_explain(calls, hook, doing->kind, sequence, ending);
     return ending == DONE;
 }
 
@@ -376,7 +384,7 @@ static PyObject *calls_compare(Calls *calls, PyObject *args)
     Call call = {.await = calls->wait, .deadline = Py_NewRef(deadline)};
     Ending ending = relay_run(calls->relay, &call, about, &calls_nothing, (unsigned char *)PyBytes_AS_STRING(records));
     if (ending != DONE) {
-        calls_explain(calls->failed, Py_None, about[SEQUENCE], ending);
+        calls_explain(calls, calls->failed, Py_None, about[SEQUENCE], ending);
         Py_CLEAR(records);
     }
     Py_DECREF(call.deadline);
@@ -430,11 +438,13 @@ static PyObject *calls_ops_of(PyObject *given)
 /* Where each object is that is held. */
 static const size_t held[] = {offsetof(Calls, scratch),   offsetof(Calls, board),     offsetof(Calls, wire), offsetof(Calls, relay), offsetof(Calls, trail), offsetof(Calls, turn), offsetof(Calls, sequence),
                               offsetof(Calls, collected), offsetof(Calls, members.ops),   offsetof(Calls, tell), offsetof(Calls, wait),
-                              offsetof(Calls, learn),     offsetof(Calls, failed), offsetof(Calls, broken)};
+                              offsetof(Calls, learn),     offsetof(Calls, unreadable), offsetof(Calls, garbled), offsetof(Calls, failed), offsetof(Calls, broken)};
 /* What is asked of `CallHooks`. */
 static const Hook hooks[] = {{"tell", offsetof(Calls, tell)},
                              {"wait", offsetof(Calls, wait)},
                              {"learn", offsetof(Calls, learn)},
+                             {"unreadable", offsetof(Calls, unreadable)},
+                             {"garbled", offsetof(Calls, garbled)},
                              {"failed", offsetof(Calls, failed)},
                              {"broken", offsetof(Calls, broken)}};
 

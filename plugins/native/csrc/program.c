@@ -246,7 +246,6 @@ static bool program_take_arrays(Noted *noted)
         if (array == NULL)
             return false;
         size_t nbytes = (size_t)PyArray_NBYTES(array);
-        program->item = (size_t)PyArray_ITEMSIZE(array);
         if (i < arrays)
             program->needs[i] = nbytes;
         else {
@@ -299,7 +298,7 @@ static Ending program_meet(Step *step, const Relay *relay, Call *call)
     call->board = relay->board;
     call->about = about;
     Ending ending = plans_go(&step->doing, call, &step->given);
-    return ending == UNLIKE ? UNREADABLE : ending;
+    return ending == UNLIKE ? GARBLED : ending;
 }
 
 static Ending program_transfer(const Step *step, Call *call, int64_t *waited_ns)

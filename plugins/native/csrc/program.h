@@ -17,7 +17,6 @@ typedef struct {
     Step *steps;
     size_t needs[MOST_BASES]; /* how many bytes each array has that the steps work on, */
     size_t scratch_nbytes;    /* ... and the memory beside them */
-    size_t item;              /* how long an element is */
 } Program;
 
 /* What a call works on: its own array, then those that it has for each rank. */

@@ -93,7 +93,7 @@ static Ending relay_meet(const Relay *relay, Call *call, uint64_t step[RECORD_WO
         return BROKEN;
     call->about = step;
     Ending ending = collectives_exchange(call);
-    return ending == UNLIKE ? UNREADABLE : ending;
+    return ending == UNLIKE ? GARBLED : ending;
 }
 
 static void relay_write(unsigned char *slot, const uint64_t about[RECORD_WORDS], const Load *load)
@@ -232,7 +232,7 @@ static Ending relay_ask_others(Relay *relay, Call *call, unsigned long long pari
         return BROKEN;
     bool alike = relay_alike(relay);
     if (alike && misfit)
-        return UNREADABLE;
+        return GARBLED;
     unsigned char *answer = relay_area(relay, 0, relay_flip(relay, call));
     let_go = relay_let_go(load);
     relay_fill_answer(relay, answer, load, alike);

@@ -143,7 +143,7 @@ static Ending swaps_exchange(Swap *swap)
         return BROKEN;
     if (!swaps_alike(swap, swap->size - 1))
         return UNLIKE;
-    return misfit ? UNREADABLE : DONE;
+    return misfit ? GARBLED : DONE;
 }
 
 Ending swaps_compare(Swap *swap)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -120,6 +121,22 @@ def _scattered(mine: Any, rank: int, size: int) -> Iterator[Any]:
     whole = np.stack([mine] * size)
     dist.reduce_scatter_single(whole[rank], whole)
     yield whole[rank]
+
+
+def out_of_sight(rank: int) -> str:
+    """Let one rank be unable to read the memory of the other of its host in the midst of a call; return the error."""
+    here, size = wire_programs.begin()
+    parts = [np.zeros(600_000, np.float32) for _ in range(size)]
+    dist.all_gather(parts, parts[here].copy())
+    if here == rank:
+        with subprocess.Popen(["true"]) as ended:
+            pass
+        dist.group.WORLD.communicators()[0].strategy.local.board.read_from((ended.pid, ended.pid))
+    try:
+        dist.all_gather(parts, parts[here].copy())
+    except dist.DistError as error:
+        return str(error)
+    return "done"
 
 
 def refused() -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("rankwise_native", reason="rankwise-native is not installed")
 
+from rankwise_gloo_tcp.machine import peer_memory
 from rankwise_testing import run_ranks
 
 HERE = Path(__file__).parent
@@ -59,6 +60,14 @@ def test_long_calls_in_which_one_rank_is_late_end_on_all(way: str) -> None:
     for found in zip(*run(way, 6, "breaks_off_in_the_middle", "late", 2), strict=True):
         assert "DistTimeoutError" in found
         assert set(found) <= {"DistTimeoutError", "GroupAbortedError"}  # of a rank that has found it first
+
+
+@pytest.mark.skipif(not peer_memory.available(), reason="nobody reads another process's memory here")
+@pytest.mark.parametrize("way", ["native", "python"])
+def test_memory_that_cannot_be_read_in_a_long_call_is_named_on_all_ranks(way: str) -> None:
+    found = run(way, 4, "out_of_sight", 1)
+    assert "another rank's memory could not be read any more" in found[1]
+    assert all("memory could not be read" in each for each in found), found
 
 
 def test_c_takes_nothing_that_it_cannot_do() -> None:

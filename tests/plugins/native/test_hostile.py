@@ -84,10 +84,13 @@ class Hooks:
     def learn(self, name: str, array: Any, option: Any, numbers: tuple[int, ...]) -> Any:
         return self.kinds.get(kind_of(name, array, option, numbers, RANK))
 
-    def failed(self, kind: Any, number: int, error: BaseException | None, unreadable: bool) -> None:
+    def unreadable(self) -> CollectiveMismatchError:
+        return CollectiveMismatchError("it cannot be read", (0,))
+
+    def failed(self, kind: Any, number: int, error: BaseException | None) -> None:
         raise error or CollectiveMismatchError("they differ", (0,))
 
-    broken = failed
+    garbled, broken = unreadable, failed
 
 
 def calls_of(board: NativeBoard, hooks: Hooks) -> Calls:

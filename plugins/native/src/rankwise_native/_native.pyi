@@ -120,9 +120,13 @@ class CallHooks(Protocol):
         """Wait for those who are late, and return the deadline of the call; None or a time-out the first time."""
     def learn(self, name: str, array: Any, option: Any, numbers: tuple[int, ...], /) -> Any:
         """Return the `CallKind` of a call that has been prepared, or None."""
-    def failed(self, kind: Any, number: int, error: BaseException | None, unreadable: bool, /) -> None:
-        """Raise why a call has failed."""
-    def broken(self, kind: Any, number: int, error: BaseException | None, unreadable: bool, /) -> None:
+    def unreadable(self) -> BaseException:
+        """Return why another rank's memory cannot be read."""
+    def garbled(self) -> BaseException:
+        """Return what is wrong with a rank that sends something else than its call has."""
+    def failed(self, kind: Any, number: int, error: BaseException | None, /) -> None:
+        """Raise why a call has failed; None if the calls differ."""
+    def broken(self, kind: Any, number: int, error: BaseException | None, /) -> None:
         """Raise what all ranks raise after a public call that has failed."""
 
 class Calls:

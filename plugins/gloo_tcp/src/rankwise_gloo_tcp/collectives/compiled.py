@@ -21,7 +21,7 @@ from rankwise.backends import (
     mismatch,
     seconds,
 )
-from rankwise.errors import DistError
+from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import Barrier
@@ -183,27 +183,28 @@ class KindHooks:
         found: Any = self._comm.kinds.get(kind_of(name, array, option, numbers, self._comm.rank))
         return found if isinstance(found, CompiledKind) else None
 
-    def garbage(self) -> DistError:
-        """Return why what other ranks have is of no use."""
+    def unreadable(self) -> DistError:
+        """Return why another rank's memory cannot be read."""
         return self._comm.unreadable()
 
-    def failed(self, kind: CompiledKind, number: int, error: BaseException | None, unreadable: bool) -> None:
+    def garbled(self) -> DistError:
+        """Return what is wrong with a rank that says it makes the same call."""
+        return ProtocolError("a rank sent another number of bytes than its call has")
+
+    def failed(self, kind: CompiledKind, number: int, error: BaseException | None) -> None:
         """Raise why a call has failed, or was not the same on all ranks.
 
         Args:
             kind: What kind of call.
             number: Its number.
-            error: What a wait has raised.
-            unreadable: Whether what other ranks have is of no use.
+            error: Why it has failed; None if the calls differ.
         """
-        if unreadable:
-            error = self.garbage()
         raise error or mismatch(self._comm, kind.fingerprint, number, Deadline(self.group.timeout_s))
 
-    def broken(self, kind: CompiledKind, number: int, error: BaseException | None, unreadable: bool) -> None:
+    def broken(self, kind: CompiledKind, number: int, error: BaseException | None) -> None:
         """Raise what all ranks raise after a public call that has failed."""
         try:
-            self.failed(kind, number, error, unreadable)
+            self.failed(kind, number, error)
         except BaseException as reason:
             self._comm.broken_off(kind.fingerprint.op, number, reason)
             raise

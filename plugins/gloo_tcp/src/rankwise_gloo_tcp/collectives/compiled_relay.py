@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rankwise.backends import Call, Caller, Deadline, Prepared, Shortcuts, Timeout
+from rankwise.errors import DistError
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
@@ -103,6 +104,10 @@ class _Hooks(WireCallHooks):
     def __init__(self, comm: GlooCommunicator, local: GlooCommunicator) -> None:
         super().__init__(comm)
         self._local = local
+
+    def unreadable(self) -> DistError:
+        """Return why the memory of another rank of this host cannot be read."""
+        return self._local.unreadable()
 
     def wait(self, given: Deadline | Timeout | None) -> Deadline:
         """Wait for those of this host who are late, and return the deadline."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rankwise.backends import Array, Deadline, Timeout, as_bytes
-from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, KindHooks
 from rankwise_gloo_tcp.collectives.compiled_rounds import Round, Side, go_on
 from rankwise_gloo_tcp.collectives.opening import Opening
@@ -32,10 +31,6 @@ class WireCallHooks(KindHooks):
     def wait(self, given: Deadline | Timeout | None) -> Deadline:
         """Wait for nobody: `WireHooks.finish` does."""
         return self.deadline(given)
-
-    def garbage(self) -> DistError:
-        """Return what is wrong with a rank that says it makes the same call."""
-        return ProtocolError("a rank sent another number of bytes than its call has")
 
 
 class _Link(NamedTuple):
