@@ -86,19 +86,21 @@ class Scratch:
     def __init__(self, folder):
         self.folder = folder
         venv.create(folder / "env", with_pip=False)  # to put pip there takes seconds: ours serves
-        self.python = str(folder / "env" / "bin" / "python")
+        self.interpreter = str(folder / "env" / "bin" / "python")
 
     def pip(self, *arguments, **settings):
-        pip = (sys.executable, "-m", "pip", "--python", self.python, "--disable-pip-version-check")
+        pip = (sys.executable, "-m", "pip", "--python", self.interpreter, "--disable-pip-version-check")
         run(*pip, "install", "--quiet", *arguments, **settings)
 
+    def python(self, *arguments):
+        """Run Python in the environment, away from the source tree."""
+        return run(self.interpreter, "-I", *arguments, cwd=self.folder)
+
     def run(self, code):
-        """Run a program in the environment, away from the source tree."""
-        return run(self.python, "-I", "-c", textwrap.dedent(code), cwd=self.folder)
+        return self.python("-c", textwrap.dedent(code))
 
     def pytest(self, *arguments):
-        """Run pytest in the environment, away from the source tree."""
-        return run(self.python, "-I", "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, cwd=self.folder)
+        return self.python("-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
 
 
 @pytest.fixture(scope="session")
