@@ -54,16 +54,6 @@ def as_users_have_it():
         yield
 
 
-#: Builds the wheels of several projects in a folder: what all front ends call, in one process for all.
-BUILD = """
-import os, sys
-from hatchling.build import build_wheel
-for project in sys.argv[2:]:
-    os.chdir(project)
-    build_wheel(sys.argv[1])
-"""
-
-
 def write_plugin(folder, distribution, version, backend, source):
     """Write a plugin's project and return its folder."""
     module = distribution.replace("-", "_")
@@ -106,6 +96,8 @@ class Scratch:
 @pytest.fixture(scope="session")
 def wheel_of(tmp_path_factory):
     """The path of each wheel by its distribution: the core, ours, the third-party example, and plugins made here."""
+    from hatchling.build import build_wheel
+
     folder, sources = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("sources")
     good = PLUGIN.format(backend="good", api_version=1)
     projects = [
@@ -120,7 +112,10 @@ def wheel_of(tmp_path_factory):
         write_plugin(sources, "rankwise-liar", "1.0", "liar", good),
         write_plugin(sources, "rankwise-mute", "1.0", "mute", "x = 1\n"),
     ]
-    run(sys.executable, "-c", BUILD, str(folder), *map(str, projects))
+    with pytest.MonkeyPatch.context() as here:
+        for project in projects:
+            here.chdir(project)
+            build_wheel(str(folder))  # what all front ends call, in one process for all
     return {path.name.partition("-")[0]: str(path) for path in folder.iterdir()}
 
 

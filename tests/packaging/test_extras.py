@@ -8,9 +8,8 @@ import pytest
 from tests.packaging.conftest import native_source
 
 ROOT = Path(__file__).parents[2]
+KINDS = {".md", ".toml", ".yml", ".yaml", ".html", ".py", ".cff"}
 PROJECTS = [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))]
-
-REQUIREMENT = r"([\w-]+)(>=|~=)([\d.]+)"
 
 
 def project(folder):
@@ -29,16 +28,14 @@ SERIES = CORE["version"].rpartition(".")[0]
 
 
 def test_each_extra_is_a_distribution_of_this_repository():
-    extras = {
-        extra: [text.partition("~=")[0] for text in texts] for extra, texts in CORE["optional-dependencies"].items()
-    }
+    extras = CORE["optional-dependencies"]
     for extra in ("gloo", "mpi", "nccl"):
-        *beside, name = extras[extra][:3]
-        assert beside == ["rankwise-launch", "rankwise-stores"]
-        assert list(TABLES[name]["entry-points"]["rankwise.backends"]) == [extra]
-    assert extras["native"] == extras["gloo"][3:] == ["rankwise-native"]
-    assert CORE["optional-dependencies"]["gloo"][3].endswith("; sys_platform == 'linux'")
-    assert extras["testing"] == ["rankwise-testing"]
+        *beside, own = extras[extra][:3]
+        assert beside == ["rankwise-launch~=0.1.0", "rankwise-stores~=0.1.0"]
+        assert list(TABLES[own.partition("~")[0]]["entry-points"]["rankwise.backends"]) == [extra]
+    assert extras["gloo"][3:] == ["rankwise-native~=0.1.0; sys_platform == 'linux'"]
+    assert extras["native"] == ["rankwise-native~=0.1.0"]
+    assert extras["testing"] == ["rankwise-testing~=0.1.0"]
     assert extras["all"] == ["rankwise[cli,gloo,mpi,native,nccl]"]
 
 
@@ -81,26 +78,20 @@ def test_the_site_and_the_recipes_have_the_same_home_and_version():
         assert f'  version: "{CORE["version"]}"\n' in recipe
         assert f"  homepage: {CORE['urls']['Source']}\n" in recipe
         for requirement in TABLES[name]["dependencies"]:
-            name, how, least = re.fullmatch(REQUIREMENT, requirement).groups()
+            name, how, least = re.fullmatch(r"([\w-]+)(>=|~=)([\d.]+)", requirement).groups()
             name = {"torch": "pytorch", "dask": "dask-core"}.get(name, name)  # conda's names for them
             assert re.search(rf"^    - {name}(?:-python)? {how}{re.escape(least)}$", recipe, re.MULTILINE), requirement
 
 
 def test_one_call_of_pip_installs_the_core_and_a_backend_from_a_clone(scratch, tmp_path):
     scratch.pip("hatchling>=1.21", "setuptools>=64", "wheel", "numpy")
-    parts = [
-        *(str(ROOT / "plugins" / name) for name in ("codec", "stores", "launch", "watch", "gloo_tcp", "tools")),
-        native_source(tmp_path),
-    ]
+    parts = [str(ROOT / "plugins" / name) for name in ("codec", "stores", "launch", "watch", "gloo_tcp", "tools")]
     without = {**os.environ, "CC": "no-such-compiler"}  # which takes no time
-    scratch.pip("--no-build-isolation", f"{ROOT}[gloo,cli]", *parts, env=without)
+    scratch.pip("--no-build-isolation", f"{ROOT}[gloo,cli]", *parts, native_source(tmp_path), env=without)
     program = tmp_path / "hello.py"
     program.write_text("import rankwise as dist\ndist.init_process_group('gloo')\ndist.barrier()\nprint('hello')\n")
     said = scratch.python("-m", "rankwise", "run", "-n", "2", str(program))
     assert sorted(said.split()) == sorted(["[0]:", "hello", "[1]:", "hello"])
-
-
-KINDS = {".md", ".toml", ".yml", ".yaml", ".html", ".py", ".cff"}
 
 
 def test_all_files_name_the_same_repository():

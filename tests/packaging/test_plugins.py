@@ -26,6 +26,8 @@ def listing(zoo):
 def test_lists_all_and_loads_the_good_ones(listing):
     assert listing["names"] == ["broken", "future", "good", "liar", "mesh", "mute", "twin"]
     assert sorted(listing["table"]) == ["good", "mesh"]
+    mesh = listing["table"]["mesh"]["cpu"]["ops"]
+    assert (mesh["send"]["support"], mesh["all_to_all"]["support"]) == ("native", "derived")
     assert listing["available"] == {name: name in ("good", "mesh") for name in listing["names"]}
     assert listing["providers"]["good"] == "rankwise-good 1.2"
 
