@@ -28,7 +28,7 @@ def python(system, *arguments):
     )
 
 
-LAUNCH = ("-m", "rankwise", "run", "-n", "2")
+RUN = ("-m", "rankwise", "run", "-n", "2")
 
 
 @pytest.mark.parametrize(
@@ -37,16 +37,9 @@ LAUNCH = ("-m", "rankwise", "run", "-n", "2")
         ("macos", (), "both.py", 0, ["all of it"], "^$"),
         ("windows", (), "both.py", 0, ["all of it"], "^$"),
         ("macos", (), "spawned.py", 0, ["both have ended well"], "^$"),
-        ("macos", LAUNCH, "two.py", 0, ["[0]: rank 0 on Darwin", "[1]: rank 1 on Darwin"], ""),
-        (
-            "macos",
-            LAUNCH,
-            "killed.py",
-            128 + SIGKILL,
-            ["[0]: 1 PeerDiedError"],
-            "rank 1 failed first: killed by SIGKILL",
-        ),
-        ("windows", LAUNCH, "two.py", 71, [], "^rankwise run: ranks are processes on Linux and macOS alone.*\n$"),
+        ("macos", RUN, "two.py", 0, ["[0]: rank 0 on Darwin", "[1]: rank 1 on Darwin"], ""),
+        ("macos", RUN, "killed.py", 128 + SIGKILL, ["[0]: 1 PeerDiedError"], "rank 1 failed first: killed by SIGKILL"),
+        ("windows", RUN, "two.py", 71, [], "^rankwise run: ranks are processes on Linux and macOS alone.*\n$"),
     ],
 )
 def test_a_program_ends_as_it_must(system, launch, program, code, lines, problem):
