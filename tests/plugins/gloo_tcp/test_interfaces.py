@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import across
+import pytest
 from machines import Hosts, between_hosts, run
 
 PATIENCE_S = 10.0

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import across
+import pytest
 from machines import Hosts, all_say, between_hosts, go_on, results, run, started
 
 PATIENCE_S = 60.0

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
+import recovery_programs as programs
 
 from rankwise_testing import RankPool
-
-sys.path.insert(0, str(Path(__file__).parent))
-import recovery_programs as programs
 
 CASES = [
     {"at once": [3]},

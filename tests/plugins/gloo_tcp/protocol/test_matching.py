@@ -13,8 +13,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
-
 from rankwise_gloo_tcp.protocol.frames import Header, Kind
 from rankwise_gloo_tcp.protocol.matching import Arrival, Matching
 
