@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from failing import Heard, error_of, heard
 from long_programs import everyones_call, in_the_middle
 from programs import around, begin, end, until, wait_for, works_as_before
 from tests.by_reference import say
@@ -222,8 +224,8 @@ def told_by_one_that_is_stopped(for_s: float, are_told: str) -> str:
     return f"{a[0]:g}"
 
 
-def with_a_child(timeout_s: float) -> tuple[int, float]:
-    """Leave a child behind that sleeps, and be killed; return who is said to have died, and how long that took."""
+def with_a_child(timeout_s: float) -> Heard:
+    """Leave a child behind that sleeps, and be killed; return what the other hears."""
     rank, _ = begin(timeout_s)
     a = np.ones(4, np.float32)
     dist.all_reduce(a)
@@ -233,12 +235,7 @@ def with_a_child(timeout_s: float) -> tuple[int, float]:
             time.sleep(timeout_s)
             os._exit(0)
         os.kill(os.getpid(), signal.SIGKILL)
-    start = time.perf_counter()
-    try:
-        dist.all_reduce(a)
-    except dist.PeerDiedError as error:
-        return error.rank, time.perf_counter() - start
-    return -1, 0.0
+    return heard(dist.all_reduce, a)
 
 
 def shape() -> tuple[list[int], bool]:
@@ -274,16 +271,14 @@ def _sent_nbytes() -> int:
 def disagree() -> list[str]:
     """Return what the ranks hear when one of them makes another call, and whether the group is as good as before."""
     rank, size = begin()
-    heard = []
+    told = []
     for odd, count in ((1, 3), (size - 1, 100_000)):
         a = np.ones(count, np.float32)
-        try:
-            dist.all_reduce(a, dist.ReduceOp.MAX if rank == odd else dist.ReduceOp.SUM)
-        except dist.CollectiveMismatchError as error:
-            heard.append(f"{error} {error.odd_ranks}")
+        error: Any = error_of(partial(dist.all_reduce, a, dist.ReduceOp.MAX if rank == odd else dist.ReduceOp.SUM))
+        told.append(f"{error} {error.odd_ranks}")
         works_as_before(count)
     end()
-    return heard
+    return told
 
 
 def somebody_dies(victim: int, name: str = "") -> tuple[str, int] | None:

@@ -16,7 +16,6 @@ import numpy as np
 from failing import error_of, heard
 
 import rankwise as dist
-from rankwise.errors import DistError
 
 T = TypeVar("T")
 
@@ -187,29 +186,19 @@ def from_anyone(nbytes: int) -> list[int]:
 
 def too_long(nbytes: int, posted_first: bool) -> str | None:
     rank, _ = begin()
-    message = None
-    try:
-        if rank == 0:
-            if posted_first:
-                dist.barrier()
-            dist.send(np.zeros(nbytes, np.uint8), 1, tag=5)
-        elif rank == 1:
-            room = np.full(nbytes, 7, np.uint8)
-            if posted_first:
-                work = dist.irecv(room[: nbytes // 2], 0, tag=5)
-                dist.barrier()
-                work.wait()
-            else:
-                dist.recv(room[: nbytes // 2], 0, tag=5)
-        elif posted_first:
-            dist.barrier()
-    except DistError as error:
-        message = str(error)
-    if rank == 1:
-        assert (room[nbytes // 2 :] == 7).all()
+    room = np.full(nbytes, 7, np.uint8)
+    work = dist.irecv(room[: nbytes // 2], 0, tag=5) if posted_first and rank == 1 else None
+    if posted_first:
+        dist.barrier()
+    error = None
+    if rank == 0:
+        error = error_of(lambda: dist.send(np.zeros(nbytes, np.uint8), 1, tag=5))
+    elif rank == 1:
+        error = error_of(lambda: dist.recv(room[: nbytes // 2], 0, tag=5) if work is None else work.wait())
+    assert (room[nbytes // 2 :] == 7).all()
     works_as_before()
     end()
-    return message
+    return None if error is None else str(error)
 
 
 def withdraw() -> None:
@@ -266,7 +255,6 @@ def progress_while_computing() -> float:
     """Return for how long rank 1, which never waits, kept rank 0 from finishing its send."""
     rank, _ = begin()
     waited = 0.0
-    done = np.zeros(1)
     big = np.ones(BIG, np.uint8)
     dist.barrier()
     if rank == 0:
@@ -279,7 +267,6 @@ def progress_while_computing() -> float:
         while time.perf_counter() < enough and not work.is_completed():
             np.linalg.norm(np.ones(20000))
         assert work.is_completed()
-        done[0] = 1
     end()
     return waited
 
