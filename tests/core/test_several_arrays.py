@@ -42,7 +42,7 @@ def lists(async_op: bool) -> None:
     done(dist.all_gather_multigpu(outputs, two(), async_op=async_op))
     for row in outputs:
         assert [out[0] for out in row] == [10 * r + i for r in range(size) for i in range(2)]
-    inputs = [[np.full(3, f * rank + entry) for entry in range(2 * size)] for f in (1, 10)]
+    inputs = [[np.broadcast_to(f * rank + entry, 3) for entry in range(2 * size)] for f in (1, 10)]
     scattered = [np.empty(3, inputs[0][0].dtype) for _ in range(2)]
     done(dist.reduce_scatter_multigpu(scattered, inputs, async_op=async_op))
     wanted = [sum(11 * r + 2 * entry for r in range(size)) for entry in (2 * rank, 2 * rank + 1)]
@@ -68,7 +68,14 @@ def uneven() -> None:
         (lambda: dist.all_reduce_multigpu([np.ones(2), np.ones(3)]), "3 elements"),
         (lambda: dist.broadcast_multigpu([np.ones(2)], 0, src_tensor=1), "src_tensor=1"),
         (lambda: dist.reduce_multigpu([np.ones(2)], 0, dst_tensor=-1), "dst_tensor=-1"),
-        (lambda: dist.all_gather_multigpu([[np.ones(2)]], [np.ones(3)]), "must have 1 arrays of 3 elements"),
+        (lambda: dist.all_gather_multigpu([[np.ones(3)] * 2], [np.ones(3)]), "has 2 arrays, but must have 1 x 1"),
+        (lambda: dist.all_gather_multigpu([[np.ones(2)]], [np.ones(3)]), r"output_tensor_lists\[0\]\[0\] has shape"),
+        (lambda: dist.all_gather_multigpu([[np.ones(3, int)]], [np.ones(3)]), r"lists\[0\]\[0\] is int64 on cpu, but"),
+        (lambda: dist.all_gather_multigpu([], [np.ones(3), np.ones(2)]), r"input_tensor_list\[1\] has shape"),
+        (
+            lambda: dist.reduce_scatter_multigpu([np.ones(2, int)], [[np.ones(2)]]),
+            r"input_tensor_lists\[0\]\[0\] is float64",
+        ),
         (lambda: dist.reduce_scatter_multigpu([np.ones(2)], []), "there must be 1 input lists"),
     ],
 )

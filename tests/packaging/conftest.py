@@ -54,16 +54,6 @@ def as_users_have_it():
         yield
 
 
-#: Builds the wheels of several projects in a folder: what all front ends call, in one process for all.
-BUILD = """
-import os, sys
-from hatchling.build import build_wheel
-for project in sys.argv[2:]:
-    os.chdir(project)
-    build_wheel(sys.argv[1])
-"""
-
-
 def write_plugin(folder, distribution, version, backend, source):
     """Write a plugin's project and return its folder."""
     module = distribution.replace("-", "_")
@@ -86,24 +76,28 @@ class Scratch:
     def __init__(self, folder):
         self.folder = folder
         venv.create(folder / "env", with_pip=False)  # to put pip there takes seconds: ours serves
-        self.python = str(folder / "env" / "bin" / "python")
+        self.interpreter = str(folder / "env" / "bin" / "python")
 
     def pip(self, *arguments, **settings):
-        pip = (sys.executable, "-m", "pip", "--python", self.python, "--disable-pip-version-check")
+        pip = (sys.executable, "-m", "pip", "--python", self.interpreter, "--disable-pip-version-check")
         run(*pip, "install", "--quiet", *arguments, **settings)
 
+    def python(self, *arguments):
+        """Run Python in the environment, away from the source tree."""
+        return run(self.interpreter, "-I", *arguments, cwd=self.folder)
+
     def run(self, code):
-        """Run a program in the environment, away from the source tree."""
-        return run(self.python, "-I", "-c", textwrap.dedent(code), cwd=self.folder)
+        return self.python("-c", textwrap.dedent(code))
 
     def pytest(self, *arguments):
-        """Run pytest in the environment, away from the source tree."""
-        return run(self.python, "-I", "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, cwd=self.folder)
+        return self.python("-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
 
 
 @pytest.fixture(scope="session")
 def wheel_of(tmp_path_factory):
     """The path of each wheel by its distribution: the core, ours, the third-party example, and plugins made here."""
+    from hatchling.build import build_wheel
+
     folder, sources = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("sources")
     good = PLUGIN.format(backend="good", api_version=1)
     projects = [
@@ -118,7 +112,10 @@ def wheel_of(tmp_path_factory):
         write_plugin(sources, "rankwise-liar", "1.0", "liar", good),
         write_plugin(sources, "rankwise-mute", "1.0", "mute", "x = 1\n"),
     ]
-    run(sys.executable, "-c", BUILD, str(folder), *map(str, projects))
+    with pytest.MonkeyPatch.context() as here:
+        for project in projects:
+            here.chdir(project)
+            build_wheel(str(folder))  # what all front ends call, in one process for all
     return {path.name.partition("-")[0]: str(path) for path in folder.iterdir()}
 
 

@@ -8,9 +8,8 @@ import pytest
 from tests.packaging.conftest import native_source
 
 ROOT = Path(__file__).parents[2]
+KINDS = {".md", ".toml", ".yml", ".yaml", ".html", ".py", ".cff"}
 PROJECTS = [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))]
-
-REQUIREMENT = r"([\w-]+)(>=|~=)([\d.]+)"
 
 
 def project(folder):
@@ -22,32 +21,30 @@ def project(folder):
     return tomllib.loads((folder / "pyproject.toml").read_text())["project"]
 
 
+TABLES = {table["name"]: table for table in map(project, PROJECTS)}
+CORE = TABLES["rankwise"]
+#: What pip installs together has one MAJOR.MINOR: they share more than is public.
+SERIES = CORE["version"].rpartition(".")[0]
+
+
 def test_each_extra_is_a_distribution_of_this_repository():
-    names = {project(folder)["name"]: project(folder) for folder in PROJECTS}
-    extras = project(ROOT)["optional-dependencies"]
-    for extra in ("gloo", "mpi", "nccl", "native", "testing"):
-        *beside, requirement = [text for text in extras[extra] if "sys_platform" not in text]
-        backend = extra in ("gloo", "mpi", "nccl")
-        assert beside == (["rankwise-launch~=0.1.0", "rankwise-stores~=0.1.0"] if backend else [])
-        name, _, least = re.fullmatch(REQUIREMENT, requirement).groups()
-        assert names[name]["version"].startswith(least)
-        if backend:
-            assert list(names[name]["entry-points"]["rankwise.backends"]) == [extra]
-    assert extras["gloo"][-1] == "rankwise-native~=0.1.0; sys_platform == 'linux'"
+    extras = CORE["optional-dependencies"]
+    for extra in ("gloo", "mpi", "nccl"):
+        *beside, own = extras[extra][:3]
+        assert beside == ["rankwise-launch~=0.1.0", "rankwise-stores~=0.1.0"]
+        assert list(TABLES[own.partition("~")[0]]["entry-points"]["rankwise.backends"]) == [extra]
+    assert extras["gloo"][3:] == ["rankwise-native~=0.1.0; sys_platform == 'linux'"]
+    assert extras["native"] == ["rankwise-native~=0.1.0"]
+    assert extras["testing"] == ["rankwise-testing~=0.1.0"]
     assert extras["all"] == ["rankwise[cli,gloo,mpi,native,nccl]"]
 
 
-def test_every_requirement_between_our_distributions_holds_the_minor_version():
-    """What pip installs together has one MAJOR.MINOR: they share more than is public."""
-    names = {project(folder)["name"] for folder in PROJECTS}
-    series = project(ROOT)["version"].rpartition(".")[0]
-    for folder in PROJECTS:
-        table = project(folder)
-        extras = (requirement for several in table.get("optional-dependencies", {}).values() for requirement in several)
-        for requirement in (*table["dependencies"], *extras):
-            name, rest = re.fullmatch(r"([\w-]+)(?:\[.*?\])?(.*)", requirement).groups()
-            if name in names and name != table["name"]:  # an extra of its own names others of its own
-                assert rest.partition(";")[0] == f"~={series}.0", (folder.name, requirement)
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_every_requirement_between_our_distributions_holds_the_minor_version(table):
+    for requirement in sum(table.get("optional-dependencies", {}).values(), table["dependencies"]):
+        name, rest = re.fullmatch(r"([\w-]+)(?:\[.*?\])?(.*)", requirement).groups()
+        if name in TABLES and name != table["name"]:  # an extra of its own names others of its own
+            assert rest.partition(";")[0] == f"~={SERIES}.0", requirement
 
 
 @pytest.mark.parametrize(
@@ -57,17 +54,14 @@ def test_each_plugin_says_which_core_it_belongs_to(plugin):
     """As a literal, which a newer core cannot change."""
     sources = (ROOT / "plugins" / plugin / "src").rglob("*.py")
     said = re.findall(r'(?:core=|require_series\("rankwise-\w+", )"(.*?)"', "".join(s.read_text() for s in sources))
-    assert said == [project(ROOT)["version"].rpartition(".")[0]]
+    assert said == [SERIES]
 
 
-@pytest.mark.parametrize("folder", PROJECTS, ids=lambda folder: folder.name)
-def test_every_distribution_says_where_it_is_at_home_and_what_it_runs_on(folder):
-    table, core = project(folder), project(ROOT)
-    assert table["version"] == core["version"]
-    assert {name: url for name, url in table["urls"].items() if name != "Documentation"} == {
-        name: url for name, url in core["urls"].items() if name != "Documentation"
-    }
-    home = core["urls"]["Source"]
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_every_distribution_says_where_it_is_at_home_and_what_it_runs_on(table):
+    assert table["version"] == CORE["version"]
+    assert table["urls"] | {"Documentation": ""} == CORE["urls"] | {"Documentation": ""}
+    home = CORE["urls"]["Source"]
     for url in table["urls"].values():
         where = url.removeprefix(home).removeprefix("/blob/main/")
         assert where in ("", "/issues") or (ROOT / where).exists(), url
@@ -77,50 +71,35 @@ def test_every_distribution_says_where_it_is_at_home_and_what_it_runs_on(folder)
 
 
 def test_the_site_and_the_recipes_have_the_same_home_and_version():
-    core = project(ROOT)
-    assert f"repo_url: {core['urls']['Source']}\n" in (ROOT / "mkdocs.yml").read_text()
+    assert f"repo_url: {CORE['urls']['Source']}\n" in (ROOT / "mkdocs.yml").read_text()
     recipes = {path.parent.name: path.read_text() for path in ROOT.glob("packaging/conda/*/recipe.yaml")}
-    assert sorted(recipes) == sorted(project(folder)["name"] for folder in PROJECTS)
-    for folder in PROJECTS:
-        recipe = recipes[project(folder)["name"]]
-        assert f'  version: "{core["version"]}"\n' in recipe
-        assert f"  homepage: {core['urls']['Source']}\n" in recipe
-        for requirement in project(folder)["dependencies"]:
-            name, how, least = re.fullmatch(REQUIREMENT, requirement).groups()
+    assert recipes.keys() == TABLES.keys()
+    for name, recipe in recipes.items():
+        assert f'  version: "{CORE["version"]}"\n' in recipe
+        assert f"  homepage: {CORE['urls']['Source']}\n" in recipe
+        for requirement in TABLES[name]["dependencies"]:
+            name, how, least = re.fullmatch(r"([\w-]+)(>=|~=)([\d.]+)", requirement).groups()
             name = {"torch": "pytorch", "dask": "dask-core"}.get(name, name)  # conda's names for them
             assert re.search(rf"^    - {name}(?:-python)? {how}{re.escape(least)}$", recipe, re.MULTILINE), requirement
 
 
 def test_one_call_of_pip_installs_the_core_and_a_backend_from_a_clone(scratch, tmp_path):
     scratch.pip("hatchling>=1.21", "setuptools>=64", "wheel", "numpy")
-    parts = [
-        *(str(ROOT / "plugins" / name) for name in ("codec", "stores", "launch", "watch", "gloo_tcp", "tools")),
-        native_source(tmp_path),
-    ]
+    parts = [str(ROOT / "plugins" / name) for name in ("codec", "stores", "launch", "watch", "gloo_tcp", "tools")]
     without = {**os.environ, "CC": "no-such-compiler"}  # which takes no time
-    scratch.pip("--no-build-isolation", f"{ROOT}[gloo,cli]", *parts, env=without)
+    scratch.pip("--no-build-isolation", f"{ROOT}[gloo,cli]", *parts, native_source(tmp_path), env=without)
     program = tmp_path / "hello.py"
     program.write_text("import rankwise as dist\ndist.init_process_group('gloo')\ndist.barrier()\nprint('hello')\n")
-    said = scratch.run(
-        f"""
-        import subprocess, sys
-        command = [sys.executable, "-m", "rankwise", "run", "-n", "2", {str(program)!r}]
-        print(subprocess.run(command, capture_output=True, text=True, timeout=60).stdout)
-        """
-    )
+    said = scratch.python("-m", "rankwise", "run", "-n", "2", str(program))
     assert sorted(said.split()) == sorted(["[0]:", "hello", "[1]:", "hello"])
 
 
 def test_all_files_name_the_same_repository():
-    home = project(ROOT)["urls"]["Source"]
-    found = {}
-    for kind in ("md", "toml", "yml", "yaml", "html", "py", "cff"):
-        for path in ROOT.rglob(f"*.{kind}"):
-            parts = path.relative_to(ROOT).parts
-            if not any(part.startswith((".venv", "site", "dist", "build")) for part in parts):
-                for url in re.findall(
-                    r"https://(?!pypi\.org)[\w.-]+/[\w.-]+/rankwise\b", path.read_text(encoding="utf-8")
-                ):
-                    found.setdefault(url, []).append(path.name)
+    home, found = CORE["urls"]["Source"], {}
+    for path in ROOT.rglob("*.*"):
+        parts = path.relative_to(ROOT).parts
+        if path.suffix in KINDS and not any(part.startswith((".venv", "site", "dist", "build")) for part in parts):
+            for url in re.findall(r"https://(?!pypi\.org)[\w.-]+/[\w.-]+/rankwise\b", path.read_text(encoding="utf-8")):
+                found.setdefault(url, []).append(path.name)
     assert list(found) == [home], found
     assert {"pyproject.toml", "recipe.yaml", "mkdocs.yml", "SECURITY.md"} <= set(found[home])

@@ -26,6 +26,8 @@ def listing(zoo):
 def test_lists_all_and_loads_the_good_ones(listing):
     assert listing["names"] == ["broken", "future", "good", "liar", "mesh", "mute", "twin"]
     assert sorted(listing["table"]) == ["good", "mesh"]
+    mesh = listing["table"]["mesh"]["cpu"]["ops"]
+    assert (mesh["send"]["support"], mesh["all_to_all"]["support"]) == ("native", "derived")
     assert listing["available"] == {name: name in ("good", "mesh") for name in listing["names"]}
     assert listing["providers"]["good"] == "rankwise-good 1.2"
 
@@ -44,71 +46,49 @@ def test_explains_each_bad_one_by_name_version_and_cause(listing, name, words):
     assert all(word in listing["problems"][name] for word in words), listing["problems"][name]
 
 
-def test_loads_only_the_plugin_that_is_named(zoo):
+def test_loads_only_the_plugin_that_is_named_and_nothing_heavy(zoo):
     loaded = zoo.run(
         """
         import sys, rankwise
-        rankwise.Backend("good"); rankwise.BackendConfig("good")
-        print(sorted(m for m in sys.modules if m.startswith("rankwise_")))
-        """
-    )
-    assert loaded.strip() == "['rankwise_good']"
-
-
-def test_asking_for_a_broken_one_raises_a_plugin_error(zoo):
-    said = zoo.run(
-        """
-        import rankwise
-        for name in ("broken", "future", "twin"):
-            try:
-                rankwise.init_process_group(name, rank=0, world_size=1)
-            except rankwise.PluginError as error:
-                print(name, type(error.__cause__).__name__)
-        """
-    )
-    assert said.split() == ["broken", "ModuleNotFoundError", "future", "NoneType", "twin", "NoneType"]
-
-
-def test_an_unknown_name_lists_the_installed_the_near_match_and_the_command(zoo):
-    said = zoo.run(
-        """
-        import rankwise
-        for name in ("goood", "gloo"):
-            try:
-                rankwise.BackendConfig(name)
-            except ValueError as error:
-                print(error)
-        """
-    )
-    assert "installed: broken, future, good" in said
-    assert "did you mean 'good'?" in said
-    assert "pip install rankwise-gloo-tcp" in said
-
-
-def test_a_name_taken_by_a_plugin_is_registered_only_on_purpose(zoo):
-    said = zoo.run(
-        """
-        import rankwise
-        try:
-            rankwise.register_backend("good", lambda *a: None)
-        except ValueError as error:
-            print(error)
-        rankwise.register_backend("good", lambda *a: None, devices="cuda", replace=True)
-        print(rankwise.Backend.backend_capability["good"])
-        """
-    )
-    assert "already registered by rankwise-good 1.2" in said
-    assert "['cuda']" in said
-
-
-def test_the_wheel_imports_nothing_heavy(zoo):
-    said = zoo.run(
-        """
-        import sys, rankwise
         print([m for m in ("zmq", "cupy", "mpi4py", "torch", "ray", "pluggy", "msgpack", "pytest") if m in sys.modules])
+        rankwise.Backend("good"); rankwise.BackendConfig("good")
+        print([m for m in sys.modules if m.startswith("rankwise_")])
         """
     )
-    assert said.strip() == "[]"
+    assert loaded.splitlines() == ["[]", "['rankwise_good']"]
+
+
+#: What is called, one after the other, and what is said of it.
+SAID = {
+    "rankwise.init_process_group('broken', rank=0, world_size=1)": ["PluginError", "ModuleNotFoundError"],
+    "rankwise.init_process_group('future', rank=0, world_size=1)": ["PluginError", "NoneType"],
+    "rankwise.init_process_group('twin', rank=0, world_size=1)": ["PluginError", "NoneType"],
+    "rankwise.BackendConfig('goood')": ["NotFoundError", "installed: broken, future, good", "did you mean 'good'?"],
+    "rankwise.BackendConfig('gloo')": ["NotFoundError", "pip install rankwise-gloo-tcp"],
+    "rankwise.register_backend('good', print)": ["ValueError", "already registered by rankwise-good 1.2"],
+    "rankwise.register_backend('good', print, devices='cuda', replace=True)": ["None"],
+    "rankwise.Backend.backend_capability['good']": ["['cuda']"],
+}
+
+
+@pytest.fixture(scope="module")
+def answers(zoo):
+    said = zoo.run(
+        f"""
+        import rankwise
+        for call in {list(SAID)}:
+            try:
+                print(eval(call))
+            except Exception as error:
+                print(type(error).__name__, type(error.__cause__).__name__, str(error).replace("\\n", " "))
+        """
+    )
+    return dict(zip(SAID, said.splitlines(), strict=True))
+
+
+@pytest.mark.parametrize("call", SAID)
+def test_names_that_are_broken_unknown_or_taken_are_explained(answers, call):
+    assert all(word in answers[call] for word in SAID[call]), answers[call]
 
 
 def test_the_core_wheel_is_small(wheel_of):

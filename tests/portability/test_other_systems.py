@@ -3,74 +3,57 @@
 import os
 import re
 import selectors
-import signal
 import subprocess
 import sys
 import threading
 from functools import cache
 from pathlib import Path
+from signal import SIGKILL
 
 import pytest
 
 HERE = Path(__file__).parent
-PROGRAMS = HERE / "programs"
 TIMEOUT_S = 60
 
 
-def environment(system, **more):
-    """Return an environment in which every Python is that of another system, without compiled parts."""
+def python(system, *arguments):
+    """Run Python as another system's, without compiled parts."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RANKWISE_", "PYTHON"))}
-    return {**kept, "PYTHONPATH": str(HERE / "systems" / system), "RANKWISE_NATIVE": "off", **more}
-
-
-def python(system, *arguments, **more):
     return subprocess.run(
         [sys.executable, "-W", "error", *map(str, arguments)],
-        env=environment(system, **more),
+        env={**kept, "PYTHONPATH": str(HERE / "systems" / system), "RANKWISE_NATIVE": "off"},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
     )
 
 
-def launch(system, program, *options):
-    return python(system, "-m", "rankwise", "run", *options, "-n", "2", PROGRAMS / program)
+RUN = ("-m", "rankwise", "run", "-n", "2")
 
 
-@pytest.mark.parametrize("system", ["macos", "windows"])
-def test_everything_imports_and_ranks_run_as_threads(system):
-    done = python(system, PROGRAMS / "both.py")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "all of it\n", "")
+@pytest.mark.parametrize(
+    ("system", "launch", "program", "code", "lines", "problem"),
+    [
+        ("macos", (), "both.py", 0, ["all of it"], "^$"),
+        ("windows", (), "both.py", 0, ["all of it"], "^$"),
+        ("macos", (), "spawned.py", 0, ["both have ended well"], "^$"),
+        ("macos", RUN, "two.py", 0, ["[0]: rank 0 on Darwin", "[1]: rank 1 on Darwin"], ""),
+        ("macos", RUN, "killed.py", 128 + SIGKILL, ["[0]: 1 PeerDiedError"], "rank 1 failed first: killed by SIGKILL"),
+        ("windows", RUN, "two.py", 71, [], "^rankwise run: ranks are processes on Linux and macOS alone.*\n$"),
+    ],
+)
+def test_a_program_ends_as_it_must(system, launch, program, code, lines, problem):
+    done = python(system, *launch, HERE / "programs" / program)
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (code, lines), done.stderr
+    assert re.search(problem, done.stderr), done.stderr
 
 
-@pytest.mark.parametrize("system", ["macos", "windows"])
-def test_what_is_taken_away_is_gone(system):
-    lines = [
-        "import os, platform, select, socket",
-        "print(platform.system(), *(hasattr(os, name) for name in ('sched_getaffinity', 'memfd_create', 'pipe2')))",
-        "print(hasattr(select, 'epoll'), os.path.exists('/proc/self/stat'))",
-    ]
-    done = python(system, "-c", "\n".join(lines))
-    name = {"macos": "Darwin", "windows": "Windows"}[system]
-    assert (done.stdout, done.stderr) == (f"{name} False False False\nFalse False\n", "")
-
-
-def test_two_ranks_talk_over_gloo_on_macos():
-    done = launch("macos", "two.py")
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["[0]: rank 0 on Darwin", "[1]: rank 1 on Darwin"]
-
-
-def test_spawned_ranks_talk_over_gloo_on_macos():
-    done = python("macos", PROGRAMS / "spawned.py")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "both have ended well\n", "")
-
-
-def test_a_killed_rank_is_told_of_on_macos():
-    done = launch("macos", "killed.py")
-    assert done.returncode == 128 + signal.SIGKILL
-    assert "rank 1 failed first: killed by SIGKILL" in done.stderr
-    assert done.stdout == "[0]: 1 PeerDiedError\n"
+@pytest.mark.parametrize(("system", "name"), [("macos", "Darwin"), ("windows", "Windows")])
+def test_what_is_taken_away_is_gone(system, name):
+    left = "[name for name in ('sched_getaffinity', 'memfd_create', 'pipe2') if hasattr(os, name)]"
+    more = "hasattr(select, 'epoll'), os.path.exists('/proc/self/stat')"
+    done = python(system, "-c", f"import os, platform, select; print(platform.system(), {left}, {more})")
+    assert (done.stdout, done.stderr) == (f"{name} [] False False\n", "")
 
 
 def test_the_doctor_proves_gloo_on_macos():
@@ -138,13 +121,6 @@ def test_backends_say_in_a_line_why_they_cannot_run_on_other_systems(backend, sy
 def test_mpi_on_macos_is_missing_nothing_but_a_library():
     pytest.importorskip("rankwise_mpi")
     assert re.search("mpi4py.*pip install", listed("macos")["mpi"])
-
-
-def test_the_launcher_says_on_windows_that_it_cannot():
-    done = launch("windows", "two.py")
-    assert done.returncode == 71
-    assert done.stderr.count("\n") == 1
-    assert "rankwise run: ranks are processes on Linux and macOS alone" in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["EpollSelector", "PollSelector", "SelectSelector"])

@@ -14,6 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
+from rankwise.basics.devices import on_device_of
 from rankwise.basics.tracebacks import shorten
 from rankwise.basics.words import with_article
 
@@ -154,9 +155,13 @@ def as_bytes(array: Array) -> memoryview:
 
 
 def as_copy(array: Array) -> Array:
-    """Return a C-contiguous copy of an array, with all its bytes: NumPy's own leave out what lies between fields."""
+    """Return a C-contiguous copy of an array, where it lies, with all its bytes.
+
+    NumPy's own copies leave out what lies between fields, and CuPy's are on the current device.
+    """
     if array.dtype.names is None:
-        return array.copy(order="C")
+        with on_device_of(array):
+            return array.copy(order="C")
     return array.view(np.dtype((np.void, array.dtype.itemsize))).copy(order="C").view(array.dtype)
 
 

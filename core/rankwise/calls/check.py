@@ -15,9 +15,11 @@ from rankwise.errors import UnsupportedOperationError
 from rankwise.groups.process_group import ProcessGroup
 
 __all__ = [
+    "alike_list",
     "apart",
     "array_list",
     "aside",
+    "chosen",
     "equal_parts",
     "input_array",
     "output_array",
@@ -81,6 +83,48 @@ def array_list(group: ProcessGroup, op: str, name: str, values: Any, writable: b
         raise ValueError(f"{_where(group, op, name)} has {len(listed)} arrays, but the group has {group.size()} ranks")
     check = output_array if writable else input_array
     return [check(group, op, f"{name}[{i}]", value) for i, value in enumerate(listed)]
+
+
+def alike_list(
+    group: ProcessGroup,
+    op: str,
+    name: str,
+    values: Iterable[Any],
+    writable: bool = True,
+    own: tuple[str, Sequence[Array]] | None = None,
+) -> list[Array]:
+    """Return a list of arrays of one dtype and size.
+
+    Args:
+        group: The group.
+        op: The operation.
+        name: The list's name as an argument.
+        values: What the caller has given.
+        writable: Whether the arrays are written to.
+        own: The name of another list of this rank's, and its arrays: there must be one like these for each of them on
+            each rank. None for any number of arrays but none.
+    """
+    check = output_array if writable else input_array
+    arrays = [check(group, op, f"{name}[{i}]", value) for i, value in enumerate(values)]
+    if not arrays:
+        raise ValueError(f"{_where(group, op, name)} is empty")
+    own_name, others = own or (name, arrays)
+    if own and len(arrays) != group.size() * len(others):
+        raise ValueError(
+            f"{_where(group, op, name)} has {len(arrays)} arrays, but must have {group.size()} x {len(others)}: "
+            f"one for each of {own_name} of each of {group.size()} ranks"
+        )
+    same_kind(group, op, others[0], f"{own_name}[0]", arrays, name)
+    for i, array in enumerate(arrays):
+        same_size(group, op, array, f"{name}[{i}]", others[0], f"{own_name}[0]")
+    return arrays
+
+
+def chosen(group: ProcessGroup, op: str, name: str, index: int, arrays: Sequence[Array]) -> Array:
+    """Return the array with an index that the caller has given, which must be from 0 on."""
+    if not 0 <= index < len(arrays):
+        raise ValueError(f"{_where(group, op, f'{name}={index}')}, but the list has {len(arrays)} arrays")
+    return arrays[index]
 
 
 def apart(group: ProcessGroup, op: str, name: str, written: Sequence[Array], read: Sequence[Array] = ()) -> None:

@@ -9,14 +9,13 @@ is said here, each raises what its collective of one array does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
 
-from rankwise.backends.communicator import Communicator
-from rankwise.basics.arrays import AnyArray, Array, as_array
+from rankwise.basics.arrays import AnyArray, Array
+from rankwise.basics.devices import assign, near, on_device_of, synchronize
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls import check
@@ -64,19 +63,16 @@ def broadcast_multigpu(
     try:
         if (pg := resolve(group, "broadcast_multigpu")) is None:
             return None
-        arrays = _local(pg, "broadcast_multigpu", "tensor_list", tensor_list)
+        name = "broadcast_multigpu"
+        arrays = check.alike_list(pg, name, "tensor_list", tensor_list)
         root = group_rank(pg, "src", src, None)
         # All ranks use their first device: on some backends each device has connections of its own.
         carrier = arrays[0]
-        lane = pg.lane(carrier, "broadcast")
-        if root == pg.rank() and (index := _index(pg, "broadcast_multigpu", "src_tensor", src_tensor, arrays)):
-            _assign(carrier, arrays[index])
-
-        def after() -> None:
-            for array in arrays[1:]:
-                _assign(array, carrier)
-
-        return _run(pg, lane, Call("broadcast", carrier, root=root), async_op, tensor_list, arrays, after)
+        pg.lane(carrier, "broadcast")  # refused before anything is written
+        if root == pg.rank():
+            assign(carrier, check.chosen(pg, name, "src_tensor", src_tensor, arrays))
+        call = Call("broadcast", carrier, root=root)
+        return _run(pg, call, async_op, tensor_list, lambda: [(array, carrier) for array in arrays])
     except BaseException as error:
         failed(pg, error)
         raise
@@ -109,15 +105,9 @@ def all_reduce_multigpu(
     try:
         if (pg := resolve(group, "all_reduce_multigpu")) is None:
             return None
-        arrays = _local(pg, "all_reduce_multigpu", "tensor_list", tensor_list)
-        lane, total, inner = _reduced_here(pg, "all_reduce", arrays, op)
-
-        def after() -> None:
-            _finish(op, total, arrays[0])
-            for array in arrays[1:]:
-                _assign(array, arrays[0])
-
-        return _run(pg, lane, Call("all_reduce", total, inner), async_op, tensor_list, arrays, after)
+        arrays = check.alike_list(pg, "all_reduce_multigpu", "tensor_list", tensor_list)
+        call = Call("all_reduce", _reduced(pg, "all_reduce", op, arrays), op.base)
+        return _run(pg, call, async_op, tensor_list, lambda: zip(arrays, repeat(_finished(op, call.array))))
     except BaseException as error:
         failed(pg, error)
         raise
@@ -157,16 +147,12 @@ def reduce_multigpu(
     try:
         if (pg := resolve(group, "reduce_multigpu")) is None:
             return None
-        arrays = _local(pg, "reduce_multigpu", "tensor_list", tensor_list)
+        name = "reduce_multigpu"
+        arrays = check.alike_list(pg, name, "tensor_list", tensor_list)
         root = group_rank(pg, "dst", dst, None)
-        mine = [] if root != pg.rank() else [arrays[_index(pg, "reduce_multigpu", "dst_tensor", dst_tensor, arrays)]]
-        lane, total, inner = _reduced_here(pg, "reduce", arrays, op)
-
-        def after() -> None:
-            for array in mine:
-                _finish(op, total, array)
-
-        return _run(pg, lane, Call("reduce", total, inner, root), async_op, tensor_list, arrays, after)
+        mine = [check.chosen(pg, name, "dst_tensor", dst_tensor, arrays)] if root == pg.rank() else []
+        call = Call("reduce", _reduced(pg, "reduce", op, arrays), op.base, root)
+        return _run(pg, call, async_op, tensor_list, lambda: [(array, _finished(op, call.array)) for array in mine])
     except BaseException as error:
         failed(pg, error)
         raise
@@ -202,27 +188,19 @@ def all_gather_multigpu(
     try:
         if (pg := resolve(group, "all_gather_multigpu")) is None:
             return None
-        op = "all_gather_multigpu"
-        arrays = [_input(pg, op, f"input_tensor_list[{i}]", a) for i, a in enumerate(input_tensor_list)]
-        outputs = [_local(pg, op, f"output_tensor_lists[{i}]", outs) for i, outs in enumerate(output_tensor_lists)]
-        each = arrays[0].size if arrays else 0
-        if not arrays or any(len(outs) != pg.size() * len(arrays) or outs[0].size != each for outs in outputs):
-            raise ValueError(
-                f"{op} on rank {pg.global_rank}: each output list must have {pg.size() * len(arrays)} arrays of {each} "
-                "elements, one for each input of each rank"
-            )
-        mine = _stacked(arrays)
-        with _on(mine):
-            whole = np.empty_like(mine, shape=(pg.size(), mine.size))
-        lane, rows = pg.lane(mine, "all_gather"), whole.reshape(pg.size() * len(arrays), each)
-
-        def after() -> None:
-            for outs in outputs:
-                for out, row in zip(outs, rows, strict=True):
-                    _assign(out, row)
-
-        call = Call("all_gather", mine, outs=list(whole))
-        return _run(pg, lane, call, async_op, output_tensor_lists, chain(*outputs), after)
+        name = "all_gather_multigpu"
+        ins = check.alike_list(pg, name, "input_tensor_list", input_tensor_list, writable=False)
+        lists = [
+            check.alike_list(pg, name, f"output_tensor_lists[{i}]", outs, own=("input_tensor_list", ins))
+            for i, outs in enumerate(output_tensor_lists)
+        ]
+        mine = _stacked(ins)
+        with on_device_of(mine):
+            rows = np.empty_like(mine, shape=(pg.size() * len(ins), ins[0].size))
+        call = Call("all_gather", mine, outs=list(rows.reshape(pg.size(), mine.size)))
+        return _run(
+            pg, call, async_op, output_tensor_lists, lambda: chain(*[zip(outs, rows, strict=True) for outs in lists])
+        )
     except BaseException as error:
         failed(pg, error)
         raise
@@ -261,144 +239,66 @@ def reduce_scatter_multigpu(
         if (pg := resolve(group, "reduce_scatter_multigpu")) is None:
             return None
         name = "reduce_scatter_multigpu"
-        outs = _local(pg, name, "output_tensor_list", output_tensor_list)
-        lists = [_local(pg, name, f"input_tensor_lists[{i}]", ins) for i, ins in enumerate(input_tensor_lists)]
-        entries = pg.size() * len(outs)
-        if len(lists) != len(outs) or any(len(ins) != entries or ins[0].size != outs[0].size for ins in lists):
-            raise ValueError(
-                f"{name} on rank {pg.global_rank}: there must be {len(outs)} input lists, one for each output, "
-                f"of {entries} arrays of {outs[0].size} elements"
+        outs = check.alike_list(pg, name, "output_tensor_list", output_tensor_list)
+        lists = [
+            check.alike_list(
+                pg, name, f"input_tensor_lists[{i}]", ins, writable=False, own=("output_tensor_list", outs)
             )
-        lane, total, inner = _reduced_here(pg, "reduce_scatter", [_stacked(ins) for ins in lists], op)
-        with _on(total):
+            for i, ins in enumerate(input_tensor_lists)
+        ]
+        if len(lists) != len(outs):
+            raise ValueError(
+                f"{name} on rank {pg.global_rank}: there must be {len(outs)} input lists, one for each output"
+            )
+        total = _reduced(pg, "reduce_scatter", op, [_stacked(ins) for ins in lists])
+        with on_device_of(total):
             mine = np.empty_like(total, shape=(len(outs), outs[0].size))
-
-        def after() -> None:
-            for out, row in zip(outs, mine, strict=True):
-                total_here = _near(row, out)
-                with _on(out):
-                    op.finish(total_here, out, entries)
-
-        call = Call("reduce_scatter", mine, inner, ins=list(total.reshape(pg.size(), mine.size)))
-        return _run(pg, lane, call, async_op, output_tensor_list, outs, after)
+        call = Call("reduce_scatter", mine, op.base, ins=list(total.reshape(pg.size(), mine.size)))
+        return _run(
+            pg, call, async_op, output_tensor_list, lambda: zip(outs, _finished(op, mine, len(lists[0])), strict=True)
+        )
     except BaseException as error:
         failed(pg, error)
         raise
 
 
 def _run(
-    pg: ProcessGroup,
-    lane: Communicator,
-    call: Call,
-    async_op: bool,
-    given: Any,
-    filled: Iterable[Array],
-    after: Callable[[], None],
+    pg: ProcessGroup, call: Call, async_op: bool, given: Any, parts: Callable[[], Iterable[tuple[Array, Array]]]
 ) -> Work | None:
-    """Carry the group's part out, then `after`, which writes into `filled`, the arrays of what the caller has given."""
+    """Carry the group's part out, then copy: `parts` says then what goes into which of the caller's arrays."""
+    lane = pg.lane(call.array, call.op, call.reduce_op)
     work = lane.run(call, *terms(pg, call.array, call.op, async_op, None))
 
-    def finished() -> None:
-        after()
-        for array in filled:  # this thread's stream is not the caller's
-            _synchronize(array)
+    def hand_out() -> None:
+        for out in [assign(out, part) for out, part in parts()]:
+            synchronize(out)  # this thread's stream is not the caller's
 
-    return finish(pg, CombinedWork([work], after=finished), given, async_op)
-
-
-def _reduced_here(
-    pg: ProcessGroup, op: str, arrays: list[Array], reduce_op: ReduceOp
-) -> tuple[Communicator, Array, ReduceOp]:
-    """Reduce this rank's own arrays; return the communicator, the sum so far, and the op for the rest of the way."""
-    pg.lane(arrays[0], op, check.reduce_op(pg, op, reduce_op, arrays[0]))  # refused by the dtype that the caller gave
-    with _on(arrays[0]):
-        total = reduce_op.accumulator(arrays[0])
-    for array in arrays[1:]:
-        with _on(array):
-            part = reduce_op.accumulator(array)
-        with _on(total):
-            reduce_op.combine(total, _near(part, total))
-    if reduce_op.name == "AVG" and op != "reduce_scatter":
-        # Ranks may have different numbers of arrays; how many there are in all comes along as one more element.
-        with _on(total):
-            total = np.concatenate([total, np.full_like(total, len(arrays), shape=1)])
-    # Averages are divided at the very end, and factors are already in.
-    inner = reduce_op.base
-    return pg.lane(total, op, inner), total, inner
-
-
-def _finish(op: ReduceOp, total: Array, out: Array) -> None:
-    """Write what `_reduced_here` has begun and the group has finished."""
-    total = _near(total, out)
-    with _on(out):
-        if op.name == "AVG":
-            op.finish(total[:-1], out, int(total[-1].real))
-        else:
-            op.finish(total, out, 1)
-
-
-def _local(pg: ProcessGroup, op: str, name: str, values: Any) -> list[Array]:
-    arrays = [check.output_array(pg, op, f"{name}[{i}]", value) for i, value in enumerate(values)]
-    if not arrays:
-        raise ValueError(f"{op} on rank {pg.global_rank}: {name} is empty")
-    check.same_kind(pg, op, arrays[0], f"{name}[0]", arrays, name)
-    for i, array in enumerate(arrays):
-        check.same_size(pg, op, array, f"{name}[{i}]", arrays[0], f"{name}[0]")
-    return arrays
-
-
-def _input(pg: ProcessGroup, op: str, name: str, value: Any) -> Array:
-    """Return `value` as an array that is only read; if it has to be copied for that, where it lies."""
-    try:
-        where = _on(as_array(value))
-    except TypeError:  # said in more words below
-        where = nullcontext()
-    with where:
-        return check.input_array(pg, op, name, value)
-
-
-def _index(pg: ProcessGroup, op: str, name: str, index: int, arrays: list[Array]) -> int:
-    if not 0 <= index < len(arrays):
-        raise ValueError(f"{op} on rank {pg.global_rank}: {name}={index}, but the list has {len(arrays)} arrays")
-    return index
-
-
-# CuPy computes on the current device only, and each device has streams of its own.
-
-
-def _on(array: Array) -> AbstractContextManager[Any]:
-    """Make the device of `array` the current one: CuPy computes nowhere else."""
-    return nullcontext() if type(array) is np.ndarray else array.device
-
-
-def _near(array: Array, target: Array) -> Array:
-    """Return `array` on the device of `target`, whose streams and those of `array`'s know nothing of each other."""
-    if type(array) is np.ndarray or array.device == target.device:
-        return array
-    _synchronize(array)
-    with _on(target):
-        copied = array.copy()
-    _synchronize(copied)
-    return copied
-
-
-def _synchronize(array: Array) -> None:
-    """Wait for what was begun on a GPU by this thread."""
-    if type(array) is not np.ndarray:
-        import cupy
-
-        with _on(array):
-            cupy.cuda.get_current_stream().synchronize()
-
-
-def _assign(out: Array, array: Array) -> None:
-    """Copy an array into another, wherever the two lie."""
-    copied = _near(array, out)
-    with _on(out):
-        out[...] = copied.reshape(out.shape)
+    return finish(pg, CombinedWork([work], after=hand_out), given, async_op)
 
 
 def _stacked(arrays: list[Array]) -> Array:
     """Return the arrays one after the other, on the device of the first."""
-    with _on(arrays[0]):
-        return np.concatenate([_near(array.reshape(-1), arrays[0]) for array in arrays])
+    with on_device_of(arrays[0]):
+        return np.concatenate([near(array.reshape(-1), arrays[0]) for array in arrays])
+
+
+def _reduced(pg: ProcessGroup, op: str, reduce_op: ReduceOp, arrays: list[Array]) -> Array:
+    """Reduce this rank's own arrays, factors and all; an average is divided at the very end, by `_finished`."""
+    pg.lane(arrays[0], op, check.reduce_op(pg, op, reduce_op, arrays[0]))  # refused by the dtype that the caller gave
+    with on_device_of(arrays[0]):
+        total = reduce_op.accumulator(arrays[0])
+        for array in arrays[1:]:
+            reduce_op.combine(total, reduce_op.accumulator(near(array, total)))
+        if reduce_op.name == "AVG" and op != "reduce_scatter":
+            # Ranks may have different numbers of arrays; how many there are in all comes along as one more element.
+            total = np.concatenate([total, np.full_like(total, len(arrays), shape=1)])
+        return total
+
+
+def _finished(op: ReduceOp, total: Array, count: int = 0) -> Array:
+    """Return what `count` arrays are reduced to; where that is not known, the last element of an average says it."""
+    with on_device_of(total):
+        if op.name == "AVG" and not count:
+            total, count = total[:-1], int(total[-1].real)
+        op.average(total, count)
+        return total

@@ -15,6 +15,7 @@ import numpy as np
 
 import rankwise_codec
 from rankwise.basics.arrays import Array
+from rankwise.basics.devices import on_device_of
 from rankwise.basics.version import require_series
 from rankwise.calls.calling import failed
 from rankwise.calls.collectives import broadcast, gather, scatter
@@ -390,7 +391,7 @@ def _on_device(pg: ProcessGroup, array: Array) -> Array:
 def _on_host(array: Array) -> Any:
     if type(array) is np.ndarray:
         return array
-    with array.device:  # whose current stream is the one that waits for the collective
+    with on_device_of(array):  # whose current stream is the one that waits for the collective
         return array.get()
 
 

@@ -9,11 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from failing import Heard, error_of, heard
 from long_programs import everyones_call, in_the_middle
+from programs import around, begin, end, until, wait_for, works_as_before
 from tests.by_reference import say
 
 import rankwise as dist
@@ -24,24 +27,38 @@ from rankwise_watch.heartbeat import Beats
 SMALL, LARGE = 10, 300_001
 
 
-def _begin(timeout_s: float = 30.0) -> tuple[int, int]:
-    dist.init_process_group("gloo", timeout=timeout_s)
-    return dist.get_rank(), dist.get_world_size()
-
-
 def _numbers(rank: int, count: int) -> Any:
     return np.arange(count, dtype=np.float32) % 1000 + rank
 
 
+def _few(count: int) -> list[Any]:
+    """Make some of the calls, compare with what NumPy says, and return what each rank has begun with."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    all_of = [_numbers(peer, count) for peer in range(size)]
+    a = all_of[rank].copy()
+    dist.all_reduce(a)
+    assert (a == np.sum(all_of, axis=0)).all()
+    dist.broadcast(a, 0)
+    around(all_of[rank], a)
+    assert (a == all_of[rank - 1]).all()
+    return all_of
+
+
+def a_few(large: int, timeout_s: float) -> str:
+    """Run some of the calls, small and large."""
+    begin(timeout_s)
+    for count in (SMALL, large):
+        _few(count)
+    end()
+    return "right"
+
+
 def everything(large: int = LARGE, timeout_s: float = 30.0) -> str:
     """Run every collective and messages, small and large, and compare with what NumPy says."""
-    rank, size = _begin(timeout_s)
+    rank, size = begin(timeout_s)
     for count in (SMALL, large):
-        all_of = [_numbers(peer, count) for peer in range(size)]
+        all_of = _few(count)
         total = np.sum(all_of, axis=0)
-        a = all_of[rank].copy()
-        dist.all_reduce(a)
-        assert (a == total).all()
         a = all_of[rank].astype(np.float16) / 1000
         dist.all_reduce(a, dist.ReduceOp.AVG)
         assert a.dtype == np.float16
@@ -60,39 +77,18 @@ def everything(large: int = LARGE, timeout_s: float = 30.0) -> str:
         assert (a == sum(_numbers(peer + rank, count) for peer in range(size))).all()
         dist.all_to_all(parts, [_numbers(10 * rank + peer, count) for peer in range(size)])
         assert all((part == _numbers(10 * peer + rank, count)).all() for peer, part in enumerate(parts))
-        work = dist.isend(all_of[rank], (rank + 1) % size)
-        dist.recv(a, (rank - 1) % size)
-        work.wait()
-        assert (a == all_of[rank - 1]).all()
         dist.barrier()
-    dist.destroy_process_group()
-    return "right"
-
-
-def a_few(large: int, timeout_s: float) -> str:
-    """Run some of the calls, and compare with what NumPy says."""
-    rank, size = _begin(timeout_s)
-    for count in (SMALL, large):
-        all_of = [_numbers(peer, count) for peer in range(size)]
-        a = all_of[rank].copy()
-        dist.all_reduce(a)
-        assert (a == np.sum(all_of, axis=0)).all()
-        dist.broadcast(a, 0)
-        work = dist.isend(all_of[rank], (rank + 1) % size)
-        dist.recv(a, (rank - 1) % size)
-        work.wait()
-        assert (a == all_of[rank - 1]).all()
-    dist.destroy_process_group()
+    end()
     return "right"
 
 
 def addresses() -> list[str]:
     """Return where this rank listens for other hosts."""
-    _begin()
+    begin()
     listeners = current().default.communicators()[0].engine.peers.acceptor.listeners
     found = [str(sock.getsockname()[0]) for sock in listeners if sock.family != socket.AF_UNIX]
     dist.barrier()
-    dist.destroy_process_group()
+    end()
     return found
 
 
@@ -124,17 +120,17 @@ def _raised(call: Callable[[], object]) -> tuple[str, str, float]:
 def trouble(in_a_call: bool = False) -> str:
     """Return why the group cannot be made, or what a call says when the others' addresses lead nowhere."""
 
-    def begin() -> None:
-        _begin(16)  # half of it for a silent connection
+    def trial() -> None:
+        begin(16)  # half of it for a silent connection
         if in_a_call:
             dist.barrier()
 
-    return ": ".join(_raised(begin)[:2])
+    return ": ".join(_raised(trial)[:2])
 
 
 def walled_off(timeout_s: float, warm: bool) -> tuple[str, str, float]:
     """Call once the test has put up a wall, before or after the first call; live until the test has heard from all."""
-    _begin(60.0)
+    begin(60.0)
     group = dist.new_group(timeout=timeout_s)  # for the calls behind the wall: to begin may take longer
     a = np.ones(1000, np.float32)
     if warm:
@@ -151,7 +147,7 @@ def walled_off(timeout_s: float, warm: bool) -> tuple[str, str, float]:
 
 def silent_for_a_while(timeout_s: float) -> str:
     """Call behind a wall that the test takes away once this rank's connection has fallen silent."""
-    rank, _ = _begin(60.0)
+    rank, _ = begin(60.0)
     group = dist.new_group(timeout=timeout_s)
     a = np.ones(1000, np.float32)
     dist.all_reduce(a, group=group)
@@ -164,13 +160,13 @@ def silent_for_a_while(timeout_s: float) -> str:
     print("silent", flush=True)
     work.wait()
     assert (a == 4).all(), a
-    dist.destroy_process_group()
+    end()
     return "right"
 
 
 def parted(timeout_s: float) -> tuple[str, str, float]:
     """Wait until the test has cut the link, then call, and return what is raised and how long that took."""
-    _begin(timeout_s)
+    begin(timeout_s)
     a = np.ones(4, np.float32)
     dist.all_reduce(a)
     print("ready", flush=True)
@@ -188,7 +184,7 @@ def cut_off_while_making_a_group(timeout_s: float | None, mute: bool = False) ->
     if mute and int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1:
         key = Beats._key
         Beats._key = lambda self, of: "unsent" if of == self._rank else key(self, of)  # type: ignore[method-assign]
-    rank, size = _begin(30.0)
+    rank, size = begin(30.0)
     dist.barrier()
     print("ready", flush=True)
     if rank == size - 1:
@@ -204,17 +200,13 @@ def told_by_one_that_is_stopped(for_s: float, are_told: str) -> str:
         are_told: The file that rank 0 makes once the ranks behind the second host's first have been told of. They wait
             for it in no call: a rank that waits for others sends its heartbeats by itself.
     """
-    rank, size = _begin()
-    watcher, deadline = current().watcher, time.monotonic() + 30.0
-    behind = range(2, size)
-    while rank == 0 and sum(beat.is_told for beat in watcher._beats.read(behind).values()) < len(behind):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    rank, size = begin()
+    watcher, behind = current().watcher, range(2, size)
     if rank == 0:
+        beats, pause = watcher._beats, lambda: time.sleep(0.05)
+        until(lambda: sum(beat.is_told for beat in beats.read(behind).values()) == len(behind), pause)
         Path(are_told).touch()
-    while not os.path.exists(are_told):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: os.path.exists(are_told))
     dist.barrier()
     a = np.ones(4, np.float32)
     if rank == 0:
@@ -228,13 +220,13 @@ def told_by_one_that_is_stopped(for_s: float, are_told: str) -> str:
     if rank == 2:
         dist.send(2 * a, 0)
     dist.barrier()
-    dist.destroy_process_group()
+    end()
     return f"{a[0]:g}"
 
 
-def with_a_child(timeout_s: float) -> tuple[int, float]:
-    """Leave a child behind that sleeps, and be killed; return who is said to have died, and how long that took."""
-    rank, _ = _begin(timeout_s)
+def with_a_child(timeout_s: float) -> Heard:
+    """Leave a child behind that sleeps, and be killed; return what the other hears."""
+    rank, _ = begin(timeout_s)
     a = np.ones(4, np.float32)
     dist.all_reduce(a)
     if rank == 1:
@@ -243,27 +235,22 @@ def with_a_child(timeout_s: float) -> tuple[int, float]:
             time.sleep(timeout_s)
             os._exit(0)
         os.kill(os.getpid(), signal.SIGKILL)
-    start = time.perf_counter()
-    try:
-        dist.all_reduce(a)
-    except dist.PeerDiedError as error:
-        return error.rank, time.perf_counter() - start
-    return -1, 0.0
+    return heard(dist.all_reduce, a)
 
 
 def shape() -> tuple[list[int], bool]:
     """Return the ranks with whom this one shares memory, and whether it does."""
-    _begin()
+    begin()
     comm = current().default.communicators()[0]
     found = list(comm.strategy.local.context.global_ranks), comm.strategy.local.board is not None
     dist.barrier()
-    dist.destroy_process_group()
+    end()
     return found
 
 
 def between_nbytes() -> int:
     """Return how many bytes this rank has sent to other hosts for an all_reduce of 4 MiB."""
-    _begin()
+    begin()
     a = np.ones(1 << 20, np.float32)
     dist.all_reduce(a)
     before = _sent_nbytes()
@@ -272,7 +259,7 @@ def between_nbytes() -> int:
     dist.barrier()
     sent = _sent_nbytes() - before
     dist.barrier()
-    dist.destroy_process_group()
+    end()
     return sent
 
 
@@ -283,24 +270,20 @@ def _sent_nbytes() -> int:
 
 def disagree() -> list[str]:
     """Return what the ranks hear when one of them makes another call, and whether the group is as good as before."""
-    rank, size = _begin()
-    heard = []
+    rank, size = begin()
+    told = []
     for odd, count in ((1, 3), (size - 1, 100_000)):
         a = np.ones(count, np.float32)
-        try:
-            dist.all_reduce(a, dist.ReduceOp.MAX if rank == odd else dist.ReduceOp.SUM)
-        except dist.CollectiveMismatchError as error:
-            heard.append(f"{error} {error.odd_ranks}")
-        a = np.ones(count, np.float32)
-        dist.all_reduce(a)
-        assert (a == size).all()
-    dist.destroy_process_group()
-    return heard
+        error: Any = error_of(partial(dist.all_reduce, a, dist.ReduceOp.MAX if rank == odd else dist.ReduceOp.SUM))
+        told.append(f"{error} {error.odd_ranks}")
+        works_as_before(count)
+    end()
+    return told
 
 
 def somebody_dies(victim: int, name: str = "") -> tuple[str, int] | None:
     """Return whom the survivors of a rank hear of that kills itself, perhaps once a long call of a name is compared."""
-    rank, _ = _begin()
+    rank, _ = begin()
     a = np.ones(10, np.float32)
 
     def kill() -> None:
@@ -326,10 +309,9 @@ def somebody_dies(victim: int, name: str = "") -> tuple[str, int] | None:
 
 def at_once_and_in_groups() -> str:
     """Run asynchronous collectives, and groups that cut through the hosts."""
-    rank, size = _begin()
+    rank, size = begin()
     arrays = [np.full(count, rank, np.float32) for count in (5, 70_000, 3, 500_000)]
-    for work in [dist.all_reduce(array, async_op=True) for array in arrays]:
-        work.wait()
+    wait_for([dist.all_reduce(array, async_op=True) for array in arrays])
     assert all((array == sum(range(size))).all() for array in arrays)
     groups = [(dist.new_group(list(ranks)), ranks) for ranks in ((0, 2), (0, 1), (0, 1, 3))]
     for group, members in groups:
@@ -337,5 +319,5 @@ def at_once_and_in_groups() -> str:
             a = np.full(60_000, rank, np.float64)
             dist.all_reduce(a, group=group)
             assert (a == sum(members)).all()
-    dist.destroy_process_group()
+    end()
     return "right"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from programs import begin
+from programs import begin, until
 
 import rankwise as dist
 from rankwise_gloo_tcp.board import board
@@ -63,12 +63,10 @@ def _write_half(engine: Any, peer: int, array: np.ndarray[Any, Any]) -> None:
 
 def _read_half(engine: Any, peer: int, array: np.ndarray[Any, Any]) -> None:
     pipe = engine.peers[peer].connection
-    until = time.monotonic() + _PATIENCE_S
     kind = 0
     while kind != PIECE:
-        while (words := pipe.rings.next()) is None:
-            assert time.monotonic() < until
-        first, length, marks, _ = words
+        until(lambda: pipe.rings.next() is not None)
+        first, length, marks, _ = pipe.rings.next()
         kind = first & 0xFF
         pipe.rings.advance(length if kind == PIECE else 0)
         if kind == Kind.OFFER:  # which is how Python sends it
@@ -104,10 +102,8 @@ def copied(victim: int, op: str, folder: str) -> Found | None:
         threading.Thread(target=_die_when_it_changes, args=(watched, Path(folder)), daemon=True).start()
     elif op == "send":  # the shortest way of a receive takes only what is there soon
         engine = dist.group.WORLD.communicators()[0].engine
-        until = time.monotonic() + _PATIENCE_S
         # It may also have been taken in, by the thread that looks in on engines that nobody drives.
-        while not engine.peers[victim].connection.has_news() and not engine.queued()["unreceived"]:
-            assert time.monotonic() < until
+        until(lambda: engine.peers[victim].connection.has_news() or engine.queued()["unreceived"])
     gets = mine in ("recv", "all_to_all") or (mine == "broadcast" and rank != victim)
     return _survive(calls[mine], room if gets else source, folder)
 
@@ -121,9 +117,9 @@ def _shared(path: Path) -> np.ndarray[Any, Any]:
 
 def _die_when_it_changes(watched: np.ndarray[Any, Any], folder: Path) -> None:
     places = watched[:: COPIED_NBYTES // 16]  # of which some are filled early, wherever the copying begins
-    until = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _PATIENCE_S
     while (places == BEFORE).all():
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
     _die(folder)
 
 

@@ -7,7 +7,9 @@ import signal
 import time
 
 import numpy as np
-from watched_programs import begin, heard
+from failing import Heard, heard
+from programs import wait_for
+from watched_programs import begin
 
 import rankwise as dist
 from rankwise_gloo_tcp import communicator
@@ -22,7 +24,7 @@ def begin_large(behind: int) -> int:
     return begin()
 
 
-def death_at_the_board(doomed: int, behind: int) -> tuple[str, str, float] | None:
+def death_at_the_board(doomed: int, behind: int) -> Heard | None:
     """Let a rank die while all others wait for it in a barrier."""
     if begin_large(behind) == doomed:
         time.sleep(0.3)
@@ -32,7 +34,7 @@ def death_at_the_board(doomed: int, behind: int) -> tuple[str, str, float] | Non
     return told
 
 
-def death_before_a_message(doomed: int) -> tuple[str, str, float] | None:
+def death_before_a_message(doomed: int) -> Heard | None:
     """Let a rank die from which another waits for a message."""
     rank = begin_large(1)
     if rank == doomed:
@@ -43,7 +45,7 @@ def death_before_a_message(doomed: int) -> tuple[str, str, float] | None:
     return told
 
 
-def leaving_early() -> tuple[str, str, float] | None:
+def leaving_early() -> Heard | None:
     """Let rank 3 leave in good order, for which the others wait."""
     rank = begin_large(1)
     if rank == 3:
@@ -68,7 +70,6 @@ def everything() -> list[float]:
             room = np.zeros(5)
             dist.recv(room, peer)
             heard_of.append(room[0])
-    for work in works:
-        work.wait()
+    wait_for(works)
     dist.destroy_process_group()
     return [array[0], *(part[0] for part in parts), *heard_of]

@@ -8,11 +8,12 @@ import signal
 import threading
 import time
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
-from failing import end_of
-from programs import _descriptors, begin, end
+from failing import end_of, error_of, heard
+from programs import _descriptors, around, begin, end, failures, until, wait_for
 
 import rankwise as dist
 from rankwise.basics.reduce_op import ReduceOp
@@ -156,11 +157,8 @@ class _Drawn:
             dist.barrier,
         ]
         usual, odd = self.rng.choice(len(calls), 2, replace=False)
-        try:
-            calls[odd if self.rank == self.root else usual]()
-        except dist.CollectiveMismatchError:
-            return
-        raise AssertionError("the mismatch went unnoticed")
+        error = error_of(calls[odd if self.rank == self.root else usual])
+        assert isinstance(error, dist.CollectiveMismatchError)
 
     def do_late(self) -> None:
         """One rank comes late, so that the others sleep."""
@@ -184,21 +182,17 @@ def collectives(seed: int, rounds: int) -> list[str]:
     return names
 
 
-def averages_of_what_has_no_quotient() -> bool:
+def averages_of_what_has_no_quotient() -> None:
     """Divide what NumPy would warn of, while warnings are errors."""
     begin()
-    ok = True
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for count in (3, 300_000):
-            array = np.full(count, complex(np.inf, 0))
+            array, part = np.full(count, complex(np.inf, 0)), np.zeros(count, complex)
             dist.all_reduce(array, ReduceOp.AVG)
-            ok = ok and not np.isfinite(array).any()
-            part = np.zeros(count, complex)
             dist.reduce_scatter(part, [array] * dist.get_world_size(), ReduceOp.AVG)
-            ok = ok and not np.isfinite(part).any()
+            assert not np.isfinite([array, part]).any()
     end()
-    return ok
 
 
 # ---------------------------------------------------------------------- messages
@@ -233,28 +227,10 @@ def messages(seed: int, rounds: int, count: int) -> None:
     for turn in range(rounds):
         plan = _schedule(seed + turn, size, count, edges)
         jobs: list[Any] = [(_receive_all, plan, rank, source, seed + turn) for source in range(size)]
-        if failures := _failures([(_send_all, plan, rank, size, seed + turn), *jobs]):
-            raise AssertionError(f"seed {seed}, round {turn}") from failures[0]
+        if errors := failures([(_send_all, plan, rank, size, seed + turn), *jobs]):
+            raise AssertionError(f"seed {seed}, round {turn}") from errors[0]
         dist.barrier()
     end()
-
-
-def _failures(jobs: list[Any]) -> list[BaseException]:
-    """Call functions, each on a thread of its own, and return what they raise."""
-    found: list[BaseException] = []
-
-    def run(function: Any, *args: Any) -> None:
-        try:
-            function(*args)
-        except BaseException as error:
-            found.append(error)
-
-    threads = [threading.Thread(target=run, args=job) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
 
 
 def _send_all(plan: Any, rank: int, size: int, seed: int) -> None:
@@ -269,8 +245,7 @@ def _send_all(plan: Any, rank: int, size: int, seed: int) -> None:
             works.append(dist.isend(array, peer, tag=tag))
         else:
             dist.send(array, peer, tag=tag)
-    for work in works:
-        work.wait()
+    wait_for(works)
 
 
 def _receive_all(plan: Any, rank: int, source: int, seed: int) -> None:
@@ -317,11 +292,9 @@ def from_anyone(seed: int, count: int) -> None:
             seen[source] += 1
 
     def give(tag: int) -> None:
-        works = [dist.isend(_pattern(rank, i, int(n)).copy(), 0, tag=tag) for i, n in enumerate(sizes[tag, rank])]
-        for work in works:
-            work.wait()
+        wait_for([dist.isend(_pattern(rank, i, int(n)).copy(), 0, tag=tag) for i, n in enumerate(sizes[tag, rank])])
 
-    for error in _failures([(give if rank else take, tag) for tag in range(2)]):
+    for error in failures([(give if rank else take, tag) for tag in range(2)]):
         raise error
     end()
 
@@ -330,9 +303,7 @@ def large_ones_in_another_order(nbytes: int) -> None:
     """Long messages lie with their sender: any number of them may wait for receives in another order."""
     rank, _ = begin()
     if rank == 0:
-        works = [dist.isend(np.full(nbytes, tag, np.uint8), 1, tag=tag) for tag in range(3)]
-        for work in works:
-            work.wait()
+        wait_for([dist.isend(np.full(nbytes, tag, np.uint8), 1, tag=tag) for tag in range(3)])
     elif rank == 1:
         for tag in (2, 1, 0):
             room = np.zeros(nbytes, np.uint8)
@@ -366,19 +337,12 @@ def nobody_sends(spin_s: float) -> float:
     took = 0.0
     if rank == 0:
         _comm().engine.progress_lock.spin_policy.spin_s = spin_s
-        start = time.perf_counter()
-        try:
-            dist.recv(np.zeros(1), timeout=0.3)
-        except dist.DistTimeoutError:
-            took = time.perf_counter() - start
+        _, _, took = heard(dist.recv, np.zeros(1), timeout=0.3)
+        dist.recv(np.zeros(1), 1)
     elif rank == 1:
         room = np.zeros(1)
-        try:
-            dist.recv(room, 0, timeout=0.8)  # a rank that never sleeps is freed by this one's message alone
-        except dist.DistTimeoutError:
-            dist.send(room, 0)
-    if rank == 0:
-        dist.recv(np.zeros(1), 1) if took else None
+        heard(dist.recv, room, 0, timeout=0.8)  # a rank that never sleeps is freed by this one's message alone
+        dist.send(room, 0)
     dist.barrier()
     end()
     return took
@@ -389,26 +353,19 @@ def too_long_and_withdrawn(rounds: int) -> None:
     rank, _ = begin()
     for turn in range(rounds):
         if rank == 0:
-            works = [dist.isend(np.full(60_000, i, np.uint8), 1, tag=i % 2) for i in range(20)]
-            for work in works:
-                work.wait()
+            wait_for([dist.isend(np.full(60_000, i, np.uint8), 1, tag=i % 2) for i in range(20)])
         elif rank == 1:
             unmet = dist.irecv(np.zeros(4), 0, tag=9)
             for i in range(20):
                 room = np.zeros(60_000 if i % 2 else 100, np.uint8)
-                try:
-                    dist.recv(room, 0, tag=i % 2)
-                    assert i % 2
-                    assert (room == i).all()
-                except dist.DistBackendError:
-                    assert i % 2 == 0, turn
+                error = error_of(partial(dist.recv, room, 0, tag=i % 2))
+                assert error is None if i % 2 else isinstance(error, dist.DistBackendError), turn
+                assert error or (room == i).all()
             assert unmet.cancel()
         dist.barrier()
     if rank == 0:  # what has been taken is confirmed, but for what is too little to be worth a frame, or a call from C
-        until = time.monotonic() + 20
-        while _comm().engine.dispatcher.outbox.windows[1].unconfirmed >= (1 << 20) + (256 << 10):
-            assert time.monotonic() < until
-            _comm().engine.look()
+        window, engine = _comm().engine.dispatcher.outbox.windows[1], _comm().engine
+        until(lambda: window.unconfirmed < (1 << 20) + (256 << 10), engine.look)
     dist.barrier()
     end()
 
@@ -426,9 +383,7 @@ def killed_in_a_stream(victim: int, sends: bool) -> tuple[str, int] | None:
     try:
         while True:
             if (rank == victim) == sends:
-                works = [dist.isend(array, peer) for peer in range(size) if peer != rank]
-                for work in works:
-                    work.wait()
+                wait_for([dist.isend(array, peer) for peer in range(size) if peer != rank])
             else:
                 dist.recv(array, (rank + 1) % size if rank == victim else victim)
     except dist.DistError as error:
@@ -442,21 +397,13 @@ def messages_outlive_their_sender() -> None:
     if rank == 0:
         for i in range(12):
             dist.send(_pattern(0, i, 100 * i).copy(), 1)
-        works = [dist.isend(_pattern(0, i, 90_000).copy(), 1, tag=1) for i in range(8)]
-        for work in works:
-            work.wait()
+        wait_for([dist.isend(_pattern(0, i, 90_000).copy(), 1, tag=1) for i in range(8)])
     elif rank == 1:
-        until = time.monotonic() + 20
-        while not board.has_left(0) and time.monotonic() < until:
-            time.sleep(0.001)
-        for i in range(12):
-            room = np.zeros(100 * i, np.uint8)
-            dist.recv(room, 0)
-            _check(room, (0, i, 0, 100 * i))
-        for i in range(8):
-            room = np.zeros(90_000, np.uint8)
-            dist.recv(room, 0, tag=1)
-            _check(room, (0, i, 1, 90_000))
+        until(lambda: board.has_left(0))
+        for i, tag, nbytes in [*((i, 0, 100 * i) for i in range(12)), *((i, 1, 90_000) for i in range(8))]:
+            room = np.zeros(nbytes, np.uint8)
+            dist.recv(room, 0, tag=tag)
+            _check(room, (0, i, tag, nbytes))
     end()
 
 
@@ -486,30 +433,26 @@ def answered_through_a_full_ring() -> None:
 
 def asked_for_after_the_abort(rounds: int) -> list[str]:
     """Give the group up while the other asks for what was offered; nothing may come of it but the error."""
-    found = []
-    for _ in range(rounds):
-        rank, _ = begin()
-        dist.barrier()
-        engine = _comm().engine
-        array = np.zeros(400_000, np.uint8)
-        if rank == 0:
-            with engine.lock:
-                engine.progress_lock.callers += 1  # nobody takes in what comes until the group is given up
-            pipe = engine.peers[1].connection
-            until = time.monotonic() + 10
-            while engine.progress_lock.owner and time.monotonic() < until:
-                engine.loop.wake()
-                time.sleep(0.0005)
-            work = dist.isend(array, 1)
-            while not pipe.has_news() and time.monotonic() < until:
-                time.sleep(0.0005)
-            dist.group.WORLD.abort("on purpose")
-            with engine.lock:
-                engine.progress_lock.callers -= 1
-        else:
-            work = dist.irecv(array, 0) if rank == 1 else None
-        found.append(end_of(dist.barrier if work is None else work.wait))
-        dist.destroy_process_group()
+    return [_asked_for_after_one() for _ in range(rounds)]
+
+
+def _asked_for_after_one() -> str:
+    rank, _ = begin()
+    dist.barrier()
+    engine, array = _comm().engine, np.zeros(400_000, np.uint8)
+    if rank == 0:
+        with engine.lock:
+            engine.progress_lock.callers += 1  # nobody takes in what comes until the group is given up
+        until(lambda: not engine.progress_lock.owner, lambda: (engine.loop.wake(), time.sleep(0.0005)))
+        work = dist.isend(array, 1)
+        until(engine.peers[1].connection.has_news)
+        dist.group.WORLD.abort("on purpose")
+        with engine.lock:
+            engine.progress_lock.callers -= 1
+    else:
+        work = dist.irecv(array, 0) if rank == 1 else None
+    found = end_of(dist.barrier if work is None else work.wait)
+    dist.destroy_process_group()
     return found
 
 
@@ -552,9 +495,7 @@ def cycles(count: int) -> tuple[int, int, int]:
         array = np.ones(200_000)
         dist.all_reduce(array)
         dist.all_reduce(array[:5])
-        sending = dist.isend(array, (rank + 1) % size)
-        dist.recv(np.empty_like(array), (rank - 1) % size)
-        sending.wait()
+        around(array, np.empty_like(array))
         dist.send(array[:2], (rank + 1) % size)
         dist.recv(array[:2], (rank - 1) % size)
         end()

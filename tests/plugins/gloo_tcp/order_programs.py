@@ -7,10 +7,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from programs import begin, end
+from failing import error_of, heard
+from programs import begin, end, until, wait_for, works_as_before
 
 import rankwise as dist
-from rankwise.errors import DistError
 
 
 def _pattern(index: int, nbytes: int) -> Any:
@@ -42,8 +42,7 @@ def last_tag_first(count: int, nbytes: int) -> None:
         for tag, index in [(1, 250), *((0, i) for i in range(count))]:
             dist.recv(room, peer, tag=tag)
             assert (room == index % 251).all(), (tag, index)
-        for work in works:
-            work.wait()
+        wait_for(works)
     end()
 
 
@@ -57,48 +56,34 @@ def late_receiver(count: int, nbytes: int) -> float:
     dist.barrier()
     if rank == 1:
         engine: Any = dist.group.WORLD.communicators()[0].engine
-        until = time.monotonic() + 20
-        while engine.peers[0].gone is None and time.monotonic() < until:
-            engine.look()
-        assert engine.peers[0].gone is not None
+        until(lambda: engine.peers[0].gone is not None, engine.look)
         room = np.zeros(nbytes, np.uint8)
         for index in [*range(1, count, 2), *range(0, count, 2)]:
             dist.recv(room, 0, tag=index % 2)
             assert (room == index % 251).all(), index
-        start = time.monotonic()
-        try:
-            dist.recv(room, 0)
-        except DistError:
-            took = time.monotonic() - start
+        _, _, took = heard(dist.recv, room, 0)
     end()
     return took
 
 
 def other_dtype(count: int, posted_first: bool) -> str:
     """Receive int64 into float64, then as bytes; return what the first receive says."""
-    rank, size = begin()
+    rank, _ = begin()
     said = ""
     if rank == 0:
         dist.barrier()
-        works = [dist.isend(np.arange(count), 1, tag=tag) for tag in (3, 4)]
-        for work in works:
-            work.wait()
+        wait_for([dist.isend(np.arange(count), 1, tag=tag) for tag in (3, 4)])
     elif rank == 1:
         room, raw = np.full(count, 7.0), np.zeros(8 * count, np.uint8)
         work = dist.irecv(room, 0, tag=3) if posted_first else None
         dist.barrier()
-        try:
-            work.wait() if work is not None else dist.recv(room, 0, tag=3)
-        except DistError as error:
-            said = str(error)
+        said = str(error_of(lambda: dist.recv(room, 0, tag=3) if work is None else work.wait()))
         assert (room == 7.0).all()
         dist.recv(raw, 0, tag=4)
         assert (raw.view(np.int64) == np.arange(count)).all()
     else:
         dist.barrier()
-    total = np.ones(1)
-    dist.all_reduce(total)
-    assert total[0] == size
+    works_as_before()
     end()
     return said
 

@@ -9,13 +9,13 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
+from failing import error_of, heard
 
 import rankwise as dist
-from rankwise.errors import DistError
 
 T = TypeVar("T")
 
@@ -40,6 +40,52 @@ def end() -> None:
     dist.destroy_process_group()
 
 
+def around(mine: Any, theirs: Any, tag: int = 0) -> None:
+    """Send to the next rank, and receive from the one before."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    sending = dist.isend(mine, (rank + 1) % size, tag=tag)
+    assert dist.recv(theirs, (rank - 1) % size, tag=tag) == (rank - 1) % size
+    sending.wait()
+
+
+def wait_for(works: Iterable[Any]) -> None:
+    for work in works:
+        work.wait()
+
+
+def works_as_before(count: int = 1000) -> None:
+    """Show that all ranks still reduce together."""
+    total = np.ones(count)
+    dist.all_reduce(total)
+    assert (total == dist.get_world_size()).all()
+
+
+def until(condition: Callable[[], object], step: Callable[[], object] = lambda: time.sleep(0.001)) -> None:
+    """Do something again and again until a condition holds."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        step()
+
+
+def failures(jobs: Iterable[tuple[Any, ...]]) -> list[BaseException]:
+    """Call functions, each with its arguments on a thread of its own, and return what they raise."""
+    found: list[BaseException] = []
+
+    def run(function: Callable[..., object], *args: Any) -> None:
+        try:
+            function(*args)
+        except BaseException as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=run, args=job) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
 def _descriptors() -> list[str]:
     found = []
     for name in os.listdir("/proc/self/fd"):
@@ -52,12 +98,9 @@ def _descriptors() -> list[str]:
 
 def big_messages_both_ways() -> None:
     rank, size = begin()
-    right, left = (rank + 1) % size, (rank - 1) % size
-    mine, theirs = np.full(BIG, rank, np.uint8), np.empty(BIG, np.uint8)
-    sending = dist.isend(mine, right)
-    dist.recv(theirs, left)
-    sending.wait()
-    assert (theirs == left).all()
+    theirs = np.empty(BIG, np.uint8)
+    around(np.full(BIG, rank, np.uint8), theirs)
+    assert (theirs == (rank - 1) % size).all()
     end()
 
 
@@ -71,9 +114,7 @@ def small_messages_outlive_their_sender() -> None:
             dist.send(np.full(nbytes, i % 251, np.uint8), 1)
     elif rank == 1:
         engine: Any = dist.group.WORLD.communicators()[0].engine
-        until = time.monotonic() + 20
-        while engine.peers[0].gone is None and time.monotonic() < until:
-            engine.look()
+        until(lambda: engine.peers[0].gone is not None, engine.look)
         room = np.empty(nbytes, np.uint8)
         for i in range(count):
             dist.recv(room, 0)
@@ -90,9 +131,7 @@ def of_all_kinds() -> str:
         assert (array == size * (size + 1) / 2).all()
         dist.all_reduce(array, async_op=True).wait()  # type: ignore[union-attr]
         dist.broadcast(array, 1)
-        sending = dist.isend(array, (rank + 1) % size)
-        dist.recv(np.empty_like(array), (rank - 1) % size)
-        sending.wait()
+        around(array, np.empty_like(array))
         dist.barrier()
     end()
     return "right"
@@ -102,17 +141,13 @@ def order_and_tags() -> list[list[int]]:
     rank, size = begin()
     got: list[list[int]] = []
     if rank == 0:
-        works = [dist.isend(np.array([i]), peer, tag=i % 3) for i in range(60) for peer in range(1, size)]
-        for work in works:
-            work.wait()
+        wait_for([dist.isend(np.array([i]), peer, tag=i % 3) for i in range(60) for peer in range(1, size)])
     else:
         for tag in (2, 0, 1):
-            numbers = []
-            for _ in range(20):
-                a = np.empty(1, int)
-                dist.recv(a, 0, tag=tag)
-                numbers.append(int(a[0]))
-            got.append(numbers)
+            numbers = np.empty(20, int)
+            for i in range(20):
+                dist.recv(numbers[i : i + 1], 0, tag=tag)
+            got.append(numbers.tolist())
     end()
     return got
 
@@ -122,8 +157,7 @@ def many_unexpected(count: int, nbytes: int) -> None:
     if rank == 0:
         works = [dist.isend(np.full(nbytes, i % 251, np.uint8), 1) for i in range(count)]
         dist.barrier()
-        for work in works:
-            work.wait()
+        wait_for(works)
     else:
         dist.barrier()
         if rank == 1:
@@ -152,45 +186,29 @@ def from_anyone(nbytes: int) -> list[int]:
 
 def too_long(nbytes: int, posted_first: bool) -> str | None:
     rank, _ = begin()
-    message = None
-    try:
-        if rank == 0:
-            if posted_first:
-                dist.barrier()
-            dist.send(np.zeros(nbytes, np.uint8), 1, tag=5)
-        elif rank == 1:
-            room = np.full(nbytes, 7, np.uint8)
-            if posted_first:
-                work = dist.irecv(room[: nbytes // 2], 0, tag=5)
-                dist.barrier()
-                work.wait()
-            else:
-                dist.recv(room[: nbytes // 2], 0, tag=5)
-        elif posted_first:
-            dist.barrier()
-    except DistError as error:
-        message = str(error)
-    if rank == 1:
-        assert (room[nbytes // 2 :] == 7).all()
-    # The group is as good as before.
-    total = np.ones(1)
-    dist.all_reduce(total)
-    assert total[0] == dist.get_world_size()
+    room = np.full(nbytes, 7, np.uint8)
+    work = dist.irecv(room[: nbytes // 2], 0, tag=5) if posted_first and rank == 1 else None
+    if posted_first:
+        dist.barrier()
+    error = None
+    if rank == 0:
+        error = error_of(lambda: dist.send(np.zeros(nbytes, np.uint8), 1, tag=5))
+    elif rank == 1:
+        error = error_of(lambda: dist.recv(room[: nbytes // 2], 0, tag=5) if work is None else work.wait())
+    assert (room[nbytes // 2 :] == 7).all()
+    works_as_before()
     end()
-    return message
+    return None if error is None else str(error)
 
 
 def withdraw() -> None:
     rank, size = begin()
     first, second = np.zeros(4), np.zeros(4)
-    right, left = (rank + 1) % size, (rank - 1) % size
-    work = dist.irecv(first, left)
+    work = dist.irecv(first, (rank - 1) % size)
     assert work.cancel()
     assert not work.cancel()
     dist.barrier()  # nobody sends before all have withdrawn
-    sending = dist.isend(np.ones(4), right)
-    assert dist.recv(second, left) == left
-    sending.wait()
+    around(np.ones(4), second)
     assert first.sum() == 0
     assert second.sum() == 4
     end()
@@ -208,8 +226,7 @@ def overlapping_groups() -> None:
             array = np.full(2000 * (index + 1), rank + 10.0 * index)
             arrays.append((array, group, index))
             works.append(dist.all_reduce(array, group=group, async_op=True))
-        for work in works:
-            work.wait()
+        wait_for(works)
         for array, group, index in arrays:
             ranks = dist.get_process_group_ranks(group) if group is not None else range(size)
             assert (array == sum(r + 10.0 * index for r in ranks)).all(), (turn, index)
@@ -217,32 +234,20 @@ def overlapping_groups() -> None:
 
 
 def several_threads() -> None:
-    rank, size = begin()
-    right, left = (rank + 1) % size, (rank - 1) % size
-    failures: list[BaseException] = []
+    begin()
 
     def talk(tag: int) -> None:
-        try:
-            for i in range(30):
-                a = np.empty(3000, np.int64)
-                sending = dist.isend(np.full(3000, 100 * tag + i), right, tag=tag)
-                dist.recv(a, left, tag=tag)
-                sending.wait()
-                assert (a == 100 * tag + i).all()
-        except BaseException as error:
-            failures.append(error)
+        for i in range(30):
+            a = np.empty(3000, np.int64)
+            around(np.full(3000, 100 * tag + i), a, tag)
+            assert (a == 100 * tag + i).all()
 
-    threads = [threading.Thread(target=talk, args=(tag,)) for tag in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for _ in range(20):
-        total = np.ones(100)
-        dist.all_reduce(total)
-        assert (total == size).all()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    def reduce() -> None:
+        for _ in range(20):
+            works_as_before()
+
+    for error in failures([(reduce,), *((talk, tag) for tag in range(1, 5))]):
+        raise error
     end()
 
 
@@ -250,7 +255,6 @@ def progress_while_computing() -> float:
     """Return for how long rank 1, which never waits, kept rank 0 from finishing its send."""
     rank, _ = begin()
     waited = 0.0
-    done = np.zeros(1)
     big = np.ones(BIG, np.uint8)
     dist.barrier()
     if rank == 0:
@@ -259,27 +263,22 @@ def progress_while_computing() -> float:
         waited = time.perf_counter() - start
     elif rank == 1:
         work = dist.irecv(big, 0)
-        until = time.perf_counter() + 2.0
-        while time.perf_counter() < until and not work.is_completed():
+        enough = time.perf_counter() + 2.0
+        while time.perf_counter() < enough and not work.is_completed():
             np.linalg.norm(np.ones(20000))
         assert work.is_completed()
-        done[0] = 1
     end()
     return waited
 
 
 def nothing_left() -> None:
-    rank, size = begin()
+    begin()
     end()
     threads, before = threading.active_count(), _descriptors()
     for _ in range(5):
         begin()
-        total = np.ones(10)
-        work = dist.all_reduce(total, async_op=True)
-        work.wait()
-        dist.recv(np.zeros(1), (rank - 1) % size) if rank else dist.send(np.zeros(1), 1)
-        if rank and rank + 1 < size:
-            dist.send(np.zeros(1), rank + 1)
+        wait_for([dist.all_reduce(np.ones(10), async_op=True)])
+        around(np.zeros(1), np.zeros(1))
         end()
     assert threading.active_count() == threads
     assert len(_descriptors()) == len(before), (before, _descriptors())
@@ -303,33 +302,26 @@ def descriptors_of_groups(count: int) -> float:
 def somebody_dies(op: str, victim: int) -> tuple[str, int]:
     rank, _ = begin()
     a = np.ones(BIG // 8)
+    calls: dict[str, Callable[[], object]] = {
+        "all_reduce": lambda: dist.all_reduce(a),
+        "barrier": dist.barrier,
+        "small": lambda: dist.all_reduce(a[:10]),
+        "async": lambda: wait_for([dist.all_reduce(a, async_op=True)]),
+        "recv": lambda: dist.recv(a, victim),
+    }
     dist.all_reduce(a)
     if rank == victim:
         time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGKILL)
     try:
         while True:
-            if op == "all_reduce":
-                dist.all_reduce(a)
-            elif op == "barrier":
-                dist.barrier()
-            elif op == "small":
-                dist.all_reduce(a[:10])
-            elif op == "async":
-                dist.all_reduce(a, async_op=True).wait()
-            else:
-                dist.recv(a, victim)
+            calls[op]()
     except dist.PeerDiedError as error:
         return str(error), error.rank
 
 
-def _heard(call: Callable[[], object]) -> str:
-    """Return what a call says of the end of the group."""
-    try:
-        call()
-    except dist.GroupAbortedError as error:
-        return str(error)
-    return "went on"
+def _said_by(call: Callable[[], object]) -> str:
+    return str(error_of(call))
 
 
 def abort_from_another_thread() -> list[str]:
@@ -337,7 +329,7 @@ def abort_from_another_thread() -> list[str]:
     dist.barrier()
     if rank == 0:
         threading.Timer(0.2, _abort).start()
-    found = [_heard(lambda: dist.recv(np.zeros(9), (rank + 1) % size)), _heard(dist.barrier)]
+    found = [_said_by(lambda: dist.recv(np.zeros(9), (rank + 1) % size)), _said_by(dist.barrier)]
     end()
     return found
 
@@ -348,9 +340,7 @@ def abort_before_a_connection() -> tuple[str, float]:
     group = dist.new_group(timeout=20)
     if rank == 1:
         group.abort("on purpose")
-    began = time.perf_counter()
-    said = _heard(lambda: dist.recv(np.zeros(9), 1 - rank, group=group))
-    took_s = time.perf_counter() - began
+    _, said, took_s = heard(dist.recv, np.zeros(9), 1 - rank, group=group)
     dist.barrier()
     end()
     return said, took_s
@@ -365,11 +355,7 @@ def late() -> tuple[str, float]:
     dist.barrier()
     message, took = "", 0.0
     if rank == 0:
-        start = time.perf_counter()
-        try:
-            dist.recv(np.zeros(1), 1, timeout=0.3)
-        except dist.DistTimeoutError as error:
-            message, took = str(error), time.perf_counter() - start
+        _, message, took = heard(dist.recv, np.zeros(1), 1, timeout=0.3)
     dist.barrier()
     a = np.zeros(1)
     # The receive that timed out must not swallow this.
@@ -383,17 +369,10 @@ def late() -> tuple[str, float]:
 
 
 def mismatch() -> tuple[str, tuple[int, ...]]:
-    rank, size = begin()
-    try:
-        if rank == 1:
-            dist.broadcast(np.zeros(5), 0)
-        else:
-            dist.all_reduce(np.zeros(5))
-    except dist.CollectiveMismatchError as error:
-        found = str(error), error.odd_ranks
-    total = np.ones(1)
-    dist.all_reduce(total)
-    assert total[0] == size
+    rank, _ = begin()
+    error: Any = error_of(lambda: dist.broadcast(np.zeros(5), 0) if rank == 1 else dist.all_reduce(np.zeros(5)))
+    found = str(error), error.odd_ranks
+    works_as_before()
     end()
     return found
 
@@ -419,21 +398,15 @@ def stand_at_the_door(strangers: int) -> int:
     from rankwise_gloo_tcp.setup import joining_board
 
     joining_board.MAX_RANKS = 0
-    rank, size = begin()
+    rank, _ = begin()
     welcomed = 0
     if rank == 0:
         welcomed = _call_in(_engine(), strangers)
     else:
         dist.barrier()
     for _ in range(20):
-        total = np.ones(1000)
-        dist.all_reduce(total)
-        assert total[0] == size
-    # A rank that has not connected yet still comes in.
-    a = np.zeros(1)
-    sending = dist.isend(np.ones(1), (rank + 1) % size)
-    dist.recv(a, (rank - 1) % size)
-    sending.wait()
+        works_as_before()
+    around(np.ones(1), np.zeros(1))  # a rank that has not connected yet still comes in
     end()
     return welcomed
 
@@ -467,9 +440,8 @@ def _call_in(engine: Any, count: int) -> int:
             sock.send(first_words[index % len(first_words)])
         calls.append(sock)
     dist.barrier()  # moves the handshakes
-    until = time.perf_counter() + 0.5
-    while time.perf_counter() < until:
-        engine.look()
+    moved = time.perf_counter() + 0.5
+    until(lambda: time.perf_counter() > moved, engine.look)
     welcomed = 0
     for sock in calls:
         with contextlib.suppress(OSError):
@@ -481,10 +453,8 @@ def _call_in(engine: Any, count: int) -> int:
 def with_a_secret() -> bool:
     """Return whether the frames of this rank's TCP connections are guarded."""
     big_messages_both_ways()
-    _, size = begin()
-    total = np.ones(3)
-    dist.all_reduce(total)
-    assert total[0] == size
+    begin()
+    works_as_before()
     dist.barrier()
     guarded = any(peer.connection and peer.connection.guarded for peer in _engine().peers.all)
     end()
@@ -492,12 +462,7 @@ def with_a_secret() -> bool:
 
 
 def different_secrets() -> str:
-    try:
-        begin(5.0)
-        dist.barrier()
-    except DistError as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+    return str(error_of(lambda: (begin(5.0), dist.barrier())))
 
 
 def abort_in_the_middle_of_a_message() -> str:
@@ -509,14 +474,12 @@ def abort_in_the_middle_of_a_message() -> str:
     if rank == 0:
         read = started.receive
         started.receive = lambda: (time.sleep(0.05), read())[1]  # a slow reader
-        heard = _heard(dist.irecv(array, 1).wait)
+        heard = _said_by(dist.irecv(array, 1).wait)
     else:
         sending = dist.isend(array, 0)
-        until = time.monotonic() + 10
-        while started.idle and time.monotonic() < until:
-            time.sleep(0.001)
+        until(lambda: not started.idle)
         _abort()
-        heard = _heard(sending.wait)
+        heard = _said_by(sending.wait)
         array[:] = 0  # the caller's again
     end()
     return heard

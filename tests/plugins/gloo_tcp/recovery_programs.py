@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 import numpy as np
+from failing import Heard, heard
 
 import rankwise as dist
 from rankwise.basics.deadline import Deadline
@@ -69,7 +69,7 @@ MOMENTS: dict[str, Callable[[], None]] = {
 }
 
 
-def make_a_group_while_the_store_stands_still(timeout: float | None) -> tuple[str, str, float]:
+def make_a_group_while_the_store_stands_still(timeout: float | None) -> Heard:
     """Begin to make a group with rank 0, which hosts the store and stops when the others wait for it."""
     dist.init_process_group("gloo", timeout=TIMEOUT_S)
     dist.barrier()
@@ -80,9 +80,4 @@ def make_a_group_while_the_store_stands_still(timeout: float | None) -> tuple[st
         # Once the others are done; as long as it stands, it can end nothing itself.
         subprocess.Popen(["sh", "-c", f"sleep {STANDS_S}; kill -KILL {os.getpid()}"], close_fds=True)
         os.kill(os.getpid(), signal.SIGSTOP)
-    began = monotonic()
-    try:
-        dist.new_group([0, 1, 2], timeout=timeout)
-    except dist.DistError as error:
-        return type(error).__name__, str(error), monotonic() - began
-    raise AssertionError("the group was made")
+    return heard(dist.new_group, [0, 1, 2], timeout=timeout)

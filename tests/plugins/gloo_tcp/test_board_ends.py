@@ -11,8 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
-
 from rankwise.backends import Deadline
 from rankwise.errors import PeerDiedError
 from rankwise_gloo_tcp.board.board import Board, available, create

@@ -17,8 +17,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
-
 from rankwise.backends import Call, Deadline, ReduceOp, accumulation_dtype
 from rankwise.collective.algorithms.table import CHOICES, Choice
 from rankwise_gloo_tcp.collectives import several_hosts

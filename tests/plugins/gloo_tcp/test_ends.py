@@ -11,7 +11,6 @@ import pytest
 
 PATIENCE_S = 110.0
 
-pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 
 HERE = Path(__file__).parent
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from failing import error_of
 
 import rankwise as dist
 from rankwise import ReduceOp
-from rankwise.errors import DistError
 from rankwise_testing import RankPool
 
 ERRORS_PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
@@ -41,7 +41,7 @@ class Told(NamedTuple):
 class Row(NamedTuple):
     """What the three ranks do, which of them comes to hear of it, and what of."""
 
-    program: Callable[[], Told | None]
+    program: Callable[..., Told | None]
     kind: str
     #: Patterns of the text.
     says: tuple[str, ...]
@@ -49,6 +49,7 @@ class Row(NamedTuple):
     doomed: tuple[int, ...] = ()
     #: How often it may be tried: a late rank asks what the others know for 30 ms only, too short on a busy machine.
     trials: int = 1
+    arguments: tuple[Any, ...] = ()
 
 
 # ---------------------------------------------------------------------- what the ranks do
@@ -56,12 +57,9 @@ class Row(NamedTuple):
 
 def heard(call: Callable[..., Any], *args: Any, **terms: Any) -> Told:
     begin = time.monotonic()
-    try:
-        call(*args, **terms)
-    except DistError as error:
-        odd, dead = getattr(error, "odd_ranks", None), getattr(error, "rank", None)
-        return Told(type(error).__name__, str(error), odd, dead, time.monotonic() - begin)
-    raise AssertionError("nothing was raised")
+    error = error_of(lambda: call(*args, **terms))
+    odd, dead = getattr(error, "odd_ranks", None), getattr(error, "rank", None)
+    return Told(type(error).__name__, str(error), odd, dead, time.monotonic() - begin)
 
 
 def join() -> int:
@@ -69,35 +67,29 @@ def join() -> int:
     return dist.get_rank()
 
 
-def disagree(usual: Callable[[], object], odd: Callable[[], object]) -> Told:
+def zeros(*shape: int, dtype: str = "f8") -> Any:
+    return np.zeros(shape, dtype)
+
+
+#: What two of the ranks call, and what rank 1 calls.
+DISAGREEMENTS: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+    "shapes": (lambda: dist.all_reduce(zeros(2, 3)), lambda: dist.all_reduce(zeros(3, 2))),
+    "dtypes": (lambda: dist.all_reduce(zeros(4, dtype="f4")), lambda: dist.all_reduce(zeros(4, dtype="i4"))),
+    "ops": (lambda: dist.all_reduce(zeros(4)), lambda: dist.all_reduce(zeros(4), ReduceOp.MAX)),
+    "roots": (lambda: dist.broadcast(zeros(4), 0), lambda: dist.broadcast(zeros(4), 1)),
+    "calls": (lambda: dist.all_reduce(zeros(4)), lambda: dist.broadcast(zeros(4), 0)),
+}
+
+
+def disagree(about: str) -> Told:
     """Make another call on rank 1 than on the others; the group must go on."""
     rank = join()
-    told = heard(odd if rank == 1 else usual)
+    told = heard(DISAGREEMENTS[about][rank == 1])
     array = np.full(2, rank)
     dist.all_reduce(array)
     assert array.tolist() == [3, 3]
     dist.destroy_process_group()
     return told
-
-
-def shapes_differ() -> Told:
-    return disagree(lambda: dist.all_reduce(np.zeros((2, 3))), lambda: dist.all_reduce(np.zeros((3, 2))))
-
-
-def dtypes_differ() -> Told:
-    return disagree(lambda: dist.all_reduce(np.zeros(4, "f4")), lambda: dist.all_reduce(np.zeros(4, "i4")))
-
-
-def sum_against_max() -> Told:
-    return disagree(lambda: dist.all_reduce(np.zeros(4)), lambda: dist.all_reduce(np.zeros(4), ReduceOp.MAX))
-
-
-def roots_differ() -> Told:
-    return disagree(lambda: dist.broadcast(np.zeros(4), 0), lambda: dist.broadcast(np.zeros(4), 1))
-
-
-def broadcast_against_all_reduce() -> Told:
-    return disagree(lambda: dist.all_reduce(np.zeros(4)), lambda: dist.broadcast(np.zeros(4), 0))
 
 
 def a_rank_is_absent() -> Told | None:
@@ -120,14 +112,11 @@ def a_rank_dies() -> Told | None:
     return told
 
 
-def two_claim_rank_0() -> Told:
+def begin_as(last: int, world_size: int) -> Told:
+    """Begin with numbers of which the last rank has others than it should."""
     rank = int(os.environ["RANK"])
-    return heard(dist.init_process_group, "gloo", timeout=TIMEOUT_S, rank=0 if rank == 2 else rank, world_size=3)
-
-
-def world_sizes_disagree() -> Told:
-    rank = int(os.environ["RANK"])
-    return heard(dist.init_process_group, "gloo", timeout=TIMEOUT_S, rank=rank, world_size=4 if rank == 2 else 3)
+    numbers = {"rank": last, "world_size": world_size} if rank == 2 else {"rank": rank, "world_size": 3}
+    return heard(dist.init_process_group, "gloo", timeout=TIMEOUT_S, **numbers)
 
 
 def meet_in_the_store(what: str, rank: int) -> None:
@@ -140,14 +129,17 @@ def meet_in_the_store(what: str, rank: int) -> None:
 
 # ---------------------------------------------------------------------- the table
 
+
+def mismatch(about: str, *says: str) -> Row:
+    return Row(disagree, "CollectiveMismatchError", says, arguments=(about,))
+
+
 ROWS = {
-    "shapes differ": Row(shapes_differ, "CollectiveMismatchError", (r"\(2, 3\)", r"\(3, 2\)")),
-    "dtypes differ": Row(dtypes_differ, "CollectiveMismatchError", ("float32", "int32")),
-    "`SUM` against `MAX`": Row(sum_against_max, "CollectiveMismatchError", ("SUM", "MAX")),
-    "roots differ": Row(roots_differ, "CollectiveMismatchError", ("root=0", "root=1")),
-    "`broadcast` against `all_reduce`": Row(
-        broadcast_against_all_reduce, "CollectiveMismatchError", ("broadcast", "all_reduce")
-    ),
+    "shapes differ": mismatch("shapes", r"\(2, 3\)", r"\(3, 2\)"),
+    "dtypes differ": mismatch("dtypes", "float32", "int32"),
+    "`SUM` against `MAX`": mismatch("ops", "SUM", "MAX"),
+    "roots differ": mismatch("roots", "root=0", "root=1"),
+    "`broadcast` against `all_reduce`": mismatch("calls", "broadcast", "all_reduce"),
     "a rank does not make the call": Row(
         a_rank_is_absent,
         "DistTimeoutError",
@@ -163,18 +155,20 @@ ROWS = {
         doomed=(2,),
     ),
     "two processes claim rank 0": Row(
-        two_claim_rank_0,
+        begin_as,
         "RendezvousError",
         (r"two processes claim rank 0: rank 0 \(host \S+, pid (\d+)\) and rank 0 \(host \S+, pid (?!\1\b)\d+\)$",),
+        arguments=(0, 3),
     ),
     "world sizes disagree": Row(
-        world_sizes_disagree,
+        begin_as,
         "RendezvousError",
         (
             r"world_size is [34] for rank \d \(host \S+, pid \d+\) but [34] for ",
             r"\b3 for rank [01]\b",
             r"\b4 for rank 2\b",
         ),
+        arguments=(2, 4),
     ),
 }
 
@@ -192,7 +186,7 @@ def test_all_ranks_hear_what_the_table_says(pool: RankPool, mistake: str) -> Non
 
 def hear(pool: RankPool, row: Row) -> list[Told]:
     """Make the mistake, check what must hold however busy the machine is, and return what the ranks have heard."""
-    found = pool.run(row.program, doomed=row.doomed)
+    found = pool.run(row.program, *row.arguments, doomed=row.doomed)
     told = [one for one in found if one is not None]
     assert [rank for rank, one in enumerate(found) if one is not None] == list(row.hear), found
     assert {one.kind for one in told} == {row.kind}, told

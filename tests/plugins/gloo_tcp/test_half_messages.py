@@ -5,17 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import half_programs as programs
 import pytest
 
-pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
-
 from rankwise_testing import RankPool
-
-sys.path.insert(0, str(Path(__file__).parent))
-import half_programs as programs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared memory needs Linux")
 

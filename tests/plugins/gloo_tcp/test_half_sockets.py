@@ -10,12 +10,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
-
 from rankwise_testing import RankPool
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(0, str(Path(__file__).parent))
 import half_sockets as programs
 from far_away import RANKS_A_HOST
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import across
+import pytest
 from machines import Hosts, between_hosts, run, started
 from tests.by_reference import returned
 

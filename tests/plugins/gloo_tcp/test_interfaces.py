@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import across
+import pytest
 from machines import Hosts, between_hosts, run
 
 PATIENCE_S = 10.0
@@ -23,12 +20,10 @@ pytestmark = between_hosts
 def hosts() -> Iterator[Hosts]:
     """Two hosts, each with a second interface that leads nowhere, one of them without an address."""
     with Hosts(2) as hosts:
-        for host in hosts.names:
-            for name in ("spare", "empty"):
-                add = f"ip -n {host} link add {name} type bridge"
-                subprocess.run(add.split(), check=True, capture_output=True, timeout=PATIENCE_S)
-            address = f"ip -n {host} address add 10.88.0.1/24 dev spare"
-            subprocess.run(address.split(), check=True, capture_output=True, timeout=PATIENCE_S)
+        bridges = [f"link add {name} type bridge" for name in ("spare", "empty")]
+        for host, words in product(hosts.names, [*bridges, "address add 10.88.0.1/24 dev spare"]):
+            command = ["ip", "-n", host, *words.split()]
+            subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
         yield hosts
 
 

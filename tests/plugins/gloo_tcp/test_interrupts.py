@@ -21,20 +21,16 @@ OPS = ("all_reduce", "asynchronous", "broadcast", "messages")
 
 
 def call(group: dist.ProcessGroup, array: np.ndarray, op: str) -> None:
-    if op == "all_reduce":
-        dist.all_reduce(array, dist.ReduceOp.BOR, group)
-    elif op == "asynchronous":
-        work = dist.all_reduce(array, dist.ReduceOp.BOR, group, async_op=True)
-        assert work is not None
-        work.wait()
+    if op == "messages":
+        there_and_back = [dist.send, dist.recv] if dist.get_rank() == 0 else [dist.recv, dist.send]
+        for move in there_and_back:
+            move(array, 1 - dist.get_rank(), group)
     elif op == "broadcast":
         dist.broadcast(array, 0, group)
-    elif dist.get_rank() == 0:
-        dist.send(array, 1, group)
-        dist.recv(array, 1, group)
     else:
-        dist.recv(array, 0, group)
-        dist.send(array, 0, group)
+        work = dist.all_reduce(array, dist.ReduceOp.BOR, group, async_op=op == "asynchronous")
+        if work is not None:
+            work.wait()
 
 
 def call_until_interrupted(group: dist.ProcessGroup, array: np.ndarray, op: str, after_s: float) -> None:

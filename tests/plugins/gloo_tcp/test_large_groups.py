@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from rankwise_testing import RankPool
-
-sys.path.insert(0, str(Path(__file__).parent))
 import large_programs as programs
+import pytest
+from failing import all_hear
 
 from rankwise_gloo_tcp.communicator import behind
+from rankwise_testing import RankPool
 
 SOON_S = 5.0
 SIZE = 5
@@ -30,30 +26,19 @@ def ranks() -> Iterator[RankPool]:
 def test_a_death_in_a_barrier_is_named_on_all_ranks(ranks: RankPool, doomed: int, looked_after: int) -> None:
     told = ranks.run(programs.death_at_the_board, doomed, looked_after, doomed=[doomed])
     del told[doomed]
-    for kind, text, took_s in told:
-        assert kind == "PeerDiedError"
-        assert f"rank {doomed} on" in text
-        assert "killed by SIGKILL" in text
-        assert took_s < SOON_S
+    all_hear(told, "PeerDiedError", f"rank {doomed} on", "killed by SIGKILL", within_s=SOON_S)
     assert len({text for _, text, _ in told}) == 1
 
 
 def test_a_death_fails_who_waits_for_its_message(ranks: RankPool) -> None:
     told = ranks.run(programs.death_before_a_message, 1, doomed=[1])
-    for kind, text, took_s in (told[0], *told[2:]):
-        assert kind == "PeerDiedError"
-        assert "rank 1 on" in text
-        assert took_s < SOON_S
+    all_hear((told[0], *told[2:]), "PeerDiedError", "rank 1 on", within_s=SOON_S)
 
 
 def test_who_has_left_is_named_to_those_who_wait_for_it(ranks: RankPool) -> None:
     told = ranks.run(programs.leaving_early)
     assert told[3] is None
-    for kind, text, took_s in (*told[:3], *told[4:]):
-        assert kind == "PeerDiedError"
-        assert "rank 3" in text
-        assert "has destroyed the group" in text
-        assert took_s < SOON_S
+    all_hear((*told[:3], *told[4:]), "PeerDiedError", "rank 3", "has destroyed the group", within_s=SOON_S)
 
 
 def test_all_calls_work(ranks: RankPool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import around
 
 import rankwise as dist
 from rankwise_testing import RankPool
@@ -47,9 +48,7 @@ def touch_everything() -> tuple[list[str], int]:
     after, before = (rank + 1) % size, (rank - 1) % size
     for nbytes in (1, 100_000, 6_000_000):
         array, room = np.full(nbytes, rank, np.uint8), np.zeros(nbytes, np.uint8)
-        works = [dist.irecv(room, before), dist.isend(array, after)]
-        for work in works:
-            work.wait()  # type: ignore[union-attr]
+        around(array, room)
         assert (room == before).all()
     dist.all_reduce(np.ones(500_000), async_op=True).wait()  # type: ignore[union-attr]
     dist.isend(np.zeros(2_000_000), after, tag=5)  # still with its sender when that leaves

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
-
-sys.path.insert(0, str(Path(__file__).parent))
 import order_programs
+import pytest
 
 from rankwise_gloo_tcp.protocol.flow import MESSAGE_NBYTES, WINDOW_NBYTES
 from rankwise_testing import RankPool, run_ranks

@@ -7,13 +7,12 @@ import resource
 import sys
 from collections import deque
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 
 from rankwise.basics import native
 from rankwise.errors import ProtocolError
@@ -22,7 +21,7 @@ from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head
 from rankwise_gloo_tcp.protocol.message import Destination
 from rankwise_gloo_tcp.transport.pipe import Pipe
-from rankwise_gloo_tcp.transport.rings import Bell, Place, PythonRings, Rings, Sleep, ring_nbytes
+from rankwise_gloo_tcp.transport.rings import Bell, Place, PythonRings, Sleep, ring_nbytes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared memory needs Linux")
 
@@ -51,7 +50,7 @@ class _Handler:
 class _Two:
     """Two ranks, of which the first writes and the second reads; each with rings in Python, or compiled ones."""
 
-    def __init__(self, compiled: tuple[bool, bool]) -> None:
+    def __init__(self, kinds: tuple[str, str]) -> None:
         nbytes = ring_nbytes(_SIZE)
         memory = memoryview(bytearray(2 * nbytes + 16))
         self.asleep = memory[2 * nbytes :].cast("Q")
@@ -61,8 +60,8 @@ class _Two:
         self.handlers = _Handler(), _Handler()
         places = Place(0, nbytes, nbytes, 2 * nbytes + 8), Place(nbytes, 0, nbytes, 2 * nbytes)
         handler: Any = self.handlers
-        self.writer = Pipe(handler[0], 1, _rings(compiled[0], memory, places[0], bell))
-        self.reader = Pipe(handler[1], 0, _rings(compiled[1], memory, places[1], bell))
+        self.writer = Pipe(handler[0], 1, _KINDS[kinds[0]](memory, places[0], bell))
+        self.reader = Pipe(handler[1], 0, _KINDS[kinds[1]](memory, places[1], bell))
         self.capacity = self.writer.rings.capacity
 
     def close(self) -> None:
@@ -72,18 +71,14 @@ class _Two:
             os.close(end)
 
 
-def _rings(compiled: bool, memory: memoryview, place: Place, bell: Bell) -> Rings:
-    if not compiled:
-        return PythonRings(memory, place, bell)
+_KINDS: dict[str, Any] = {"python": PythonRings}
+if native.module() is not None:
     from rankwise_native import Rings as CompiledRings
 
-    return CompiledRings(memory, place, bell)
+    _KINDS["native"] = CompiledRings
 
 
-_WAYS = [(False, False)] if native.module() is None else [(a, b) for a in (False, True) for b in (False, True)]
-
-
-@pytest.fixture(params=_WAYS, ids=lambda way: "-to-".join("native" if end else "python" for end in way))
+@pytest.fixture(params=product(_KINDS, repeat=2), ids="-to-".join)
 def two(request: pytest.FixtureRequest) -> Iterator[_Two]:
     """Two ends, of each kind."""
     ends = _Two(request.param)

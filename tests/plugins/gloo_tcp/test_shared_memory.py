@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
+import memory_programs as programs
 import pytest
 
-pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
-
 from rankwise_testing import RankPool
-
-sys.path.insert(0, str(Path(__file__).parent))
-import memory_programs as programs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared memory needs Linux")
 
@@ -57,21 +53,24 @@ def test_receives_from_anyone_keep_the_order_of_each_source(pool: RankPool, seed
     pool.run(programs.from_anyone, seed, 100 if STRESS else 12, timeout=TIMEOUT_S)
 
 
-def test_averages_warn_of_nothing(pool: RankPool) -> None:
-    assert all(pool.run(programs.averages_of_what_has_no_quotient))
-
-
-def test_long_messages_may_be_received_in_another_order(pool: RankPool) -> None:
-    pool.run(programs.large_ones_in_another_order, 5 << 20)
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        (programs.averages_of_what_has_no_quotient, ()),
+        (programs.large_ones_in_another_order, (5 << 20,)),
+        (programs.too_long_and_withdrawn, (20 if STRESS else 6,)),
+        (programs.messages_outlive_their_sender, ()),
+        (programs.answered_through_a_full_ring, ()),
+    ],
+    ids=lambda given: getattr(given, "__name__", ""),
+)
+def test_what_ranks_do_comes_to_a_good_end(pool: RankPool, program: Any, arguments: tuple[int, ...]) -> None:
+    pool.run(program, *arguments)
 
 
 def test_a_receive_from_anyone_ends_at_its_timeout(pool: RankPool) -> None:
     # It looks for long, so that a busy machine cannot end the look by taking the processor away.
     assert 0.3 <= pool.run(programs.nobody_sends, 0.05)[0] < 0.7
-
-
-def test_messages_that_fail_or_are_withdrawn_take_no_room(pool: RankPool) -> None:
-    pool.run(programs.too_long_and_withdrawn, 20 if STRESS else 6)
 
 
 def test_whoever_waits_for_room_is_woken(pool: RankPool) -> None:
@@ -85,14 +84,6 @@ def test_a_death_in_the_middle_of_a_stream_is_noticed(pool: RankPool, sends: boo
     for victim in range(pool.size) if STRESS else (pool.size - 1,):
         found = pool.run(programs.killed_in_a_stream, victim, sends, doomed=[victim])
         assert {f for rank, f in enumerate(found) if rank != victim} == {("PeerDiedError", victim)}
-
-
-def test_messages_outlive_their_sender(pool: RankPool) -> None:
-    pool.run(programs.messages_outlive_their_sender)
-
-
-def test_an_answer_is_not_held_up_by_a_full_ring(pool: RankPool) -> None:
-    pool.run(programs.answered_through_a_full_ring)
 
 
 def test_an_answer_that_comes_after_the_group_was_given_up_does_no_harm(pool: RankPool) -> None:

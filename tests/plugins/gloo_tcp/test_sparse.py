@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 pytest.importorskip("scipy", reason="sparse arrays are scipy's: pip install 'rankwise-gloo-tcp[sparse]'")
 
 import scipy.sparse
+import sparse_programs as programs
 
 import rankwise as dist
 from rankwise.errors import UnsupportedOperationError
 from rankwise.testing import local_world
 from rankwise_testing import RankPool
-
-sys.path.insert(0, str(Path(__file__).parent))
-import sparse_programs as programs
 
 FORMATS = ["csr_array", "csc_array", "coo_array", "csr_matrix", "csc_matrix", "coo_matrix"]
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from collections.abc import Callable
 
+import programs
 import pytest
 
 from rankwise_testing import RankPool
 
-sys.path.insert(0, str(Path(__file__).parent))
-import programs
-
 LEEWAY_S = 1.5
 
 
-def test_ranks_that_send_much_to_each_other_at_once_do_not_stand_still(pool: RankPool) -> None:
-    pool.run(programs.big_messages_both_ways)
+@pytest.mark.parametrize(
+    "program",
+    [
+        programs.big_messages_both_ways,
+        programs.small_messages_outlive_their_sender,
+        programs.withdraw,
+        programs.overlapping_groups,
+        programs.several_threads,
+        programs.nothing_left,
+    ],
+    ids=lambda program: program.__name__,
+)
+def test_what_ranks_do_comes_to_a_good_end(pool: RankPool, program: Callable[[], None]) -> None:
+    pool.run(program)
 
 
 def test_messages_of_one_tag_keep_their_order_and_other_tags_may_overtake(pool: RankPool) -> None:
@@ -47,28 +56,8 @@ def test_a_message_that_is_too_long_fails_with_both_sizes(pool: RankPool, nbytes
         assert f"{nbytes // 2} bytes" in text
 
 
-def test_small_messages_outlive_their_sender(pool: RankPool) -> None:
-    pool.run(programs.small_messages_outlive_their_sender)
-
-
-def test_a_receive_can_be_withdrawn(pool: RankPool) -> None:
-    pool.run(programs.withdraw)
-
-
-def test_groups_over_the_same_processes_do_not_mix(pool: RankPool) -> None:
-    pool.run(programs.overlapping_groups)
-
-
-def test_threads_can_talk_at_the_same_time(pool: RankPool) -> None:
-    pool.run(programs.several_threads)
-
-
 def test_a_receive_makes_progress_while_its_caller_computes(pool: RankPool) -> None:
     assert max(pool.run(programs.progress_while_computing)) < LEEWAY_S
-
-
-def test_nothing_is_left_after_the_end(pool: RankPool) -> None:
-    pool.run(programs.nothing_left)
 
 
 def test_a_time_out_names_whom_it_waited_for_and_takes_the_receive_back(pool: RankPool) -> None:

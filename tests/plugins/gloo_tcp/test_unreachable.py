@@ -12,15 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
+import across
 import pytest
+from machines import PORT, Hosts, all_say, between_hosts, go_on, results, started
 
 import rankwise_gloo_tcp
 from rankwise.errors import DistNetworkError, PeerDiedError
-
-sys.path.insert(0, str(Path(__file__).parent))
-import across
-from machines import PORT, Hosts, all_say, between_hosts, go_on, results, started
-
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.protocol.card import Card

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import numpy as np
+from failing import logged
 
 import rankwise as dist
 from rankwise.errors import DistError
 from rankwise_testing import RankPool, run_ranks
 
 
-@contextmanager
-def _heard() -> Iterator[list[str]]:
-    """Make a list of what the logger says."""
-    said: list[str] = []
-    logger, handler = logging.getLogger("rankwise"), logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    logger.addHandler(handler)
-    try:
-        yield said
-    finally:
-        logger.removeHandler(handler)
-
-
 def leave_without_receiving(nbytes: int) -> list[str]:
     """Send from rank 0 to rank 1, which leaves instead of receiving; return what each has said."""
-    with _heard() as said:
+    with logged() as said:
         dist.init_process_group("gloo", timeout=30)
         if dist.get_rank() == 0:
             for tag in range(6):
@@ -44,7 +30,7 @@ def leave_without_receiving(nbytes: int) -> list[str]:
 
 def leave_before_a_collective() -> list[str]:
     """Begin a collective on rank 0 only; return what each has said when it left."""
-    with _heard() as said:
+    with logged() as said:
         dist.init_process_group("gloo", timeout=30)
         if dist.get_rank() == 0:
             dist.broadcast(np.ones(10), 0, async_op=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import time
 from typing import Any
 
 import numpy as np
+from failing import Heard, heard, logged
 
 import rankwise as dist
-from rankwise.errors import DistError
 from rankwise.groups.world import current
 
 
@@ -22,34 +21,18 @@ def begin(timeout_s: float = 30.0) -> int:
     return dist.get_rank()
 
 
-def heard(call: Any, *args: Any, **terms: Any) -> tuple[str, str, float]:
-    """Return the kind and the text of the error of a call, and how long it took."""
-    begin_s = time.monotonic()
-    try:
-        call(*args, **terms)
-    except DistError as error:
-        return type(error).__name__, str(error), time.monotonic() - begin_s
-    raise AssertionError("nothing was raised")
-
-
 def standing_still() -> list[str]:
     """Let rank 1 keep the others waiting, and return what was logged meanwhile."""
     rank = begin()
-    records: list[str] = []
-
-    class Keep(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            records.append(record.getMessage())
-
-    logging.getLogger("rankwise").addHandler(Keep())
-    if rank == 1:
-        time.sleep(1.5)
-    dist.barrier()
-    dist.destroy_process_group()
+    with logged() as records:
+        if rank == 1:
+            time.sleep(1.5)
+        dist.barrier()
+        dist.destroy_process_group()
     return records
 
 
-def death_while_meeting() -> tuple[str, str, float] | None:
+def death_while_meeting() -> Heard | None:
     """Let rank 2 die while the others wait for it in `new_group`."""
     if begin() == 2:
         time.sleep(0.3)
@@ -73,7 +56,7 @@ def death_in_one_group() -> tuple[Any, ...] | None:
     return told, again, array[0]
 
 
-def leaving_without_a_word() -> tuple[str, str, float] | None:
+def leaving_without_a_word() -> Heard | None:
     """Let rank 1 leave in good order and exit with an error of its own; the others' group of two goes on."""
     rank = begin()
     pair = dist.new_group([0, 2])
@@ -90,7 +73,7 @@ def leaving_without_a_word() -> tuple[str, str, float] | None:
     return told
 
 
-def abort_of_one() -> tuple[str, str, float]:
+def abort_of_one() -> Heard:
     """Give the group up on rank 1 while the others wait."""
     rank = begin()
     group = dist.group.WORLD
@@ -103,7 +86,7 @@ def abort_of_one() -> tuple[str, str, float]:
     return told
 
 
-def chain_of_waits() -> tuple[str, str, float] | None:
+def chain_of_waits() -> Heard | None:
     """Let rank 0 wait for rank 1, which waits for rank 2, which does something else."""
     rank = begin()
     dist.broadcast(np.zeros(1), 0)

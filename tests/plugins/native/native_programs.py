@@ -15,8 +15,8 @@ from rankwise.basics import native
 from rankwise.basics.reduce_op import REDUCE_OPS, ReduceOp
 from rankwise.groups.world import current
 
-DTYPES = ["bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
-FLOATS: list[Any] = [np.float16, np.float32, np.float64, ml_dtypes.bfloat16]
+_INTS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+DTYPES = [np.dtype(name) for name in ("bool", *_INTS, "float16", "float32", "float64", ml_dtypes.bfloat16)]
 #: One block and several, with remainders; all of them are whole numbers of no slot.
 COUNTS = (1, 2, 7, 1000, 70_001, 400_003)
 
@@ -51,10 +51,8 @@ def bit_patterns(dtype: np.dtype[Any], count: int, seed: int) -> Any:
 
 
 def _cases() -> Iterator[tuple[np.dtype[Any], ReduceOp, int]]:
-    for dtype in [np.dtype(d) for d in (*DTYPES, *FLOATS)]:
-        ops = [getattr(ReduceOp, name) for name in REDUCE_OPS if name != "PREMUL_SUM"]
-        for count in COUNTS:
-            yield from ((dtype, op, count) for op in ops if op.defined_for(dtype))
+    ops = [getattr(ReduceOp, name) for name in REDUCE_OPS if name != "PREMUL_SUM"]
+    return ((dtype, op, count) for dtype in DTYPES for count in COUNTS for op in ops if op.defined_for(dtype))
 
 
 def _say(array: Any, op: ReduceOp | None = None) -> str:
@@ -64,16 +62,16 @@ def _say(array: Any, op: ReduceOp | None = None) -> str:
     return hashlib.sha256(array.tobytes()).hexdigest()[:16]
 
 
-def reductions(twice: bool = True) -> dict[str, str]:
+def reductions() -> dict[str, str]:
     """Return what every reduction of every dtype gives, as digests; each twice, as the first prepares the second."""
     (rank, size), told = begin(), {}
     for dtype, op, count in _cases():
-        for again in range(2 if twice else 1):
+        for again in range(2):
             array = bit_patterns(dtype, count, 17 * rank + count).copy()
             dist.all_reduce(array, op)
             told[f"all_reduce {dtype} {op} {count} {again}"] = _say(array, op)
         parts = [bit_patterns(dtype, count, 31 * rank + peer) for peer in range(size)]
-        for again in range(2 if twice else 1):
+        for again in range(2):
             out = np.zeros(count, dtype)
             dist.reduce_scatter(out, parts, op)
             told[f"reduce_scatter {dtype} {op} {count} {again}"] = _say(out, op)
@@ -83,28 +81,23 @@ def reductions(twice: bool = True) -> dict[str, str]:
 def movements() -> dict[str, str]:
     """Return what everything that moves arrays gives, as digests."""
     (rank, size), told = begin(), {}
-    for dtype in [np.dtype(d) for d in (*DTYPES, *FLOATS)]:
+    for dtype in DTYPES:
         for count in COUNTS:
             for again in range(2):
-                name = f"{dtype} {count} {again}"
-                array = bit_patterns(dtype, count, 5 + rank).copy()
+                array, mine = (bit_patterns(dtype, count, seed + rank).copy() for seed in (5, 50))
                 dist.broadcast(array, src=size - 1)
-                told[f"broadcast {name}"] = _say(array)
-                mine = bit_patterns(dtype, count, 50 + rank)
                 parts = [np.zeros(count, dtype) for _ in range(size)]
                 dist.all_gather(parts, mine)
-                told[f"all_gather {name}"] = _say(np.concatenate(parts))
-                whole = np.zeros((size, count), dtype)
+                whole, out = np.zeros((2, size, count), dtype)
                 whole[rank] = mine
                 dist.all_gather_single(whole, whole[rank])
-                told[f"all_gather_single {name}"] = _say(whole)
+                dist.all_to_all_single(out, np.stack([mine] * size))
                 ins = [bit_patterns(dtype, count + 3 * (peer + rank), peer * size + rank) for peer in range(size)]
                 outs = [np.zeros(count + 3 * (peer + rank), dtype) for peer in range(size)]
                 dist.all_to_all(outs, ins)
-                told[f"all_to_all {name}"] = _say(np.concatenate(outs))
-                out = np.zeros((size, count), dtype)
-                dist.all_to_all_single(out, np.stack([mine] * size))
-                told[f"all_to_all_single {name}"] = _say(out)
+                found = {"broadcast": [array], "all_gather": parts, "all_gather_single": whole}
+                found |= {"all_to_all": outs, "all_to_all_single": out}
+                told |= {f"{op} {dtype} {count} {again}": _say(np.concatenate(arrays)) for op, arrays in found.items()}
     return told
 
 

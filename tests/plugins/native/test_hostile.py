@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from rankwise.basics.recorder import make_recorder
 from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import CollectiveMismatchError
 from rankwise_gloo_tcp.board import board as boards
-from rankwise_gloo_tcp.board.call import BoardCall
 from rankwise_gloo_tcp.board.compiled import compare
 from rankwise_gloo_tcp.board.moving import Move
 from rankwise_gloo_tcp.board.native_board import NativeBoard
@@ -51,30 +51,39 @@ def board() -> Iterator[NativeBoard]:
     made.close()
 
 
-class Plan:
-    """One kind of call as compiled calls see it."""
-
-    def __init__(self, call: BoardCall) -> None:
-        self.way, self.about = WAYS[type(call)], call.about(RANK)
-        self.fetch_count = call.route.fetch_count if isinstance(call, Move) else 0
-
-
 class Hooks:
     """A Python side that gives up or believes at random.
 
     Attributes:
-        kinds: What the slow path would have prepared.
+        calls: The compiled calls.
+        kinds: What the slow path would have prepared, by kind of call.
     """
 
     def __init__(self, board: NativeBoard, rng: np.random.Generator) -> None:
         self._board_kinds, self._rng = BoardKinds(board), rng
-        self.kinds: dict[Any, Plan] = {}
+        self.kinds: dict[Any, SimpleNamespace] = {}
         self.tell = IssueOrder("hostile").tell
+        self.calls = Calls(board, IssueOrder("hostile").turn, COMPILED_OPS, self)
+        self.calls.serve(make_recorder().trail("default", "default", (0, 1, 2)), {}, count())
 
-    def prepare(self, call: Call) -> None:
+    def prepare(self, name: str, elements: int) -> tuple[Any, ...]:
+        """Prepare a call, and return arguments of it."""
+        array, parts, outs = np.ones(elements, np.float32), arrays(elements), arrays(elements)
+        calls: dict[str, tuple[Call, tuple[Any, ...]]] = {
+            "all_reduce": (Call(name, array, ReduceOp.SUM), (array, ReduceOp.SUM)),
+            "broadcast": (Call(name, array, root=0), (array, 0)),
+            "all_gather": (Call(name, array, outs=parts), (parts, array)),
+            "reduce_scatter": (Call(name, array, ReduceOp.SUM, ins=parts), (array, parts, ReduceOp.SUM)),
+            "all_to_all": (Call(name, parts[RANK], ins=parts, outs=outs), (outs, parts)),
+            "barrier": (Call(name), ()),
+        }
+        call, given = calls[name]
         kind = self._board_kinds.prepare(call)
         assert kind is not None
-        self.kinds[call.kind] = Plan(kind.prepared)
+        made = kind.prepared
+        fetch_count = made.route.fetch_count if isinstance(made, Move) else 0
+        self.kinds[call.kind] = SimpleNamespace(way=WAYS[type(made)], about=made.about(RANK), fetch_count=fetch_count)
+        return given
 
     def wait(self, deadline: Any) -> Any:
         if self._rng.random() < 0.5:
@@ -93,29 +102,8 @@ class Hooks:
     garbled, broken = unreadable, failed
 
 
-def calls_of(board: NativeBoard, hooks: Hooks) -> Calls:
-    """Return the compiled calls of a group."""
-    calls = Calls(board, IssueOrder("hostile").turn, COMPILED_OPS, hooks)
-    calls.serve(make_recorder().trail("default", "default", (0, 1, 2)), {}, count())
-    return calls
-
-
-def arguments(hooks: Hooks, name: str, elements: int) -> tuple[Any, ...]:
-    """Prepare a call, and return arguments of it."""
-    array = np.ones(elements, np.float32)
-    parts = [np.ones(elements, np.float32) for _ in range(SIZE)]
-    outs = [np.ones(elements, np.float32) for _ in range(SIZE)]
-    calls: dict[str, tuple[Call, tuple[Any, ...]]] = {
-        "all_reduce": (Call(name, array, ReduceOp.SUM), (array, ReduceOp.SUM)),
-        "broadcast": (Call(name, array, root=0), (array, 0)),
-        "all_gather": (Call(name, array, outs=parts), (parts, array)),
-        "reduce_scatter": (Call(name, array, ReduceOp.SUM, ins=parts), (array, parts, ReduceOp.SUM)),
-        "all_to_all": (Call(name, parts[RANK], ins=parts, outs=outs), (outs, parts)),
-        "barrier": (Call(name), ()),
-    }
-    call, given = calls[name]
-    hooks.prepare(call)
-    return given
+def arrays(elements: int) -> list[Any]:
+    return [np.ones(elements, np.float32) for _ in range(SIZE)]
 
 
 def scribble(board: NativeBoard, rng: np.random.Generator, number: int, about: tuple[int, ...]) -> None:
@@ -142,17 +130,15 @@ NAMES = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"
 def test_nonsense_in_shared_memory_harms_nobody(board: NativeBoard, name: str, elements: int) -> None:
     rng = np.random.default_rng(elements + NAMES.index(name))
     hooks = Hooks(board, rng)
-    calls = calls_of(board, hooks)
-    given = arguments(hooks, name, elements)
+    given = hooks.prepare(name, elements)
     (plan,) = hooks.kinds.values()
-    about = plan.about
     ends: dict[str, int] = {}
     made = 0
     for _ in range(ROUNDS if elements < 100_000 else 20):
-        scribble(board, rng, made, about)
+        scribble(board, rng, made, plan.about)
         try:
             # Nobody has said that there would be an end to it, where the records tell how much is to come.
-            end = "longest" if name == "all_to_all" and _long(board) else str(getattr(calls, name)(*given, None))
+            end = "longest" if name == "all_to_all" and _long(board) else str(getattr(hooks.calls, name)(*given, None))
         except (Late, CollectiveMismatchError, OSError) as error:
             end = type(error).__name__
         made += end != "longest"
@@ -225,7 +211,7 @@ def test_a_closed_board_is_not_touched() -> None:
 
 @pytest.mark.parametrize("nonsense", [None, 1, "x", [], (), np.float32(1), object(), np.ones((4, 4))[:, 1]])
 def test_odd_arguments_are_left_to_the_general_way(board: NativeBoard, nonsense: Any) -> None:
-    calls = calls_of(board, Hooks(board, np.random.default_rng(0)))
+    calls = Hooks(board, np.random.default_rng(0)).calls
     array = np.ones(3)
     for name, n in (("all_reduce", 2), ("broadcast", 2), ("all_gather", 2), ("reduce_scatter", 3), ("all_to_all", 2)):
         call = getattr(calls, name)
@@ -238,8 +224,7 @@ def test_odd_arguments_are_left_to_the_general_way(board: NativeBoard, nonsense:
 @pytest.mark.parametrize("timeout", [-1.0, float("nan"), 1, "1", True, timedelta(seconds=1)])
 def test_an_odd_time_out_is_left_to_the_general_way(board: NativeBoard, timeout: Any) -> None:
     hooks = Hooks(board, np.random.default_rng(0))
-    calls = calls_of(board, hooks)
-    assert calls.all_reduce(*arguments(hooks, "all_reduce", 3), timeout) is False
+    assert hooks.calls.all_reduce(*hooks.prepare("all_reduce", 3), timeout) is False
 
 
 @pytest.mark.parametrize("name", CONSTANTS)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,16 +32,13 @@ def size(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="module")
 def pools(size: int) -> Iterator[dict[str, RankPool]]:
     """One pool for each way; all are kept, since their results are compared."""
-    made: dict[str, RankPool] = {}
-    try:
-        for way, value in WAYS.items():
-            if way != "mixed" or size == 2:
-                made[way] = RankPool(size, env={"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": value})
-                made[way].__enter__()
-        yield made
-    finally:
-        for pool in made.values():
-            pool.__exit__(None, None, None)
+    here = {way: value for way, value in WAYS.items() if way != "mixed" or size == 2}
+    env = {"RANKWISE_GLOO_TRANSPORT": "shm"}
+    with ExitStack() as stack:
+        yield {
+            way: stack.enter_context(RankPool(size, env={**env, "RANKWISE_NATIVE": value}))
+            for way, value in here.items()
+        }
 
 
 def test_each_way_is_what_it_says(pools: dict[str, RankPool]) -> None:
@@ -59,13 +58,8 @@ def test_reductions_give_the_same_bits(pools: dict[str, RankPool]) -> None:
             assert not wrong, (way, rank, sorted(wrong)[:20])
 
 
-def test_movements_give_the_same_bits(pools: dict[str, RankPool]) -> None:
-    told = {way: pool.run(programs.movements, timeout=TIMEOUT_S) for way, pool in pools.items()}
+@pytest.mark.parametrize("what", [programs.movements, programs.noted, programs.places])
+def test_movements_and_recorders_are_the_same(pools: dict[str, RankPool], what: Callable[[], Any]) -> None:
+    told = {way: pool.run(what, timeout=TIMEOUT_S) for way, pool in pools.items()}
     for way, by_rank in told.items():
         assert by_rank == told["python"], way
-
-
-def test_the_recorders_say_the_same(pools: dict[str, RankPool]) -> None:
-    for what in (programs.noted, programs.places):
-        told = {way: pool.run(what) for way, pool in pools.items()}
-        assert all(by_rank == told["python"] for by_rank in told.values()), told

@@ -10,6 +10,7 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.backends.registry import registry
+from rankwise.basics.arrays import as_copy
 from rankwise.groups.world import current
 from rankwise.testing import local_world
 
@@ -71,12 +72,13 @@ def strided_inputs_stay_on_their_devices() -> None:
     for row in outputs:
         assert [out.get().tolist() for out in row] == [[0, 0], [0, 1], [1, 0], [1, 1]]
     assert names().count("allGather") == 1
+    assert as_copy(inputs[1]).device.id == 1  # as every call takes its inputs
 
 
 def mistakes_are_named_before_anything_moves() -> None:
     """Give lists of the wrong length, type or size, and roots that are not there."""
     inputs, row = [on(0, 1.0), on(1, 1.0)], [on(0, 0.0) for _ in range(4)]
-    assert "each output list must have 4 arrays of 1 elements" in said(dist.all_gather_multigpu, [row[:3]], inputs)
+    assert "lists[0] has 3 arrays, but must have 2 x 2" in said(dist.all_gather_multigpu, [row[:3]], inputs)
     mixed = [*row[:3], on(1, 0, dtype=np.int32)]
     assert "int32" in said(dist.all_gather_multigpu, [mixed], inputs)
     assert "elements" in said(dist.all_reduce_multigpu, [on(0, 1.0), on(1, 1.0, 2.0)])

@@ -2,7 +2,11 @@
 
 import threading
 from datetime import timedelta
+from functools import partial
+from itertools import product
+from unittest import mock
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -128,32 +132,30 @@ def _every_call(rank, size, async_op, make):
 def averages(rank, size):
     """Average integers as NCCL does: the sum, divided and rounded towards zero."""
     for dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint32):
-        for async_op in (False, True):
-            for layout in (_plain, _transposed):
-                values = (5, 6) if dtype.is_signed is False else (5, -6)
-                wanted = [int(sum(value + r for r in range(size)) / size) for value in values]
-
-                def make(layout=layout, dtype=dtype, values=values):
-                    made = torch.cat([layout(value + rank, (2, 2)) for value in values]).to(dtype)
-                    return made if layout is _plain else made.t().contiguous().t()
-
-                expected = torch.cat([torch.full((2, 2), float(value)) for value in wanted]).to(dtype)
-                tensor = make()
-                _end(dist.all_reduce(tensor, dist.ReduceOp.AVG, async_op=async_op))
-                same(tensor, expected)
-                tensor = make()
-                _end(dist.reduce(tensor, 0, dist.ReduceOp.AVG, async_op=async_op))
-                same(tensor, expected if rank == 0 else make())
-                output = torch.empty_like(make())
-                _end(dist.reduce_scatter(output, [make()] * size, dist.ReduceOp.AVG, async_op=async_op))
-                same(output, expected)
-                _end(
-                    dist.reduce_scatter_single(output, torch.cat([make()] * size), dist.ReduceOp.AVG, async_op=async_op)
-                )
-                same(output, expected)
+        values = (5, -6) if dtype.is_signed else (5, 6)
+        for async_op, is_transposed in product((False, True), repeat=2):
+            _averages(rank, size, values, dtype, async_op, is_transposed)
     tensors = [torch.tensor([rank]), torch.tensor([10 * rank])]
     dist.all_reduce_coalesced(tensors, dist.ReduceOp.AVG)
     assert tensors == [sum(range(size)) // size, 10 * sum(range(size)) // size]
+
+
+def _averages(rank, size, values, dtype, async_op, is_transposed):
+    def make(values):
+        made = torch.cat([_plain(value, (2, 2)) for value in values]).to(dtype)
+        return made.t().contiguous().t() if is_transposed else made
+
+    mine = [value + rank for value in values]
+    expected = make([int(sum(value + r for r in range(size)) / size) for value in values])
+    for call, given, wanted in (
+        (dist.all_reduce, (), expected),
+        (dist.reduce, (0,), expected if rank == 0 else make(mine)),
+        (dist.reduce_scatter, ([make(mine)] * size,), expected),
+        (dist.reduce_scatter_single, (torch.cat([make(mine)] * size),), expected),
+    ):
+        tensor = make(mine)
+        _end(call(tensor, *given, dist.ReduceOp.AVG, async_op=async_op))
+        same(tensor, wanted)
 
 
 def uneven(rank, size):
@@ -247,19 +249,18 @@ def coalesced(rank, size):
 def sparse(rank, size):
     """Sum sparse tensors, also empty ones and ones with dense dimensions."""
     for dense in ((), (2,)):
-        places = torch.tensor([[rank, rank + 1]])
-        tensor = torch.sparse_coo_tensor(places, torch.ones(2, *dense), (size + 1, *dense), check_invariants=True)
-        expected = sum(
-            torch.sparse_coo_tensor(
-                places - rank + r, torch.ones(2, *dense), (size + 1, *dense), check_invariants=True
-            ).to_dense()
-            for r in range(size)
-        )
+        share = partial(_sparse, size, dense)
+        tensor = share(rank)
         dist.all_reduce(tensor)
-        assert torch.equal(tensor.to_dense(), expected)
+        assert torch.equal(tensor.to_dense(), sum(share(r).to_dense() for r in range(size)))
     empty = torch.sparse_coo_tensor(size=(3,), check_invariants=True)
     dist.all_reduce(empty)
     assert empty.to_dense().tolist() == [0, 0, 0]
+
+
+def _sparse(size, dense, rank):
+    places = torch.tensor([[rank, rank + 1]])
+    return torch.sparse_coo_tensor(places, torch.ones(2, *dense), (size + 1, *dense), check_invariants=True)
 
 
 def direct(rank, size):
@@ -290,19 +291,12 @@ def quiet_when_synchronous(rank, size):
     """A synchronous call makes no thread and no future."""
     dist.all_reduce(torch.ones(2))
     before = threading.active_count()
-    made, torch.futures.Future.__init__ = torch.futures.Future.__init__, _refuse
-    try:
+    with mock.patch.object(torch.futures.Future, "__init__", side_effect=AssertionError("a future was made")):
         for _ in range(50):
             dist.all_reduce(torch.ones(2))
             dist.broadcast(torch.ones(1 << 16), 0)
             dist.barrier()
-    finally:
-        torch.futures.Future.__init__ = made
     assert threading.active_count() <= before
-
-
-def _refuse(*args, **more):
-    raise AssertionError("a future was made")
 
 
 def memory(rank, size):
@@ -342,12 +336,8 @@ def own_calls(rank, size):
     assert whole.eq(transposed).all()
     refused = torch.ones(2, device="meta"), torch.ones(2).to_sparse(), torch.ones(2, dtype=torch.complex64).conj()
     for tensor in refused:
-        try:
+        with pytest.raises(TypeError, match="no memory to share"):
             rankwise.all_reduce(tensor, group=group)
-        except TypeError as error:
-            assert "no memory to share" in str(error)
-        else:
-            raise AssertionError("it was taken")
 
 
 def waiting_in_callbacks(rank, size):

@@ -5,6 +5,7 @@ import signal
 import time
 from datetime import timedelta
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -14,16 +15,13 @@ import rankwise
 def mismatch(rank, size):
     """Call with different sizes: all ranks get one error that names the line of each camp."""
     first = mismatch.__code__.co_firstlineno
-    try:
+    with pytest.raises(dist.DistBackendError) as caught:
         if rank:
             dist.all_reduce(torch.ones(4))  # the fifth line after the first
         else:
             dist.all_reduce(torch.ones(5))  # the seventh
-    except dist.DistBackendError as error:
-        assert isinstance(error, rankwise.CollectiveMismatchError)
-        assert all(f"failure_programs.py:{first + line}" in str(error) for line in (5, 7)), error
-    else:
-        raise AssertionError("it was not noticed")
+    assert isinstance(caught.value, rankwise.CollectiveMismatchError)
+    assert all(f"failure_programs.py:{first + line}" in str(caught.value) for line in (5, 7)), caught.value
     tensor = torch.ones(1)
     dist.all_reduce(tensor)
     assert tensor.item() == size
@@ -35,13 +33,9 @@ def late(rank, size):
     other = dist.new_group()
     if rank == 0:
         for call in (lambda: dist.barrier(group), lambda: dist.all_reduce(torch.ones(1), group=group)):
-            try:
+            with pytest.raises(dist.DistBackendError, match="timed out") as caught:
                 call()
-            except dist.DistBackendError as error:
-                assert "timed out" in str(error), error
-                assert isinstance(error, rankwise.DistError)
-            else:
-                raise AssertionError("it ended")
+            assert isinstance(caught.value, rankwise.DistError)
     dist.barrier(other)
 
 
@@ -50,33 +44,21 @@ def late_to_a_work(rank, size):
     group = dist.new_group(timeout=timedelta(seconds=1))
     if rank == 0:
         work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
-        try:
+        with pytest.raises(dist.DistBackendError, match="timed out") as caught:
             work.wait(timedelta(seconds=0.1))
-        except dist.DistBackendError as error:
-            assert "timed out" in str(error), error
-            assert "it goes on" in str(error), error
-        else:
-            raise AssertionError("it ended")
-        try:
+        assert "it goes on" in str(caught.value)
+        with pytest.raises(dist.DistBackendError, match="timed out") as caught:
             work.wait()
-        except dist.DistBackendError as error:
-            assert "timed out" in str(error), error
-            assert "rank 1" in str(error), error
-        else:
-            raise AssertionError("it ended")
+        assert "rank 1" in str(caught.value)
     dist.barrier()
 
 
 def late_in_barrier(rank, size):
     """Ask who is missing."""
     if rank == 0:
-        try:
+        with pytest.raises(dist.DistBackendError, match="timed out") as caught:
             dist.group.WORLD.monitored_barrier(timedelta(seconds=1))
-        except dist.DistBackendError as error:
-            assert "rank 1" in str(error)
-            assert "timed out" in str(error)
-        else:
-            raise AssertionError("it ended")
+        assert "rank 1" in str(caught.value)
     dist.barrier()
 
 
@@ -91,21 +73,14 @@ def killed_in_backward(rank, size):
     loss = model(inputs).sum()
     dist.barrier()
     began = time.monotonic()
-    try:
+    with pytest.raises(RuntimeError, match=f"rank {size - 1}") as caught:
         loss.backward()
-    except RuntimeError as error:
-        took = time.monotonic() - began
-        assert f"rank {size - 1}" in str(error), error
-        assert "PeerDiedError" in f"{type(error).__mro__} {error}", error
-    else:
-        raise AssertionError("backward ended")
-    try:
+    took = time.monotonic() - began
+    assert "PeerDiedError" in f"{caught.type.__mro__} {caught.value}"
+    with pytest.raises(dist.DistBackendError) as caught:
         dist.all_reduce(torch.ones(1))
-    except dist.DistBackendError as error:
-        assert isinstance(error, rankwise.PeerDiedError)
-        assert error.rank == size - 1
-    else:
-        raise AssertionError("the group goes on")
+    assert isinstance(caught.value, rankwise.PeerDiedError)
+    assert caught.value.rank == size - 1
     dist.distributed_c10d._abort_process_group()
     return took
 
@@ -116,19 +91,12 @@ def errors_of_works(rank, size):
         os.kill(os.getpid(), signal.SIGKILL)
     work = dist.all_reduce(torch.ones(1 << 16), async_op=True)
     future = work.get_future().then(lambda ended: ended.value())
-    try:
+    with pytest.raises(dist.DistBackendError) as caught:
         work.wait()
-    except dist.DistBackendError as error:
-        assert isinstance(error, rankwise.PeerDiedError)
-    else:
-        raise AssertionError("it ended well")
+    assert isinstance(caught.value, rankwise.PeerDiedError)
     assert work.is_completed()
     assert not work.is_success()
     assert isinstance(work.exception(), rankwise.PeerDiedError)
-    try:
+    with pytest.raises(RuntimeError, match="rank 1"):
         future.wait()
-    except RuntimeError as error:
-        assert "rank 1" in str(error)
-    else:
-        raise AssertionError("its future ended well")
     dist.distributed_c10d._abort_process_group()

@@ -10,7 +10,7 @@ import traceback
 from datetime import timedelta
 
 _PRELOADED = """
-    torch torch.nn.parallel torch.distributed.fsdp torch.distributed.tensor.parallel rankwise_torch.creation
+    pytest torch torch.nn.parallel torch.distributed.fsdp torch.distributed.tensor.parallel rankwise_torch.creation
     rankwise_gloo_tcp.ready rankwise_watch
 """.split()
 #: What a test may take, on a machine that has much else to do.

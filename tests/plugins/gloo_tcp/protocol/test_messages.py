@@ -12,8 +12,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
-
 sys.path.insert(0, str(Path(__file__).parent))
 from worlds import DTYPES, IN_STEP, SIZES, WINDOW, World, small_windows
 

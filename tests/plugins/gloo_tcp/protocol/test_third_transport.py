@@ -14,8 +14,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
-
 from rankwise.errors import DistError, DistNetworkError
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
